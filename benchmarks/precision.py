@@ -2,7 +2,10 @@
 
 MobileNetV2 as it comes is exported in every precision, measured on the training part of a dataset as `retrieval export`
 does; then every runtime runs those that it takes, one after the other, again and again, on photos of the test part,
-which are in memory as pixels. Recall@1 is over that part, each photo asking all others.
+which are in memory as pixels. Recall@1 is over that part, each photo asking all others. Beside them stands the model in
+the box, as it is and in int8; its cosine is with itself as it is.
+
+*Of torch* is over plain torch by the clock, the other column by the processor's time, which others at work change less.
 
     python -m benchmarks.precision --out bench/precision --dataset groceries-seen --dataset cars
 """
@@ -26,20 +29,33 @@ from benchmarks.noise.splits import list_split
 from export.embedding_model import EmbeddingModel
 from export.options import MAX_RECALL_DROP, PRECISIONS
 from export.precision import centred_cosine, recall_at_1
-from index.errors import MissingDependencyError, ModelFileError
+from index.errors import InputError, ModelFileError
 from index.images.image_files import read_image
 from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
-from index.model.backends.registry import BACKENDS
+from index.model.backends.names import USUAL_BACKEND
+from index.model.backends.registry import installed_backends
 from index.model.embedder import Embedder
+from index.model.in_the_box import find_box
 from index.threads import map_ahead, usable_cores
 from retrieval_app import export
 from training.backbone.backbones import load_backbone
 from training.head.embedding_heads import RawHead
 from training.options.backbone_libraries import preprocess_for
 
-HEAD = ("dataset", "runtime", "precision", "MB", "images/s", "of torch", "Recall@1", "centred cosine")
+HEAD = (
+    "dataset",
+    "model",
+    "runtime",
+    "precision",
+    "MB",
+    "images/s",
+    "of torch",
+    "of torch, CPU time",
+    "Recall@1",
+    "centred cosine",
+)
 TIMED, ROUNDS, BATCH = 256, 5, 16
-TORCH = "torch"
+TORCH, BOX = "torch", "box"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -49,6 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--backbone", default="mobilenet_v2", help="default: %(default)s")
     parser.add_argument("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
     parser.add_argument("--max-recall-drop", type=float, default=MAX_RECALL_DROP, help="default: %(default)s")
+    parser.add_argument("--timed", type=int, default=TIMED, help="photos of a round (default: %(default)s)")
+    parser.add_argument("--photos", type=int, default=None, help="of the test part, drawn (default: all)")
     parser.add_argument("--side", type=int, default=224, help="pixels (default: %(default)s)")
     options = parser.parse_args(arguments)
     with ending_in_words("precision"):
@@ -64,48 +82,66 @@ def measure(options: argparse.Namespace, dataset: str) -> list[dict[str, Any]]:
     split = list_split(dataset, work=options.out / "cache")
     table = write_records(split.train, options.out / "data" / f"{Path(dataset).name}.csv")
     weights = find_weights(options.weights)
-    models = {name: options.out / f"{Path(dataset).name}-{name}.onnx" for name in PRECISIONS}
-    for name, path in models.items():
+    name = Path(dataset).name
+    test = split.test
+    if options.photos is not None and options.photos < len(test):
+        chosen = np.random.default_rng(0).permutation(len(test))[: options.photos]
+        test = [test[row] for row in sorted(chosen.tolist())]
+    labels = np.unique([record.label for record in test], return_inverse=True)[1]
+    files = {
+        (options.backbone, precision): options.out / f"{name}-{precision}.onnx" for precision in PRECISIONS
+    } | {(BOX, "fp16"): find_box(), (BOX, "int8"): options.out / f"{name}-box-int8.onnx"}
+    for (model, precision), path in files.items():
         if not path.exists():
-            asked = (
-                {}
-                if name == "fp32"
-                else {
-                    "precision": name,
-                    "images": table,
-                    "max_recall_drop": options.max_recall_drop,
-                }
-            )
-            export(out=path, backbone=options.backbone, weights=str(weights), crop=options.side,
-                   resize=options.side * 8 // 7, **asked)  # fmt: skip
-    config = Embedder(models["fp32"]).contract.preprocess
-    pixels = _read(split.test, config)
-    labels = np.unique([record.label for record in split.test], return_inverse=True)[1]
-    runs = {(TORCH, "fp32"): _open_torch(options, weights)}
-    for backend in BACKENDS:
-        for name, path in models.items():
+            _export(options, model, precision, path, weights=weights, table=table)
+    pixels = {
+        model: _read(test, Embedder(files[model, precision], backend=USUAL_BACKEND).contract.preprocess)
+        for model, precision in ((options.backbone, "fp32"), (BOX, "fp16"))
+    }
+    runs = {(options.backbone, TORCH, "fp32"): _open_torch(options, weights)}
+    for backend in installed_backends():
+        for (model, precision), path in files.items():
             try:
-                runs[backend, name] = Embedder(path, backend=backend).embed_batch
-            except (MissingDependencyError, ModelFileError) as error:
-                print(f"{backend}, {name}: {error}")
-    vectors = {key: _embed(run, pixels) for key, run in runs.items()}
-    seconds: dict[tuple[str, str], list[float]] = {key: [] for key in runs}
+                runs[model, backend, precision] = Embedder(path, backend=backend).embed_batch
+            except (InputError, ModelFileError) as error:
+                print(f"{backend}, {model} {precision}: {error}")
+    vectors = {key: _embed(run, pixels[key[0]]) for key, run in runs.items()}
+    seconds: dict[tuple[str, str, str], list[float]] = {key: [] for key in runs}
+    spent: dict[tuple[str, str, str], list[float]] = {key: [] for key in runs}  # of all cores, whoever else waits
     for _ in range(ROUNDS):
         for key, run in runs.items():
-            started = time.perf_counter()
-            _embed(run, pixels[:TIMED])
+            started, before = time.perf_counter(), time.process_time()
+            _embed(run, pixels[key[0]][: options.timed])
             seconds[key].append(time.perf_counter() - started)
-    timed = min(TIMED, len(pixels))
+            spent[key].append(time.process_time() - before)
+    timed = min(options.timed, len(test))
     rates = {key: timed / statistics.median(found) for key, found in seconds.items()}
+    plain = {options.backbone: (options.backbone, TORCH, "fp32"), BOX: (BOX, USUAL_BACKEND, "fp16")}
     return [
         {
-            "dataset": dataset, "runtime": runtime, "precision": name,
-            "bytes": None if runtime == TORCH else models[name].stat().st_size, "rate": rates[runtime, name],
-            "seconds": seconds[runtime, name], "of_torch": rates[runtime, name] / rates[TORCH, "fp32"],
-            "recall": 100 * recall_at_1(found, labels), "cosine": centred_cosine(found, vectors[TORCH, "fp32"]),
+            "dataset": dataset, "model": key[0], "runtime": key[1], "precision": key[2], "photos": len(test),
+            "bytes": None if key[1] == TORCH else files[key[0], key[2]].stat().st_size, "rate": rates[key],
+            "seconds": seconds[key], "of_torch": rates[key] / rates[options.backbone, TORCH, "fp32"],
+            "cpu_seconds": spent[key],
+            "of_torch_cpu": statistics.median(spent[options.backbone, TORCH, "fp32"]) / statistics.median(spent[key]),
+            "recall": 100 * recall_at_1(found, labels), "cosine": centred_cosine(found, vectors[plain[key[0]]]),
         }
-        for (runtime, name), found in vectors.items()
+        for key, found in vectors.items()
     ]  # fmt: skip
+
+
+def _export(
+    options: argparse.Namespace, model: str, precision: str, path: Path, *, weights: Path | str, table: Path
+) -> None:
+    asked: dict[str, Any] = {}
+    if precision != "fp32":
+        asked = {"precision": precision, "images": table, "max_recall_drop": options.max_recall_drop}
+    if model == BOX:
+        export(BOX, out=path, **asked)
+        return
+    export(
+        out=path, backbone=model, weights=str(weights), crop=options.side, resize=options.side * 8 // 7, **asked
+    )
 
 
 def _read(records: Any, config: PreprocessConfig) -> Pixels:
@@ -137,8 +173,8 @@ def _embed(run: Callable[[Pixels], np.ndarray], pixels: Pixels) -> np.ndarray:
 def _line(row: dict[str, Any]) -> list[str]:
     size = "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.1f}"
     return [
-        row["dataset"], row["runtime"], row["precision"], size, f"{row['rate']:.0f}", f"{row['of_torch']:.2f}",
-        f"{row['recall']:.2f}", f"{row['cosine']:.4f}",
+        row["dataset"], row["model"], row["runtime"], row["precision"], size, f"{row['rate']:.0f}",
+        f"{row['of_torch']:.2f}", f"{row['of_torch_cpu']:.2f}", f"{row['recall']:.2f}", f"{row['cosine']:.4f}",
     ]  # fmt: skip
 
 

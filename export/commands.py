@@ -85,7 +85,8 @@ def export(
 ) -> None:  # fmt: skip
     """Write a trained RUN, or a backbone without any training, to one portable ONNX file.
 
-    A RUN is a folder of `retrieval train`, or of `python -m training.distill`, whose model has two outputs.
+    A RUN is a folder of `retrieval train`, or of `python -m training.distill`, whose model has two outputs. For
+    --precision int8 it may be a model file too, or `box`, the model in the box.
 
     The file takes uint8 images, normalises them itself, gives unit vectors, and carries a JSON contract. It is written
     only if ONNX Runtime agrees with torch on real images.
@@ -98,6 +99,7 @@ def export(
     Examples:
       retrieval export run --out model.onnx
       retrieval export run --out model-int8.onnx --precision int8
+      retrieval export box --out box-int8.onnx --precision int8 --images photos
       retrieval export --backbone resnet50 --weights imagenet --out raw.onnx
       retrieval export --backbone resnet50 --weights imagenet --whiten photos/ --embedding-dim 128 --out white.onnx
     """
@@ -122,11 +124,12 @@ def export(
 
 
 def _format(report: ExportReport) -> str:
-    text = (
-        f"{report.model}: {report.embedding_dim}-d, {report.bytes / 1e6:.1f} MB, sha256 {report.sha256[:16]}…\n"
-        f"ONNX Runtime agrees with torch on the check images, one by one and in a batch: "
-        f"lowest cosine {report.min_cosine:.8f}"
-    )
+    text = f"{report.model}: {report.embedding_dim}-d, {report.bytes / 1e6:.1f} MB, sha256 {report.sha256[:16]}…"
+    if report.min_cosine is not None:
+        text += (
+            "\nONNX Runtime agrees with torch on the check images, one by one and in a batch: "
+            f"lowest cosine {report.min_cosine:.8f}"
+        )
     if (found := report.measured) is not None:
         left = f"; {found.float_layers} layers stay in float32" if found.float_layers else ""
         text += (

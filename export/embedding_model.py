@@ -28,7 +28,10 @@ class PixelModel(nn.Module):
         self.register_buffer("std", 255 * torch.tensor(preprocess.std).view(1, 3, 1, 1))
 
     def forward(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
-        found: Tensor | tuple[Tensor, ...] = self.parts(normalise_images(images, self.mean, self.std))
+        # In the order that they have: of channels that lie last torch pools with strides, which ONNX writes as a
+        # gather by computed positions, and OpenVINO computes these wrongly where a layer is quantised.
+        pixels = normalise_images(images, self.mean, self.std).contiguous()
+        found: Tensor | tuple[Tensor, ...] = self.parts(pixels)
         return found
 
 

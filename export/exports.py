@@ -18,7 +18,9 @@ from export.to_onnx import HALF, ExportReport, export_model, require_onnx_name
 from export.untrained_models import check_images, make_raw, make_whitened
 from index.errors import InputError
 from index.images.preprocess import Pixels, PreprocessConfig
+from index.model.backends.names import USUAL_BACKEND
 from index.model.contract import ModelContract
+from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
 from training.backbone.backbones import load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor
@@ -156,6 +158,32 @@ def export_student(folder: Path, out: Path, *, lowered: Lowered | None = None) -
     return _write(
         PixelModel(student, preprocess), out, contract=contract, images=images, lowered=lowered, own=None
     )
+
+
+def export_again(model: Path, out: Path, *, lowered: Lowered | None = None) -> ExportReport:
+    """Write a model file again in int8, all its outputs.
+
+    Raises:
+        ModelFileError: it is no model of ours.
+        InputError: it is to be anything but int8, no images are given, or it costs too much.
+    """
+    require_onnx_name(out)
+    embedder = Embedder(model, backend=USUAL_BACKEND)
+    contract = embedder.contract
+    if lowered is None or lowered.precision != "int8" or contract.precision not in (FULL, HALF):
+        raise InputError(
+            f"{model}: of a model file in fp32 or fp16 one in int8 can be made, by --precision int8; others are made "
+            "of the run"
+        )
+    if lowered.images is None:
+        raise InputError("what int8 costs is measured on images with labels: give a folder of them by --images")
+    measured = LabelledPaths.of_folder(lowered.images).draw(contract.preprocess, workers=lowered.workers)
+    size = model.stat().st_size
+    report = ExportReport(str(model), embedder.sha256, contract.embedding_dim, None, size, contract.precision)
+    return lower_precision(
+        report, out, lowered.precision, images=measured, max_recall_drop=lowered.max_recall_drop,
+        progress=lowered.progress,
+    )  # fmt: skip
 
 
 def _write(

@@ -11,6 +11,7 @@ from export.embedding_model import PixelModel
 from index.arrays import Vectors, unit_rows
 from index.errors import ParityError
 from index.images.preprocess import Pixels
+from index.model.backends.names import USUAL_BACKEND
 from index.model.embedder import Embedder
 
 MIN_COSINE = 0.99999
@@ -29,7 +30,7 @@ def check_parity(model: PixelModel, onnx_path: Path, images: Pixels, *, name: st
     """
     with torch.inference_mode():
         found = model(torch.from_numpy(images))
-    embedder = Embedder(onnx_path)
+    embedder = Embedder(onnx_path, backend=USUAL_BACKEND)
     outputs = (found,) if isinstance(found, torch.Tensor) else found
     cosines = [
         _find_lowest(embedder.giving(output), images, expected.numpy())

@@ -18,6 +18,7 @@ from index.arrays import Labels, Vectors
 from index.errors import InputError
 from index.file_hash import hash_file
 from index.images.preprocess import Pixels
+from index.model.backends.names import USUAL_BACKEND
 from index.model.contract import MeasuredPrecision
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
@@ -118,7 +119,7 @@ class _Judge:
 
     def __init__(self, model: Path, pixels: Pixels, labels: Labels, *, progress: Progress) -> None:
         self._pixels, self._labels, self._progress = pixels, labels, progress
-        embedder = Embedder(model)
+        embedder = Embedder(model, backend=USUAL_BACKEND)
         self.contract = embedder.contract
         self._outputs = tuple(self.contract.widths)
         self._expected = self._embed(embedder)
@@ -129,7 +130,7 @@ class _Judge:
         with TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             write_sealed(proto, path, contract=self.contract)
-            found = self._embed(Embedder(path))
+            found = self._embed(Embedder(path, backend=USUAL_BACKEND))
         drops = {name: self._recalls[name] - self._recall(vectors) for name, vectors in found.items()}
         worst = max(drops, key=lambda name: drops[name])
         return MeasuredPrecision(

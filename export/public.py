@@ -84,11 +84,17 @@ def export(
         if unused := [name for name, value in without.items() if value is not None]:
             raise InputError(f"{unused[0]}: needs backbone, and would do nothing with a run")
         with naming_extras("exporting"):
-            from export.exports import export_run, export_student, is_student
+            from export.exports import export_again, export_run, export_student, is_student
+            from index.model.in_the_box import find_box
 
         folder = as_path(run, "run")
+        if str(run) == IN_THE_BOX and not folder.exists():
+            folder = find_box()
+        lowered = _lowered(precision, images, max_recall_drop, progress)
+        if folder.suffix == ".onnx" and folder.is_file():
+            return export_again(folder, as_path(out, "out"), lowered=lowered)
         write = export_student if is_student(folder) else export_run
-        return write(folder, as_path(out, "out"), lowered=_lowered(precision, images, max_recall_drop, progress))
+        return write(folder, as_path(out, "out"), lowered=lowered)
     if backbone == IN_THE_BOX and weights is None:
         weights = "pretrained"
     if backbone is None or weights is None:

@@ -34,14 +34,14 @@ class ExportReport:
     """What was written, and how far ONNX Runtime and torch agree on the check images.
 
     Attributes:
-        min_cosine: of the file in float32 that it is, or was made of.
+        min_cosine: of the file in float32 that it is, or was made of; None of one that was made of a model file.
         measured: of a lower precision, what it costs.
     """
 
     model: str
     sha256: str
     embedding_dim: int
-    min_cosine: float
+    min_cosine: float | None
     bytes: int
     precision: str = "float32"
     measured: MeasuredPrecision | None = None

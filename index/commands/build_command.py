@@ -13,6 +13,7 @@ from index.commands.console import (
     NAMED,
     PATH,
     GroupedCommand,
+    backend_option,
     build_config,
     cache_option,
     config_options,
@@ -123,6 +124,7 @@ def name_columns(
 @wait_option
 @cache_option
 @config_options(BuildConfig, AnnConfig, DuplicateConfig, StoreConfig)
+@backend_option
 @output_options
 @click.pass_context
 def build(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,7 @@ import click
 from index.config_values import Config, make_config
 from index.errors import InputError
 from index.limits import LOCK_WAIT_S
+from index.model.backends.names import AUTO, NAMES, USUAL_BACKEND, VARIABLE
 from index.outputs import KIND, PICTURE
 from index.progress import Progress
 
@@ -60,6 +62,33 @@ def cache_option(command: Command) -> Command:
         help="Take vectors from your cache folder that this model gave for the same files before, and keep new ones "
         "there; the gallery is the same.",
     )(command)  # fmt: skip
+
+
+def backend_option(command: Command) -> Command:
+    """Add `--backend`, which for the command, and the processes that it starts, stands above RETRIEVAL_BACKEND."""
+    return click.option(
+        "--backend", type=click.Choice((AUTO, *NAMES)), expose_value=False, callback=_use_backend,
+        show_default=f"what {VARIABLE} says, or that which made the gallery, or {USUAL_BACKEND}",
+        help="What runs the model: a runtime, or the fastest of those that are installed and agree, by a measurement "
+        "of two seconds that is kept. `retrieval info MODEL --runtime` shows it.",
+    )(command)  # fmt: skip
+
+
+def _use_backend(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    """It goes through the environment, as models are opened in many places, also of other processes."""
+    if value is None or context.resilient_parsing:
+        return
+    context.meta["backend"] = value
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = value
+    context.call_on_close(lambda: _restore_backend(before))
+
+
+def _restore_backend(before: str | None) -> None:
+    if before is None:
+        os.environ.pop(VARIABLE, None)
+    else:
+        os.environ[VARIABLE] = before
 
 
 def where_option(use: str) -> Callable[[Command], Command]:

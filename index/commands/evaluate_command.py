@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.commands.console import PATH, NumberList, emit, output_options, progress_bars, where_option
+from index.commands.console import (
+    PATH,
+    NumberList,
+    backend_option,
+    emit,
+    output_options,
+    progress_bars,
+    where_option,
+)
 from index.commands.images_or_gallery import settle_gallery
 from index.public import evaluate as evaluate_retrieval
 from index.text_table import align
@@ -78,6 +86,7 @@ class _KList(NumberList):
     help="Also rank up to 1,000 of the queries again by shared neighbours, as `search --rerank` does, and say what "
     "that is worth.",
 )
+@backend_option
 @output_options
 def evaluate(
     *, gallery: Path | None, model: Path | None, data: Path | None, query: Path | None,

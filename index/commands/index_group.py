@@ -15,6 +15,7 @@ from index.commands.console import (
     NAMED,
     PATH,
     NumberList,
+    backend_option,
     build_config,
     cache_option,
     config_options,
@@ -56,6 +57,7 @@ for _command in (build, merge, copy, compact, tune, info, list_items, verify, re
 @wait_option
 @cache_option
 @config_options(BuildConfig)
+@backend_option
 @output_options
 @click.pass_context
 def add(
@@ -111,6 +113,7 @@ def add(
 @wait_option
 @cache_option
 @config_options(BuildConfig)
+@backend_option
 @output_options
 @click.pass_context
 def update(

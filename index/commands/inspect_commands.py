@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.commands.console import PATH, emit, output_options, progress_bars, where_option
+from index.commands.console import PATH, backend_option, emit, output_options, progress_bars, where_option
 from index.text_table import align, command_line, show_bytes
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ def list_items(
     is_flag=True,
     help="Read every image again, and compare its bytes with those that were indexed.",
 )
+@backend_option
 @output_options
 @click.pass_context
 def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images: bool, as_json: bool) -> None:
@@ -231,6 +232,9 @@ def _describe_info(described: GalleryInfo, *, gallery: Path) -> str:
     made = datetime.fromisoformat(described.made).astimezone()
     parts = {
         "model": _describe_model(described.model),
+        "computed by": []
+        if described.runtime is None
+        else ["{backend} in {precision}".format(**described.runtime)],
         "images": _describe_counts(described.counts, gallery=gallery),
         "sources": [
             f"{source['kind']} {printable_path(source['location'])}: {source['images']:,} images"
@@ -259,6 +263,8 @@ def _describe_model(model: Mapping[str, Any]) -> list[str]:
     unusual = ", ".join(
         f"{name} {printable_path(model[name])}" for name, value in usual.items() if model.get(name, value) != value
     )
+    if (precision := model.get("precision", "float32")) != "float32":
+        unusual = ", ".join(filter(None, (unusual, precision)))
     return [", ".join(filter(None, (names, shape, unusual, f"SHA-256 {model['sha256'][:12]}")))]
 
 

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.commands.console import NAMED, PATH, by_option, emit, output_options, progress_bar, where_option
+from index.commands.console import (
+    NAMED,
+    PATH,
+    backend_option,
+    by_option,
+    emit,
+    output_options,
+    progress_bar,
+    where_option,
+)
 from index.commands.images_or_gallery import settle_gallery
 from index.commands.search_text import HitLines, print_groups, print_json, warn_of_gone
 from index.progress import no_progress
@@ -158,6 +167,7 @@ class _Tally:
     help="Write the results to this .csv, .parquet or .jsonl file, one row each.",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 where any query could not be used, not only where all.")
+@backend_option
 @output_options
 @click.pass_context
 def search(

@@ -24,6 +24,7 @@ from index.file_hash import hash_file
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.any_query import AnyQuery, make_vector
+from index.gallery.computed_by import require_same_output, usual_runtime_of
 from index.gallery.hits import GalleryImage, Hit
 from index.gallery.opened_catalog import OpenedCatalog
 from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
@@ -168,6 +169,7 @@ class Gallery:
 
         Raises:
             GalleryError: the model file is damaged.
+            GalleryMismatchError: what runs it gives other embeddings than what computed the gallery's.
         """
         with self._opened.lock:
             known = self._opened.embedders
@@ -181,9 +183,11 @@ class Gallery:
         path, sha256 = self._root / MODEL_NAME, self.manifest.model_sha256
         check_file(self._root, MODEL_NAME, self.manifest, contents=False)
         try:
-            return Embedder(path, threads=1, sha256=sha256)
+            embedder = Embedder(path, threads=1, sha256=sha256, backend=usual_runtime_of(self.manifest.runtime))
         except ModelFileError as error:
             raise GalleryDamagedError(printable_path(str(path)), error.problem) from error
+        require_same_output(self.manifest.runtime, embedder, gallery=self.path)
+        return embedder
 
     def search(
         self,

@@ -31,7 +31,7 @@ from index.versions.manifest import (
 from index.versions.versions import find_version
 
 _LARGEST_LABELS = 5
-_OF_CONTRACT = ("backbone", "method", "view", "pooling")
+_OF_CONTRACT = ("backbone", "method", "view", "pooling", "precision")
 # What lies beside the index is scanned by every search, and what is deleted passed over; below this that is not felt.
 _FELT_ROWS = 1024
 _FELT_SHARE = 0.05
@@ -61,6 +61,7 @@ class GalleryInfo:
         beside_index: vectors that came after the index was built.
         unfinished: None where no command is waiting to be finished.
         picture: of the vectors that tell pictures, as in the manifest; None where there are none.
+        runtime: that computed the vectors, where it was not the usual one, as in the manifest.
     """
 
     gallery: str
@@ -76,6 +77,7 @@ class GalleryInfo:
     beside_index: int
     unfinished: Unfinished | None
     picture: dict[str, Any] | None = None
+    runtime: dict[str, Any] | None = None
 
     @property
     def should_compact(self) -> bool:
@@ -115,6 +117,7 @@ def read_info(path: Path) -> GalleryInfo:
         beside_index=store_of(manifest).count_beside(version.folder, manifest),
         unfinished=find_unfinished(path),
         picture=manifest.picture,
+        runtime=manifest.runtime,
     )
 
 

@@ -19,6 +19,7 @@ from index.catalog.rows import CatalogRow
 from index.embedding.engine import EmbeddedItem
 from index.embedding.registry import open_engine
 from index.errors import GalleryError, ImageError
+from index.gallery.computed_by import is_same_runtime
 from index.gallery.gallery import Gallery
 from index.images.image_files import take_any_content
 from index.model.embedder import Embedder
@@ -32,6 +33,7 @@ from index.versions.manifest import MODEL_NAME, Manifest, Version, check_file
 from index.versions.versions import find_version, hold_version
 
 MIN_COSINE = 0.9999  # of the stored vector and the one made again, maybe on another machine
+_OTHER_RUNTIME_COSINE = 0.95  # where another runtime, or in another precision, makes it again
 _SEARCHED = 200  # members that an index which is no scan is asked for
 _MISSED_SHARE = 0.01  # of them, that the best of such indexes may miss
 _SURE = 4  # standard errors
@@ -123,7 +125,9 @@ def verify_gallery(
                     continue
                 compared += 1
                 stored = np.concatenate([view.vector(item.id) for view in views])
-                if difference := _find_difference(item, stored, widths=[view.width for view in views]):
+                if difference := _find_difference(
+                    item, stored, widths=[view.width for view in views], least=_least_cosine(gallery)
+                ):
                     problems.append(f"{place.name}: {difference}")
             if read_images:
                 looks = list(_read_again(gallery, reading))
@@ -257,16 +261,20 @@ def _compare_bytes(place: Place, row: CatalogRow, embedder: Embedder) -> _Change
     return _Change(f"{place.name}: {_CHANGED}")
 
 
-def _find_difference(item: EmbeddedItem, stored: Vectors, *, widths: Sequence[int]) -> str | None:
+def _least_cosine(gallery: Gallery) -> float:
+    return MIN_COSINE if is_same_runtime(gallery.manifest.runtime, gallery.embedder) else _OTHER_RUNTIME_COSINE
+
+
+def _find_difference(item: EmbeddedItem, stored: Vectors, *, widths: Sequence[int], least: float) -> str | None:
     """How the vectors of the same bytes, of these widths side by side, differ from the (D,) stored ones."""
     if item.problem is not None:
         return f"the bytes are those indexed, but cannot be embedded any more: {item.problem.detail}"
     starts = np.cumsum([0, *widths[:-1]])
     cosine = 0.0 if item.vector is None else float(np.add.reduceat(item.vector * stored, starts).min())
-    if cosine >= MIN_COSINE:
+    if cosine >= least:
         return None
     return (
         f"the bytes are those indexed, but the stored vector and the one made from them now have a cosine of only "
-        f"{cosine:.6f}, at least {MIN_COSINE} is expected; it is damaged, or was made by other versions of Pillow or "
+        f"{cosine:.6f}, at least {least} is expected; it is damaged, or was made by other versions of Pillow or "
         "ONNX Runtime"
     )

@@ -30,6 +30,8 @@ class Embedder:
     Attributes:
         sha256: of the model file; galleries are bound to it.
         runtime: what runs it, in words: another one may give other last bits.
+        backend, precision: the runtime's name, and the numbers it computes with.
+        agreement: of its embeddings with those of the usual runtime (`index.model.backends.measuring`).
         outputs: those it gives, side by side: `kind`, or as `giving` has them.
         usual_batch: images at once where speed counts: few are in a CPU's caches, many keep a GPU busy.
 
@@ -37,8 +39,8 @@ class Embedder:
         model_path: an exported model.
         threads: of the runtime; None for all cores.
         sha256: what the file must be, where the caller knows.
-        backend: of `index.model.backends.registry`; None is what RETRIEVAL_BACKEND says, ONNX Runtime where it says
-            nothing.
+        backend: of `index.model.backends.registry`, or `auto`; None is what RETRIEVAL_BACKEND says, ONNX Runtime where
+            it says nothing.
 
     Raises:
         ModelFileError: the file is missing, damaged, another than the one expected, or breaks its contract.
@@ -58,13 +60,15 @@ class Embedder:
             problem = f"another file than expected: its SHA-256 is {model.sha256}, not {sha256}"
             raise ModelFileError(str(model_path), problem)
         self.sha256 = model.sha256
-        self._backend = open_backend(model, threads=threads, name=backend or choose_backend(model))
+        choice = choose_backend(model, backend)
+        self._backend = open_backend(model, threads=threads, name=choice.name)
+        self.agreement = choice.agreement
         self.contract: ModelContract = read_contract(self._backend.describe(), path=model_path)
         self.outputs: tuple[str, ...] = (KIND,)
         self.on_gpu = self._backend.on_gpu
+        self.backend, self.precision = self._backend.name, self._backend.precision
         self.runtime = (
-            f"{self._backend.name} {self._backend.version}, {self._backend.precision}, "
-            f"{'GPU' if self.on_gpu else 'CPU'}"
+            f"{self.backend} {self._backend.version}, {self.precision}, {'GPU' if self.on_gpu else 'CPU'}"
         )
         self.usual_batch = _GPU_BATCH if self.on_gpu else _CPU_BATCH
 

@@ -14,7 +14,7 @@ from index.images.preprocess import PreprocessConfig
 from index.outputs import KIND, PICTURE
 from index.text import printable_path
 
-FORMAT_VERSION, TWO_OUTPUTS_VERSION, OTHER_STORE_VERSION = 3, 4, 5
+FORMAT_VERSION, TWO_OUTPUTS_VERSION, OTHER_STORE_VERSION, OTHER_RUNTIME_VERSION = VERSIONS = 3, 4, 5, 6
 METRIC = "inner-product"
 MANIFEST_NAME = "manifest.json"
 MODEL_NAME = "model.onnx"
@@ -24,7 +24,8 @@ DELETED_NAME = "deleted.npy"
 HELD_OUT_NAME = "held_out.npy"
 PICTURE_FOLDER = "picture"
 _OF_PICTURES = {"embedding_dim": int, "threshold": float, "index": dict, "deleted": int}
-_SINCE = {"picture": TWO_OUTPUTS_VERSION, "store": OTHER_STORE_VERSION}
+_SINCE = {"picture": TWO_OUTPUTS_VERSION, "store": OTHER_STORE_VERSION, "runtime": OTHER_RUNTIME_VERSION}
+_OF_RUNTIME = {"backend": str, "precision": str, "agreement": float}
 _KINDS = {
     "model_sha256": str,
     "preprocessing": dict,
@@ -59,6 +60,8 @@ class Manifest:
     apart, in a folder of that name, what the rest says of those of kinds: `embedding_dim`, `index` and `deleted`, and
     the cosine (`threshold`) from which on two are copies; None where the model has one output. `store` is the `type` of
     another store than the folder's files, and the `uri` of its server; None where the vectors are in the folder.
+    `runtime` is the `backend` that computed them, the `precision` of its numbers, and its `agreement` with the usual
+    one for this model (a cosine less the mean); None where that is the usual one.
     """
 
     model_sha256: str
@@ -71,10 +74,13 @@ class Manifest:
     metric: str = METRIC
     picture: dict[str, Any] | None = None
     store: dict[str, Any] | None = None
+    runtime: dict[str, Any] | None = None
 
     @property
     def format_version(self) -> int:
         """The lowest that has words for it, so that programs that know one output read what has one."""
+        if self.runtime is not None:
+            return OTHER_RUNTIME_VERSION
         if self.store is not None:
             return OTHER_STORE_VERSION
         return FORMAT_VERSION if self.picture is None else TWO_OUTPUTS_VERSION
@@ -138,9 +144,9 @@ class Manifest:
         if not isinstance(values, dict):
             raise ValueError(f"expected a JSON object, got {type(values).__name__}")
         found = values.pop("format_version", None)
-        if found not in (FORMAT_VERSION, TWO_OUTPUTS_VERSION, OTHER_STORE_VERSION):
+        if found not in VERSIONS:
             raise OtherFormatError(
-                f"format version {found!r}, this program reads {FORMAT_VERSION} to {OTHER_STORE_VERSION}; build the "
+                f"format version {found!r}, this program reads {VERSIONS[0]} to {VERSIONS[-1]}; build the "
                 "gallery again into another folder, or use the program that made it"
             )
         known = {field.name for field in fields(cls)}
@@ -154,6 +160,10 @@ class Manifest:
             _check_kinds(values["picture"], _OF_PICTURES)
         if values["store"] is not None and set(values["store"]) != {"type", "uri"}:
             raise ValueError(f"store must have a type and a uri, got {values['store']!r}")
+        if values["runtime"] is not None:
+            if not isinstance(values["runtime"], dict) or set(values["runtime"]) != set(_OF_RUNTIME):
+                raise ValueError(f"runtime must have exactly the keys {sorted(_OF_RUNTIME)}")
+            _check_kinds(values["runtime"], _OF_RUNTIME)
         if values["metric"] != METRIC:
             raise ValueError(f"metric must be {METRIC!r}, got {values['metric']!r}")
         return cls(**{**values, "preprocessing": PreprocessConfig.from_json(values["preprocessing"])})

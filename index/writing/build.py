@@ -16,6 +16,7 @@ from index.catalog.reader import Catalog, read_catalog
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import GalleryError, GalleryMismatchError, InputError, RetrievalError
+from index.gallery.computed_by import usual_runtime_in
 from index.gallery.selection import Selection
 from index.limits import LOCK_WAIT_S
 from index.marks import GALLERY_MARK, LOCK_NAME
@@ -84,7 +85,7 @@ def build_gallery(
     given = [find_source(os.fspath(source)) for source in sources]
     gallery = check_out(out, sources=given)
     labels = None if labels_file is None else AssignedLabels(labels_file)
-    embedder = Embedder(model_path or choose_model(gallery), threads=1)
+    embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=usual_runtime_in(gallery))
     settings = {
         "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
         "dedup": None if dedup == "off" else dedup,

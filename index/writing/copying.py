@@ -119,7 +119,7 @@ def _copy(
         catalog.set({STORE_SETTING: None if store == StoreConfig() else store.to_text()})
         finished = write_version(
             folder, catalog, gallery=out, base=None, made=made, model=building / MODEL_NAME, contract=contract,
-            how=Publication(), begin_step=begin_step,
+            runtime=manifest.runtime, how=Publication(), begin_step=begin_step,
         )  # fmt: skip
         remembered = catalog.remembered()
     name = next_version(out)

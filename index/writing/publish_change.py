@@ -15,6 +15,7 @@ from index.catalog.source_places import describe_move
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.errors import GalleryError, NoUsableImageError, RetrievalError
 from index.faiss_library import import_faiss
+from index.gallery.computed_by import usual_runtime_in
 from index.limits import LOCK_WAIT_S
 from index.model.embedder import Embedder
 from index.progress import BeginStep, Progress, no_progress, no_steps
@@ -93,7 +94,9 @@ def open_workspace(
         try:
             claim_gallery(gallery.resolve())
             move_people(gallery)
-            work = Workspace(gallery.resolve(), embedder=embedder or Embedder(find_model(gallery), threads=1))
+            if embedder is None:
+                embedder = Embedder(find_model(gallery), threads=1, backend=usual_runtime_in(gallery))
+            work = Workspace(gallery.resolve(), embedder=embedder)
             work.open()
             yield work
         except OSError as error:

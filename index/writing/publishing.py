@@ -46,6 +46,7 @@ def write_version(
     made: Mapping[str, Sequence[HeldVectors]],
     model: Path,
     contract: ModelContract,
+    runtime: dict[str, Any] | None,
     how: Publication,
     begin_step: BeginStep = no_steps,
 ) -> Manifest:
@@ -57,6 +58,7 @@ def write_version(
         base: the version that it starts from.
         made: the vectors made since, by output.
         model: the model file, which every version shares.
+        runtime: that computed the vectors, as the manifest says it.
 
     Raises:
         GalleryDamagedError: a file of the base, or a checkpoint, is not what it was.
@@ -86,14 +88,16 @@ def write_version(
     for path in sorted(path for path in version.rglob("*") if path.is_file()):
         name = path.relative_to(version).as_posix()
         files[name] = files.get(name) or describe_file(path)
-    finished = _describe(catalog, contract, store=store, published=published, files=files)
+    finished = _describe(
+        catalog, contract, store=store, published=published, files=files, runtime=runtime
+    )  # fmt: skip
     (version / MANIFEST_NAME).write_text(finished.to_json(), encoding="utf-8")
     return finished
 
 
 def _describe(
     catalog: CatalogWriter, contract: ModelContract, *, store: StoreConfig, published: Mapping[str, Published],
-    files: dict[str, dict[str, Any]],
+    files: dict[str, dict[str, Any]], runtime: dict[str, Any] | None,
 ) -> Manifest:  # fmt: skip
     reasons = catalog.skipped_by_reason()
     counts = {"indexed": catalog.count("indexed"), "duplicate": catalog.count("duplicate")}
@@ -119,6 +123,7 @@ def _describe(
             "deleted": pictures.deleted,
         },
         store=store.describe(),
+        runtime=runtime,
     )
 
 

@@ -18,6 +18,7 @@ from index.embedding.outcome_files import as_keys, find_outcome_files, read_head
 from index.embedding.registry import open_engine
 from index.embedding.vector_cache import describe_vectors
 from index.errors import GalleryError, GalleryMismatchError, InputError
+from index.gallery.computed_by import usual_runtime_in
 from index.limits import LOCK_WAIT_S
 from index.marks import is_part
 from index.model.embedder import Embedder
@@ -110,7 +111,7 @@ def open_shards(
     if shards is not None:
         _check_apart(shards, gallery, given)
     labels = None if labels_file is None else AssignedLabels(labels_file)
-    embedder = Embedder(model_path or choose_model(gallery), threads=1)
+    embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=usual_runtime_in(gallery))
     embedder = embedder.giving(*embedder.contract.widths)
     _check_current(gallery, embedder, given)
     with naming_trouble(gallery):

@@ -18,6 +18,7 @@ from index.catalog.writer import CatalogWriter, Checkpoint, Outcome, write_catal
 from index.durable import link_file, remove_durably, write_durably
 from index.embedding.engine import EmbeddedItem
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
+from index.gallery.computed_by import describe_runtime, join_runtimes, require_same_output
 from index.gallery.salvage import highest_next_id
 from index.marks import PART_MARK, is_part
 from index.model.embedder import Embedder
@@ -68,6 +69,7 @@ class Workspace:
         self.shards: Path | None = None
         self.kept_ids: Ids | None = None
         self._remembered: dict[str, Any] = {}
+        self._runtime: dict[str, Any] | None = None
 
     def open(self) -> None:
         """Continue the work in progress, or start it from the current version where there is one.
@@ -80,6 +82,8 @@ class Workspace:
         if self.base is not None:
             manifest = Manifest.read(self.base)
             self._check_model(manifest.model_sha256)
+            require_same_output(manifest.runtime, self.embedder, gallery=self.gallery)
+            self._runtime = manifest.runtime
             for name in manifest.files:
                 check_file(self.base.folder, name, manifest, contents=False)
         plan = {
@@ -236,6 +240,7 @@ class Workspace:
             made=self.vector_files(catalog),
             model=self.folder / MODEL_NAME,
             contract=self.embedder.contract,
+            runtime=join_runtimes(self._runtime, describe_runtime(self.embedder)),
             how=how,
             begin_step=begin_step,
         )

@@ -32,6 +32,7 @@ COMMANDS = {
     "tokens": (f"{_HERE}.tokens_command", "Give people and programs tokens of their own for a server."),
     "openapi": (f"{_HERE}.openapi_command", "What the HTTP API takes and answers, to generate clients from."),
     "mcp": (f"{_HERE}.mcp_command", "Let agents search a gallery, over the Model Context Protocol."),
+    "info": (f"{_HERE}.info_command", "Say what a model or a gallery is, and what runs it here."),
     "log": (f"{_HERE}.log_command", "Who decided, added, removed or exported what in a gallery, and when."),
     "backup": (f"{_HERE}.backup_command", "Write what people made of a gallery to one file."),
     "restore": (f"{_HERE}.backup_command", "Bring a backup of what people made into a gallery."),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from index.commands.console import NumberList, emit, output_options
+from index.commands.console import NumberList, backend_option, emit, output_options
 from index.threads import usable_cores
 from index.user_cache import user_cache
 from retrieval_app.commands.step_bars import step_bars
@@ -46,6 +46,7 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--workers", type=click.IntRange(min=1), default=usable_cores, show_default="cores", help="Decoding threads."
 )
+@backend_option
 @output_options
 def compare(
     images: str, candidates: tuple[str, ...], out: Path, labels: Path | None, ks: tuple[int, ...], shown: int,

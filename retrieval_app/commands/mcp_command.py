@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from index.commands.console import NAMED, output_options
+from index.commands.console import NAMED, backend_option, output_options
 from index.errors import InputError, MissingDependencyError
 from retrieval_app.server.serve_token import read_or_make_token
 
@@ -39,6 +39,7 @@ from retrieval_app.server.serve_token import read_or_make_token
     "searches, `review` decides too.",
 )  # fmt: skip
 @click.option("--writable", is_flag=True, help="Let agents keep, change and drop labels; people can take it back.")
+@backend_option
 @output_options
 def mcp(
     gallery: str, port: int | None, host: str, allowed_hosts: tuple[str, ...], token_file: Path | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from index.commands.console import NAMED, config_options, help_all_option, output_options
+from index.commands.console import NAMED, backend_option, config_options, help_all_option, output_options
 from index.config_values import make_config
 from index.errors import InputError
 from index.text import printable_path
@@ -114,6 +114,7 @@ class ServeCommand(SettingsCommand):
 @config_options(ServingConfig, ConnectionConfig, SignInConfig, RateConfig, LogConfig)
 @config_file_option
 @show_config_option
+@backend_option
 @output_options
 @help_all_option
 def serve(

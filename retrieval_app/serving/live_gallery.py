@@ -157,7 +157,9 @@ class LiveGallery:
         if before is not None and gallery.embedder is embedder:
             wide = before.wide_embedder
         else:
-            wide = Embedder(gallery.embedder.path, sha256=gallery.embedder.sha256)
+            wide = Embedder(
+                gallery.embedder.path, sha256=gallery.embedder.sha256, backend=gallery.embedder.backend
+            )
         if gallery.count:
             gallery.search(gallery.vector(int(gallery.ids[0])), k=1)
             contract = gallery.embedder.contract

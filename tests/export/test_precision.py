@@ -12,13 +12,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 from export.exports import Lowered, export_run, export_untrained
 from export.precision import LabelledPixels, centred_cosine, lower_precision, recall_at_1
-from export.to_onnx import ExportReport
+from export.public import export
+from export.strided_pooling import drop_positions
+from export.to_onnx import ExportReport, write_sealed
 from index.errors import InputError
 from index.file_hash import hash_file
 from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME
 from index.model.contract import METADATA_KEY, ModelContract
 from index.model.embedder import Embedder
-from tests.models import PREPROCESS, tiny_contract, write_model, write_two_output_model
+from tests.models import PREPROCESS, tiny_contract, write_model, write_tiny_model, write_two_output_model
 from tests.training.conftest import BACKBONE, FinishedRun
 
 
@@ -180,3 +182,73 @@ def test_images_of_one_label_measure_nothing(pictures: Path, tmp_path: Path) -> 
     (folder / "kind").symlink_to(next(path for path in sorted(pictures.iterdir()) if path.is_dir()))
     with pytest.raises(InputError, match="two or more labels; found"):
         export_raw(tmp_path / "raw.onnx", folder)
+
+
+def test_every_runtime_computes_int8_alike(finished_run: FinishedRun, tmp_path: Path) -> None:
+    out = tmp_path / "int8.onnx"
+    export_run(finished_run.path, out, lowered=Lowered("int8", max_recall_drop=1, workers=1))
+    usual, other = Embedder(out, backend="onnxruntime"), Embedder(out, backend="openvino")
+    assert other.precision == "int8"
+    assert other.agreement > 0.9
+    side = usual.contract.preprocess.crop
+    pixels = np.random.default_rng(0).integers(0, 256, size=(8, side, side, 3), dtype=np.uint8)
+    assert centred_cosine(other.embed_batch(pixels), usual.embed_batch(pixels)) > 0.9
+
+
+def test_no_position_is_computed_on_the_way_to_an_embedding(exported: ExportReport) -> None:
+    operations = {node.op_type for node in onnx.load(exported.model).graph.node}
+    assert not operations & {"Gather", "Range"}
+
+
+def write_strided_model(path: Path) -> Path:
+    """A tiny model whose embedding goes through a gather by computed positions, as older exports have it."""
+    model = onnx.load(write_tiny_model(path))
+    last = next(node for node in model.graph.node if OUTPUT_NAME in node.output)
+    source = last.input[0]
+    numbers = {"flat_shape": [-1], "whole_shape": [-1, 16], "first": 0, "step": 1, "shift": [0]}
+    nodes = [
+        helper.make_node("Reshape", [source, "flat_shape"], ["strided_flat"]),
+        helper.make_node("Size", ["strided_flat"], ["size"]),
+        helper.make_node("Range", ["first", "size", "step"], ["range"]),
+        helper.make_node("Add", ["range", "shift"], ["positions"]),
+        helper.make_node("Gather", ["strided_flat", "positions"], ["gathered"]),
+        helper.make_node("Reshape", ["gathered", "whole_shape"], ["whole"]),
+    ]
+    last.input[0] = "whole"
+    place = list(model.graph.node).index(last)
+    rest = list(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend([*rest[:place], *nodes, *rest[place:]])
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.array(value, dtype=np.int64), name) for name, value in numbers.items()
+    )
+    write_sealed(model, path, contract=tiny_contract())
+    return path
+
+
+def test_positions_of_older_exports_are_dropped_and_change_nothing(tmp_path: Path) -> None:
+    path = write_strided_model(tmp_path / "strided.onnx")
+    proto = onnx.load(path)
+    assert "Range" in {node.op_type for node in proto.graph.node}
+    drop_positions(proto)
+    assert not {"Range", "Gather", "Size"} & {node.op_type for node in proto.graph.node}
+    write_sealed(proto, tmp_path / "straight.onnx", contract=tiny_contract())
+    pixels = draw_pixels(8).pixels
+    one, two = Embedder(path).embed_batch(pixels), Embedder(tmp_path / "straight.onnx").embed_batch(pixels)
+    assert np.array_equal(one, two)
+
+
+def test_a_model_file_is_made_int8_with_all_that_it_gives(pictures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "int8.onnx"
+    model = write_two_output_model(tmp_path / "two.onnx")
+    report = export(model, out, precision="int8", images=pictures, max_recall_drop=1)
+    assert report.min_cosine is None
+    assert report.measured is not None
+    written = Embedder(out).contract
+    assert (written.precision, written.picture_dim) == ("int8", Embedder(model).contract.picture_dim)
+    with pytest.raises(InputError, match="in fp32 or fp16 one in int8 can be made"):
+        export(out, tmp_path / "again.onnx", precision="int8", images=pictures)
+    with pytest.raises(InputError, match="in fp32 or fp16 one in int8 can be made"):
+        export(model, tmp_path / "half.onnx", precision="fp16", images=pictures)
+    with pytest.raises(InputError, match="measured on images with labels: give a folder of them by --images"):
+        export(model, tmp_path / "none.onnx", precision="int8")

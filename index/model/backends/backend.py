@@ -39,12 +39,18 @@ class InferenceBackend(Protocol):
         name: of the runtime, as the registry has it.
         version: of the runtime.
         precision: the numbers it computes with; `as exported` where it takes the model's own.
+        packages: any of which brings the runtime.
     """
 
     name: str
     version: str
     precision: str
     on_gpu: bool
+    packages: tuple[str, ...]
+
+    @classmethod
+    def is_usable(cls) -> bool:
+        """Whether it can be used on this machine, where one of its packages is installed."""
 
     def __init__(self, model: SealedModel, *, threads: int | None) -> None:
         """Open a model whose graph was checked.

@@ -1,144 +1,83 @@
-"""Which runtime runs a model: the one that RETRIEVAL_BACKEND names, or the fastest here that gives the same."""
+"""Which runtime runs a model: the one that is named, or the fastest here that gives the same."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import platform
-import statistics
-import time
-from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
 
-import numpy as np
-
-from index.arrays import Vectors
-from index.durable import write_durably
-from index.errors import InputError, MissingDependencyError, ModelFileError
-from index.images.preprocess import Pixels
-from index.model.backends.backend import InferenceBackend
-from index.model.backends.registry import BACKENDS, USUAL_BACKEND, open_backend
-from index.model.contract import ModelContract, find_contract_text
+from index.errors import InputError
+from index.model.backends.measuring import measure_installed
+from index.model.backends.names import AUTO, NAMES, USUAL_BACKEND, VARIABLE
+from index.model.backends.registry import installed_backends
 from index.model.seal import SealedModel
-from index.user_cache import user_cache
+from index.text import printable_path
 
-VARIABLE, AUTO = "RETRIEVAL_BACKEND", "auto"
-_SECONDS, _BATCH = 1.0, 16  # for each runtime
-# Embeddings of another runtime must have at least this mean cosine with those of the usual one, less their mean: the
-# computation in bfloat16 is within it (.9975), which changes which image is nearest as seldom as chance.
+# Embeddings of two runtimes that stand for each other have at least this agreement: the computation in bfloat16 is
+# within it (.998), and that in int8 by two runtimes (.992), which change which image is nearest as seldom as chance.
 LEAST_AGREEMENT = 0.99
+# Below this a runtime computes another model: it is not used, whoever names it.
+_SAME_MODEL = 0.9
 
 logger = logging.getLogger(__name__)
 
 
-def choose_backend(model: SealedModel) -> str:
-    """The name of the runtime for a model.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The runtime that runs a model.
 
-    `auto` measures for two seconds, once for a model, a processor and the versions installed; the result is kept in the
-    user's cache folder.
+    Attributes:
+        name: of the registry.
+        agreement: of its embeddings with those of the usual runtime, as `Measured` has it.
+        why: in words.
+    """
+
+    name: str
+    agreement: float
+    why: str
+
+
+def choose_backend(model: SealedModel, asked: str | None = None, *, again: bool = False) -> Choice:
+    """The runtime for a model.
+
+    Args:
+        asked: a runtime, or `auto` for the fastest of those that agree with the usual one; None is what
+            RETRIEVAL_BACKEND says, and the usual one where that says nothing.
+        again: measure again what was measured before.
 
     Raises:
-        InputError: the variable names no runtime.
+        InputError: there is no runtime of that name, or it computes this model otherwise than the usual one.
+        ModelFileError: the model cannot be used.
         MissingDependencyError: the usual runtime is not installed, and another one is not asked for.
     """
-    asked = os.environ.get(VARIABLE) or USUAL_BACKEND
-    if asked in BACKENDS:
-        return asked
-    if asked != AUTO:
-        raise InputError(f"{VARIABLE} must be {AUTO} or one of {', '.join(BACKENDS)}, got {asked!r}")
-    opened = _open_all(model)
-    if len(opened) == 1:
-        return next(iter(opened))
-    key = "; ".join([
-        model.sha256, platform.machine(), _processor(), *(f"{name} {one.version}" for name, one in opened.items()),
-    ])  # fmt: skip
-    kept = _read_kept()
-    if kept.get(key) in opened:
-        return kept[key]
-    rates = measure_backends(opened, _draw_pixels(model))
-    chosen = max(rates, key=lambda name: rates[name])
-    logger.info("%s: %s, of images/s %s", model.path, chosen, {name: round(rate) for name, rate in rates.items()})
-    _keep({**kept, key: chosen})
-    return chosen
+    asked = asked or os.environ.get(VARIABLE) or USUAL_BACKEND
+    if asked not in (AUTO, *NAMES):
+        raise InputError(f"--backend and {VARIABLE} take {AUTO}, {' or '.join(NAMES)}, got {asked!r}")
+    if asked == USUAL_BACKEND:
+        return Choice(USUAL_BACKEND, 1.0, f"the usual one; --backend or {VARIABLE} name another, or {AUTO}")
+    installed = installed_backends()
+    if asked == AUTO:
+        return _choose_fastest(model, again=again) if len(installed) > 1 else _only()
+    if asked not in installed:
+        return Choice(asked, 1.0, "it is named")  # who opens it says what is missing
+    found = measure_installed(model, again=again).get(asked)
+    if found is not None and found.agreement < _SAME_MODEL:
+        raise InputError(
+            f"{printable_path(str(model.path))}: {asked} computes it otherwise than {USUAL_BACKEND} (a cosine of "
+            f"{found.agreement:.2f} less the mean, at least {_SAME_MODEL:g} is needed): use --backend {USUAL_BACKEND}, "
+            "or export the model again"
+        )
+    return Choice(asked, 1.0 if found is None else found.agreement, "it is named")
 
 
-def measure_backends(opened: Mapping[str, InferenceBackend], pixels: Pixels) -> dict[str, float]:
-    """Images a second of each runtime that agrees with the usual one."""
-    usual = opened[USUAL_BACKEND].run(pixels)
-    rates = {}
-    for name, backend in opened.items():
-        found = backend.run(pixels)
-        if agreement(found, usual) < LEAST_AGREEMENT:
-            logger.warning("%s gives other embeddings than %s, and is not used", name, USUAL_BACKEND)
-            continue
-        times: list[float] = []
-        until = time.perf_counter() + _SECONDS
-        while not times or time.perf_counter() < until:
-            started = time.perf_counter()
-            backend.run(pixels)
-            times.append(time.perf_counter() - started)
-        rates[name] = len(pixels) / statistics.median(times)
-    return rates
+def _choose_fastest(model: SealedModel, *, again: bool) -> Choice:
+    measured = measure_installed(model, again=again)
+    agreeing = {name: one for name, one in measured.items() if one.agreement >= LEAST_AGREEMENT}
+    for name in measured.keys() - agreeing.keys():
+        logger.warning("%s gives other embeddings than %s, and is not used", name, USUAL_BACKEND)
+    chosen = max(agreeing, key=lambda name: agreeing[name].images_per_s)
+    return Choice(chosen, agreeing[chosen].agreement, "the fastest of those that agree, as measured")
 
 
-def agreement(found: Vectors, usual: Vectors) -> float:
-    """The mean cosine of (N, D) rows, less the mean of the usual ones."""
-    middle = usual.mean(axis=0)
-    one, two = found - middle, usual - middle
-    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
-    return float((np.einsum("nd,nd->n", one, two) / np.maximum(norms, np.finfo(np.float32).tiny)).mean())
-
-
-def _open_all(model: SealedModel) -> dict[str, InferenceBackend]:
-    """The runtimes that are installed and take the model, the usual one first."""
-    opened = {USUAL_BACKEND: open_backend(model, name=USUAL_BACKEND)}
-    for name in BACKENDS:
-        if name != USUAL_BACKEND:
-            try:
-                opened[name] = open_backend(model, name=name)
-            except (MissingDependencyError, ModelFileError) as error:
-                logger.debug("%s is not measured: %s", name, error)
-    return opened
-
-
-def _draw_pixels(model: SealedModel) -> Pixels:
-    """Images that are unlike each other, for the embeddings to differ: waves of chance of several lengths."""
-    side = ModelContract.from_json(find_contract_text(model.data)).preprocess.crop
-    random, found = np.random.default_rng(0), []
-    for number in range(_BATCH):
-        cells = 2 + number % 7
-        coarse = random.integers(0, 256, size=(cells, cells, 3), dtype=np.uint8)
-        repeat = -(-side // cells)
-        found.append(coarse.repeat(repeat, axis=0).repeat(repeat, axis=1)[:side, :side])
-    return np.stack(found)
-
-
-def _kept_path() -> Path:
-    return user_cache() / "runtimes.json"
-
-
-def _read_kept() -> dict[str, str]:
-    """What was measured before; nothing where that cannot be read."""
-    try:
-        kept = json.loads(_kept_path().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return kept if isinstance(kept, dict) else {}
-
-
-def _keep(kept: Mapping[str, str]) -> None:
-    try:
-        _kept_path().parent.mkdir(parents=True, exist_ok=True)
-        write_durably(_kept_path(), json.dumps(kept, indent=2).encode())
-    except OSError as error:
-        logger.warning("%s: not kept, so it is measured again: %s", _kept_path(), error.strerror or error)
-
-
-def _processor() -> str:
-    """Its name, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+def _only() -> Choice:
+    return Choice(USUAL_BACKEND, 1.0, "no other one is installed")

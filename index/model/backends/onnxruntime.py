@@ -24,7 +24,7 @@ from index.telemetry import switch_off_telemetry
 
 logger = logging.getLogger(__name__)
 
-_CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 _ERRORS = (
     "EPFail", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException",
 )  # fmt: skip
@@ -67,6 +67,12 @@ class OnnxRuntimeBackend:
 
     name = "onnxruntime"
     precision = "as exported"
+    packages: tuple[str, ...] = ("onnxruntime", "onnxruntime-gpu")
+
+    @classmethod
+    def is_usable(cls) -> bool:
+        """Whether it can be used where one of its packages is installed."""
+        return True
 
     def __init__(self, model: SealedModel, *, threads: int | None) -> None:
         runtime = import_onnxruntime()
@@ -81,29 +87,29 @@ class OnnxRuntimeBackend:
         if threads is None:  # beside the threads that decode: waiting in a loop would take their time
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
-            self._session = self._open(runtime, model.data, options)
+            self._session = self._open(runtime, model, options)
         except self._errors as error:
             raise ModelFileError(self._path, f"not a usable ONNX model: {error}") from error
-        self.on_gpu = _CUDA in self._session.get_providers()
+        self.on_gpu = CUDA in self._session.get_providers()
 
-    def _open(self, runtime: ModuleType, data: bytes, options: Any) -> Any:
+    def _open(self, runtime: ModuleType, model: SealedModel, options: Any) -> Any:
         """A session on the GPU, or on the CPU and a warning why, where the installed runtime is made for both.
 
         The runtime's own way back to the CPU is off: it prints to stdout, and changes vectors in the middle of a run.
         """
         problem = None
-        if _CUDA in runtime.get_available_providers():
+        if CUDA in runtime.get_available_providers():
             problem = load_cuda_libraries(runtime)
             if problem is None:
                 try:
-                    session = runtime.InferenceSession(data, options, [_CUDA, _CPU], enable_fallback=0)
+                    session = runtime.InferenceSession(model.data, options, [CUDA, CPU], enable_fallback=0)
                 except (RuntimeError, *self._errors) as error:  # a model that is at fault fails below too
-                    problem = _shorten(str(error))
+                    problem = shorten(str(error))
                 else:
-                    if _CUDA in session.get_providers():
+                    if CUDA in session.get_providers():
                         return session
                     problem = "ONNX Runtime cannot load what it has for CUDA"
-        session = runtime.InferenceSession(data, options, [_CPU], enable_fallback=0)
+        session = runtime.InferenceSession(model.data, options, [CPU], enable_fallback=0)
         if problem is not None:
             logger.warning("ONNX Runtime is made for GPUs here, but %s: models run on the CPU", problem)
         return session
@@ -126,7 +132,7 @@ class OnnxRuntimeBackend:
         return np.asarray(found[0] if len(found) == 1 else np.concatenate(found, axis=1), dtype=np.float32)
 
 
-def _shorten(message: str) -> str:
+def shorten(message: str) -> str:
     """What CUDA says, without the functions of the runtime that passed it on."""
     found = re.search(r"CUDA failure[^;\n]*", message)
     return found[0].strip() if found else message

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
+
 from index.errors import ModelFileError
 from index.model.backends.backend import InferenceBackend
+from index.model.backends.names import USUAL_BACKEND
 from index.model.backends.onnxruntime import OnnxRuntimeBackend
 from index.model.backends.openvino import OpenVinoBackend
+from index.model.backends.tensorrt import TensorRtBackend
 from index.model.graph import UnsafeModelError, check_graph
 from index.model.seal import SealedModel
 
-BACKENDS: dict[str, type[InferenceBackend]] = {"onnxruntime": OnnxRuntimeBackend, "openvino": OpenVinoBackend}
-USUAL_BACKEND = "onnxruntime"
+BACKENDS: dict[str, type[InferenceBackend]] = {
+    "onnxruntime": OnnxRuntimeBackend,
+    "openvino": OpenVinoBackend,
+    "tensorrt": TensorRtBackend,
+}
+
+
+def installed_backends() -> dict[str, str]:
+    """The version of every runtime that is installed, by its name."""
+    return {
+        name: found
+        for name, backend in BACKENDS.items()
+        if (found := next(filter(None, map(_find_version, backend.packages)), None)) and backend.is_usable()
+    }
+
+
+def _find_version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def open_backend(model: SealedModel, *, threads: int | None = None, name: str = USUAL_BACKEND) -> InferenceBackend:

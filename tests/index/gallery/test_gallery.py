@@ -257,7 +257,7 @@ def test_a_single_changed_byte_is_never_answered_from(copied_graph: Path, name: 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"format_version": 2}, "format version 2, this program reads 3 to 5"),
+        ({"format_version": 2}, "format version 2, this program reads 3 to 6"),
         ({"metric": "cosine"}, "metric must be 'inner-product'"),
         ({"embedding_dim": "16"}, "embedding_dim must be int"),
         ({"surprise": 1}, "exactly the keys"),

@@ -19,7 +19,7 @@ from tests.forked import run
 assert isinstance(serve, SettingsCommand)
 SETTINGS = {name_setting(option): option for option in serve.settings()}
 SECRET = "a-secret-of-the-tests"
-_OTHER = {"host": "127.0.0.2", "port": 8, "audit": ".", "config": None, "token": None}
+_OTHER = {"host": "127.0.0.2", "port": 8, "audit": ".", "config": None, "token": None, "backend": "openvino"}
 
 
 def _choose_value(option: click.Option) -> Any:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from index.errors import InputError
-from index.model.backends import choice
-from index.model.backends.choice import agreement, choose_backend, measure_backends
-from index.model.backends.registry import BACKENDS, USUAL_BACKEND, open_backend
+from index.errors import InputError, MissingDependencyError
+from index.model.backends import choice, measuring
+from index.model.backends.choice import Choice, choose_backend
+from index.model.backends.measuring import Measured, agreement, measure_backends, measure_installed
+from index.model.backends.names import NAMES, USUAL_BACKEND, VARIABLE
+from index.model.backends.registry import BACKENDS, installed_backends, open_backend
 from index.model.embedder import Embedder
 from index.model.seal import SealedModel, read_sealed
-from tests.models import PREPROCESS, tiny_contract, write_tiny_model
+from tests.models import PREPROCESS, write_tiny_model
 
 SIDE = PREPROCESS.crop
 
@@ -24,7 +25,8 @@ SIDE = PREPROCESS.crop
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where choices are kept in these tests, which measure for a moment."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(choice, "_SECONDS", 0.01)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(measuring, "_SECONDS", 0.01)
     return tmp_path / "cache" / "retrieval-app" / "runtimes.json"
 
 
@@ -33,49 +35,93 @@ def model(tiny_model: Path) -> SealedModel:
     return read_sealed(tiny_model)
 
 
-def test_without_a_word_it_is_onnx_runtime(
-    model: SealedModel, monkeypatch: pytest.MonkeyPatch, kept: Path
-) -> None:
-    monkeypatch.delenv(choice.VARIABLE, raising=False)
-    assert choose_backend(model) == USUAL_BACKEND == "onnxruntime"
+def as_measured(**rates: tuple[float, float]) -> dict[str, Measured]:
+    """Runtimes by their images a second and their agreement."""
+    return {name: Measured("1", "float32", rate, agreeing) for name, (rate, agreeing) in rates.items()}
+
+
+def test_the_names_are_those_of_the_registry() -> None:
+    assert tuple(BACKENDS) == NAMES
+
+
+def test_without_a_word_it_is_onnx_runtime(model: SealedModel, kept: Path) -> None:
+    found = choose_backend(model)
+    assert (found.name, found.agreement) == (USUAL_BACKEND, 1.0) == ("onnxruntime", 1.0)
     assert not kept.exists()
 
 
-@pytest.mark.parametrize("name", sorted(BACKENDS))
+@pytest.mark.parametrize("name", sorted(installed_backends()))
 def test_a_runtime_is_named_by_the_variable(name: str, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(choice.VARIABLE, name)
-    assert Embedder(tiny_model).runtime.startswith(f"{name} ")
+    monkeypatch.setenv(VARIABLE, name)
+    opened = Embedder(tiny_model)
+    assert opened.runtime.startswith(f"{name} ")
+    assert opened.backend == name
+    assert opened.agreement > 0.999
 
 
 def test_another_name_is_refused(model: SealedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(choice.VARIABLE, "tensorflow")
+    monkeypatch.setenv(VARIABLE, "tensorflow")
     with pytest.raises(
-        InputError, match="RETRIEVAL_BACKEND must be auto or one of onnxruntime, openvino, got 'tens"
+        InputError, match="RETRIEVAL_BACKEND take auto, onnxruntime or openvino or tensorrt, got 't"
     ):
         choose_backend(model)
 
 
-def test_the_fastest_is_measured_once(model: SealedModel, monkeypatch: pytest.MonkeyPatch, kept: Path) -> None:
-    monkeypatch.setenv(choice.VARIABLE, "auto")
-    monkeypatch.setattr(choice, "measure_backends", lambda *_: {"onnxruntime": 10.0, "openvino": 20.0})
-    assert choose_backend(model) == "openvino"
-    assert list(json.loads(kept.read_text()).values()) == ["openvino"]
-    monkeypatch.setattr(choice, "measure_backends", lambda *_: pytest.fail("measured again"))
-    assert choose_backend(model) == "openvino"
-    kept.write_text("{")
-    monkeypatch.setattr(choice, "measure_backends", lambda *_: {"onnxruntime": 30.0, "openvino": 20.0})
-    assert choose_backend(model) == "onnxruntime"
+def test_a_runtime_that_is_not_installed_is_named_with_its_extra(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "openvino", None)
+    monkeypatch.setattr(choice, "installed_backends", lambda: {"onnxruntime": "1"})
+    with pytest.raises(MissingDependencyError, match=r"needs the package 'openvino'.*\[fast\]"):
+        Embedder(tiny_model, backend="openvino")
+    assert Embedder(tiny_model, backend="auto").backend == USUAL_BACKEND
 
 
-def test_int8_is_measured_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: Path) -> None:
-    contract = replace(tiny_contract(), precision="int8").to_json()
-    path = write_tiny_model(tmp_path / "int8.onnx", contract=contract)
-    monkeypatch.setenv(choice.VARIABLE, "auto")
-    assert choose_backend(read_sealed(path)) == "onnxruntime"
-    assert not kept.exists()
+def test_what_is_measured_is_kept_for_the_model_and_the_versions(
+    model: SealedModel, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = measure_installed(model)
+    assert found.keys() == installed_backends().keys()
+    assert next(iter(found)) == USUAL_BACKEND
+    assert min(one.images_per_s for one in found.values()) > 0
+    monkeypatch.setattr(measuring, "measure_backends", lambda *_: pytest.fail("measured again"))
+    assert measure_installed(model) == found
+    monkeypatch.setattr(measuring, "measure_backends", lambda *_: as_measured(onnxruntime=(30.0, 1.0)))
+    assert list(measure_installed(model, again=True)) == [USUAL_BACKEND]
 
 
-def test_what_gives_other_embeddings_is_not_used(model: SealedModel, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["{", "[]", '{"KEY": "openvino"}', '{"KEY": {"onnxruntime": {"version": 1}}}'])
+def test_what_was_kept_and_cannot_be_read_is_measured_again(damage: str, model: SealedModel, kept: Path) -> None:
+    measure_installed(model)
+    key = next(iter(json.loads(kept.read_text())))
+    kept.write_text(damage.replace("KEY", key))
+    assert measure_installed(model).keys() == installed_backends().keys()
+
+
+def test_auto_is_the_fastest_of_those_that_agree(model: SealedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(**rates: tuple[float, float]) -> Choice:
+        monkeypatch.setattr(choice, "measure_installed", lambda *_, **__: as_measured(**rates))
+        return choose_backend(model, "auto")
+
+    assert measure(onnxruntime=(10, 1), openvino=(20, 0.995)).name == "openvino"
+    assert measure(onnxruntime=(30, 1), openvino=(20, 0.995)).name == "onnxruntime"
+    assert measure(onnxruntime=(10, 1), openvino=(20, 0.98)).name == "onnxruntime"
+
+
+def test_a_runtime_that_computes_another_model_is_refused_whoever_names_it(
+    model: SealedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def name(agreeing: float) -> Choice:
+        measured = as_measured(onnxruntime=(10, 1), openvino=(20, agreeing))
+        monkeypatch.setattr(choice, "measure_installed", lambda *_, **__: measured)
+        return choose_backend(model, "openvino")
+
+    assert name(0.95).agreement == 0.95
+    with pytest.raises(InputError, match=r"openvino computes it otherwise than onnxruntime .*of 0\.47 less"):
+        name(0.47)
+
+
+def test_agreement_is_measured_with_the_usual_runtime(model: SealedModel, tmp_path: Path) -> None:
     other = read_sealed(write_tiny_model(tmp_path / "other.onnx", seed=5))
     opened = {
         USUAL_BACKEND: open_backend(model, name=USUAL_BACKEND),
@@ -83,9 +129,11 @@ def test_what_gives_other_embeddings_is_not_used(model: SealedModel, tmp_path: P
         "another model": open_backend(other, name=USUAL_BACKEND),
     }
     pixels = np.random.default_rng(0).integers(0, 256, (8, SIDE, SIDE, 3), dtype=np.uint8)
-    rates = measure_backends(opened, pixels)
-    assert rates.keys() == {USUAL_BACKEND, "openvino"}
-    assert min(rates.values()) > 0
+    found = measure_backends(opened, pixels)
+    assert found[USUAL_BACKEND].agreement == pytest.approx(1, abs=1e-5)
+    assert found["openvino"].agreement > 0.999
+    assert found["another model"].agreement < 0.9
+    assert min(one.images_per_s for one in found.values()) > 0
 
 
 def test_agreement_is_of_what_embeddings_do_not_share() -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from index.errors import ModelFileError
-from index.model.backends.openvino import OpenVinoBackend, import_openvino
+from index.model.backends.openvino import import_openvino
 from index.model.backends.registry import open_backend
 from index.model.seal import read_sealed
 from tests.models import tiny_contract, write_tiny_model
@@ -32,10 +31,3 @@ def test_it_computes_in_bfloat16_where_the_model_and_the_processor_have_it(preci
     backend = open_backend(model, threads=1, name="openvino")
     has_half = "BF16" in import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     assert backend.precision == ("bfloat16" if precision == "bfloat16" and has_half else "float32")
-
-
-def test_int8_is_left_to_onnx_runtime(tmp_path: Path) -> None:
-    contract = replace(tiny_contract(), precision="int8").to_json()
-    model = read_sealed(write_tiny_model(tmp_path / "int8.onnx", contract=contract))
-    with pytest.raises(ModelFileError, match=r"int8\.onnx: OpenVINO does not take int8 models of ONNX Runtime"):
-        OpenVinoBackend(model, threads=1)

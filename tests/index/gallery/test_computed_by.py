@@ -1,0 +1,119 @@
+"""A gallery remembers which runtime computed its vectors, and answers with no other that differs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from index.errors import GalleryMismatchError
+from index.gallery.computed_by import join_runtimes
+from index.gallery.gallery import Gallery
+from index.gallery.info import read_info
+from index.gallery.verify import verify_gallery
+from index.model.backends import measuring
+from index.model.backends.names import USUAL_BACKEND, VARIABLE
+from index.versions.manifest import MANIFEST_NAME, Manifest
+from index.versions.versions import find_version, set_current
+from index.writing.build import add_to_gallery, build_gallery
+from index.writing.copying import copy_gallery
+from tests.conftest import draw_folder, draw_image
+
+
+@pytest.fixture(autouse=True)
+def measured_in_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runtimes are measured for a moment, and not kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(measuring, "_SECONDS", 0.01)
+
+
+@pytest.fixture
+def by_openvino(tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A gallery that was built with OpenVINO; what comes after is asked for nothing."""
+    monkeypatch.setenv(VARIABLE, "openvino")
+    build_gallery(model_path=tiny_model, sources=[draw_folder(tmp_path / "images")], out=tmp_path / "gallery")
+    monkeypatch.delenv(VARIABLE)
+    return tmp_path / "gallery"
+
+
+def read_manifest(gallery: Path) -> dict:
+    return json.loads((find_version(gallery).folder / MANIFEST_NAME).read_text())
+
+
+def let_agree(gallery: Path, agreement: float) -> None:
+    """Let its manifest say that its runtime agreed so far with the usual one."""
+    version = find_version(gallery)
+    manifest = read_manifest(gallery)
+    manifest["runtime"]["agreement"] = agreement
+    (version.folder / MANIFEST_NAME).write_text(json.dumps(manifest))
+    set_current(gallery, version.folder)
+
+
+def test_of_the_usual_runtime_the_manifest_says_nothing_and_older_programs_read_it(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    out = tmp_path / "gallery"
+    build_gallery(model_path=tiny_model, sources=[draw_folder(tmp_path / "images")], out=out)
+    manifest = read_manifest(out)
+    assert "runtime" not in manifest
+    assert manifest["format_version"] == 3
+    assert Gallery.open(out).embedder.backend == USUAL_BACKEND
+
+
+def test_another_one_is_remembered_and_asked_with(by_openvino: Path) -> None:
+    manifest = read_manifest(by_openvino)
+    assert manifest["format_version"] == 6
+    runtime = manifest["runtime"]
+    assert (runtime["backend"], runtime["precision"]) == ("openvino", "float32")
+    assert runtime["agreement"] > 0.999
+    assert read_info(by_openvino).runtime == runtime
+    assert Gallery.open(by_openvino).embedder.backend == "openvino"
+    assert verify_gallery(by_openvino).problems == []
+
+
+def test_a_runtime_that_agrees_may_ask_add_and_copy(
+    by_openvino: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = read_manifest(by_openvino)["runtime"]
+    monkeypatch.setenv(VARIABLE, USUAL_BACKEND)
+    gallery = Gallery.open(by_openvino)
+    assert gallery.embedder.backend == USUAL_BACKEND
+    first = gallery.image(int(gallery.ids[0]))
+    assert gallery.search(tmp_path / "images" / first.path, k=1)[0].id == first.id
+    (tmp_path / "more").mkdir()
+    draw_image((10, 20, 30), seed=9).save(tmp_path / "more" / "new.png")
+    assert add_to_gallery(by_openvino, [str(tmp_path / "more")]).new_images == 1
+    assert read_manifest(by_openvino)["runtime"] == runtime
+    copy_gallery(by_openvino, tmp_path / "copy")
+    assert read_manifest(tmp_path / "copy")["runtime"] == runtime
+
+
+def test_one_that_differs_is_refused_and_told_what_to_do(
+    by_openvino: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_agree(by_openvino, 0.95)
+    assert Gallery.open(by_openvino).embedder.backend == "openvino"
+    monkeypatch.setenv(VARIABLE, USUAL_BACKEND)
+    problem = r"runtime is openvino float32, but onnxruntime .* \(a cosine of 0\.950 .*use --backend openvino"
+    gallery = Gallery.open(by_openvino)
+    with pytest.raises(GalleryMismatchError, match=problem):
+        gallery.search(draw_image((10, 20, 30), seed=9))
+    assert gallery.search(gallery.vector(int(gallery.ids[0])), k=1)  # which asks no runtime
+    with pytest.raises(GalleryMismatchError, match=problem):
+        add_to_gallery(by_openvino, [str(tmp_path / "images")])
+
+
+def test_vectors_of_two_runtimes_are_those_of_less_agreement() -> None:
+    one = {"backend": "openvino", "precision": "bfloat16", "agreement": 0.99}
+    two = {"backend": "openvino", "precision": "int8", "agreement": 0.995}
+    assert join_runtimes(one, two) == join_runtimes(two, one) == join_runtimes(one, None) == one
+    assert join_runtimes(None, None) is None
+
+
+@pytest.mark.parametrize("runtime", [{}, "openvino", {"backend": 1, "precision": "a", "agreement": 1.0}])
+def test_a_manifest_whose_runtime_cannot_be_right_is_refused(by_openvino: Path, runtime: object) -> None:
+    content = json.dumps({**read_manifest(by_openvino), "runtime": runtime}).encode()
+    with pytest.raises(ValueError, match=r"runtime must|backend must"):
+        Manifest.parse(content)
