@@ -6,7 +6,8 @@ import logging
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 
@@ -21,10 +22,19 @@ RESUME = "what was done is kept: run the same command again with --resume to go 
 def log_warnings() -> None:
     """Tell people of warnings and errors, on standard error; for the first process of a command and those it starts."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("index.vectors.ann_building").setLevel(
-        logging.INFO
-    )  # what it takes is told before it begins
     warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd files, whose outcomes are reported anyway
+
+
+@contextmanager
+def _telling_of_long_steps() -> Iterator[None]:
+    """Tell what building an index takes, before it begins."""
+    logger = logging.getLogger("index.vectors.ann_building")
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def run_command(
@@ -44,7 +54,7 @@ def run_command(
     log_warnings()
     state = {"debug": False}
     try:
-        with naming_extras("this command"):
+        with naming_extras("this command"), _telling_of_long_steps():
             result = command.main(args=arguments, prog_name=prog_name, obj=state, standalone_mode=False)
     except RetrievalError as error:
         return _report(error, str(error), state=state, code=1)

@@ -262,7 +262,9 @@ def _compare_bytes(place: Place, row: CatalogRow, embedder: Embedder) -> _Change
 
 
 def _least_cosine(gallery: Gallery) -> float:
-    return MIN_COSINE if is_same_runtime(gallery.manifest.runtime, gallery.embedder) else _OTHER_RUNTIME_COSINE
+    """Where another runtime than the usual one was ever used, any vector may be of either."""
+    is_of_one = gallery.manifest.runtime is None and is_same_runtime(None, gallery.embedder)
+    return MIN_COSINE if is_of_one else _OTHER_RUNTIME_COSINE
 
 
 def _find_difference(item: EmbeddedItem, stored: Vectors, *, widths: Sequence[int], least: float) -> str | None:

@@ -21,6 +21,7 @@ from index.threads import usable_cores
 _TELEMETRY = "openvino_telemetry"
 _TYPES = {"u8": "tensor(uint8)", "f32": "tensor(float)"}
 PRECISIONS = ("float32", "float16", "bfloat16")
+_FIRST_ARRAY = threading.Lock()
 
 
 def import_openvino() -> Any:
@@ -40,6 +41,8 @@ def import_openvino() -> Any:
             del sys.modules[_TELEMETRY]
         else:
             sys.modules[_TELEMETRY] = loaded
+    with _FIRST_ARRAY:  # two threads that show it their first arrays at once would wait for each other for ever
+        openvino.Tensor(np.zeros(1, dtype=np.uint8))
     return openvino
 
 
