@@ -8,6 +8,7 @@ libjpeg has anything to remark is left to Pillow, so that what is damaged has on
 from __future__ import annotations
 
 import io
+import logging
 from functools import cache
 from importlib.util import find_spec
 
@@ -19,11 +20,19 @@ _LEAST_SIDE = 8  # below it, several scales give the same size
 _SCALES = (1, 2, 4, 8)
 _TRIED_SIZE = (43, 37)  # no multiple of a block
 
+logger = logging.getLogger(__name__)
+
 
 @cache
 def has_turbo() -> bool:
     """Whether simplejpeg is installed and decodes as Pillow does."""
-    return find_spec("simplejpeg") is not None and all(map(_agrees, range(3)))
+    if find_spec("simplejpeg") is None:
+        return False
+    try:
+        return all(map(_agrees, range(3)))
+    except ImportError as error:
+        logger.warning("simplejpeg is installed and cannot be loaded, so Pillow decodes JPEG files: %s", error)
+        return False
 
 
 def read_turbo(data: bytes, opened: ImageFile.ImageFile) -> Image.Image | None:

@@ -28,7 +28,7 @@ _CHOOSING = 3  # folds by which shrinkage and temperature are chosen
 _WIDTH = 512  # directions of the most variance that are looked at
 _ROWS_AT_ONCE = 4096
 _VALUES_AT_ONCE = 1 << 22  # confidences in memory
-_MOST_CHOOSING = 1 << 24  # confidences that choose
+_MOST_CHOOSING = 1 << 21  # confidences of a fold that choose
 _LEAST_SPREAD = 1e-4  # psi below which a direction tells no labels apart
 _HALF_A_ROW = 0.5  # labels of less weight do not say how labels are spread
 
@@ -57,7 +57,8 @@ class GaussianClasses:
         self._rows, self._labels, self._count, self._tell = _reduce(features), labels, count, tell
         self._images = np.bincount(labels, minlength=count)
         self._prior: Doubles = prior * np.log(np.maximum(self._images, 1))
-        self._fold_of, self._folds = _assign_folds(labels, groups)
+        self._groups = np.arange(len(labels)) if groups is None else groups
+        self._fold_of, self._folds = _assign_folds(labels, self._groups)
         self._balance: Doubles = 1 / np.sqrt(self._images[labels])
         self._weigh(np.ones(len(labels)), SHRINKAGES)
 
@@ -68,11 +69,13 @@ class GaussianClasses:
     def blocks(self) -> Iterator[tuple[Ids, Floats]]:
         """(rows, (B, C) float32 confidences) of all rows, fold after fold: N x C is never held.
 
+        Of a fold rows come group after group, for what else is to be found of a group at once.
         Where there is but one group, nothing is left to learn from, and every label is as likely.
         """
         for fold in range(self._folds):
             classes = _fit(self._without(fold), self.shrinkage) if self._folds > 1 else None
-            for rows in self._cut(np.flatnonzero(self._fold_of == fold)):
+            of_fold = np.flatnonzero(self._fold_of == fold)
+            for rows in self._cut(of_fold[np.argsort(self._groups[of_fold], kind="stable")]):
                 scores = np.zeros((len(rows), self._count)) if classes is None else self._score(classes, rows)
                 yield rows, _softmax(self.temperature * scores + self._prior).astype(np.float32)
                 self._tell(len(rows))
@@ -222,10 +225,8 @@ def _reduce(features: Floats) -> Floats:
     return np.asarray(rows @ axes, dtype=np.float32)
 
 
-def _assign_folds(labels: Labels, groups: Ids | None) -> tuple[Ids, int]:
+def _assign_folds(labels: Labels, groups: Ids) -> tuple[Ids, int]:
     """The fold of each row, rows of every label spread over them, and how many there are: always the same ones."""
-    if groups is None:
-        groups = np.arange(len(labels))
     _, first, group_of = np.unique(groups, return_index=True, return_inverse=True)
     folds = min(FOLDS, len(first))
     order = np.lexsort((np.random.default_rng(0).random(len(first)), labels[first]))

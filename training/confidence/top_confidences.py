@@ -17,7 +17,7 @@ class TopConfidences:
 
     A deviation from the paper, small where it matters. Of confidences that sum to 1 none of the others is above 1 / 64,
     where the weights 1 - w of Smooth Proxy-Anchor (beta 100, lambda 0.1) all lie between .9997 and 1. A confidence
-    module may believe an image to be of more than 64 classes: those beyond do not count as positive.
+    module may believe an image to be of more than 64 classes: those beyond count by their mean, as positive or not.
 
     Attributes:
         classes, values: (N, K) int64, and float32 in 0..1.

@@ -145,3 +145,14 @@ def test_without_simplejpeg_images_decode_to_the_same_pixels(tmp_path: Path) -> 
     ran = subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
     here = decode_here(data, name="x", target_side=64, max_pixels=10**6, turbo=True)
     assert ran.stdout == here.tobytes()
+
+
+def test_one_that_cannot_be_loaded_leaves_every_file_to_pillow(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(data: bytes, size: tuple[int, int]) -> None:
+        raise ImportError("numpy.core.multiarray failed to import")
+
+    monkeypatch.setattr("index.images.turbo._read", fail)
+    assert not has_turbo.__wrapped__()
+    assert "cannot be loaded" in caplog.text

@@ -33,8 +33,11 @@ export const DROP = {decision: 'drop', label: null};
 /** What kind of trouble a label is in, and what it means. */
 export const KINDS = {
   wrong: {title: 'Wrong label', means: 'another label fits better'},
-  several: {title: 'Several labels fit', means: 'this label and another one are both likely'},
-  mixed: {title: 'Labels mixed up', means: 'both labels are given in each other’s place: are they one?'},
+  several: {
+    title: 'Several may fit',
+    means: 'this label and another one are both likely: look which, or whether both, fit',
+  },
+  mixed: {title: 'Labels mixed up', means: 'both labels are given in each other’s place: swapped, or are they one?'},
   rare: {title: 'Rare label', means: 'so few images have it that it is hardly known what it looks like'},
   unlike: {title: 'Unlike the others', means: 'no label is clear: it may show none of them'},
   copies: {title: 'Copies that differ', means: 'a duplicate of it has another label'},

@@ -13,8 +13,10 @@ import {drawHint, FILE, KEPT, moreFilters, PAGE} from './surroundings.js';
 import {toast} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
+const RARE = 'rare'; // labels of so few images that none is taken from them unseen
 const MIXED_SHOWN = 5;
-const MIXED_ADVICE = ' Make one label of them, or tell those who label what tells them apart.';
+const MIXED_ADVICE =
+  ' If they are one, make one label of them; if not, somebody swapped them, or needs to be told what tells them apart.';
 const ONE_LABEL = 'All labelled images have the same label, so that none can be doubted for another.';
 let view = null; // what the keys act on, once there is a list
 
@@ -78,7 +80,8 @@ function describeLeft({wrong, in_next: inNext, next}) {
   if (!next) return '';
   const some = value => (value < 0.5 ? 'hardly any' : `some ${Math.round(value).toLocaleString('en')}`);
   const pays = inNext < next / 10 ? ' It hardly pays to go on.' : '';
-  return `Of the open ones ${some(wrong)} are probably wrong, of the next ${next} ${some(inNext)}.${pays}`;
+  const ahead = wrong - inNext < 0.5 ? '' : `, of the next ${next} ${some(inNext)}`;
+  return `Of the open ones listed ${some(wrong)} are probably wrong${ahead}.${pays}`;
 }
 
 const describeAgreement = ({reviewers, both, alike}) =>
@@ -125,8 +128,8 @@ function drawList(body, described, first) {
     canReview
     && button(
       'Accept all shown…',
-      {class: 'quiet small', title: 'Take what is suggested for each of the images shown'},
-      () => acceptMany(list.items.filter(item => item.decision === null)),
+      {class: 'quiet small', title: 'Take what is suggested for each of the images shown, but those of rare labels'},
+      () => acceptMany(list.items.filter(item => item.decision === null && item.kind !== RARE)),
     );
   const option = (value, text, selected) => make('option', {value, selected}, text);
   let ranked = 0; // decisions that what is shown was ranked with
@@ -176,7 +179,8 @@ function drawList(body, described, first) {
       if (answer) drawProgress(answer);
       bar.update({...now.tally, state: now.filter.state});
       found.textContent = `${count(now.total, 'image')}${whichOf(now.filter)}`;
-      if (acceptAll) acceptAll.hidden = !now.items.some(item => item.decision === null && proposalOf(item));
+      if (acceptAll)
+        acceptAll.hidden = !now.items.some(item => item.decision === null && item.kind !== RARE && proposalOf(item));
     },
     onRecount: drawProgress,
     onMove: item => view?.zoomed?.show(item),
