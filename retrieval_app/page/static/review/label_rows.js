@@ -1,7 +1,7 @@
 // One doubted label as a row: the picture, given → suggested, why, and what can be decided.
 
 import {bar} from '../core/charts.js';
-import {make, percent, refill, refillKeepingFocus, shownScore, shownText} from '../core/dom.js';
+import {button, make, percent, refill, refillKeepingFocus, shownScore, shownText} from '../core/dom.js';
 import {decisionButton} from './review_bar.js';
 import {zoomer} from '../core/thumbs.js';
 
@@ -24,6 +24,9 @@ export function proposalOf({label, suggested, proposal}) {
   return suggested && suggested !== label ? {decision: 'change', label: suggested} : null;
 }
 
+/** Whether it is accepted with all others: labels of so few images that none is taken from them unseen are not. */
+export const mayBeAccepted = item => item.decision === null && item.kind !== 'rare' && proposalOf(item) !== null;
+
 /** Decisions that take no new label. */
 /** @type {LabelDecision} */
 export const KEEP = {decision: 'keep', label: null};
@@ -42,6 +45,22 @@ export const KINDS = {
   unlike: {title: 'Unlike the others', means: 'no label is clear: it may show none of them'},
   copies: {title: 'Copies that differ', means: 'a duplicate of it has another label'},
 };
+
+const MIXED_SHOWN = 5;
+const MIXED_ADVICE =
+  ' If they are one, make one label of them; if not, somebody swapped them, or needs to be told what tells them apart.';
+
+/** Pairs of labels that are given in each other's place; pressed, the images that have the first and show the second. */
+export function drawMixed(place, pairs, choose) {
+  place.hidden = !pairs.length;
+  const draw = ({labels: [one, two], images}) =>
+    button(
+      `${shownText(one)} ↔ ${shownText(two)} (${Math.round(images)})`,
+      {class: 'quiet small', title: 'Show these'},
+      () => choose({label: one, suggested: two}),
+    );
+  refill(place, ['Mixed up, each given for the other: ', pairs.slice(0, MIXED_SHOWN).map(draw), MIXED_ADVICE]);
+}
 
 const NO_LABEL = 'It shows none of the labels clearly: leave it out of the label file';
 const say = ({decision, label}, item) =>

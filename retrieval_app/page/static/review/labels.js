@@ -4,7 +4,7 @@ import {gallery} from '../core/api.js';
 import {button, count, make, refill, shownText} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
 import {askLabel, confirmMany, enlarge, enlargeNeighbour} from './label_dialogs.js';
-import {DROP, drawRow, KEEP, KINDS, proposalOf, wordsFor} from './label_rows.js';
+import {DROP, drawMixed, drawRow, KEEP, KINDS, mayBeAccepted, proposalOf, wordsFor} from './label_rows.js';
 import {makeSelection} from './label_selection.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
@@ -13,10 +13,6 @@ import {drawHint, FILE, KEPT, moreFilters, PAGE} from './surroundings.js';
 import {toast} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
-const RARE = 'rare'; // labels of so few images that none is taken from them unseen
-const MIXED_SHOWN = 5;
-const MIXED_ADVICE =
-  ' If they are one, make one label of them; if not, somebody swapped them, or needs to be told what tells them apart.';
 const ONE_LABEL = 'All labelled images have the same label, so that none can be doubted for another.';
 let view = null; // what the keys act on, once there is a list
 
@@ -129,7 +125,7 @@ function drawList(body, described, first) {
     && button(
       'Accept all shown…',
       {class: 'quiet small', title: 'Take what is suggested for each of the images shown, but those of rare labels'},
-      () => acceptMany(list.items.filter(item => item.decision === null && item.kind !== RARE)),
+      () => acceptMany(list.items.filter(mayBeAccepted)),
     );
   const option = (value, text, selected) => make('option', {value, selected}, text);
   let ranked = 0; // decisions that what is shown was ranked with
@@ -179,8 +175,7 @@ function drawList(body, described, first) {
       if (answer) drawProgress(answer);
       bar.update({...now.tally, state: now.filter.state});
       found.textContent = `${count(now.total, 'image')}${whichOf(now.filter)}`;
-      if (acceptAll)
-        acceptAll.hidden = !now.items.some(item => item.decision === null && item.kind !== RARE && proposalOf(item));
+      if (acceptAll) acceptAll.hidden = !now.items.some(mayBeAccepted);
     },
     onRecount: drawProgress,
     onMove: item => view?.zoomed?.show(item),
@@ -210,8 +205,7 @@ function drawList(body, described, first) {
 
   function drawOptions({pairs, kinds, mixed: mixedUp}) {
     const {filter} = list;
-    mixed.hidden = !mixedUp.length;
-    refill(mixed, ['Mixed up, each given for the other: ', mixedUp.slice(0, MIXED_SHOWN).map(drawMixed), MIXED_ADVICE]);
+    drawMixed(mixed, mixedUp, choose);
     refill(kind, [
       option('', 'Any kind of trouble', !filter.kind),
       Object.entries(KINDS).map(([name, {title}]) => option(name, `${title} (${kinds[name]})`, name === filter.kind)),
@@ -232,11 +226,6 @@ function drawList(body, described, first) {
         ),
       ),
     ]);
-  }
-  /** Two labels that are given in each other's place; pressed, the images that have the first and show the second. */
-  function drawMixed({labels: [one, two], images}) {
-    const both = `${shownText(one)} ↔ ${shownText(two)} (${Math.round(images)})`;
-    return button(both, {class: 'quiet small', title: 'Show these'}, () => choose({label: one, suggested: two}));
   }
   function acceptMany(items) {
     const changes = items.map(item => [item, proposalOf(item)]).filter(([, decision]) => decision);
