@@ -7,6 +7,8 @@ photos, large      images/s of the whole command on the clothing photos and on 1
 hundred-thousand   small images from tar shards: the memory of the process against the images done, and at publication
 decoding           files to model inputs: our way beside what it was and what people write, by dataset; what each step
                    takes; threads against processes
+models             the photos by each of --model, --precision and --backend, Recall@1 of the gallery beside each rate,
+                   over the loop in float32; of the model in the box and of files of one's own over MobileNetV2's
 decoding-quality   Recall@1 of photos decoded in full and of the same decoded as we do
 
 The contestants take turns, `--rounds` times, so that a noisy machine hits all alike; rates are medians (least - most).
@@ -16,6 +18,8 @@ same command prints the same again. Measure again with another --out.
 
     python -m benchmarks.indexing --out bench/index
     python -m benchmarks.indexing --out bench/index --part hundred-thousand
+    python -m benchmarks.indexing --out bench/index --part models --model mobilenet_v2 --precision int8 \\
+        --backend openvino --limit 300
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ from benchmarks.indexing.index_bench import Bench, check_counts, take_turns
 from benchmarks.indexing.index_datasets import list_datasets, list_jpegs, measure_dataset
 from benchmarks.indexing.index_images import list_images, make_large_images, read_all, sample_photos, take_evenly
 from benchmarks.indexing.index_memory import measure_hundred_thousand
+from benchmarks.indexing.index_models import MODELS, format_models, measure_models
+from benchmarks.indexing.index_models import add_options as add_model_options
 from benchmarks.indexing.index_peers import choose_inference, choose_loop, read_pixels, run_peer
 from benchmarks.indexing.index_quality import compare_decoding
 from benchmarks.indexing.index_tables import format_decoding, format_memory, format_quality, format_speed
@@ -65,8 +71,14 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--small-in-folders", action="store_true", help="small images in folders, not in tar shards")
     warm_up = "images to choose the contestants' settings on (large: an eighth for the loop)"
     add("--warm-up", type=int, default=512, help=warm_up)
-    counts = ("large_count", "count", "shard_images", "warm_up", "limit", "decoded_images", "compared_images")
-    return parse_counts(parser, arguments, *counts)
+    add_model_options(add)
+    counts = ("large_count", "count", "shard_images", "warm_up", "limit", "decoded_images", "compared_images",
+              "calibrated_images")  # fmt: skip
+    options = parse_counts(parser, arguments, *counts)
+    for model in options.model or ():
+        if model not in MODELS and not Path(model).is_file():
+            parser.error(f"--model {model}: neither a file nor one of {', '.join(MODELS)}")
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -213,6 +225,9 @@ PARTS = {
     "large": Part(measure_large, format_speed),
     "hundred-thousand": Part(measure_hundred_thousand, format_memory),
     "decoding": Part(measure_decoding, format_decoding),
+    "models": Part(
+        lambda bench, options: measure_models(bench, options, _find_photos(bench, options)), format_models
+    ),
     "decoding-quality": Part(measure_quality, format_quality),
 }
 
