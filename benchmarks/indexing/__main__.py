@@ -25,30 +25,27 @@ same command prints the same again. Measure again with another --out.
 from __future__ import annotations
 
 import argparse
-import statistics
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
 from benchmarks.common.record import ending_in_words, find_photos, print_machine
+from benchmarks.indexing.index_agreement import check_agreement, compare_vectors
 from benchmarks.indexing.index_bench import Bench, check_counts, take_turns
 from benchmarks.indexing.index_datasets import list_datasets, list_jpegs, measure_dataset
 from benchmarks.indexing.index_images import list_images, make_large_images, read_all, sample_photos, take_evenly
 from benchmarks.indexing.index_memory import measure_hundred_thousand
 from benchmarks.indexing.index_models import MODELS, format_models, measure_models
 from benchmarks.indexing.index_models import add_options as add_model_options
-from benchmarks.indexing.index_peers import choose_inference, choose_loop, read_pixels, run_peer
+from benchmarks.indexing.index_peers import choose_inference, choose_loop, run_peer
 from benchmarks.indexing.index_quality import compare_decoding
 from benchmarks.indexing.index_tables import format_decoding, format_memory, format_quality, format_speed
 from index.model.embedder import Embedder
 from index.model.in_the_box import find_box
 from index.threads import usable_cores
 
-LEAST_COSINE = 0.99
-COMPARED_VECTORS = 128
 INPUTS_IN_MEMORY = 128
 LEAST_INFERRED = 512  # a rate over fewer is mostly noise
 BATCH_SIZES = (4, 8, 16, 32)  # tried beside the command's default
@@ -144,7 +141,9 @@ def measure_speed(
     turns = take_turns(bench, part, contestants, rounds=options.rounds)
     for name in ("ours", "loop"):
         check_counts(turns["rounds"][name], expected=len(paths))
-    agreement = bench.measure(f"{part}-agreement", lambda: compare_vectors(bench, paths, part=part))
+    agreement = bench.measure(
+        f"{part}-agreement", lambda: compare_vectors(Embedder(bench.model), paths, index=index)
+    )
     check_agreement(agreement)
     rates = turns["rates"]
     d, i = rates["decoding"]["median"], rates["inference"]["median"]
@@ -173,26 +172,6 @@ def _decoding(bench: Bench, paths: Sequence[Path], pool: str) -> Callable[[], di
 def _inference_settings(bench: Bench, paths: Sequence[Path], images: int) -> dict[str, Any]:
     inputs = list(map(str, take_evenly(paths, INPUTS_IN_MEMORY)))
     return {"paths": inputs, "model": bench.model, "images": images}
-
-
-def compare_vectors(bench: Bench, paths: Sequence[Path], *, part: str) -> dict[str, Any]:
-    """Cosines between our vectors and those in the loop's index, of some images."""
-    import faiss
-
-    flat = faiss.read_index(str(bench.folder / f"{part}.faiss"))
-    embedder = Embedder(bench.model)
-    cosines = []
-    for path in take_evenly(paths, COMPARED_VECTORS):
-        ours = embedder.embed_batch(read_pixels(path, config=bench.preprocess)[None])[0]
-        cosines.append(float(ours @ flat.reconstruct(paths.index(path))))
-    return {"images": len(cosines), "mean_cosine": statistics.fmean(cosines), "least_cosine": min(cosines)}
-
-
-def check_agreement(agreement: Mapping[str, Any]) -> None:
-    """End the benchmark where the contestants do not compute the same."""
-    if not agreement["mean_cosine"] > LEAST_COSINE:
-        mean = agreement["mean_cosine"]
-        sys.exit(f"mean cosine {mean:.4f} between the vectors, {LEAST_COSINE} needed; the comparison is void")
 
 
 def _find_photos(bench: Bench, options: argparse.Namespace) -> Path:

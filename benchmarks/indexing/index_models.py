@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.common.record import run_retrieval, write_atomically
 from benchmarks.common.tables import format_spread, format_table
+from benchmarks.indexing.index_agreement import check_agreement, compare_vectors
 from benchmarks.indexing.index_bench import Bench, check_counts, take_turns
 from benchmarks.indexing.index_images import list_images, read_all, take_evenly
 from benchmarks.indexing.index_peers import CLASSIFIERS, USUAL_BACKBONE, choose_inference, choose_loop, run_peer
@@ -86,7 +87,8 @@ def measure_models(bench: Bench, options: argparse.Namespace, photos: Path) -> d
     loops = {}
     for backbone in dict.fromkeys(row.backbone for row in rows):
         known = weights[backbone] or _random_weights(bench, backbone, options)
-        loops[backbone] = _choose_loop(bench, paths, few, backbone, known)
+        own = next((row.file for row in rows if row.model == backbone), bench.model)
+        loops[backbone] = _choose_loop(bench, paths, few, backbone, weights=known, model=own)
     alone = {row.name: _choose_alone(bench, row, paths, few) for row in rows}
     decoding = {row.name: _decoding(row, paths) for row in rows}
     contestants: dict[str, Any] = {}
@@ -103,9 +105,20 @@ def measure_models(bench: Bench, options: argparse.Namespace, photos: Path) -> d
             check_counts(documents, expected=len(paths))
     found = [judge(row, turns, on_gpu=bench.on_gpu) for row in rows]
     random = [backbone for backbone in loops if weights[backbone] is None]
-    for row in found:
-        row["weights"] = RANDOM_WEIGHTS if row["model"] in random else "trained"
+    for row, judged in zip(rows, found, strict=True):
+        judged["weights"] = RANDOM_WEIGHTS if row.model in random else "trained"
+        if row.model in CLASSIFIERS:
+            judged["agreement"] = _agree(bench, row, paths, index=Path(loops[row.backbone]["index"]))
     return {"images": len(paths), "mib": size / 2**20, "rows": found, "loops": loops, "alone": alone, **turns}
+
+
+def _agree(bench: Bench, row: Row, paths: Sequence[Path], *, index: Path) -> dict[str, Any]:
+    """How near a row's vectors are to its loop's; in float32 they must be the same."""
+    opened = Embedder(row.file, backend=row.backend)
+    agreement = bench.measure(f"models-agreement-{row.name}", lambda: compare_vectors(opened, paths, index=index))
+    if row.precision == "fp32":
+        check_agreement(agreement)
+    return agreement
 
 
 def list_rows(bench: Bench, options: argparse.Namespace, weights: Mapping[str, Path | None]) -> list[Row]:
@@ -194,12 +207,12 @@ def _calibration_table(bench: Bench, options: argparse.Namespace) -> Path:
 
 
 def _choose_loop(
-    bench: Bench, paths: Sequence[Path], few: Sequence[Path], backbone: str, weights: Path
+    bench: Bench, paths: Sequence[Path], few: Sequence[Path], backbone: str, *, weights: Path, model: Path
 ) -> dict[str, Any]:
     """The loop's settings, those that were fastest in a warm-up among them."""
     index = bench.folder / f"models-{backbone}.faiss"
     fixed = {
-        "weights": str(weights), "preprocess": bench.preprocess.to_json(), "index": str(index),
+        "weights": str(weights), "preprocess": Embedder(model).contract.preprocess.to_json(), "index": str(index),
         "on_gpu": bench.on_gpu, "backbone": backbone,
     }  # fmt: skip
     some = {**fixed, "paths": list(map(str, few))}
@@ -242,4 +255,4 @@ def _run_loop(settings: Mapping[str, Any], photos: Path) -> dict[str, Any]:
     scores = score_retrieval(
         vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids, ks=(1,)
     )
-    return {**document, "recall_at_1": scores.recall()[1]}
+    return {**document, "recall_at_1": scores.recall[1]}
