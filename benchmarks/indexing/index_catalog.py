@@ -142,7 +142,15 @@ def publish(
     version.mkdir()
     made = {KIND: checkpoints}
     write_version(
-        version, catalog, gallery=gallery, base=None, made=made, model=model, contract=contract, how=Publication()
+        version,
+        catalog,
+        gallery=gallery,
+        base=None,
+        made=made,
+        model=model,
+        contract=contract,
+        runtime=None,
+        how=Publication(),
     )
     make_mark(gallery)
     publish_version(gallery, version, name="000001")

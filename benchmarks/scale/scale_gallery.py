@@ -61,7 +61,7 @@ def make_gallery(folder: Path, *, rows: int, seed: int, watch: Stopwatch) -> dic
             make_mark(gallery)
             write_version(
                 work / "version", catalog, gallery=gallery, base=None, made=_split(made, contract.widths),
-                model=model, contract=contract, how=Publication(),
+                model=model, contract=contract, runtime=None, how=Publication(),
             )  # fmt: skip
             most = count_bytes(work)
             publish_version(gallery, work / "version", name="000001")
