@@ -20,6 +20,7 @@ import argparse
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
     batches = {name: _make_batch(model, data) for name, model in opened.items()}
     for name, model in opened.items():
-        own[f"model: {name}"] = lambda model=model, name=name: stages.measure_model(
-            model, batches[name], seconds=seconds
-        )
+        own[f"model: {name}"] = partial(stages.measure_model, model, batches[name], seconds=seconds)
     turns = take_turns({**machine, **own}, rounds=options.rounds)
     reached = {name: max(turns[name]) for name in machine}
     rates = {name: statistics.median(turns[name]) for name in own}
@@ -157,7 +156,7 @@ def _list_limits(options: argparse.Namespace, data: Sequence[bytes], config: Pre
 
 def _make_batch(model: Embedder, data: Sequence[bytes]) -> np.ndarray:
     config = model.contract.preprocess
-    chosen = (data * model.usual_batch)[: model.usual_batch]
+    chosen = [data[number % len(data)] for number in range(model.usual_batch)]
     return np.stack([
         preprocess_image(decode_image(one, name="photo", target_side=config.resize), config) for one in chosen
     ])  # fmt: skip

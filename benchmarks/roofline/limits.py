@@ -65,6 +65,8 @@ def measure_gemm(precision: str, *, seconds: float, sides: Sequence[int] = GEMM_
 
 def _time_gemm(precision: str, side: int, *, seconds: float) -> float:
     random = np.random.default_rng(side)
+    left: np.ndarray
+    right: np.ndarray
     if precision == "fp32":
         operator, given, wanted = "MatMul", TensorProto.FLOAT, TensorProto.FLOAT
         left = random.standard_normal((side, side), dtype=np.float32)
