@@ -98,7 +98,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         "how near does each stage come to what this machine can do?",
         "benchmarks.roofline", ("record.json",), options=_SEED,
         quick=("--images", "64", "--vectors", "20000", "--array-mib", "64", "--seconds", "0.2", "--rounds", "1"),
-        code=("benchmarks/roofline", "benchmarks/indexing"),
+        code=("benchmarks/roofline", "benchmarks/indexing", "benchmarks/serving"),
         after=(("serving", ("--serving", "{base}/serving/record-photos.json")),),
     ),
 }  # fmt: skip

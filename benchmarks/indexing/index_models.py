@@ -22,7 +22,6 @@ from benchmarks.indexing.index_agreement import check_agreement, compare_vectors
 from benchmarks.indexing.index_bench import Bench, check_counts, take_turns
 from benchmarks.indexing.index_images import list_images, read_all, take_evenly
 from benchmarks.indexing.index_peers import CLASSIFIERS, USUAL_BACKBONE, choose_inference, choose_loop, run_peer
-from benchmarks.network.train_cells import write_records
 from benchmarks.noise.splits import list_split
 from index.evaluation.metrics import score_retrieval
 from index.model.backends.registry import installed_backends
@@ -202,6 +201,8 @@ def _random_weights(bench: Bench, backbone: str, options: argparse.Namespace) ->
 
 
 def _calibration_table(bench: Bench, options: argparse.Namespace) -> Path:
+    from benchmarks.network.train_cells import write_records  # it imports torch
+
     records = list_split(CALIBRATED_ON, work=bench.out / "images").train
     return write_records(take_evenly(records, options.calibrated_images), bench.folder / "calibration.csv")
 
@@ -244,15 +245,21 @@ def _name_decoding(row: Row) -> str:
 
 
 def _run_loop(settings: Mapping[str, Any], photos: Path) -> dict[str, Any]:
-    """The loop, and Recall@1 of its index, each photo asking all others."""
+    """The loop, and Recall@1 of its index."""
+    document = run_peer("torch-loop", settings)
+    paths = [Path(path) for path in settings["paths"]]
+    return {**document, "recall_at_1": score_loop(Path(settings["index"]), paths, photos=photos)}
+
+
+def score_loop(index: Path, paths: Sequence[Path], *, photos: Path) -> float:
+    """Recall@1 of the loop's index of all paths, each asking all others, by their first folders below `photos`."""
     import faiss
 
-    document = run_peer("torch-loop", settings)
-    flat = faiss.read_index(settings["index"])
-    vectors = flat.reconstruct_n(0, flat.ntotal)
-    folders = [Path(path).relative_to(photos).parts[0] for path in settings["paths"]]
-    labels, ids = np.unique(folders, return_inverse=True)[1].astype(np.int64), np.arange(len(vectors))
+    flat = faiss.read_index(str(index))
+    vectors, ids = flat.reconstruct_n(0, flat.ntotal), np.arange(flat.ntotal)
+    folders = [path.relative_to(photos).parts[0] for path in paths]
+    labels = np.unique(folders, return_inverse=True)[1].astype(np.int64)
     scores = score_retrieval(
         vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids, ks=(1,)
     )
-    return {**document, "recall_at_1": scores.recall[1]}
+    return scores.recall[1]
