@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGES = ("index", "training", "export", "retrieval_app", "benchmarks/common")
-SMALL = 300  # photos of a quick run
+SMALL, PHOTOS = 300, "photos"  # of a quick run, and their folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,8 @@ class Benchmark:
 
     Attributes:
         module: that `python -m` runs.
-        options: its own beside `--out`; `{seed}` and `{base}` (the folder of all benchmarks) are filled in.
+        options: its own beside `--out`; `{seed}`, `{base}` (the folder of all benchmarks) and `{photos}` (`SMALL`
+            clothing photos, a folder below that) are filled in.
         quick: options that make it small, after the others.
         records: patterns of its JSON files below its folder; each must find one.
         out: what `--out` names within its folder: itself, or a file.
@@ -39,7 +40,8 @@ class Benchmark:
         words = [*self.options, *(self.quick if is_quick else ())]
         for name, more in self.after:
             words += more if name in finished else ()
-        filled = [word.format(seed=seed, base=folder.parent) for word in words]
+        base = folder.parent
+        filled = [word.format(seed=seed, base=base, photos=base / PHOTOS) for word in words]
         return [sys.executable, "-m", self.module, "--out", str(folder / self.out), *filled]
 
 
@@ -62,7 +64,8 @@ BENCHMARKS: dict[str, Benchmark] = {
         "how many uploads does the server answer, beside a plain FastAPI handler?",
         "benchmarks.serving", ("record-photos.json",),
         options=("--part", "photos", "--without", "gradio", *_SEED),
-        quick=("--rounds", "1", "--seconds", "2", "--warm-up", "0.5", "--clients", "32", "--alone-images", "64"),
+        quick=("--rounds", "1", "--seconds", "2", "--warm-up", "0.5", "--clients", "32", "--alone-images", "64",
+               "--photos", "{photos}"),
         code=("benchmarks/serving", "benchmarks/indexing"),
     ),
     "losses": Benchmark(

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.kept import digest, hash_code
-from benchmarks.common.record import describe_machine, write_json
-from benchmarks.everything.catalogue import PACKAGES, Benchmark
+from benchmarks.common.record import describe_machine, find_photos, write_json
+from benchmarks.everything.catalogue import PACKAGES, PHOTOS, SMALL, Benchmark
+from benchmarks.indexing.index_images import sample_photos
 
 FINISHED, FAILED, NOT_RUN = "finished", "failed", "not run"
 LAST_LINES = 12  # of what a failed one said
@@ -31,6 +32,8 @@ def run_benchmark(
         `status`, `command`, `seconds`, and its `records` by file, or the `error` that it ended with.
     """
     folder = base / name
+    if is_quick and "{photos}" in benchmark.quick:
+        sample_photos(find_photos(), base / PHOTOS, count=SMALL)
     command = benchmark.command(folder, seed=seed, is_quick=is_quick, finished=finished)
     code = hash_code(*PACKAGES, *benchmark.code)
     key = digest([command, code, describe_machine()])
