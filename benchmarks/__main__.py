@@ -6,7 +6,7 @@ all     run them, each in a process of its own below the folder of OUT, gather t
 
 A stopped command goes on: what finished with the same options, code and machine is not run again. One that fails is
 told, and the others go on; the exit status is 1 then. --quick takes small sizes: it tries whether all runs, and its
-figures say little.
+figures say little; what has no small size is left out.
 
     python -m benchmarks list
     python -m benchmarks all --json bench/all.json
@@ -72,7 +72,7 @@ def run_all(benchmarks: Mapping[str, Benchmark], options: argparse.Namespace) ->
     print_machine([options.seed])
     documents: dict[str, dict[str, Any]] = {}
     for name, each in benchmarks.items():
-        if options.only and name not in options.only:
+        if (options.only and name not in options.only) or (options.quick and each.quick is None):
             documents[name] = {"status": NOT_RUN}
         else:
             finished = [one for one, document in documents.items() if document["status"] == FINISHED]

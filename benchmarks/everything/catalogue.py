@@ -19,7 +19,7 @@ class Benchmark:
         module: that `python -m` runs.
         options: its own beside `--out`; `{seed}`, `{base}` (the folder of all benchmarks) and `{photos}` (`SMALL`
             clothing photos, a folder below that) are filled in.
-        quick: options that make it small, after the others.
+        quick: options that make it small, after the others; None: it has no small size, and no quick run.
         records: patterns of its JSON files below its folder; each must find one.
         out: what `--out` names within its folder: itself, or a file.
         code: folders of benchmarks that it is made of; `PACKAGES` beside them.
@@ -30,14 +30,14 @@ class Benchmark:
     module: str
     records: tuple[str, ...]
     options: tuple[str, ...] = ()
-    quick: tuple[str, ...] = ()
+    quick: tuple[str, ...] | None = ()
     out: str = "."
     code: tuple[str, ...] = ()
     after: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def command(self, folder: Path, *, seed: int, is_quick: bool, finished: Sequence[str] = ()) -> list[str]:
         """What to run, with everything made below a folder of its own, which lies beside those of the others."""
-        words = [*self.options, *(self.quick if is_quick else ())]
+        words = [*self.options, *(self.quick or () if is_quick else ())]
         for name, more in self.after:
             words += more if name in finished else ()
         base = folder.parent
@@ -84,8 +84,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "evaluation": Benchmark(
         "what does scoring a test set cost, beside pytorch-metric-learning?",
         "benchmarks.training.evaluation", ("record.json",),
-        options=("--vectors", "{base}/evaluation/vectors", *_SEED),
-        quick=("--rows", "2000", "--width", "64", "--rounds", "1", "--classes", "small"),
+        options=("--vectors", "{base}/evaluation/vectors", *_SEED), quick=None,  # its vectors alone take minutes
         code=("benchmarks/training", "benchmarks/ann"),
     ),
     "precision": Benchmark(

@@ -32,7 +32,7 @@ def run_benchmark(
         `status`, `command`, `seconds`, and its `records` by file, or the `error` that it ended with.
     """
     folder = base / name
-    if is_quick and "{photos}" in benchmark.quick:
+    if is_quick and "{photos}" in (benchmark.quick or ()):
         sample_photos(find_photos(), base / PHOTOS, count=SMALL)
     command = benchmark.command(folder, seed=seed, is_quick=is_quick, finished=finished)
     code = hash_code(*PACKAGES, *benchmark.code)

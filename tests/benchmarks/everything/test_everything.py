@@ -88,6 +88,8 @@ def test_one_that_writes_no_record_has_failed(tmp_path: Path) -> None:
 
 def test_quick_runs_have_their_own_folder_and_sizes_and_only_those_asked_for_run(tmp_path: Path) -> None:
     _, document = run(tmp_path, {"cold-start": TINY, "losses": FAILING}, "--quick", "--only", "cold-start")
+    large = replace(FAILING, quick=None)
+    assert run(tmp_path, {"cold-start": TINY, "evaluation": large}, "--quick")[0] == 0
     assert count_runs(tmp_path / "quick" / "cold-start") == 1
     found = document["results"]["benchmarks"]
     assert found["cold-start"]["records"]["cold-start"]["settings"]["repeats"] == 3
