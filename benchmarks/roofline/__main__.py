@@ -4,7 +4,7 @@ read           files/s of photos that are in memory, beside one large file read 
 decode         bytes to pixels, a thread a core, beside libjpeg-turbo alone
 resize         pixels to model inputs, beside a copy of as many bytes (a resize computes, so it cannot be that fast)
 model          operations/s of each model, beside the fastest product of matrices in its numbers by ONNX Runtime
-index search   one exact query after another among --vectors, beside the rate at which bytes are read and used once
+index search   one exact query after another among --vectors, beside reading their numbers and using each once
 serve upload   answers/s of a record of `benchmarks.serving --part photos`, beside what decoding and the model allowed
                there; without --serving RECORD it is left out
 
@@ -39,6 +39,7 @@ from benchmarks.indexing.index_images import list_images, sample_photos, take_ev
 from benchmarks.roofline import limits, stages
 from benchmarks.roofline.operations import count_work
 from benchmarks.roofline.picture import draw_roofline
+from index.arrays import Vectors
 from index.images.image_files import decode_image
 from index.images.preprocess import PreprocessConfig, preprocess_image
 from index.model.embedder import Embedder
@@ -92,7 +93,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     config = next(iter(opened.values())).contract.preprocess
     images = [decode_image(one, name="photo", target_side=config.resize) for one in data]
     vectors, seconds = stages.make_vectors(options.vectors, options.width, seed=options.seed), options.seconds
-    machine = _list_limits(options, data, config)
+    machine = _list_limits(options, data, config, vectors)
     own: dict[str, Callable[[], float]] = {
         "read": lambda: stages.measure_reading(paths, seconds=seconds),
         "decode": lambda: stages.measure_decoding(data, config, seconds=seconds),
@@ -142,11 +143,13 @@ def find_models(options: argparse.Namespace) -> dict[str, Path]:
     return {"box": find_box(), "box, int8": int8, "MobileNetV2": mobilenet}
 
 
-def _list_limits(options: argparse.Namespace, data: Sequence[bytes], config: PreprocessConfig) -> Turns:
+def _list_limits(
+    options: argparse.Namespace, data: Sequence[bytes], config: PreprocessConfig, vectors: Vectors
+) -> Turns:
     mib, seconds = options.array_mib, options.seconds
     return {
         COPY: lambda: limits.measure_copy(mib=mib, seconds=seconds),
-        SCAN: lambda: limits.measure_scan(mib=mib, seconds=seconds),
+        SCAN: lambda: limits.measure_scan(vectors, seconds=seconds),
         READ: lambda: limits.measure_sequential_read(options.out / "large", mib=mib, seconds=seconds),
         JPEG: lambda: stages.measure_bare_decoding(data, config, seconds=seconds),
         FP32: lambda: limits.measure_gemm("fp32", seconds=seconds)["operations_per_second"],
@@ -219,7 +222,7 @@ def format_stages(results: Mapping[str, Any]) -> str:
     found = results["limits"]
     machine = [
         ["copy, read and written", f"{found[COPY] / 1e9:.1f} GB/s"],
-        ["read and used once", f"{found[SCAN] / 1e9:.1f} GB/s"],
+        ["the vectors, read and used once", f"{found[SCAN] / 1e9:.1f} GB/s"],
         ["one large file, in memory", f"{found[READ] / 1e9:.2f} GB/s"],
         ["JPEG by libjpeg-turbo alone", f"{found[JPEG]:,.0f} images/s"],
         ["product in float32", f"{found[FP32] / 1e9:,.0f} GFLOP/s"],

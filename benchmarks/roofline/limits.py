@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from index.arrays import Vectors
 from index.model.backends.onnxruntime import import_onnxruntime
 from index.threads import map_ahead
 
@@ -36,9 +37,9 @@ def measure_copy(*, mib: int, seconds: float) -> float:
     return 2 * source.nbytes / best_of(lambda: np.copyto(target, source), seconds=seconds)
 
 
-def measure_scan(*, mib: int, seconds: float) -> float:
-    """Bytes/s that one thread reads of numbers much larger than its caches, each multiplied and added once."""
-    numbers = np.ones(mib * BLOCK // 4, dtype=np.float32)
+def measure_scan(vectors: Vectors, *, seconds: float) -> float:
+    """Bytes/s that one thread reads of float32 vectors, each number multiplied and added once."""
+    numbers = vectors.reshape(-1)
     return numbers.nbytes / best_of(lambda: numbers @ numbers, seconds=seconds)
 
 
