@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from threadpoolctl import threadpool_limits
 
 from index.arrays import Vectors
 from index.model.backends.onnxruntime import import_onnxruntime
@@ -40,7 +41,8 @@ def measure_copy(*, mib: int, seconds: float) -> float:
 def measure_scan(vectors: Vectors, *, seconds: float) -> float:
     """Bytes/s that one thread reads of float32 vectors, each number multiplied and added once."""
     numbers = vectors.reshape(-1)
-    return numbers.nbytes / best_of(lambda: numbers @ numbers, seconds=seconds)
+    with threadpool_limits(1):
+        return numbers.nbytes / best_of(lambda: numbers @ numbers, seconds=seconds)
 
 
 def measure_sequential_read(path: Path, *, mib: int, seconds: float) -> float:
