@@ -7,6 +7,8 @@ photos, large      images/s of the whole command on the clothing photos and on 1
 hundred-thousand   small images from tar shards: the memory of the process against the images done, and at publication
 decoding           files to model inputs: our way beside what it was and what people write, by dataset; what each step
                    takes; threads against processes
+models             the photos by each of --model, --precision and --backend, Recall@1 of the gallery beside each rate,
+                   over the loop in float32; of the model in the box and of files of one's own over MobileNetV2's
 decoding-quality   Recall@1 of photos decoded in full and of the same decoded as we do
 
 The contestants take turns, `--rounds` times, so that a noisy machine hits all alike; rates are medians (least - most).
@@ -16,33 +18,34 @@ same command prints the same again. Measure again with another --out.
 
     python -m benchmarks.indexing --out bench/index
     python -m benchmarks.indexing --out bench/index --part hundred-thousand
+    python -m benchmarks.indexing --out bench/index --part models --model mobilenet_v2 --precision int8 \\
+        --backend openvino --limit 300
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
 from benchmarks.common.record import ending_in_words, find_photos, print_machine
+from benchmarks.indexing.index_agreement import check_agreement, compare_vectors
 from benchmarks.indexing.index_bench import Bench, check_counts, take_turns
 from benchmarks.indexing.index_datasets import list_datasets, list_jpegs, measure_dataset
 from benchmarks.indexing.index_images import list_images, make_large_images, read_all, sample_photos, take_evenly
 from benchmarks.indexing.index_memory import measure_hundred_thousand
-from benchmarks.indexing.index_peers import choose_inference, choose_loop, read_pixels, run_peer
+from benchmarks.indexing.index_models import MODELS, format_models, measure_models
+from benchmarks.indexing.index_models import add_options as add_model_options
+from benchmarks.indexing.index_peers import choose_inference, choose_loop, run_peer
 from benchmarks.indexing.index_quality import compare_decoding
 from benchmarks.indexing.index_tables import format_decoding, format_memory, format_quality, format_speed
 from index.model.embedder import Embedder
 from index.model.in_the_box import find_box
 from index.threads import usable_cores
 
-LEAST_COSINE = 0.99
-COMPARED_VECTORS = 128
 INPUTS_IN_MEMORY = 128
 LEAST_INFERRED = 512  # a rate over fewer is mostly noise
 BATCH_SIZES = (4, 8, 16, 32)  # tried beside the command's default
@@ -65,8 +68,14 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--small-in-folders", action="store_true", help="small images in folders, not in tar shards")
     warm_up = "images to choose the contestants' settings on (large: an eighth for the loop)"
     add("--warm-up", type=int, default=512, help=warm_up)
-    counts = ("large_count", "count", "shard_images", "warm_up", "limit", "decoded_images", "compared_images")
-    return parse_counts(parser, arguments, *counts)
+    add_model_options(add)
+    counts = ("large_count", "count", "shard_images", "warm_up", "limit", "decoded_images", "compared_images",
+              "calibrated_images")  # fmt: skip
+    options = parse_counts(parser, arguments, *counts)
+    for model in options.model or ():
+        if model not in MODELS and not Path(model).is_file():
+            parser.error(f"--model {model}: neither a file nor one of {', '.join(MODELS)}")
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -132,7 +141,9 @@ def measure_speed(
     turns = take_turns(bench, part, contestants, rounds=options.rounds)
     for name in ("ours", "loop"):
         check_counts(turns["rounds"][name], expected=len(paths))
-    agreement = bench.measure(f"{part}-agreement", lambda: compare_vectors(bench, paths, part=part))
+    agreement = bench.measure(
+        f"{part}-agreement", lambda: compare_vectors(Embedder(bench.model), paths, index=index)
+    )
     check_agreement(agreement)
     rates = turns["rates"]
     d, i = rates["decoding"]["median"], rates["inference"]["median"]
@@ -161,26 +172,6 @@ def _decoding(bench: Bench, paths: Sequence[Path], pool: str) -> Callable[[], di
 def _inference_settings(bench: Bench, paths: Sequence[Path], images: int) -> dict[str, Any]:
     inputs = list(map(str, take_evenly(paths, INPUTS_IN_MEMORY)))
     return {"paths": inputs, "model": bench.model, "images": images}
-
-
-def compare_vectors(bench: Bench, paths: Sequence[Path], *, part: str) -> dict[str, Any]:
-    """Cosines between our vectors and those in the loop's index, of some images."""
-    import faiss
-
-    flat = faiss.read_index(str(bench.folder / f"{part}.faiss"))
-    embedder = Embedder(bench.model)
-    cosines = []
-    for path in take_evenly(paths, COMPARED_VECTORS):
-        ours = embedder.embed_batch(read_pixels(path, config=bench.preprocess)[None])[0]
-        cosines.append(float(ours @ flat.reconstruct(paths.index(path))))
-    return {"images": len(cosines), "mean_cosine": statistics.fmean(cosines), "least_cosine": min(cosines)}
-
-
-def check_agreement(agreement: Mapping[str, Any]) -> None:
-    """End the benchmark where the contestants do not compute the same."""
-    if not agreement["mean_cosine"] > LEAST_COSINE:
-        mean = agreement["mean_cosine"]
-        sys.exit(f"mean cosine {mean:.4f} between the vectors, {LEAST_COSINE} needed; the comparison is void")
 
 
 def _find_photos(bench: Bench, options: argparse.Namespace) -> Path:
@@ -213,6 +204,9 @@ PARTS = {
     "large": Part(measure_large, format_speed),
     "hundred-thousand": Part(measure_hundred_thousand, format_memory),
     "decoding": Part(measure_decoding, format_decoding),
+    "models": Part(
+        lambda bench, options: measure_models(bench, options, _find_photos(bench, options)), format_models
+    ),
     "decoding-quality": Part(measure_quality, format_quality),
 }
 

@@ -27,6 +27,9 @@ Settings = Mapping[str, Any]
 
 MODULE = "benchmarks.indexing.index_peers"
 USUAL_BATCH = 32
+USUAL_BACKBONE = "mobilenet_v2"
+CLASSIFIERS = {USUAL_BACKBONE: "classifier", "resnet50": "fc"}
+"""The last layer of each network that the loop can have."""
 
 
 def run_peer(name: str, settings: Settings) -> dict[str, Any]:
@@ -78,9 +81,9 @@ def _climb(name: str, fixed: Settings, first: Settings, steps: Sequence[Sequence
 
 def run_torch_loop(
     *, paths: Sequence[str], weights: str, preprocess: Settings, index: str, batch_size: int, workers: int,
-    threads: int, channels_last: bool, on_gpu: bool,
+    threads: int, channels_last: bool, on_gpu: bool, backbone: str = USUAL_BACKBONE,
 ) -> dict[str, Any]:  # fmt: skip
-    """The loop that people write: torchvision's MobileNetV2 without its classifier, a DataLoader, faiss.
+    """The loop that people write: a network of torchvision without its classifier, a DataLoader, faiss.
 
     The clock runs from building the model to the written index; imports are not counted.
     """
@@ -95,9 +98,9 @@ def run_torch_loop(
     config = PreprocessConfig.from_json(preprocess)
     device = "cuda" if on_gpu and torch.cuda.is_available() else "cpu"
     started = time.perf_counter()
-    model = torchvision.models.mobilenet_v2(weights=None)
+    model = torchvision.models.get_model(backbone, weights=None)
     model.load_state_dict(load_file(weights))
-    model.classifier = torch.nn.Identity()  # the pooled features
+    setattr(model, CLASSIFIERS[backbone], torch.nn.Identity())  # the pooled features
     layout = torch.channels_last if channels_last else torch.contiguous_format
     model = model.eval().to(device, memory_format=layout)
     transform = transforms.Compose([
@@ -157,13 +160,13 @@ def read_pixels(path: str | Path, *, config: PreprocessConfig) -> Pixels:
 
 
 def run_inference(
-    *, paths: Sequence[str], model: str, images: int, batch_size: int, callers: int
+    *, paths: Sequence[str], model: str, images: int, batch_size: int, callers: int, backend: str | None = None
 ) -> dict[str, Any]:
     """Our model alone on `images` inputs, those of `paths` over and over, decoded before the clock runs.
 
     One caller has the runtime's threads on all cores; several have one thread each.
     """
-    embedder = Embedder(Path(model), threads=None if callers == 1 else 1)
+    embedder = Embedder(Path(model), threads=None if callers == 1 else 1, backend=backend)
     config = embedder.contract.preprocess
     own = np.stack([read_pixels(path, config=config) for path in paths])
     pixels = own[np.arange(max(len(own), batch_size)) % len(own)]

@@ -41,10 +41,11 @@ def test_wrong_usage_is_said_and_exits_with_two(options, message: str, tmp_path:
 @pytest.mark.shared_data
 @pytest.mark.timeout(900)
 def test_parts_run_on_few_images_and_what_stands_is_not_measured_again(shared: Path, tmp_path: Path) -> None:
-    parts = ("photos", "hundred-thousand", "decoding", "decoding-quality")
+    parts = ("photos", "models", "hundred-thousand", "decoding", "decoding-quality")
     options = [word for part in parts for word in ("--part", part)]
     options += ["--rounds", "1", "--limit", "40", "--warm-up", "8", "--count", "300", "--shard-images", "150"]
     options += ["--decoded-images", "20", "--compared-images", "40"]
+    options += ["--model", "mobilenet_v2", "--model", "box", "--precision", "fp32", "--backend", "onnxruntime"]
 
     def run() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -58,6 +59,10 @@ def test_parts_run_on_few_images_and_what_stands_is_not_measured_again(shared: P
     assert records["photos"]["images"] == 40
     assert records["photos"]["agreement"]["mean_cosine"] > 0.99
     assert f"{records['photos']['over_loop']:.2f} (goal 2.5" in first.stdout
+    (mobilenet, box) = records["models"]["rows"]
+    assert mobilenet["agreement"]["mean_cosine"] > 0.99
+    assert mobilenet["recall_at_1"] == pytest.approx(mobilenet["loop_recall_at_1"], abs=0.1)
+    assert box["loop"] == "mobilenet_v2"
     tried = records["photos"]["by_batch_size"]
     assert set(tried["rates"]) >= {"4", "8", "16", "32"}
     assert f"| ours by batch size, 8 of them (default {tried['default']}) | 4: " in first.stdout
