@@ -240,13 +240,19 @@ class Workspace:
             made=self.vector_files(catalog),
             model=self.folder / MODEL_NAME,
             contract=self.embedder.contract,
-            runtime=join_runtimes(self._runtime, describe_runtime(self.embedder)),
+            runtime=self._computed_by(catalog),
             how=how,
             begin_step=begin_step,
         )
         if manifest.model_sha256 != self.embedder.sha256:
             raise GalleryError(printable_path(str(self.embedder.path)), "the model file changed during the build")
         self._remembered = catalog.remembered()
+
+    def _computed_by(self, catalog: CatalogWriter) -> dict[str, Any] | None:
+        """What the manifest says of the runtime: where nothing was embedded, what it said before."""
+        if not catalog.count_checkpoints():
+            return self._runtime
+        return join_runtimes(self._runtime, describe_runtime(self.embedder))
 
     def publish(self) -> Path:
         """Let the version that was written be the current one; its folder."""

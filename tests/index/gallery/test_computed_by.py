@@ -11,13 +11,15 @@ from index.errors import GalleryMismatchError
 from index.gallery.computed_by import join_runtimes
 from index.gallery.gallery import Gallery
 from index.gallery.info import read_info
+from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
 from index.model.backends import measuring
 from index.model.backends.names import USUAL_BACKEND, VARIABLE
 from index.versions.manifest import MANIFEST_NAME, Manifest
 from index.versions.versions import find_version, set_current
-from index.writing.build import add_to_gallery, build_gallery
+from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery
 from index.writing.copying import copy_gallery
+from index.writing.reindex import compact_gallery
 from tests.conftest import draw_folder, draw_image
 
 
@@ -88,6 +90,27 @@ def test_a_runtime_that_agrees_may_ask_add_and_copy(
     assert read_manifest(by_openvino)["runtime"] == runtime
     copy_gallery(by_openvino, tmp_path / "copy")
     assert read_manifest(tmp_path / "copy")["runtime"] == runtime
+
+
+@pytest.mark.parametrize("change", ["compact", "remove"])
+def test_what_embeds_nothing_leaves_the_runtime_as_it_was(
+    change: str, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, out = draw_folder(tmp_path / "images"), tmp_path / "gallery"
+    build_gallery(model_path=tiny_model, sources=[images], out=out)
+    monkeypatch.setenv(VARIABLE, "openvino")
+    if change == "compact":
+        compact_gallery(out)
+    else:
+        removed = remove_from_gallery(out, selection=Selection(ids=(int(Gallery.open(out).ids[0]),)))
+        assert removed.removed == 1
+    assert find_version(out).name.endswith("2")
+    assert "runtime" not in read_manifest(out)
+    assert read_manifest(out)["format_version"] == 3
+    (tmp_path / "more").mkdir()
+    draw_image((10, 20, 30), seed=9).save(tmp_path / "more" / "new.png")
+    add_to_gallery(out, [str(tmp_path / "more")])
+    assert read_manifest(out)["runtime"]["backend"] == "openvino"
 
 
 def test_one_that_differs_is_refused_and_told_what_to_do(
