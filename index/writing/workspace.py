@@ -57,6 +57,7 @@ class Workspace:
             base.
         shards: the folder of shards that have the outcome of every item, so that nothing is embedded; None for none.
         kept_ids: (n,) int64 ids that no duplicate sets aside then; None: what the base says.
+        kept_runtime: which computed the vectors of the base, or those that are kept, as their manifest says.
     """
 
     def __init__(self, gallery: Path, *, embedder: Embedder) -> None:
@@ -69,7 +70,7 @@ class Workspace:
         self.shards: Path | None = None
         self.kept_ids: Ids | None = None
         self._remembered: dict[str, Any] = {}
-        self._runtime: dict[str, Any] | None = None
+        self.kept_runtime: dict[str, Any] | None = None
 
     def open(self) -> None:
         """Continue the work in progress, or start it from the current version where there is one.
@@ -83,7 +84,7 @@ class Workspace:
             manifest = Manifest.read(self.base)
             self._check_model(manifest.model_sha256)
             require_same_output(manifest.runtime, self.embedder, gallery=self.gallery)
-            self._runtime = manifest.runtime
+            self.kept_runtime = manifest.runtime
             for name in manifest.files:
                 check_file(self.base.folder, name, manifest, contents=False)
         plan = {
@@ -249,10 +250,10 @@ class Workspace:
         self._remembered = catalog.remembered()
 
     def _computed_by(self, catalog: CatalogWriter) -> dict[str, Any] | None:
-        """What the manifest says of the runtime: where nothing was embedded, what it said before."""
+        """What the manifest says of the runtime: where nothing was embedded, that of what is kept."""
         if not catalog.count_checkpoints():
-            return self._runtime
-        return join_runtimes(self._runtime, describe_runtime(self.embedder))
+            return self.kept_runtime
+        return join_runtimes(self.kept_runtime, describe_runtime(self.embedder))
 
     def publish(self) -> Path:
         """Let the version that was written be the current one; its folder."""
