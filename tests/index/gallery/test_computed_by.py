@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from index.errors import GalleryMismatchError
-from index.gallery.computed_by import join_runtimes
+from index.gallery.computed_by import join_runtimes, require_same_output
 from index.gallery.gallery import Gallery
 from index.gallery.info import read_info
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
 from index.model.backends import measuring
 from index.model.backends.names import USUAL_BACKEND, VARIABLE
+from index.model.embedder import Embedder
 from index.versions.manifest import MANIFEST_NAME, Manifest
 from index.versions.versions import find_version, set_current
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery
@@ -126,6 +127,14 @@ def test_one_that_differs_is_refused_and_told_what_to_do(
     assert gallery.search(gallery.vector(int(gallery.ids[0])), k=1)  # which asks no runtime
     with pytest.raises(GalleryMismatchError, match=problem):
         add_to_gallery(by_openvino, [str(tmp_path / "images")])
+
+
+def test_an_agreement_that_is_no_number_is_none(tiny_model: Path) -> None:
+    embedder = Embedder(tiny_model, threads=1, backend="openvino")
+    require_same_output(None, embedder, gallery=tiny_model)
+    embedder.agreement = float("nan")
+    with pytest.raises(GalleryMismatchError, match="runtime is onnxruntime, but openvino"):
+        require_same_output(None, embedder, gallery=tiny_model)
 
 
 def test_vectors_of_two_runtimes_are_those_of_less_agreement() -> None:
