@@ -114,6 +114,35 @@ def test_what_embeds_nothing_leaves_the_runtime_as_it_was(
     assert read_manifest(out)["runtime"]["backend"] == "openvino"
 
 
+@pytest.mark.parametrize("agreement", [0.999, 0.95, None])
+def test_unfinished_work_is_gone_on_with_in_a_runtime_that_agrees(
+    agreement: float | None, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, out = draw_folder(tmp_path / "images"), tmp_path / "gallery"
+
+    def stop(*words: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setenv(VARIABLE, "openvino")
+        patched.setattr("index.writing.workspace.Workspace.write", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build_gallery(model_path=tiny_model, sources=[images], out=out)
+    path = out / "building" / "plan.json"
+    plan = json.loads(path.read_text())
+    if agreement is None:  # an older program's
+        del plan["runtime"]
+    else:
+        plan["runtime"]["agreement"] = agreement
+    path.write_text(json.dumps(plan))
+    if agreement == 0.95:
+        with pytest.raises(GalleryMismatchError, match=r"runtime is openvino float32.*use --backend openvino"):
+            build_gallery(model_path=tiny_model, sources=[images], out=out)
+        return
+    assert build_gallery(model_path=tiny_model, sources=[images], out=out).new_images == 0
+    assert read_manifest(out).get("runtime") == plan.get("runtime")
+
+
 def test_one_that_differs_is_refused_and_told_what_to_do(
     by_openvino: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
