@@ -165,9 +165,13 @@ def export_again(model: Path, out: Path, *, lowered: Lowered | None = None) -> E
 
     Raises:
         ModelFileError: it is no model of ours.
-        InputError: it is to be anything but int8, no images are given, or it costs too much.
+        InputError: it is to be anything but int8 or in its own place, no images are given, or it costs too much.
     """
     require_onnx_name(out)
+    if out.exists() and model.exists() and out.samefile(model):
+        raise InputError(
+            f"{out}: is the model that is read, which int8 would take the place of; give another --out"
+        )
     embedder = Embedder(model, backend=USUAL_BACKEND)
     contract = embedder.contract
     if lowered is None or lowered.precision != "int8" or contract.precision not in (FULL, HALF):

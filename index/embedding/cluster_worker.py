@@ -29,6 +29,7 @@ class ClusterWork:
         sources: that the items lie in.
         batch_size: 0 is the model's usual one.
         max_pixels: of an image.
+        backend: the runtime.
     """
 
     folder: Path
@@ -37,6 +38,7 @@ class ClusterWork:
     sources: tuple[ImageSource, ...]
     batch_size: int
     max_pixels: int
+    backend: str
 
 
 class ClusterWorker:
@@ -56,7 +58,7 @@ class ClusterWorker:
                     shown, "not to be seen from there; name a folder that all machines share: --shards"
                 )
             self._check_sources()
-            embedder = Embedder(work.model, threads=1, sha256=work.model_sha256)
+            embedder = Embedder(work.model, threads=1, sha256=work.model_sha256, backend=work.backend)
         except RetrievalError as error:
             return error
         self._embedder = embedder.giving(*embedder.contract.widths)

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from index.errors import InputError
 from index.model.backends.choice import LEAST_AGREEMENT, choose_backend
-from index.model.backends.measuring import measure_installed
-from index.model.backends.names import NAMES
+from index.model.backends.measuring import Measured, measure_installed
+from index.model.backends.names import NAMES, VARIABLE
 from index.model.backends.registry import open_backend
-from index.model.seal import read_sealed
+from index.model.seal import SealedModel, read_sealed
 from index.threads import usable_cores
 
 _ALLOCATOR = (
@@ -33,7 +34,7 @@ def report_runtimes(path: Path, *, asked: str | None = None, again: bool = False
 
     Returns:
         `runtimes`: of every name what `Measured` has, or None where it is not installed or does not take the model;
-        `chosen`: the name, and why; `threads` and `allocator`: what is set.
+        `chosen`: the name, None where what is named is refused, and why; `threads` and `allocator`: what is set.
 
     Raises:
         ModelFileError: the model cannot be used.
@@ -42,9 +43,7 @@ def report_runtimes(path: Path, *, asked: str | None = None, again: bool = False
     """
     model = read_sealed(path)
     measured = measure_installed(model, again=again)
-    choice = choose_backend(model, asked)
-    runs = choice.name if choice.name in measured else open_backend(model, name=choice.name).name
-    why = choice.why if runs == choice.name else f"{choice.name} is named, but cannot be had here"
+    runs, why = _choose(model, asked, measured=measured)
     return {
         "runtimes": {
             name: None
@@ -68,6 +67,18 @@ def report_runtimes(path: Path, *, asked: str | None = None, again: bool = False
     }
 
 
+def _choose(model: SealedModel, asked: str | None, *, measured: Mapping[str, Measured]) -> tuple[str | None, str]:
+    """The name of what runs the model, None where what is named computes another one, and why."""
+    try:
+        choice = choose_backend(model, asked)
+    except InputError as error:
+        if (asked or os.environ.get(VARIABLE)) not in measured:  # there is no runtime of that name
+            raise
+        return None, str(error)
+    runs = choice.name if choice.name in measured else open_backend(model, name=choice.name).name
+    return runs, choice.why if runs == choice.name else f"{choice.name} is named, but cannot be had here"
+
+
 def tell_runtimes(report: Mapping[str, Any]) -> list[str]:
     """The lines of a report for people."""
     lines = []
@@ -82,7 +93,7 @@ def tell_runtimes(report: Mapping[str, Any]) -> list[str]:
             f"{agrees} (cosine {one['agreement']:.4f} less the mean)"
         )
     chosen, threads = report["chosen"], report["threads"]
-    lines.append(f"runs in {chosen['name']}: {chosen['why']}")
+    lines.append(f"runs in {chosen['name'] or 'none'}: {chosen['why']}")
     own = f", OMP_NUM_THREADS={threads['OMP_NUM_THREADS']}" if threads["OMP_NUM_THREADS"] else ""
     lines.append(f"threads: {threads['cores']} cores, those that wait are {threads['waiting']}{own}")
     given = ", ".join(f"{name}={value}" for name, value in report["allocator"].items() if value)

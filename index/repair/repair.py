@@ -18,6 +18,7 @@ from index.catalog.writer import CatalogWriter, write_catalog
 from index.durable import write_durably
 from index.errors import DAMAGE_ADVICE, GalleryError, InputError
 from index.faiss_library import import_faiss
+from index.gallery.computed_by import require_same_output
 from index.gallery.salvage import (
     SalvagedVersion,
     find_members,
@@ -29,7 +30,7 @@ from index.gallery.salvage import (
 from index.gallery.verify import verify_gallery
 from index.marks import GALLERY_MARK
 from index.progress import BeginStep, Progress, no_progress, no_steps
-from index.repair.kept_model import find_model
+from index.repair.kept_model import find_model, find_runtime
 from index.repair.kept_store import describe_move, find_store, keep_store
 from index.repair.repair_rows import embed_lost, fill_catalog, find_new, list_unreachable
 from index.repair.salvaged_rows import SalvagedRows, read_salvaged, remembered_rows
@@ -123,7 +124,7 @@ def repair_gallery(
             server.
         GalleryError: no gallery, another process writes it, no sound model is left, its server does not answer, or the
             disk is full.
-        GalleryMismatchError: `model_path` is another model.
+        GalleryMismatchError: `model_path` is another model, or the runtime gives other vectors than are kept.
     """
     start, shown = time.perf_counter(), printable_path(str(gallery))
     require_own_folder(gallery)
@@ -293,6 +294,7 @@ class _Repair:
         work.kept_vectors, work.kept_ids = files, stored
         if origin == "sources":  # nothing tells whose the stored vectors are
             work.kept_vectors, work.kept_ids, stored = {}, np.empty(0, np.int64), np.empty(0, np.int64)
+        work.kept_runtime = find_runtime(versions) if len(stored) else None
         plan = {
             "format_version": FORMAT_VERSION,
             "base": target.folder.name,
@@ -362,6 +364,8 @@ class _Repair:
                 f"not there: {listed}; mount or put them back and run this again, or let these images go with "
                 "--drop-missing"
             )
+        if len(stored) and (origin != "current" or catalog.count("pending")):  # so something may be embedded
+            require_same_output(work.kept_runtime, work.embedder, gallery=self.gallery)
         gone = embed_lost(
             work, catalog, stored=stored, drop_missing=self.drop_missing, config=config, progress=progress
         )

@@ -52,6 +52,7 @@ def build_gallery(
     duplicates: DuplicateConfig | None = None,
     index: Mapping[str, Any] | None = None,
     shards: Path | None = None,
+    backend: str | None = None,
     store: StoreConfig | None = None,
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
@@ -73,6 +74,7 @@ def build_gallery(
         duplicates: what counts as near.
         index: fields of `AnnConfig` that are other from now on; the gallery remembers the rest.
         shards: a folder of shards that have every image's outcome, so that none is embedded.
+        backend: the runtime; None: what RETRIEVAL_BACKEND says, or else the gallery's.
         store: where the vectors of a new gallery lie, as it does of a known one; None: there, or in its folder.
 
     Raises:
@@ -85,7 +87,8 @@ def build_gallery(
     given = [find_source(os.fspath(source)) for source in sources]
     gallery = check_out(out, sources=given)
     labels = None if labels_file is None else AssignedLabels(labels_file)
-    embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=usual_runtime_in(gallery))
+    backend = backend or usual_runtime_in(gallery)
+    embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=backend)
     settings = {
         "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
         "dedup": None if dedup == "off" else dedup,

@@ -44,7 +44,7 @@ def build_on_cluster(
     config, folder = work.config, work.folder.resolve() / _FOLDER
     told = ClusterWork(
         folder, folder.parent / MODEL_NAME, work.embedder.sha256, tuple(work.sources), config.batch_size,
-        config.max_pixels,
+        config.max_pixels, work.embedder.backend,
     )  # fmt: skip
     with (
         naming_trouble(work.gallery),

@@ -83,6 +83,11 @@ class ShardPlan:
         """Of the model file."""
         return str(self.vectors["model_sha256"])
 
+    @property
+    def backend(self) -> str:
+        """The name of the runtime that computes them, as the registry has it."""
+        return str(self.vectors["runtime"]).partition(" ")[0]
+
 
 def make_shards_folder(gallery: Path, named: Path | None) -> Path:
     """The folder of a gallery's shards, made if there is none: the one that was named, or a part of the gallery.

@@ -224,6 +224,7 @@ def merge_shards(
         InputError: a source cannot be scanned, or no image is usable.
         GalleryError: a shard is missing, half done, of other things or of sources that changed since, or as
             `build_gallery`; what is done is kept.
+        MissingDependencyError: the runtime that computed them, whose agreement the gallery is to tell, is not here.
     """
     folder = shards or gallery / SHARDS
     plan = read_shard_plan(folder)
@@ -236,6 +237,7 @@ def merge_shards(
         duplicates=DuplicateConfig(**plan.duplicates),
         index=plan.index,
         shards=folder,
+        backend=plan.backend,
         progress=progress,
         begin_step=begin_step,
         wait_s=wait_s,

@@ -57,6 +57,7 @@ class Workspace:
             base.
         shards: the folder of shards that have the outcome of every item, so that nothing is embedded; None for none.
         kept_ids: (n,) int64 ids that no duplicate sets aside then; None: what the base says.
+        kept_runtime: which computed the vectors of the base, or those that are kept, as their manifest says.
     """
 
     def __init__(self, gallery: Path, *, embedder: Embedder) -> None:
@@ -69,7 +70,8 @@ class Workspace:
         self.shards: Path | None = None
         self.kept_ids: Ids | None = None
         self._remembered: dict[str, Any] = {}
-        self._runtime: dict[str, Any] | None = None
+        self.kept_runtime: dict[str, Any] | None = None
+        self._made_runtime = describe_runtime(self.embedder)
 
     def open(self) -> None:
         """Continue the work in progress, or start it from the current version where there is one.
@@ -83,7 +85,7 @@ class Workspace:
             manifest = Manifest.read(self.base)
             self._check_model(manifest.model_sha256)
             require_same_output(manifest.runtime, self.embedder, gallery=self.gallery)
-            self._runtime = manifest.runtime
+            self.kept_runtime = manifest.runtime
             for name in manifest.files:
                 check_file(self.base.folder, name, manifest, contents=False)
         plan = {
@@ -92,10 +94,15 @@ class Workspace:
             "model_sha256": self.embedder.sha256,
         }
         found = read_plan(self.gallery)
-        if found == plan:
+        if _is_same_plan(found, plan):
             self._check_unfinished()
+            self._join_work(plan)
             return
-        if found is not None and {**found, "model_sha256": plan["model_sha256"]} == plan and self.has_vectors():
+        if (
+            found is not None
+            and _is_same_plan({**found, "model_sha256": plan["model_sha256"]}, plan)
+            and self.has_vectors()
+        ):
             self._check_model(str(found.get("model_sha256")))
         self._start(plan)
 
@@ -105,6 +112,23 @@ class Workspace:
                 catalog.check()
         except GalleryDamagedError as error:
             raise self._damaged(error) from error
+
+    def _join_work(self, plan: Mapping[str, Any]) -> None:
+        """See that vectors may stand beside those that were made before, and record which runtimes made both.
+
+        Raises:
+            GalleryMismatchError: they differ too much.
+        """
+        found = read_plan(self.gallery) or {}
+        if "runtime" in found and self.has_vectors():  # work that an older program began does not tell
+            require_same_output(found["runtime"], self.embedder, gallery=self.gallery)
+            self._made_runtime = join_runtimes(found["runtime"], self._made_runtime)
+        self._record(plan)
+
+    def _record(self, plan: Mapping[str, Any]) -> None:
+        recorded = {**plan, "runtime": self._made_runtime}
+        if read_plan(self.gallery) != recorded:
+            write_durably(self.folder / PLAN_NAME, json.dumps(recorded, indent=2).encode())
 
     def _damaged(self, error: GalleryDamagedError) -> GalleryError:
         """What is damaged is the work in progress, not a gallery."""
@@ -132,18 +156,20 @@ class Workspace:
         with write_catalog(self.catalog_path) as catalog:
             catalog.prepare()
             catalog.raise_next_id(highest_next_id(self.gallery))  # also above what a version gave that was left
-        write_durably(self.folder / PLAN_NAME, json.dumps(plan, indent=2).encode())
+        self._record(plan)
 
     def open_repair(self, plan: Mapping[str, Any], *, model: Path, fill: Callable[[CatalogWriter], None]) -> None:
         """Continue a repair of this plan, or begin it with a catalogue that `fill` writes."""
-        if read_plan(self.gallery) == plan:
+        if _is_same_plan(read_plan(self.gallery), plan):
             try:
                 with write_catalog(self.catalog_path) as catalog:
                     catalog.check()
                     self.checkpoint_files(catalog)
-                return
             except GalleryError as error:
                 logger.warning("the repair that was stopped begins anew: %s", error)
+            else:
+                self._join_work(plan)
+                return
         kept = model.read_bytes() if model.is_relative_to(self.folder) else None
         self.remove()
         make_part(self.gallery, BUILDING)
@@ -156,11 +182,12 @@ class Workspace:
             catalog.prepare()
             with catalog.transaction():
                 fill(catalog)
-        write_durably(self.folder / PLAN_NAME, json.dumps(plan, indent=2).encode())
+        self._record(plan)
 
     def restart(self) -> None:
         """Throw the work in progress away and begin anew."""
         self.remove()
+        self._made_runtime = describe_runtime(self.embedder)
         self.open()
 
     def remove(self) -> None:
@@ -240,13 +267,19 @@ class Workspace:
             made=self.vector_files(catalog),
             model=self.folder / MODEL_NAME,
             contract=self.embedder.contract,
-            runtime=join_runtimes(self._runtime, describe_runtime(self.embedder)),
+            runtime=self._computed_by(catalog),
             how=how,
             begin_step=begin_step,
         )
         if manifest.model_sha256 != self.embedder.sha256:
             raise GalleryError(printable_path(str(self.embedder.path)), "the model file changed during the build")
         self._remembered = catalog.remembered()
+
+    def _computed_by(self, catalog: CatalogWriter) -> dict[str, Any] | None:
+        """What the manifest says of the runtime: where nothing was embedded, that of what is kept."""
+        if not catalog.count_checkpoints():
+            return self.kept_runtime
+        return join_runtimes(self.kept_runtime, self._made_runtime)
 
     def publish(self) -> Path:
         """Let the version that was written be the current one; its folder."""
@@ -263,6 +296,11 @@ class Workspace:
                 seen=self.embedder.sha256,
                 advice="build into another folder with --out",
             )
+
+
+def _is_same_plan(found: Mapping[str, Any] | None, plan: Mapping[str, Any]) -> bool:
+    """Whether work in progress is to become the same, whichever runtimes compute it."""
+    return found is not None and {**found, "runtime": None} == {**plan, "runtime": None}
 
 
 def adopt_unpublished(gallery: Path) -> Version | None:

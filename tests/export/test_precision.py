@@ -238,6 +238,16 @@ def test_positions_of_older_exports_are_dropped_and_change_nothing(tmp_path: Pat
     assert np.array_equal(one, two)
 
 
+def test_a_model_file_is_not_written_over_itself(pictures: Path, tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model.onnx")
+    before = model.read_bytes()
+    (tmp_path / "link.onnx").symlink_to(model)
+    for out in (model, tmp_path / "link.onnx"):
+        with pytest.raises(InputError, match=r"is the model that is read.*another --out"):
+            export(model, out, precision="int8", images=pictures)
+    assert model.read_bytes() == before
+
+
 def test_a_model_file_is_made_int8_with_all_that_it_gives(pictures: Path, tmp_path: Path) -> None:
     out = tmp_path / "int8.onnx"
     model = write_two_output_model(tmp_path / "two.onnx")

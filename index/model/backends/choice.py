@@ -61,7 +61,7 @@ def choose_backend(model: SealedModel, asked: str | None = None, *, again: bool 
     if asked not in installed:
         return Choice(asked, 1.0, "it is named")  # who opens it says what is missing
     found = measure_installed(model, again=again).get(asked)
-    if found is not None and found.agreement < _SAME_MODEL:
+    if found is not None and not found.agreement >= _SAME_MODEL:  # so that NaN is refused
         raise InputError(
             f"{printable_path(str(model.path))}: {asked} computes it otherwise than {USUAL_BACKEND} (a cosine of "
             f"{found.agreement:.2f} less the mean, at least {_SAME_MODEL:g} is needed): use --backend {USUAL_BACKEND}, "

@@ -40,7 +40,8 @@ class Measured:
         version: of the runtime.
         precision: the numbers it computes with.
         images_per_s: in batches of 16, on all cores.
-        agreement: the mean cosine of its embeddings with those of the usual runtime, less the mean of these.
+        agreement: the mean cosine of its embeddings with those of the usual runtime, less the mean of these; 0 where
+            not all of them are finite.
     """
 
     version: str
@@ -68,14 +69,20 @@ def measure_installed(model: SealedModel, *, again: bool = False) -> dict[str, M
     if not again and (found := _parse(kept.get(key))):
         return found
     opened = _open_all(model, installed)
-    found = measure_backends(opened, _draw_pixels(model))
+    found = measure_backends(opened, _draw_pixels(model), model.path)
     _keep({**dict([*kept.items()][-_KEPT:]), key: {name: asdict(one) for name, one in found.items()}})
     return found
 
 
-def measure_backends(opened: Mapping[str, InferenceBackend], pixels: Pixels) -> dict[str, Measured]:
-    """Every opened runtime on the same (N, side, side, 3) uint8 pixels; the usual one is among them."""
+def measure_backends(opened: Mapping[str, InferenceBackend], pixels: Pixels, path: Path) -> dict[str, Measured]:
+    """Every runtime that has opened the model at a path, the usual one too, on (N, side, side, 3) uint8 pixels.
+
+    Raises:
+        ModelFileError: not all embeddings of the usual one are finite.
+    """
     usual = opened[USUAL_BACKEND].run(pixels)
+    if not np.isfinite(usual).all():
+        raise ModelFileError(str(path), "it gives embeddings that are not finite; export the model again")
     found = {}
     for name, backend in opened.items():
         vectors = backend.run(pixels)
@@ -89,7 +96,7 @@ def measure_backends(opened: Mapping[str, InferenceBackend], pixels: Pixels) -> 
             version=backend.version,
             precision=backend.precision,
             images_per_s=round(len(pixels) / statistics.median(times), 1),
-            agreement=round(agreement(vectors, usual), 6),
+            agreement=round(agreement(vectors, usual), 6) if np.isfinite(vectors).all() else 0.0,
         )
     return found
 

@@ -14,6 +14,8 @@ from index.embedding.cluster_worker import ClusterWork, ClusterWorker
 from index.embedding.outcome_files import read_outcomes
 from index.errors import GalleryError, InputError, MissingDependencyError
 from index.file_hash import hash_file
+from index.model.backends import measuring
+from index.model.backends.names import USUAL_BACKEND
 from index.sources.folder import FolderSource
 from index.sources.registry import find_source
 
@@ -22,7 +24,19 @@ from index.sources.registry import find_source
 def work(tmp_path: Path, tiny_model: Path, image_folder: Path) -> ClusterWork:
     sources = (find_source(str(image_folder)),)
     (tmp_path / "shards").mkdir()
-    return ClusterWork(tmp_path / "shards" / "cluster", tiny_model, hash_file(tiny_model), sources, 4, 1 << 20)
+    return ClusterWork(
+        tmp_path / "shards" / "cluster", tiny_model, hash_file(tiny_model), sources, 4, 1 << 20, USUAL_BACKEND
+    )
+
+
+def test_a_worker_computes_in_the_runtime_that_it_is_told(
+    work: ClusterWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(measuring, "_SECONDS", 0.01)
+    described = ClusterWorker(replace(work, backend="openvino"), threads=1).open()
+    assert isinstance(described, dict)
+    assert described["runtime"].startswith("openvino ")
 
 
 def test_a_worker_writes_outcomes_that_can_be_read(work: ClusterWork) -> None:

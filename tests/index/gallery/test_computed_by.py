@@ -8,16 +8,19 @@ from pathlib import Path
 import pytest
 
 from index.errors import GalleryMismatchError
-from index.gallery.computed_by import join_runtimes
+from index.gallery.computed_by import join_runtimes, require_same_output
 from index.gallery.gallery import Gallery
 from index.gallery.info import read_info
+from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
 from index.model.backends import measuring
 from index.model.backends.names import USUAL_BACKEND, VARIABLE
+from index.model.embedder import Embedder
 from index.versions.manifest import MANIFEST_NAME, Manifest
 from index.versions.versions import find_version, set_current
-from index.writing.build import add_to_gallery, build_gallery
+from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery
 from index.writing.copying import copy_gallery
+from index.writing.reindex import compact_gallery
 from tests.conftest import draw_folder, draw_image
 
 
@@ -90,6 +93,56 @@ def test_a_runtime_that_agrees_may_ask_add_and_copy(
     assert read_manifest(tmp_path / "copy")["runtime"] == runtime
 
 
+@pytest.mark.parametrize("change", ["compact", "remove"])
+def test_what_embeds_nothing_leaves_the_runtime_as_it_was(
+    change: str, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, out = draw_folder(tmp_path / "images"), tmp_path / "gallery"
+    build_gallery(model_path=tiny_model, sources=[images], out=out)
+    monkeypatch.setenv(VARIABLE, "openvino")
+    if change == "compact":
+        compact_gallery(out)
+    else:
+        removed = remove_from_gallery(out, selection=Selection(ids=(int(Gallery.open(out).ids[0]),)))
+        assert removed.removed == 1
+    assert find_version(out).name.endswith("2")
+    assert "runtime" not in read_manifest(out)
+    assert read_manifest(out)["format_version"] == 3
+    (tmp_path / "more").mkdir()
+    draw_image((10, 20, 30), seed=9).save(tmp_path / "more" / "new.png")
+    add_to_gallery(out, [str(tmp_path / "more")])
+    assert read_manifest(out)["runtime"]["backend"] == "openvino"
+
+
+@pytest.mark.parametrize("agreement", [0.999, 0.95, None])
+def test_unfinished_work_is_gone_on_with_in_a_runtime_that_agrees(
+    agreement: float | None, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, out = draw_folder(tmp_path / "images"), tmp_path / "gallery"
+
+    def stop(*words: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setenv(VARIABLE, "openvino")
+        patched.setattr("index.writing.workspace.Workspace.write", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build_gallery(model_path=tiny_model, sources=[images], out=out)
+    path = out / "building" / "plan.json"
+    plan = json.loads(path.read_text())
+    if agreement is None:  # an older program's
+        del plan["runtime"]
+    else:
+        plan["runtime"]["agreement"] = agreement
+    path.write_text(json.dumps(plan))
+    if agreement == 0.95:
+        with pytest.raises(GalleryMismatchError, match=r"runtime is openvino float32.*use --backend openvino"):
+            build_gallery(model_path=tiny_model, sources=[images], out=out)
+        return
+    assert build_gallery(model_path=tiny_model, sources=[images], out=out).new_images == 0
+    assert read_manifest(out).get("runtime") == plan.get("runtime")
+
+
 def test_one_that_differs_is_refused_and_told_what_to_do(
     by_openvino: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +156,14 @@ def test_one_that_differs_is_refused_and_told_what_to_do(
     assert gallery.search(gallery.vector(int(gallery.ids[0])), k=1)  # which asks no runtime
     with pytest.raises(GalleryMismatchError, match=problem):
         add_to_gallery(by_openvino, [str(tmp_path / "images")])
+
+
+def test_an_agreement_that_is_no_number_is_none(tiny_model: Path) -> None:
+    embedder = Embedder(tiny_model, threads=1, backend="openvino")
+    require_same_output(None, embedder, gallery=tiny_model)
+    embedder.agreement = float("nan")
+    with pytest.raises(GalleryMismatchError, match="runtime is onnxruntime, but openvino"):
+        require_same_output(None, embedder, gallery=tiny_model)
 
 
 def test_vectors_of_two_runtimes_are_those_of_less_agreement() -> None:

@@ -15,7 +15,11 @@ from index.commands.index_group import index_group
 from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.faiss_library import import_faiss
 from index.gallery.gallery import Gallery
+from index.gallery.info import read_info
 from index.gallery.verify import verify_gallery
+from index.model.backends import measuring
+from index.model.backends.names import VARIABLE
+from index.model.embedder import Embedder
 from index.repair.repair import RepairReport, repair_gallery
 from index.repair.rollback import rollback_gallery
 from index.versions.versions import find_version
@@ -262,6 +266,43 @@ def test_another_model_is_refused(gallery: Path, tmp_path: Path) -> None:
     other = write_tiny_model(tmp_path / "other.onnx", seed=3)
     with pytest.raises(GalleryMismatchError, match="model"):
         mend(gallery, model_path=other)
+
+
+@pytest.mark.parametrize(("name", "embedded"), [("version/index.faiss", 0), ("version/vectors/00000.npy", 24)])
+def test_a_repaired_gallery_knows_its_runtime_and_is_embedded_again_with_it(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, name: str, embedded: int
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(measuring, "_SECONDS", 0.01)
+    with monkeypatch.context() as patched:
+        patched.setenv(VARIABLE, "openvino")
+        build_ann(draw_folder(tmp_path / "images", per_class=8), tmp_path / "g", tiny_model)
+    runtime = read_info(tmp_path / "g").runtime
+    assert runtime is not None
+    flip(place(tmp_path / "g", name))
+    assert mend(tmp_path / "g").embedded == embedded
+    assert read_info(tmp_path / "g").runtime == runtime
+
+
+def test_what_a_repair_embeds_in_another_runtime_must_agree_with_what_it_keeps(
+    gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Embedder, "agreement", property(lambda _: 0.95, lambda *_: None), raising=False)
+    monkeypatch.setattr(measuring, "_SECONDS", 0.01)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_copies(gallery)
+    for path in gallery.glob("versions/*/vectors/00001.npy"):
+        flip(path)
+    monkeypatch.setenv(VARIABLE, "openvino")
+    with pytest.raises(GalleryMismatchError, match=r"runtime is onnxruntime, but openvino"):
+        mend(gallery)
+    monkeypatch.delenv(VARIABLE)
+    assert mend(gallery).embedded == 3
+    flip(place(gallery, "version/index.faiss"))
+    monkeypatch.setenv(VARIABLE, "openvino")
+    with few_for_an_index():
+        assert repair_gallery(gallery, config=SMALL).embedded == 0
+    assert read_info(gallery).runtime is None
 
 
 def test_unfinished_work_that_is_damaged_goes_and_a_sound_one_stays(

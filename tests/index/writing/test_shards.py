@@ -21,7 +21,10 @@ from index.commands.index_group import index_group
 from index.embedding.engine import EmbeddedItem
 from index.embedding.outcome_files import find_outcome_files, read_outcomes, write_outcomes
 from index.errors import GalleryError, GalleryMismatchError, ImageError, InputError
+from index.gallery.info import read_info
 from index.gallery.verify import verify_gallery
+from index.model.backends import measuring
+from index.model.backends.names import VARIABLE
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
@@ -113,6 +116,24 @@ def test_the_gallery_of_shards_is_that_of_one_build_to_the_byte(
     assert [getattr(merged, name) for name in counts] == [getattr(whole, name) for name in counts]
     assert same(tmp_path / "whole", tmp_path / "g")
     assert not (tmp_path / "g" / "shards").exists()
+
+
+def test_the_gallery_of_shards_knows_the_runtime_that_computed_them(
+    tmp_path: Path, tiny_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(measuring, "_SECONDS", 0.01)
+    with monkeypatch.context() as patched:
+        patched.setenv(VARIABLE, "openvino")
+        make_all([folder], tmp_path / "g", tiny_model)
+    merge_shards(tmp_path / "g")
+    runtime = read_info(tmp_path / "g").runtime
+    assert runtime is not None
+    assert runtime["backend"] == "openvino"
+    make_all([folder], tmp_path / "other", tiny_model)
+    monkeypatch.setenv(VARIABLE, "openvino")
+    merge_shards(tmp_path / "other")
+    assert read_info(tmp_path / "other").runtime is None
 
 
 def test_labels_and_metadata_of_a_table_are_those_of_one_build(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.errors import InputError, MissingDependencyError
+from index.errors import InputError, MissingDependencyError, ModelFileError
 from index.model.backends import choice, measuring
 from index.model.backends.choice import Choice, choose_backend
 from index.model.backends.measuring import Measured, agreement, measure_backends, measure_installed
@@ -119,6 +119,8 @@ def test_a_runtime_that_computes_another_model_is_refused_whoever_names_it(
     assert name(0.95).agreement == 0.95
     with pytest.raises(InputError, match=r"openvino computes it otherwise than onnxruntime .*of 0\.47 less"):
         name(0.47)
+    with pytest.raises(InputError, match="openvino computes it otherwise than onnxruntime"):
+        name(float("nan"))
 
 
 def test_agreement_is_measured_with_the_usual_runtime(model: SealedModel, tmp_path: Path) -> None:
@@ -129,11 +131,25 @@ def test_agreement_is_measured_with_the_usual_runtime(model: SealedModel, tmp_pa
         "another model": open_backend(other, name=USUAL_BACKEND),
     }
     pixels = np.random.default_rng(0).integers(0, 256, (8, SIDE, SIDE, 3), dtype=np.uint8)
-    found = measure_backends(opened, pixels)
+    found = measure_backends(opened, pixels, model.path)
     assert found[USUAL_BACKEND].agreement == pytest.approx(1, abs=1e-5)
     assert found["openvino"].agreement > 0.999
     assert found["another model"].agreement < 0.9
     assert min(one.images_per_s for one in found.values()) > 0
+
+
+def test_embeddings_that_are_not_finite_agree_with_none_and_are_refused_of_the_usual_runtime(
+    model: SealedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = {name: open_backend(model, name=name) for name in (USUAL_BACKEND, "openvino")}
+    pixels = np.zeros((8, SIDE, SIDE, 3), dtype=np.uint8)
+    for name in ("openvino", USUAL_BACKEND):
+        run = opened[name].run
+        monkeypatch.setattr(opened[name], "run", lambda pixels, run=run: run(pixels) * np.float32("nan"))
+        if name != USUAL_BACKEND:
+            assert measure_backends(opened, pixels, model.path)[name].agreement == 0
+    with pytest.raises(ModelFileError, match="embeddings that are not finite"):
+        measure_backends(opened, pixels, model.path)
 
 
 def test_agreement_is_of_what_embeddings_do_not_share() -> None:
