@@ -43,6 +43,7 @@ def test_it_says_what_a_gallery_holds_and_takes(tmp_path: Path, tiny_model: Path
     assert datetime.fromisoformat(info.made).timestamp() == 1e9
     assert info.model == {
         "sha256": hash_file(tiny_model), "backbone": "tiny", "method": "raw", "view": "crop", "pooling": "own",
+        "precision": "float32",
         "embedding_dim": EMBEDDING_DIM,
         "preprocessing": PREPROCESS.to_json(),
     }  # fmt: skip
