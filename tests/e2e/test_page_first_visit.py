@@ -121,5 +121,5 @@ def test_searching_goes_on_meanwhile(open_visit: OpenVisit, small: Server) -> No
     page = visit.open("?text=red")
     page.get_by_role("link", name="Map", exact=True).click()
     page.get_by_role("link", name="Searching works meanwhile").click()
-    expect(page.get_by_role("heading", name="6 images")).to_be_visible()
+    expect(page.get_by_role("heading", name="6 images found")).to_be_visible()
     visit.leave()
