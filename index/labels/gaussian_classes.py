@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import Floats, Ids, Labels, normalise_rows
-from index.labels.leave_one_out import Tell
+from index.labels.leave_one_out import Tell, softmax
 
 Doubles = npt.NDArray[np.float64]
 FOLDS = 10
@@ -77,7 +77,7 @@ class GaussianClasses:
             of_fold = np.flatnonzero(self._fold_of == fold)
             for rows in self._cut(of_fold[np.argsort(self._groups[of_fold], kind="stable")]):
                 scores = np.zeros((len(rows), self._count)) if classes is None else self._score(classes, rows)
-                yield rows, _softmax(self.temperature * scores + self._prior).astype(np.float32)
+                yield rows, softmax(self.temperature * scores + self._prior).astype(np.float32)
                 self._tell(len(rows))
 
     def _weigh(self, weights: Doubles, shrinkages: tuple[float, ...]) -> None:
@@ -140,7 +140,7 @@ class GaussianClasses:
         own = np.arange(len(rows)), self._labels[rows]
         parts = self._weights[rows] * self._balance[rows]
         likely = (
-            _softmax(temperature * scores + self._prior)[own].clip(min=1e-12) for temperature in _TEMPERATURES
+            softmax(temperature * scores + self._prior)[own].clip(min=1e-12) for temperature in _TEMPERATURES
         )
         return np.array([-float(np.log(chances) @ parts) for chances in likely])
 
@@ -233,9 +233,3 @@ def _assign_folds(labels: Labels, groups: Ids) -> tuple[Ids, int]:
     fold_of = np.empty(len(first), dtype=np.int64)
     fold_of[order] = np.arange(len(first)) % folds
     return fold_of[group_of], folds
-
-
-def _softmax(values: Doubles) -> Doubles:
-    powers = np.exp(values - values.max(axis=1, keepdims=True))
-    softened: Doubles = powers / powers.sum(axis=1, keepdims=True)
-    return softened

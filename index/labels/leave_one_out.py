@@ -142,7 +142,7 @@ class LeaveOneOut:
 
     def confidences(self, rows: Ids) -> Floats:
         """(B,) row numbers to (B, C) float32 confidences, which sum to 1."""
-        return _softmax(self.temperature * self._predict(rows)).astype(np.float32)
+        return softmax(self.temperature * self._predict(rows)).astype(np.float32)
 
     def leave_out(self, rows: Ids) -> LeftOut:
         """The same of (B,) rows, made as they are read: (B, C) is never held."""
@@ -182,7 +182,7 @@ class LeaveOneOut:
                 predictions = self._predict(block) if kept is None else kept
                 own = np.arange(len(block)), self._labels[block]
                 for temperature in asked:
-                    likely = _softmax(temperature * predictions)[own].clip(min=1e-30)
+                    likely = softmax(temperature * predictions)[own].clip(min=1e-30)
                     losses[temperature] = losses.get(temperature, 0.0) - float(np.log(likely) @ self._parts[block])
                 self._tell(0)
             best = min(losses, key=losses.__getitem__)
@@ -333,7 +333,8 @@ def _cut(rows: Ids, size: int) -> Iterator[Ids]:
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def _softmax(values: Doubles) -> Doubles:
+def softmax(values: Doubles) -> Doubles:
+    """(B, C) logits to (B, C) shares, rows sum to 1."""
     powers = np.exp(values - values.max(axis=1, keepdims=True))
     softened: Doubles = powers / powers.sum(axis=1, keepdims=True)
     return softened
