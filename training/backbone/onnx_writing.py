@@ -21,8 +21,8 @@ OPSET = 20
 MAX_WEIGHT_BYTES = 2_000_000_000  # protobuf refuses messages of 2 GiB
 # What the exporter raises of its own, and what it lets through of the model and of its passes over the graph.
 _FAILURES = (
-    torch.onnx.OnnxExporterError, onnx.checker.ValidationError, RuntimeError, ArithmeticError, AssertionError,
-    AttributeError, LookupError, TypeError, ValueError,
+    torch.onnx.OnnxExporterError, RuntimeError, ArithmeticError, AssertionError, AttributeError, LookupError,
+    TypeError, ValueError,
 )  # fmt: skip
 
 
@@ -62,12 +62,22 @@ def write_graph(model: PixelModel, contract: ModelContract) -> onnx.ModelProto:
 
 
 def seal_graph(proto: onnx.ModelProto, contract: ModelContract) -> bytes:
-    """The content of a model file: the graph, changed in place, with its contract, which vouches for all of it."""
+    """The content of a model file: the graph, changed in place, with its contract, which vouches for all of it.
+
+    Raises:
+        NoGraphError: the graph is not what ONNX allows.
+    """
     proto.producer_name, proto.producer_version = "retrieval-app", ""
     del proto.metadata_props[:]
     onnx.helper.set_model_props(proto, {METADATA_KEY: contract.to_json()})
     _forget_source_lines(proto)
-    onnx.checker.check_model(proto)
+    try:
+        onnx.checker.check_model(proto)
+    except onnx.checker.ValidationError as error:
+        told = str(error).partition("\n")[0]
+        raise NoGraphError(
+            f"torch writes --backbone {contract.backbone} as a graph that is no ONNX: {told}"
+        ) from error
     return seal_model(proto.SerializeToString())
 
 
