@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from export.embedding_model import EmbeddingModel, PixelModel
+from export.embedding_model import EmbeddingModel
 from export.measured_images import LabelledPaths
 from export.options import FULL, MAX_RECALL_DROP
 from export.precision import lower_precision
@@ -24,6 +24,7 @@ from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
 from training.backbone.backbones import load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor
+from training.backbone.pixel_model import PixelModel
 from training.distill.run import CHECKED, CHECKPOINT, STUDENT, load_student
 from training.options.backbone_libraries import preprocess_for
 from training.options.resolve import resolve_input

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from export.embedding_model import PixelModel
 from index.arrays import Vectors, unit_rows
 from index.errors import ParityError
 from index.images.preprocess import Pixels
 from index.model.backends.names import USUAL_BACKEND
 from index.model.embedder import Embedder
+from training.backbone.pixel_model import PixelModel
 
 MIN_COSINE = 0.99999
 

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from index.commands.console import GroupedCommand, config_options, emit, help_all_option, output_options
 from index.errors import InputError
+from index.model.backends.names import AUTO
 from index.text import printable_path
 from index.threads import usable_cores
 from training.options.config import TrainConfig
@@ -17,6 +18,7 @@ from training.options.log_targets import FORMS, parse_log_targets
 from training.options.losses import option_groups
 from training.options.option_file import read_options
 from training.options.resolve import DEFAULT, RECIPES, resolve
+from training.options.runtimes import RUNTIMES
 from training.public import default_cache
 from training.public import train as run_training
 
@@ -83,6 +85,11 @@ class TrainCommand(GroupedCommand):
     help="Of the backbone pass; auto takes bfloat16 where the hardware computes it.",
 )  # fmt: skip
 @click.option(
+    "--backend", default=AUTO, show_default=True, type=click.Choice(RUNTIMES),
+    help="What computes a frozen backbone's features on a CPU; auto measures those that are installed, where there are "
+    "images enough, and takes the fastest that agrees with torch.",
+)  # fmt: skip
+@click.option(
     "--workers", type=click.IntRange(min=1), default=usable_cores, show_default="cores",
     help="Decoding threads.",
 )  # fmt: skip
@@ -103,7 +110,7 @@ class TrainCommand(GroupedCommand):
 @help_all_option
 def train(
     data: Path, out: Path, val: Path | None, config_file: Path | None, cache: Path, device: str, precision: str,
-    workers: int, resume: bool, rank_timeout: float, log: tuple[str, ...], as_json: bool, **options: Any,
+    backend: str, workers: int, resume: bool, rank_timeout: float, log: tuple[str, ...], as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Train on DATA: a folder of class folders, a CSV or Parquet file with the columns path,label, or a --protocol.
 
@@ -148,7 +155,7 @@ def train(
         with watch_training(shown=is_first) as watcher:
             report = run_training(
                 data, out, val=val, resume=resume, cache=cache, device=device, precision=precision,
-                workers=workers, watcher=watcher, rank_timeout=rank_timeout, log=log, **given,
+                backend=backend, workers=workers, watcher=watcher, rank_timeout=rank_timeout, log=log, **given,
             )  # fmt: skip
     except AnotherFailedError:  # and has said why
         context.exit(1)

@@ -31,6 +31,7 @@ def train(
     cache: str | Path | None = None,
     device: str = "auto",
     precision: str = "auto",
+    backend: str = "auto",
     workers: int | None = None,
     watcher: Watcher | None = None,
     rank_timeout: float = 600.0,
@@ -49,6 +50,8 @@ def train(
         cache: folder of backbone features, shared by runs; None is your cache folder.
         device: `auto`, `cpu` or `cuda`.
         precision: of the backbone pass: `auto`, `float32` or `bfloat16`.
+        backend: what computes the features of a frozen backbone on a CPU: `torch`, `onnxruntime`, `openvino`, or `auto`
+            for the fastest of those that are installed and agree with torch, where there are images enough to ask.
         workers: threads that decode; None is one for each core.
         watcher: told of progress.
         rank_timeout: seconds that a step waits for other processes, where torchrun has started several.
@@ -83,6 +86,7 @@ def train(
         device=resolve_device(device),
         workers=workers or usable_cores(),
         precision=precision,
+        backend=backend,
     )
     watcher = watcher or Watcher()
     data, out = as_path(data, "data"), as_path(out, "out")
@@ -97,6 +101,7 @@ def train(
 
     with join_processes(Place.read(), machine=machine, wait_s=rank_timeout) as team:
         given = {"DATA": data, "--out": out, "--val": others, "--resume": resume, "--precision": precision}
+        given["--backend"] = backend
         given["--device"] = machine.device.type
         require_same_start(team, config=config, others={name: str(value) for name, value in given.items()})
         return team.first_does(run)

@@ -96,6 +96,11 @@ BENCHMARKS: dict[str, Benchmark] = {
         "what does one training cost?", "benchmarks.training", ("record.json",), options=_SEED,
         quick=("--max-per-class", "2", "--epochs", "1"), code=("benchmarks/training",),
     ),
+    "features": Benchmark(
+        "how fast are a frozen backbone's features in torch, ONNX Runtime and OpenVINO, and do they find as much?",
+        "benchmarks.training.features", ("record.json",), options=_SEED,
+        quick=("--limit", "64", "--timed", "32", "--rounds", "1"), code=("benchmarks/training",),
+    ),
     "roofline": Benchmark(
         "how near does each stage come to what this machine can do?",
         "benchmarks.roofline", ("record.json",), options=_SEED,

@@ -18,6 +18,7 @@ from retrieval_app.comparing.photos import Photos
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.feature_store import FeatureStore
 from training.options.machine import resolve_device
+from training.run.feature_runtime import reopen_extractor
 from training.run.run_folder import RunFolder
 from training.run.validate import embed_features
 
@@ -56,7 +57,7 @@ def _embed_files(run: RunFolder, photos: Photos, *, features: Path, workers: int
     backbone, head, _ = run.load_trained()
     described = run.read_json("features.json")
     device = resolve_device("auto")
-    extractor = Extractor(backbone, run.preprocess(), device=device, precision=described["precision"])
+    extractor = reopen_extractor(run, backbone, device=device, cache=features)
     store, views = _choose_store(extractor, photos, cache=features, views=described["views"])
     start = time.perf_counter()
     extracted = extract_features(

@@ -15,9 +15,10 @@ from index.labels.verdicts import SUSPECT, give_verdicts
 from index.text import printable_path
 from index.vectors.exact import Nearest, search_labels
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
-from training.backbone.extract import Extractor, extract_features, open_store
+from training.backbone.extract import extract_features, open_store
 from training.confidence.same_pictures import find_duplicates
 from training.options.machine import Machine
+from training.run.feature_runtime import reopen_extractor
 from training.run.run_folder import LabelledImage, RunFolder
 from training.run.validate import embed_features
 
@@ -115,9 +116,7 @@ def _load_features(
 ) -> Floats:
     """(N, F) float32 backbone features of the centre crops, from the cache where the run left them."""
     described = run.read_json("features.json")
-    extractor = Extractor(
-        run.load_backbone(), run.preprocess(), device=machine.device, precision=described["precision"]
-    )
+    extractor = reopen_extractor(run, run.load_backbone(), device=machine.device, cache=machine.cache)
     views = described["views"]
     store = open_store(machine.cache, extractor, views=views)
     extracted = extract_features(

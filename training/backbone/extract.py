@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from index.errors import ImageError
 from index.images.image_files import decode_image, read_bytes
 from index.images.preprocess import DECODING_VERSION, Pixels, PreprocessConfig
+from index.model.backends.backend import InferenceBackend
 from index.progress import Progress, no_progress
 from index.threads import map_ahead
 from training.backbone.backbones import Backbone, arrange_images
@@ -25,13 +27,17 @@ from training.backbone.freed_memory import keep_freed_memory
 from training.backbone.pooling import POOLING_VERSION
 from training.data.datasets import SkippedImage
 from training.data.transforms import DrawViews, fixed_views
+from training.options.machine import PRECISIONS
+from training.options.runtimes import TORCH
 
 BATCH_IMAGES = 32
 SHARD_BATCHES = 32
 
 
 class Extractor:
-    """A frozen backbone on its device, in the fastest precision that the device computes natively.
+    """A frozen backbone on its device, in the fastest precision that the device computes natively: torch computes it.
+
+    `computed_by` makes one that leaves `extract` to another runtime.
 
     Args:
         backbone: in eval mode.
@@ -39,6 +45,7 @@ class Extractor:
         precision: `auto`, `float32` or `bfloat16`.
 
     Attributes:
+        dtype: torch computes in it.
         mean, std: (1, 3, 1, 1), for values in 0..255.
     """
 
@@ -52,35 +59,58 @@ class Extractor:
         self._module = backbone.module.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.mean = 255 * torch.tensor(preprocess.mean, device=device).view(1, 3, 1, 1)
         self.std = 255 * torch.tensor(preprocess.std, device=device).view(1, 3, 1, 1)
+        self._graph: InferenceBackend | None = None
+
+    def computed_by(self, graph: InferenceBackend) -> Extractor:
+        """The same features by the backbone's graph, which a runtime has opened, as long as the weights are these."""
+        other = copy(self)
+        other._graph = graph
+        return other
+
+    @property
+    def runtime(self) -> str:
+        """What computes the features."""
+        return TORCH if self._graph is None else self._graph.name
+
+    @property
+    def precision(self) -> str:
+        """The numbers that the features are computed with; a graph's are float32 unless its runtime has others."""
+        if self._graph is None:
+            return str(self.dtype).removeprefix("torch.")
+        return self._graph.precision if self._graph.precision in PRECISIONS else "float32"
 
     @torch.inference_mode()
     def extract(self, pixels: Pixels) -> Tensor:
         """(N, H, W, 3) uint8 to (N, F) float32 on the device."""
+        if self._graph is not None:
+            return torch.from_numpy(self._graph.run(pixels)).to(self.device)
         images = torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device)
         return self.finish(self._module, arrange_images(images, self.mean, self.std))
 
     @torch.inference_mode()
     def finish(self, run: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        """(N, F) float32 on the device, by the module or a part of it that ends as it does, in this precision."""
+        """(N, F) float32 on the device, by the module or a part of it that ends as it does, in torch's precision."""
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             return run(inputs.to(self.device)).flatten(1).float()
 
     def describe(self, *, views: int) -> dict[str, object]:
-        """All that the features depend on beside the image; a view or pooling only where it is not the usual one.
+        """All that the features depend on beside the image; view, pooling and runtime only where they are not usual.
 
-        The whole image is what it is by `preprocess` alone.
+        The whole image is what it is by `preprocess` alone. Two runtimes differ in the last bits even in one precision,
+        so that their features lie apart: what is in a store does not depend on who filled it first.
         """
         backbone = self.backbone
         unusual = {
             **({"view": "both", "side": backbone.side} if backbone.view == "both" else {}),
             **({} if backbone.pooling == "own" else {"pooling": f"{backbone.pooling}, {POOLING_VERSION}"}),
+            **({} if self.runtime == TORCH else {"runtime": self.runtime}),
         }
         return {
             "backbone": self.backbone.name,
             "weights_sha256": self.backbone.hash_weights(),
             "preprocess": self.preprocess.to_json(),
             "views": views,
-            "precision": str(self.dtype).removeprefix("torch."),
+            "precision": self.precision,
             "decoding": f"{DECODING_VERSION}, Pillow {PIL.__version__}",
             **unusual,
         }
@@ -103,8 +133,12 @@ def open_store(cache: Path, extractor: Extractor, *, views: int, draw: DrawViews
     if draw is not fixed_views:
         description["draw"] = draw.__name__
     key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
-    name = re.sub(r"[^\w.-]", "_", extractor.backbone.name)  # other libraries' names hold : and /
-    return FeatureStore(cache / f"{name}-{key}", description=description)
+    return FeatureStore(cache / f"{folder_name(extractor.backbone)}-{key}", description=description)
+
+
+def folder_name(backbone: Backbone) -> str:
+    """What files of a backbone are called by: other libraries' names hold : and /."""
+    return re.sub(r"[^\w.-]", "_", backbone.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 
 from index.errors import InputError
+from index.model.backends.names import AUTO
+from training.options.runtimes import RUNTIMES
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 
@@ -16,19 +18,23 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 class Machine:
     """Device, feature cache and threads of a run.
 
-    `precision` is of the backbone pass, one of `PRECISIONS`; `workers` are the decoding threads.
+    `precision` is of the backbone pass, one of `PRECISIONS`; `workers` are the decoding threads; `backend` is what
+    computes the features of a frozen backbone, one of `training.options.runtimes.RUNTIMES`.
     """
 
     cache: Path
     device: torch.device
     workers: int
     precision: str = "auto"
+    backend: str = AUTO
 
     def __post_init__(self) -> None:
         if not isinstance(self.workers, int) or self.workers < 1:
             raise InputError(f"--workers must be a whole number of at least 1, got {self.workers!r}")
         if self.precision not in PRECISIONS:
             raise InputError(f"--precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
+        if self.backend not in RUNTIMES:
+            raise InputError(f"--backend must be one of {', '.join(RUNTIMES)}, got {self.backend!r}")
 
     @property
     def drawing_threads(self) -> int:

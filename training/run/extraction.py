@@ -15,8 +15,10 @@ from index.progress import Progress, no_progress
 from training.backbone.backbones import load_backbone, with_features
 from training.backbone.extract import ExtractedSet, Extractor, extract_features, open_store
 from training.backbone.feature_store import Features, FeatureStore
+from training.backbone.kept_graphs import compute_by_graph, keep_graph
 from training.data.transforms import DrawViews, fixed_views
 from training.options.machine import Machine
+from training.options.runtimes import TORCH
 from training.run.checkpoint import pack_modules, unpack_module
 from training.run.distributed import Team, current_team
 
@@ -25,7 +27,10 @@ _PIECE = 1024  # images whose features go from one process to another at a time
 
 @dataclass(frozen=True, slots=True)
 class SentExtractor:
-    """An extractor as other processes are told of it, with the weights that it has now."""
+    """An extractor as other processes are told of it, with the weights that it has now.
+
+    `precision` is torch's, in which a graph is written too.
+    """
 
     name: str
     weights: dict[str, Tensor]
@@ -34,6 +39,7 @@ class SentExtractor:
     side: int
     preprocess: PreprocessConfig
     precision: str
+    runtime: str
 
     @classmethod
     def of(cls, extractor: Extractor) -> SentExtractor:
@@ -41,15 +47,22 @@ class SentExtractor:
         packed = {name: tensor.cpu() for name, tensor in pack_modules(backbone=backbone.network).items()}
         return cls(
             backbone.name, packed, backbone.view, backbone.pooling, backbone.side or extractor.preprocess.crop,
-            extractor.preprocess, str(extractor.dtype).removeprefix("torch."),
+            extractor.preprocess, str(extractor.dtype).removeprefix("torch."), extractor.runtime,
         )  # fmt: skip
 
     def open(self, machine: Machine) -> Extractor:
-        """The same on this process's device."""
+        """The same on this process's device, by the same runtime: features of two are not put into one store.
+
+        Raises:
+            RetrievalError: it has not that runtime.
+        """
         backbone = load_backbone(self.name, "none", side=self.side)
         unpack_module(backbone.network, self.weights, name="backbone")
         seeing = with_features(backbone, view=self.view, pooling=self.pooling, side=self.side)
-        return Extractor(seeing, self.preprocess, device=machine.device, precision=self.precision)
+        extractor = Extractor(seeing, self.preprocess, device=machine.device, precision=self.precision)
+        if self.runtime == TORCH:
+            return extractor
+        return compute_by_graph(extractor, self.runtime, keep_graph(extractor, cache=machine.cache))
 
 
 @dataclass(frozen=True, slots=True)

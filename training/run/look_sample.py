@@ -100,7 +100,7 @@ class SampleReader:
         return Sample([records[row] for row in rows], list(hashes.values()), numbers, features)
 
     def keep(self, sample: Sample, chosen: Candidate) -> None:
-        """Put the sample's features of the chosen candidate where the run will look for them, if they are just those.
+        """Put the sample's features of the chosen candidate where a run by torch will look, if they are just those.
 
         Those of both views are not: there the whole image is made small by the network, not before it.
         """

@@ -32,6 +32,7 @@ from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, R
 from training.options.config import AUTO, CopiesConfig, TrainConfig
 from training.options.network import NetworkConfig
 from training.options.resolve import absolute_file
+from training.options.runtimes import TORCH
 from training.picture.head import PictureHead
 from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 
@@ -39,7 +40,7 @@ PARITY_IMAGES = 16
 _FILES = (
     "config.json", "feature_choice.json", "features.json", "labels.csv", "skipped.csv", "environment.json",
     "metrics.jsonl", "backbone.safetensors", "head.safetensors", "picture.safetensors", "confidences.csv", "trial.json",
-    "network.json", "report.json",
+    "network.json", "runtime.json", "report.json",
 )  # fmt: skip
 _ONLY_CHOICE_ONCE = {  # of runs that do not say
     "view": "crop", "pooling": "own", "embedding_cost": 1, "images_per_class": 0, "positive_weights": "none",
@@ -64,7 +65,7 @@ class RunFolder:
 
     config.json, feature_choice.json, features.json, labels.csv, skipped.csv, environment.json, metrics.jsonl,
     checkpoints/*.safetensors, backbone.safetensors, head.safetensors, picture.safetensors, confidences.csv, trial.json,
-    network.json, parity/*.png, report.json
+    network.json, runtime.json, parity/*.png, report.json
     """
 
     def __init__(self, path: Path) -> None:
@@ -136,6 +137,17 @@ class RunFolder:
             self._refuse_changes(self.read_json("features.json"), description)
         else:
             self.write_json("features.json", description)
+
+    def read_runtime(self) -> dict[str, Any] | None:
+        """What computes the run's features, as `write_runtime` has it; None where that is not settled yet."""
+        if (self.path / "runtime.json").exists():
+            return self.read_json("runtime.json")
+        began = (self.path / "features.json").exists()  # in a version that knew torch alone
+        return {"name": TORCH, "asked": AUTO, "why": "", "measured": {}} if began else None
+
+    def write_runtime(self, settled: Mapping[str, Any]) -> None:
+        """runtime.json; a resume goes on with it."""
+        self.write_json("runtime.json", settled)
 
     def _refuse_changes(self, stored: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
         changed = [f"{name} was {stored.get(name)!r}, is {value!r}" for name, value in seen.items()

@@ -33,12 +33,13 @@ from training.options.machine import Machine
 from training.run.belief_report import summarise_beliefs
 from training.run.checkpoint import load_checkpoint
 from training.run.feature_choice import list_candidates
+from training.run.feature_runtime import require_runtime, settle_runtime
 from training.run.heads import find_beliefs, require_directions, train_head
 from training.run.look import settle_features
 from training.run.network.blocks import plan_blocks
 from training.run.network.stage import StageInput, StageResult, plan_decoding, train_network
 from training.run.phases import NETWORK, EpochReport, PhaseContext, Watcher
-from training.run.picture_stage import PICTURE_PHASE, require_pictures, train_picture
+from training.run.picture_stage import PICTURE_PHASE, VIEWS, require_pictures, train_picture
 from training.run.prepare import (
     check_hierarchy,
     gather_known,
@@ -107,10 +108,12 @@ def train(
             watcher.on_run(run)
             watcher.on_report(report := run.read_json("report.json"))
             return report
+    require_runtime(machine, trains_network=config.network.trains)
     require_outside(out, data=data, flag="--out")
     require_outside(machine.cache, data=data, flag="--cache")
     dataset, val_records = list_data(data, val, config=config)
-    require_same_files(dataset.records + (() if val_records is None else val_records.records))
+    listed = dataset.records + (() if val_records is None else val_records.records)
+    require_same_files(listed)
     backbone = load_backbone(config.backbone, config.weights, seed=config.seed, side=config.input.crop)
     require_input_size(backbone, config.input.crop)
     candidates = list_candidates(backbone, config.input, embedding_dim=config.embedding.embedding_dim)
@@ -135,6 +138,12 @@ def train(
             )
             sizes = config.input
             extractor = open_extractor(backbone, sizes, view=sizes.view, pooling=sizes.pooling, machine=machine)
+    with _discarding(run, when_new=is_new):
+        extractor = settle_runtime(
+            run, extractor, [record.path for record in listed],
+            views=(config.input.cached_views or 1) + (VIEWS if config.picture.copies else 0),
+            trains_network=config.network.trains, machine=machine, tell=watcher.on_note,
+        )  # fmt: skip
     run.fix_features(extractor.describe(views=config.input.cached_views or 1))
     with clock.measure("features"), _discarding(run, when_new=is_new):
         images, source = prepare_training(

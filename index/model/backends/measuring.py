@@ -7,10 +7,10 @@ import logging
 import platform
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -40,8 +40,8 @@ class Measured:
         version: of the runtime.
         precision: the numbers it computes with.
         images_per_s: in batches of 16, on all cores.
-        agreement: the mean cosine of its embeddings with those of the usual runtime, less the mean of these; 0 where
-            not all of them are finite.
+        agreement: the mean cosine of its embeddings with those of the usual runtime (or those expected), less the mean
+            of these; 0 where not all of them are finite.
     """
 
     version: str
@@ -50,8 +50,35 @@ class Measured:
     agreement: float
 
 
-def measure_installed(model: SealedModel, *, again: bool = False) -> dict[str, Measured]:
-    """Every runtime that is installed and takes the model, the usual one first.
+class Contestant(Protocol):
+    """What computes a model: a runtime that has opened its file, or something else that gives the same."""
+
+    version: str
+    precision: str
+
+    def run(self, pixels: Pixels) -> Vectors:
+        """(N, side, side, 3) uint8 pixels to (N, D) float32 embeddings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rivals:
+    """What is measured beside the runtimes of a model file, and on which images.
+
+    Attributes:
+        others: by their names.
+        read_pixels: gives (N, side, side, 3) uint8.
+        expect: what (N, D) float32 embeddings of these pixels are compared with.
+    """
+
+    others: Mapping[str, Contestant]
+    read_pixels: Callable[[], Pixels]
+    expect: Callable[[Pixels], Vectors]
+
+
+def measure_installed(
+    model: SealedModel, *, again: bool = False, rivals: Rivals | None = None
+) -> dict[str, Measured]:
+    """Every runtime that is installed and takes the model, the usual one first, and rivals, on their images.
 
     It takes a second for each, once for a model, a processor and the versions installed: what is found is kept in the
     user's cache folder, unless it is to be found `again`.
@@ -61,26 +88,37 @@ def measure_installed(model: SealedModel, *, again: bool = False) -> dict[str, M
         MissingDependencyError: the usual runtime is not installed.
     """
     installed = installed_backends()
+    others = {} if rivals is None else rivals.others
     key = "; ".join([
         model.sha256, platform.machine(), _processor(), f"{usable_cores()} cores",
         *(f"{name} {version}" for name, version in installed.items()),
+        *(f"{name} {one.version} {one.precision}" for name, one in others.items()),
     ])  # fmt: skip
     kept = _read_kept()
     if not again and (found := _parse(kept.get(key))):
         return found
     opened = _open_all(model, installed)
-    found = measure_backends(opened, _draw_pixels(model), model.path)
+    if rivals is None:
+        found = measure_backends(opened, _draw_pixels(model), model.path)
+    else:
+        pixels = rivals.read_pixels()
+        found = measure_backends({**opened, **others}, pixels, model.path, rivals.expect(pixels))
     _keep({**dict([*kept.items()][-_KEPT:]), key: {name: asdict(one) for name, one in found.items()}})
     return found
 
 
-def measure_backends(opened: Mapping[str, InferenceBackend], pixels: Pixels, path: Path) -> dict[str, Measured]:
-    """Every runtime that has opened the model at a path, the usual one too, on (N, side, side, 3) uint8 pixels.
+def measure_backends(
+    opened: Mapping[str, Contestant], pixels: Pixels, path: Path, expected: Vectors | None = None
+) -> dict[str, Measured]:
+    """All that have opened the model at a path, on (N, side, side, 3) uint8 pixels.
+
+    Args:
+        expected: (N, D) float32, what embeddings are compared with; None: those of the usual runtime.
 
     Raises:
-        ModelFileError: not all embeddings of the usual one are finite.
+        ModelFileError: not all of these are finite.
     """
-    usual = opened[USUAL_BACKEND].run(pixels)
+    usual = opened[USUAL_BACKEND].run(pixels) if expected is None else expected
     if not np.isfinite(usual).all():
         raise ModelFileError(str(path), "it gives embeddings that are not finite; export the model again")
     found = {}

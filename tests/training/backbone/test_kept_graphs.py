@@ -1,0 +1,170 @@
+"""A frozen backbone's graph gives torch's features, is written once, and fills stores of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from index.errors import InputError, MissingDependencyError
+from index.images.preprocess import PreprocessConfig
+from index.model.backends import openvino
+from index.model.seal import SealedModel
+from tests.photos import KINDS, read_photo
+from tests.training.conftest import BACKBONE
+from training.backbone import kept_graphs, onnx_writing
+from training.backbone.backbones import Backbone, load_backbone, with_features
+from training.backbone.extract import Extractor, extract_features, open_store
+from training.backbone.kept_graphs import compute_by_graph, keep_graph
+from training.backbone.onnx_writing import NoGraphError
+from training.options.runtimes import GRAPH_RUNTIMES, TORCH
+
+SMALL, CPU = PreprocessConfig(resize=40, crop=32), torch.device("cpu")
+ROUNDING = 1e-4  # of features of about 1
+
+
+class _Convolutions(nn.Module):
+    """Two layers whose channels lie last once torch has them; `asks` reads its input as no graph can."""
+
+    def __init__(self, *, asks: bool = False) -> None:
+        super().__init__()
+        self.first, self.second, self.asks = nn.Conv2d(3, 6, 3, stride=2), nn.Conv2d(6, 8, 3, stride=2), asks
+        generator = torch.Generator().manual_seed(3)
+        for parameter in self.parameters():
+            parameter.data.normal_(std=0.3, generator=generator)
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = self.second(self.first(images).relu()).relu()
+        pooled: Tensor = nn.functional.adaptive_avg_pool2d(maps, 1)  # (N, 8, 1, 1), as some networks leave it
+        if self.asks and float(images.numpy().sum()) > 0:
+            return -pooled
+        return pooled
+
+
+def _pixels(count: int, side: int = 32) -> np.ndarray:
+    return np.random.default_rng(count).integers(0, 256, (count, side, side, 3), dtype=np.uint8)
+
+
+def _extractor(*, precision: str = "float32", **how: object) -> Extractor:
+    backbone = Backbone("small", _Convolutions(**how).eval().requires_grad_(False), 8)
+    return Extractor(backbone, SMALL, device=CPU, precision=precision)
+
+
+@pytest.fixture(scope="module")
+def extractor() -> Extractor:
+    return _extractor()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("graphs")
+
+
+@pytest.fixture(scope="module")
+def graph(extractor: Extractor, folder: Path) -> SealedModel:
+    return keep_graph(extractor, cache=folder)
+
+
+@pytest.mark.parametrize("runtime", GRAPH_RUNTIMES)
+def test_features_by_the_graph_are_those_of_torch(runtime: str, extractor: Extractor, graph: SealedModel) -> None:
+    by_graph = compute_by_graph(extractor, runtime, graph)
+    assert (by_graph.runtime, extractor.runtime) == (runtime, TORCH)
+    for count in (1, 5):
+        expected = extractor.extract(_pixels(count))
+        found = by_graph.extract(_pixels(count))
+        assert (found.shape, found.dtype) == ((count, 8), torch.float32)
+        torch.testing.assert_close(found, expected, rtol=0, atol=ROUNDING)
+
+
+def test_a_graph_has_the_view_and_the_pooling_too(tmp_path: Path) -> None:
+    seeing = with_features(load_backbone(BACKBONE, "none"), view="both", pooling="layers", side=32)
+    sizes = PreprocessConfig(resize=40, crop=40)
+    extractor = Extractor(seeing, sizes, device=CPU, precision="float32")
+    by_graph = compute_by_graph(extractor, "onnxruntime", keep_graph(extractor, cache=tmp_path))
+    pixels = np.stack([np.asarray(read_photo(kind, 0, size=40)) for kind in KINDS[:3]])
+    torch.testing.assert_close(by_graph.extract(pixels), extractor.extract(pixels), rtol=0, atol=ROUNDING)
+
+
+def test_torch_keeps_its_weights_as_it_had_them(extractor: Extractor, graph: SealedModel) -> None:
+    weight = extractor.backbone.module.first.weight
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    assert graph.path.is_file()
+
+
+def test_a_graph_is_written_once(
+    extractor: Extractor, graph: SealedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_graphs, "write_graph", lambda *_: pytest.fail("written again"))
+    assert keep_graph(_extractor(), cache=folder).sha256 == graph.sha256
+
+
+def test_a_damaged_graph_is_written_again(extractor: Extractor, graph: SealedModel, folder: Path) -> None:
+    data = graph.path.read_bytes()
+    graph.path.write_bytes(data[:500] + bytes([data[500] ^ 1]) + data[501:])
+    again = keep_graph(extractor, cache=folder)
+    found = compute_by_graph(extractor, "onnxruntime", again).extract(_pixels(2))
+    torch.testing.assert_close(found, extractor.extract(_pixels(2)), rtol=0, atol=ROUNDING)
+
+
+def test_other_weights_and_another_precision_have_another_graph(graph: SealedModel, folder: Path) -> None:
+    other = _extractor()
+    with torch.no_grad():
+        other.backbone.module.first.weight.mul_(2)
+    assert keep_graph(other, cache=folder).path != graph.path
+    assert keep_graph(_extractor(precision="bfloat16"), cache=folder).path != graph.path
+
+
+def test_stores_of_runtimes_lie_apart_and_say_what_they_hold(
+    extractor: Extractor, graph: SealedModel, tmp_path: Path
+) -> None:
+    extractors = [extractor, *(compute_by_graph(extractor, name, graph) for name in GRAPH_RUNTIMES)]
+    assert len({open_store(tmp_path, one, views=1).folder for one in extractors}) == len(extractors)
+    described = [one.describe(views=1) for one in extractors]
+    assert [one.get("runtime") for one in described] == [None, *GRAPH_RUNTIMES]
+    assert {one["precision"] for one in described} == {"float32"}
+
+
+@pytest.mark.parametrize("runtime", GRAPH_RUNTIMES)
+def test_the_features_of_an_image_do_not_depend_on_what_else_is_new(
+    runtime: str, extractor: Extractor, graph: SealedModel, pictures: Path, tmp_path: Path
+) -> None:
+    by_graph, paths = compute_by_graph(extractor, runtime, graph), sorted(pictures.rglob("*.jpg"))
+    found = {}
+    for name, parts in {"together": [paths], "apart": [paths[:1], paths[:7], paths]}.items():
+        store = open_store(tmp_path / name, by_graph, views=1)
+        for part in parts:
+            hashes = extract_features(part, store=store, extractor=by_graph, views=1, workers=2).hashes
+        found[name] = store.load(hashes)
+    assert np.array_equal(found["together"], found["apart"])
+
+
+def test_what_no_graph_can_say_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(NoGraphError, match="torch cannot write --backbone small as ONNX: "):
+        keep_graph(_extractor(asks=True), cache=tmp_path)
+    assert not list(tmp_path.rglob("*.onnx"))
+
+
+def test_weights_too_large_for_one_file_are_refused(
+    extractor: Extractor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_writing, "MAX_WEIGHT_BYTES", 100)
+    with pytest.raises(NoGraphError, match=r"small: .* GB of weights do not fit into one ONNX file"):
+        keep_graph(extractor, cache=tmp_path)
+
+
+def test_a_cache_that_cannot_be_written_is_named(extractor: Extractor, tmp_path: Path) -> None:
+    (tmp_path / "graphs").write_text("a file")
+    with pytest.raises(InputError, match=r"the graph cannot be kept .*choose another --cache"):
+        keep_graph(extractor, cache=tmp_path)
+
+
+def test_a_runtime_that_is_missing_is_named_with_its_extra(
+    extractor: Extractor, graph: SealedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "openvino", None)
+    assert openvino.OpenVinoBackend.is_usable()
+    with pytest.raises(MissingDependencyError, match=r"needs the package 'openvino'.*\[fast\]"):
+        compute_by_graph(extractor, "openvino", graph)

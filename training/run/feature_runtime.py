@@ -1,0 +1,179 @@
+"""What computes a run's features: torch, or the frozen backbone's graph in whichever runtime is the fastest here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from index.errors import InputError, MissingDependencyError, ModelFileError, RunError
+from index.model.backends.measuring import Measured
+from index.model.backends.names import AUTO, USUAL_BACKEND
+from index.model.backends.registry import installed_backends
+from training.backbone.backbones import Backbone
+from training.backbone.extract import Extractor
+from training.backbone.kept_graphs import compute_by_graph, keep_graph
+from training.backbone.measured_runtimes import agrees, measure_runtimes
+from training.backbone.onnx_writing import NoGraphError
+from training.options.machine import Machine
+from training.options.runtimes import EXTRAS, TORCH
+from training.run.run_folder import RunFolder
+
+LEAST_IMAGES = 3000  # with fewer, writing the graph and measuring take longer than they save
+_UNUSABLE = (NoGraphError, ModelFileError, MissingDependencyError)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureRuntime:
+    """What computes a run's features, as the run notes it.
+
+    Attributes:
+        name: of `training.options.runtimes`, without `auto`.
+        asked: what `--backend` said.
+        precision: torch's, and so that in which the graph asks to be computed.
+        why: in words.
+        measured: all that were measured, by name.
+    """
+
+    name: str
+    asked: str
+    precision: str
+    why: str
+    measured: Mapping[str, Measured]
+
+    def describe(self) -> str:
+        """One line for people."""
+        rates = ", ".join(f"{name} {one.images_per_s:.0f}" for name, one in self.measured.items())
+        return f"features: by {self.name}, {self.why}" + (f" (images/s: {rates})" if rates else "")
+
+
+def require_runtime(machine: Machine, *, trains_network: bool) -> None:
+    """Refuse what `--backend` cannot do, before any work.
+
+    Raises:
+        InputError: the network trains, or the run is not on a CPU, or not in a precision that the runtime has.
+        MissingDependencyError: the runtime is not installed.
+    """
+    asked = machine.backend
+    if asked in (AUTO, TORCH):
+        return
+    if trains_network:
+        raise InputError(f"--backend {asked} computes features of a frozen backbone, and --unfreeze trains it: "
+                         "leave one of them out")  # fmt: skip
+    if machine.device.type != "cpu":
+        raise InputError(f"--backend {asked} computes features on the CPU: with it, --device cpu")
+    if machine.precision == "bfloat16" and asked == USUAL_BACKEND:
+        raise InputError(f"--backend {asked} computes in float32: with it, no --precision bfloat16")
+    if missing := {asked, USUAL_BACKEND} - installed_backends().keys():  # the usual one takes part in measuring
+        package = min(missing)
+        raise MissingDependencyError(
+            package=package, extra=EXTRAS[package], purpose=f"features by --backend {asked}"
+        )
+
+
+def settle_runtime(
+    run: RunFolder, extractor: Extractor, paths: Sequence[Path], *, views: int, trains_network: bool,
+    machine: Machine, tell: Callable[[str], None],
+) -> Extractor:  # fmt: skip
+    """The extractor of a run, by the runtime that it began with, or by the one that is settled on and noted now.
+
+    Args:
+        extractor: of torch.
+        paths: of the images whose features the run needs.
+        views: that it needs of each.
+        tell: told what computes them, where that is new.
+
+    Raises:
+        RunError: the run began with a runtime that is not to be had now, or another one is asked for.
+        InputError: the cache cannot be written.
+    """
+    noted = run.read_runtime()
+    if noted is not None:
+        return _go_on(run, extractor, noted, machine=machine)
+    settled, opened = _settle(extractor, paths, views=views, trains_network=trains_network, machine=machine)
+    run.write_runtime(asdict(settled))
+    if settled.measured:
+        tell(settled.describe())
+    return opened
+
+
+def reopen_extractor(run: RunFolder, backbone: Backbone, *, device: torch.device, cache: Path) -> Extractor:
+    """What gave a run's features, for who needs more of them; torch in that precision where its runtime is gone."""
+    described = run.read_json("features.json")
+    name = described.get("runtime", TORCH)
+    open_in = partial(Extractor, backbone, run.preprocess())
+    if (noted := run.read_runtime()) is not None and name != TORCH:
+        extractor = open_in(device=torch.device("cpu"), precision=noted["precision"])
+        try:
+            return compute_by_graph(extractor, name, keep_graph(extractor, cache=cache))
+        except _UNUSABLE as error:
+            logger.warning("%s: its features are by %s, and now by torch: %s", run.path, name, error)
+    return open_in(device=device, precision=described["precision"])
+
+
+def _go_on(run: RunFolder, extractor: Extractor, noted: Mapping[str, Any], *, machine: Machine) -> Extractor:
+    name, asked = noted["name"], machine.backend
+    if asked not in (AUTO, name, noted["asked"]):
+        raise RunError(f"{run.path}: cannot resume with other options: its features are by {name}, --backend is "
+                       f"{asked!r}; leave it out, or start another run with a new --out")  # fmt: skip
+    if name == TORCH:
+        return extractor
+    try:
+        return compute_by_graph(extractor, name, keep_graph(extractor, cache=machine.cache))
+    except _UNUSABLE as error:
+        raise RunError(f"{run.path}: its features are by {name}, which cannot compute them now: {error}; put that "
+                       "right, or start another run with a new --out") from error  # fmt: skip
+
+
+def _settle(
+    extractor: Extractor, paths: Sequence[Path], *, views: int, trains_network: bool, machine: Machine
+) -> tuple[FeatureRuntime, Extractor]:
+    asked = machine.backend
+    settled = FeatureRuntime(TORCH, asked, extractor.precision, "as it is named", {})
+    if asked == TORCH:
+        return settled, extractor
+    if asked == AUTO and (why := _why_torch(trains_network, machine, views * len(paths))):
+        return replace(settled, why=why), extractor
+    try:
+        graph = keep_graph(extractor, cache=machine.cache)
+        measured = measure_runtimes(extractor, graph, paths)
+        name, why = _choose(measured, machine)
+        settled = replace(settled, name=name, why=why, measured=measured)
+        return settled, extractor if name == TORCH else compute_by_graph(extractor, name, graph)
+    except _UNUSABLE as error:
+        logger.warning("features are computed by torch: %s", error)
+        return replace(settled, name=TORCH, why=f"as its graph cannot be used: {error}"), extractor
+
+
+def _why_torch(trains_network: bool, machine: Machine, images: int) -> str | None:
+    if trains_network:
+        return "as the network trains, and its features with it"
+    if machine.device.type != "cpu":
+        return "on the GPU"
+    if USUAL_BACKEND not in installed_backends():
+        return f"as {USUAL_BACKEND} is not installed"
+    if images < LEAST_IMAGES:
+        return f"as {images:,} images are done before another runtime is ready"
+    return None
+
+
+def _choose(measured: Mapping[str, Measured], machine: Machine) -> tuple[str, str]:
+    """The runtime, and why: the one that is asked for, or the fastest, of those whose features are torch's."""
+    agreeing = {name: one for name, one in measured.items() if name == TORCH or agrees(one)}
+    for name in measured.keys() - agreeing.keys():
+        logger.warning("%s gives other features than torch (a cosine of %.4f less the mean), and is not used",
+                       name, measured[name].agreement)  # fmt: skip
+    if machine.backend != AUTO:
+        if machine.backend in agreeing:
+            return machine.backend, "as it is named"
+        return TORCH, f"as {machine.backend} cannot give the same features of this backbone"
+    if machine.precision == "bfloat16":
+        agreeing.pop(USUAL_BACKEND, None)  # which has no such numbers
+    return max(agreeing, key=lambda name: agreeing[name].images_per_s), "the fastest of those that agree"
