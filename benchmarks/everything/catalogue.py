@@ -75,6 +75,12 @@ BENCHMARKS: dict[str, Benchmark] = {
         quick=("--classes", "2000", "--batch", "64", "--width", "64", "--rounds", "1", "--repeats", "1"),
         code=("benchmarks/training",),
     ),
+    "network-epoch": Benchmark(
+        "what does an epoch of a whole network cost, beside a DataLoader and torch in float32?",
+        "benchmarks.training.network_epoch", ("record-epoch.json",), options=_SEED,
+        quick=("--images", "100", "--searched", "60", "--epochs", "1", "--rounds", "1"),
+        code=("benchmarks/training",),
+    ),
     "ann": Benchmark(
         "does the index find as much as hnswlib, usearch and faiss as fast?",
         "benchmarks.ann", ("record-curves-*.json",),

@@ -10,7 +10,7 @@ from benchmarks.common.tables import format_table
 from benchmarks.everything.running import FINISHED, NOT_RUN
 
 Documents = Mapping[str, Mapping[str, Any]]  # benchmark: what `run_benchmark` gave
-PHOTOS, CLASSES = 5398, 100_000  # that the goals speak of
+PHOTOS, CLASSES, TRAINED = 5398, 100_000, 4000  # that the goals speak of
 MEMORY = "memory"
 
 
@@ -124,6 +124,17 @@ def _losses(quantity: str) -> Callable[[Mapping[str, Any]], Iterator[Found]]:
     return find
 
 
+def _network_epoch(records: Mapping[str, Any]) -> Iterator[Found]:
+    """Seconds of an epoch of each loop over ours."""
+    results = records["record-epoch"]["results"]
+    (_, own), *peers = results["rows"].items()
+    size = f"{results['images']:,} photos of {results['side']} pixels"
+    for name, row in peers:
+        ratio = row["epoch_seconds"]["median"] / own["epoch_seconds"]["median"]
+        recall = (100 * own["recall_at_1"], 100 * row["recall_at_1"])
+        yield Found(ratio, size, results["images"] == TRAINED, name, recall)
+
+
 def _cold_search(records: Mapping[str, Any]) -> Iterator[Found]:
     results = records["cold-start"]["results"]
     search, imports = results["retrieval search"], results["import torch, faiss"]
@@ -147,6 +158,7 @@ GOALS = (
     Goal("indexing / what decoding and the model alone allow", "indexing", 0.9, _of_bound),
     Goal("loss, seconds of a peer / ours", "losses", 2, _losses("seconds")),
     Goal("loss, our memory / a peer's", "losses", 0.25, _losses(MEMORY), at_most=True),
+    Goal("an epoch of a whole network, seconds of a peer / ours", "network-epoch", 2, _network_epoch),
     Goal("cold `retrieval search` / importing torch and faiss", "cold-start", 0.15, _cold_search, at_most=True),
     Goal("uploads/s at 32 clients, ours / FastAPI in float32", "serving", 2, _uploads),
 )

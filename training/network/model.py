@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from training.backbone.backbones import Backbone, arrange_images
 from training.head.embedding_heads import AffineHead, ProjectionHead
 from training.network.blocks import Block
+from training.network.convolutions import Convolutions
 from training.network.tail import Tail
 
 
@@ -40,6 +41,7 @@ class NetworkModel(nn.Module):
         mean, std: (1, 3, 1, 1), of images of 0..255.
         precision: of the backbone's pass; the head is float32.
         follows_batches: whether the batch norm of the blocks goes by the batches.
+        convolutions: of the backbone, that have a quicker way.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class NetworkModel(nn.Module):
         std: Tensor,
         precision: torch.dtype = torch.float32,
         follows_batches: bool = False,
+        convolutions: Convolutions | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone.module.eval().requires_grad_(False)
@@ -60,6 +63,7 @@ class NetworkModel(nn.Module):
         self.precision = precision
         self.tail: Tail | None = None
         self._mean, self._std = mean, std
+        self._convolutions = convolutions or Convolutions()
         network = backbone.network
         trained = [block.parameters(network) for block in blocks]
         if whole:
@@ -76,7 +80,11 @@ class NetworkModel(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         is_kept = inputs.dtype == torch.float16
-        with torch.autocast(inputs.device.type, dtype=self.precision, enabled=self.precision != torch.float32):
+        is_half = self.precision != torch.float32
+        with (
+            torch.autocast(inputs.device.type, dtype=self.precision, enabled=is_half),
+            self._convolutions.standing_in(),
+        ):
             if is_kept:
                 assert self.tail is not None
                 features = self.tail.run_kept(inputs)

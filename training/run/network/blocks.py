@@ -13,6 +13,7 @@ from training.backbone.backbones import require_input_size
 from training.backbone.extract import Extractor
 from training.head.embedding_heads import ProjectionHead
 from training.network.blocks import Block, choose_blocks, find_blocks
+from training.network.convolutions import find_convolutions
 from training.network.model import NetworkModel
 from training.network.precision import choose_precision
 from training.network.random_views import draw_views
@@ -80,6 +81,7 @@ def build_model(
     model = NetworkModel(
         extractor.backbone, head, blocks, whole=config.network.last_blocks is None, mean=extractor.mean,
         std=extractor.std, follows_batches=config.network.network_batch_norm == "train",
+        convolutions=find_convolutions(extractor.backbone.module, side=view_side(config)),
     )  # fmt: skip
     model.head.to(extractor.device)
     return model

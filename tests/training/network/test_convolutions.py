@@ -1,0 +1,205 @@
+"""Convolutions that stand in give the features and the gradients of the network as it is, and leave it as it was."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from training.backbone.backbones import load_backbone, with_features
+from training.network.convolutions import Convolution, Convolutions, find_convolutions, fold_norm
+
+SIDE = 32
+
+
+def _restless(network: nn.Module) -> nn.Module:
+    """The network with statistics and scales as after a training, not as at a start."""
+    generator = torch.Generator().manual_seed(1)
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            for tensor, low, high in (
+                (module.running_mean, -0.3, 0.3), (module.running_var, 0.5, 1.5),
+                (module.weight.data, 0.5, 1.5), (module.bias.data, -0.3, 0.3),
+            ):  # fmt: skip
+                tensor.uniform_(low, high, generator=generator)
+    return network
+
+
+def _backbone(name: str) -> nn.Module:
+    module = load_backbone(name, "none", seed=1).module
+    return _restless(module).requires_grad_(True)
+
+
+def _images(side: int = SIDE, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(3, 3, side, side, generator=torch.Generator().manual_seed(2)).to(dtype)
+
+
+def _learn(module: nn.Module, convolutions: Convolutions, *, side: int = SIDE) -> tuple[Tensor, dict[str, Tensor]]:
+    """Features, and the gradients of a sum of them that weighs each differently."""
+    module.zero_grad(set_to_none=True)
+    with convolutions.standing_in():
+        features = module(_images(side, next(module.parameters()).dtype))
+    weights = torch.linspace(-1, 1, features.numel(), dtype=features.dtype).view_as(features)
+    (features * weights).sum().backward()
+    return features.detach(), {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+
+
+def _assert_close(found: Tensor, expected: Tensor, *, share: float) -> None:
+    assert (found - expected).norm() <= share * expected.norm() + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "norms"),
+    [
+        ("mobilenet_v2", 52),
+        ("resnet18", 20),
+        ("densenet121", 59),
+        ("regnet_y_400mf", 53),
+        ("shufflenet_v2_x0_5", 56),
+    ],
+)
+def test_features_and_all_gradients_are_those_of_the_network_as_it_is(name: str, norms: int) -> None:
+    module = _backbone(name).double()  # in float32 some ReLUs open by rounding
+    convolutions = find_convolutions(module, side=SIDE)
+    assert sum(each.norm is not None for each in convolutions) == norms
+    expected, gradients = _learn(module, Convolutions())
+    features, found = _learn(module, convolutions)
+    _assert_close(features, expected, share=1e-9)
+    assert found.keys() == gradients.keys()
+    for key, gradient in gradients.items():
+        _assert_close(found[key], gradient, share=1e-9)
+
+
+def test_networks_without_batch_norm_have_nothing_that_stands_in() -> None:
+    assert not list(find_convolutions(_backbone("squeezenet1_1"), side=SIDE))
+
+
+@pytest.mark.parametrize("pooling", ["gem", "layers"])
+def test_poolings_that_read_maps_read_the_same(pooling: str) -> None:
+    backbone = load_backbone("mobilenet_v2", "none", seed=1)
+    _restless(backbone.network)
+    module = with_features(backbone, pooling=pooling, side=64).module
+    convolutions = find_convolutions(module, side=64)
+    assert len(list(convolutions)) == 52
+    expected = module(_images(64))
+    with convolutions.standing_in():
+        _assert_close(module(_images(64)), expected, share=1e-4)
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("is_affine", [True, False])
+def test_a_folded_norm_is_the_norm_of_the_convolution(has_bias: bool, is_affine: bool) -> None:
+    conv = nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2, bias=has_bias).double()
+    norm = _restless_norm(nn.BatchNorm2d(6, affine=is_affine).double())
+    images = torch.randn(2, 4, 5, 5, dtype=torch.float64)
+    weight, bias = fold_norm(conv.weight, conv.bias, norm)
+    expected = norm(conv(images))
+    for output in (0, 3, 5):
+        for image in (0, 1):
+            around = nn.functional.pad(images[image], (1, 1, 1, 1))
+            inputs = slice(0, 2) if output < 3 else slice(2, 4)
+            value = (around[inputs, 2:5, 0:3] * weight[output]).sum() + bias[output]  # row 1, column 0
+            torch.testing.assert_close(value, expected[image, output, 1, 0])
+
+
+def _restless_norm(norm: nn.BatchNorm2d) -> nn.BatchNorm2d:
+    if norm.affine:
+        _restless(norm)
+    else:
+        norm.running_mean.uniform_(-0.3, 0.3)
+        norm.running_var.uniform_(0.5, 1.5)
+    return norm.eval()
+
+
+def test_gradients_of_a_folded_norm_pass_gradcheck() -> None:
+    conv, norm = nn.Conv2d(2, 3, 1).double(), _restless_norm(nn.BatchNorm2d(3).double())
+
+    def fold(weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        given = {
+            "weight": scale,
+            "bias": shift,
+            "running_mean": norm.running_mean,
+            "running_var": norm.running_var,
+        }
+        return torch.func.functional_call(_Fold(norm), {f"norm.{k}": v for k, v in given.items()}, (weight, bias))
+
+    parameters = (conv.weight, conv.bias, norm.weight, norm.bias)
+    assert torch.autograd.gradcheck(fold, tuple(p.detach().requires_grad_() for p in parameters))
+
+
+class _Fold(nn.Module):
+    def __init__(self, norm: nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        return fold_norm(weight, bias, self.norm)
+
+
+def test_norms_that_follow_their_batches_are_left_to_do_so() -> None:
+    alone, standing_in = (_backbone("resnet18") for _ in range(2))
+    convolutions = find_convolutions(standing_in, side=SIDE)
+    expected = alone.train()(_images())
+    with convolutions.standing_in():
+        torch.testing.assert_close(standing_in.train()(_images()), expected)
+    for followed, tensor in zip(alone.buffers(), standing_in.buffers(), strict=True):
+        torch.testing.assert_close(tensor, followed)
+
+
+class _ReadTwice(nn.Module):
+    """What the convolution gives is read by its norm and by a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        made = self.conv(images)
+        return (self.norm(made) + made).mean(dim=(2, 3))
+
+
+def test_a_norm_is_not_folded_where_something_else_reads_what_it_takes() -> None:
+    assert not list(find_convolutions(_restless(_ReadTwice()).eval(), side=8))
+
+
+def test_a_norm_that_is_given_anything_else_than_its_convolution_made_is_itself() -> None:
+    conv, norm = nn.Conv2d(3, 4, 1), _restless_norm(nn.BatchNorm2d(4))
+    other = torch.randn(2, 4, 3, 3)
+    with Convolutions([Convolution(conv, norm)]).standing_in():
+        made = norm(other)
+    torch.testing.assert_close(made, norm(other))
+
+
+def test_the_modules_are_as_they_were_even_after_a_failure() -> None:
+    module = _backbone("resnet18")
+    convolutions = find_convolutions(module, side=SIDE)
+    with pytest.raises(RuntimeError, match="channels"), convolutions.standing_in():
+        module(torch.zeros(1, 5, SIDE, SIDE))
+    assert all("forward" not in vars(each) for each in module.modules())
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (5, 1), (5, 2)])
+def test_depthwise_convolutions_in_bfloat16_have_the_gradients_of_float32(kernel: int, stride: int) -> None:
+    conv = nn.Conv2d(8, 8, kernel, stride=stride, padding=kernel // 2, groups=8)
+    module = nn.Sequential(conv, _restless_norm(nn.BatchNorm2d(8)), nn.ReLU6(), nn.Flatten())
+    stem = nn.Conv2d(3, 8, 1)
+    network = nn.Sequential(stem, *module)
+    convolutions = find_convolutions(network, side=12)
+    expected, gradients = _learn(network, Convolutions(), side=12)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        features, found = _learn(network, convolutions, side=12)
+    assert features.dtype == torch.bfloat16
+    _assert_close(features.float(), expected, share=2e-2)
+    for key, gradient in gradients.items():
+        assert found[key].dtype == torch.float32
+        _assert_close(found[key], gradient, share=5e-2)
+
+
+def test_frozen_blocks_get_no_gradient() -> None:
+    module = _backbone("mobilenet_v2").requires_grad_(False)
+    last = list(module.features[-1].parameters())
+    for parameter in last:
+        parameter.requires_grad_(True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        _, found = _learn(module, find_convolutions(module, side=SIDE))
+    assert len(found) == len(last)

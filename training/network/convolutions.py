@@ -1,0 +1,185 @@
+"""Convolutions of a network in training, as quick as this machine makes them: the same sums, in fewer passes.
+
+Batch norm whose statistics stand still is a scale and a shift of every channel, so it belongs into the weights of the
+convolution before it (y = conv(x, s w) + b - m s, s = g / sqrt(v + eps)): two passes less over every map, forward and
+backward, and the same gradients for w, g and b. In bfloat16 some depthwise convolutions run backward in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_CLOSE = 1e-4  # of the largest feature: what rounding in another order may change
+_QUICK_KERNEL = (
+    3  # pixels a side; oneDNN has its own bfloat16 backward for depthwise kernels up to it, of stride 1
+)
+
+
+@dataclass(slots=True, eq=False)
+class Convolution:
+    """One of a network, and the batch norm that takes its output, where one does."""
+
+    conv: nn.Conv2d
+    norm: nn.BatchNorm2d | None = None
+    _folded: Tensor | None = None  # what `run` made with the norm in it and `run_norm` has not seen yet
+
+    def run(self, inputs: Tensor) -> Tensor:
+        """Of (B, C, H, W) what the convolution makes, or the norm after it, where that does not follow its batches."""
+        weight, bias = self.conv.weight, self.conv.bias
+        if self.norm is not None and not self.norm.training:
+            weight, bias = fold_norm(weight, bias, self.norm)
+        if _is_slow_backward(self.conv) and _in_bfloat16(inputs):
+            output: Tensor = _FullBackward.apply(inputs, weight, bias, self.conv)
+        else:
+            output = self.conv._conv_forward(inputs, weight, bias)
+        self._folded = output if weight is not self.conv.weight else None
+        return output
+
+    def run_norm(self, inputs: Tensor) -> Tensor:
+        """What `run` has made, or the norm of anything else."""
+        assert self.norm is not None
+        folded, self._folded = self._folded, None
+        return inputs if inputs is folded else type(self.norm).forward(self.norm, inputs)
+
+
+def fold_norm(weight: Tensor, bias: Tensor | None, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+    """(O, I, K, K) weights and (O,) bias of the one convolution that is a convolution and its batch norm."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    scale = torch.rsqrt(norm.running_var + norm.eps)
+    scale = scale if norm.weight is None else norm.weight * scale
+    shift = -norm.running_mean * scale if bias is None else (bias - norm.running_mean) * scale
+    return weight * scale[:, None, None, None], shift if norm.bias is None else shift + norm.bias
+
+
+class Convolutions:
+    """Those of a network that have a quicker way; within `standing_in` they take it.
+
+    Args:
+        found: each convolution once.
+    """
+
+    def __init__(self, found: Sequence[Convolution] = ()) -> None:
+        self._found = found
+
+    def __iter__(self) -> Iterator[Convolution]:
+        return iter(self._found)
+
+    @contextmanager
+    def standing_in(self) -> Iterator[None]:
+        """Let passes go by them; in the end the modules are as they were."""
+        try:
+            for each in self:
+                each.conv.__dict__["forward"] = each.run
+                if each.norm is not None:
+                    each.norm.__dict__["forward"] = each.run_norm
+            yield
+        finally:
+            for each in self:
+                each.conv.__dict__.pop("forward", None)
+                if each.norm is not None:
+                    each.norm.__dict__.pop("forward", None)
+
+
+@torch.no_grad()
+def find_convolutions(module: nn.Module, *, side: int) -> Convolutions:
+    """Those of a network in evaluation that can stand in, found by a pass and tried by another.
+
+    None where the network then gives other features, as where something else reads what a convolution gives its norm.
+
+    Args:
+        module: (B, 3, side, side) images to (B, F) features.
+    """
+    like = next(module.parameters())
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(2, 3, side, side, generator=generator).to(
+        like.device, like.dtype, memory_format=torch.channels_last
+    )
+    recorder = _Recorder()
+    expected = recorder.record(module, images)
+    for found in (recorder.list(), recorder.list(folding=False)):
+        convolutions = Convolutions(found)
+        with convolutions.standing_in():
+            features = module(images)
+        if (features - expected).abs().max() <= _CLOSE * expected.abs().max():
+            return convolutions
+    return Convolutions()
+
+
+def _is_slow_backward(conv: nn.Conv2d) -> bool:
+    """Whether it takes longer in bfloat16 than in float32, up to eighty times: depthwise, with strides or wide."""
+    is_depthwise = 1 < conv.groups == conv.in_channels and not isinstance(conv.padding, str)
+    return is_depthwise and (max(conv.stride) > 1 or max(conv.kernel_size) > _QUICK_KERNEL)
+
+
+def _in_bfloat16(inputs: Tensor) -> bool:
+    """Whether a processor is asked for it; a GPU has kernels of its own."""
+    on_cpu = inputs.device.type == "cpu"
+    return on_cpu and torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+
+
+class _Recorder:
+    """Notes which module runs on what in a pass."""
+
+    def __init__(self) -> None:
+        self._calls: dict[nn.Module, list[tuple[Any, Any]]] = {}
+
+    def record(self, module: nn.Module, images: Tensor) -> Tensor:
+        """The features, while convolutions and norms are noted with what they take and give."""
+        hooks = [
+            each.register_forward_hook(self._note)
+            for each in module.modules() if type(each) in (nn.Conv2d, nn.BatchNorm2d)
+        ]  # fmt: skip
+        try:
+            features: Tensor = module(images)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return features
+
+    def _note(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        self._calls.setdefault(module, []).append((inputs[0], output))
+
+    def list(self, *, folding: bool = True) -> list[Convolution]:
+        """Convolutions with norms of their own, and those that are slow backward; tensors are known by identity."""
+        norms = {
+            id(calls[0][0]): norm
+            for norm, calls in self._calls.items()
+            if isinstance(norm, nn.BatchNorm2d) and len(calls) == 1 and norm.running_mean is not None
+        }
+        found = []
+        for conv, calls in self._calls.items():
+            if isinstance(conv, nn.Conv2d) and conv.padding_mode == "zeros":
+                norm = norms.get(id(calls[0][1])) if folding and len(calls) == 1 else None
+                if norm is not None or _is_slow_backward(conv):
+                    found.append(Convolution(conv, norm))
+        return found
+
+
+class _FullBackward(torch.autograd.Function):
+    """A convolution in bfloat16 whose gradients are computed in float32, from what bfloat16 keeps."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, conv: nn.Conv2d) -> Tensor:
+        half = torch.bfloat16
+        inputs, weight = inputs.to(half), weight.to(half)
+        ctx.save_for_backward(inputs, weight)
+        ctx.conv, ctx.has_bias = conv, bias is not None
+        return conv._conv_forward(inputs, weight, None if bias is None else bias.to(half))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        inputs, weight = ctx.saved_tensors
+        conv: nn.Conv2d = ctx.conv
+        assert not isinstance(conv.padding, str)
+        of_inputs, of_weight, of_bias = torch.ops.aten.convolution_backward(
+            gradients[0].float(), inputs.float(), weight.float(), [len(weight)], conv.stride, conv.padding,
+            conv.dilation, False, [0, 0], conv.groups, ctx.needs_input_grad[:3],
+        )  # fmt: skip
+        return of_inputs, of_weight, of_bias, None
