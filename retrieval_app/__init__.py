@@ -9,10 +9,27 @@ for hit in open_gallery("gallery").search("query.jpg", k=5, where="label = 'shoe
     print(hit.score, hit.label, hit.location)
 """
 
-from export.public import export
-from index.public import build, evaluate, open_gallery
-from retrieval_app.comparing.public import compare
-from retrieval_app.reports.public import audit
-from training.public import train
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from export.public import export
+    from index.public import build, evaluate, open_gallery
+    from retrieval_app.comparing.public import compare
+    from retrieval_app.reports.public import audit
+    from training.public import train
 
 __all__ = ["audit", "build", "compare", "evaluate", "export", "open_gallery", "train"]
+_MODULES = {
+    "audit": "retrieval_app.reports.public", "build": "index.public", "compare": "retrieval_app.comparing.public",
+    "evaluate": "index.public", "export": "export.public", "open_gallery": "index.public", "train": "training.public",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """A function of the API, whose module is loaded now: the command line passes here, and most commands want none."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

@@ -65,7 +65,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         "benchmarks.serving", ("record-photos.json",),
         options=("--part", "photos", "--without", "gradio", *_SEED),
         quick=("--rounds", "1", "--seconds", "2", "--warm-up", "0.5", "--clients", "32", "--alone-images", "64",
-               "--photos", "{photos}"),
+               "--photos", "{photos}", "--max-recall-drop", "1"),
         code=("benchmarks/serving", "benchmarks/indexing"),
     ),
     "losses": Benchmark(

@@ -1,9 +1,10 @@
 """How fast does `retrieval serve` answer over HTTP, how much memory does it take, how soon is it there?
 
 photos    5,398 clothing photos: searches by id and by upload from 1, 8, 32 and 128 clients that ask again as soon as
-          they are answered; p50, p99, answers/s. Beside it, in turns, the same model and vectors behind a plain FastAPI
-          handler and a plain Gradio function, each as people write it and, at 32 clients, in the fastest of four
-          variants tried in a warm-up; and decoding alone, d, and the model alone, i: the cores allow 1 / (1/d + 1/i)
+          they are answered; p50, p99, answers/s. Uploads to the same model in int8 too, and Recall@1 of both galleries.
+          Beside it, in turns, the model in float32 and its vectors behind a plain FastAPI handler and a plain Gradio
+          function, each as people write it and, at 32 clients, in the fastest of four variants tried in a warm-up; and
+          decoding alone, d, and the model alone in float32, i: the cores allow 1 / (1/d + 1/i)
 vectors   the same with 200,000 vectors, by vector too. Their pictures do not exist; the photos sent to them are of
           another kind than the vectors, so the index finds fewer of their nearest: how many is told below the table
 memory    resident and anonymous memory of the server through 100,000 requests of all kinds
@@ -26,7 +27,8 @@ from pathlib import Path
 
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
 from benchmarks.common.record import ending_in_words, find_versions, format_versions, print_machine
-from benchmarks.serving.serve_galleries import open_photos, open_vectors
+from benchmarks.serving.serve_galleries import open_photos, open_quick, open_vectors
+from benchmarks.serving.serve_goals import UPLOAD
 from benchmarks.serving.serve_memory import measure_memory
 from benchmarks.serving.serve_speed import VARIANTS, measure_speed
 from benchmarks.serving.serve_start import measure_start
@@ -34,6 +36,7 @@ from benchmarks.serving.serve_tables import format_memory, format_speed, format_
 from benchmarks.serving.serve_workers import measure_workers
 
 CLIENTS = (1, 8, 32, 128)
+INT8 = "int8"
 _PACKAGES = ("fastapi", "gradio", "starlette", "uvicorn", "uvloop", "httptools")
 
 
@@ -43,7 +46,8 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--seconds", type=float, default=6.0, help="of each measurement")
     add("--warm-up", type=float, default=2.0, help="seconds before each that are not counted")
     add("--clients", action="append", type=int, help="may be repeated; default 1, 8, 32, 128")
-    add("--without", action="append", choices=list(VARIANTS), default=[], help="leave a peer out; may be repeated")
+    without = "leave a peer out, or our model in int8; may be repeated"
+    add("--without", action="append", choices=[*VARIANTS, INT8], default=[], help=without)
     add("--workers", action="append", type=int, help="of the part workers; may be repeated; default 1, 2")
     add("--requests", type=int, default=100_000, help="of the part memory")
     add("--starts", type=int, default=7, help="of each kind in the part start")
@@ -51,6 +55,10 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--photos", type=Path, help="folder of photos (default: the clothing photos of RETRIEVAL_SHARED)")
     add("--weights", type=Path, help="safetensors of torchvision's mobilenet_v2 (default: of RETRIEVAL_SHARED)")
     add("--model", type=Path, help="an exported model instead of MobileNetV2, PCA-whitened to 64 numbers")
+    allowed = (
+        "of int8 on the photos that its export measures, some 1,700, where .01 is chance; that of all is told"
+    )
+    add("--max-recall-drop", type=float, default=0.02, help=f"{allowed} (default: %(default)s)")
     add("--count", type=int, default=200_000, help="vectors of the part vectors")
     add("--vectors", type=Path, help="folder that keeps the vectors of photos (default: --out)")
     options = parse_counts(parser, arguments, "requests", "starts", "alone_images", "count")
@@ -77,10 +85,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 PARTS = {
     "photos": Part(
-        lambda options: measure_speed(open_photos(options), options, asking=("by id", "by upload")), format_speed
+        lambda options: measure_speed(
+            photos := open_photos(options),
+            options,
+            asking=("by id", UPLOAD),
+            quick=None if INT8 in options.without else open_quick(options, photos),
+        ),
+        format_speed,
     ),
     "vectors": Part(
-        lambda options: measure_speed(open_vectors(options), options, asking=("by id", "by vector", "by upload")),
+        lambda options: measure_speed(open_vectors(options), options, asking=("by id", "by vector", UPLOAD)),
         format_speed,
     ),
     "memory": Part(lambda options: measure_memory(open_photos(options), options), format_memory),

@@ -1,4 +1,4 @@
-"""The two galleries that are served, made once: of the clothing photos, and of many vectors without pictures."""
+"""The galleries that are served, made once: of the clothing photos, also in int8, and of vectors without pictures."""
 
 from __future__ import annotations
 
@@ -58,6 +58,11 @@ class ServedGallery:
         """Whether every search finds the very nearest."""
         return KINDS[Gallery.open(self.path).manifest.index["type"]].is_exact
 
+    def find_recall(self) -> float:
+        """Recall@1 in 0..1, each image asking all others, by the labels of their folders."""
+        recall: float = run_retrieval("evaluate", self.path).document["recall"]["1"]
+        return recall
+
     def describe(self) -> dict[str, Any]:
         """What it is, in figures."""
         opened = Gallery.open(self.path)
@@ -86,6 +91,19 @@ def open_photos(options: argparse.Namespace) -> ServedGallery:
     if not (gallery / "CURRENT").exists():
         run_retrieval("index", "build", model, photos, "--out", gallery, "--no-cache")
     return describe_gallery(gallery, folder, model=model, photos=photos, what="clothing photos")
+
+
+def open_quick(options: argparse.Namespace, served: ServedGallery) -> ServedGallery:
+    """The same photos with the same model in int8, in the runtime that is fastest with it here."""
+    photos, folder = find_photos(options.photos), options.out.resolve() / "photos-int8"
+    model, gallery = folder / "model.onnx", folder / "gallery"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not model.exists():
+        allowed = ("--max-recall-drop", str(options.max_recall_drop))
+        run_retrieval("export", served.model, "--precision", "int8", "--images", photos, *allowed, "--out", model)
+    if not (gallery / "CURRENT").exists():
+        run_retrieval("index", "build", model, photos, "--out", gallery, "--no-cache", "--backend", "auto")
+    return describe_gallery(gallery, folder, model=model, photos=photos, what=f"{served.what}, int8")
 
 
 def open_vectors(options: argparse.Namespace) -> ServedGallery:

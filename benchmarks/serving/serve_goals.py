@@ -11,6 +11,8 @@ LEAST_OF_BOUND = 0.7
 LEAST_OVER_PEER = 2.0
 MOST_RISE_SHARE = 0.02
 MOST_START_SECONDS = 3.0
+UPLOAD, QUICK = "by upload", "by upload, int8"
+OURS = {UPLOAD: "ours", QUICK: "ours in int8"}
 
 Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]  # contestant, clients: summary of the rounds
 
@@ -31,16 +33,15 @@ def judge_speed(cells: Cells, *, bound: float, peers: Sequence[str]) -> list[dic
     goals, many = [], str(GOAL_CLIENTS)
     if (one := cells["by id"].get("1")) is not None and one["p99_ms"] is not None:
         goals.append(set_goal("by id, one client: p99", one["p99_ms"], MOST_BY_ID_P99_MS, " ms", at_most=True))
-    uploads = cells["by upload"].get(many)
-    if uploads is None:
-        return goals
-    ours = uploads["per_second"]["median"]
-    name = f"uploads, {many} clients: ours / (1 / (1/d + 1/i))"
-    goals.append(set_goal(name, ours / bound, LEAST_OF_BOUND))
-    for peer in peers:
-        theirs = cells[peer][many]["per_second"]["median"]
-        name = f"uploads, {many} clients: ours / {peer}"
-        goals.append(set_goal(name, ours / theirs if theirs else float("inf"), LEAST_OVER_PEER))
+    uploads = {name: cells[name][many]["per_second"]["median"] for name in OURS if many in cells.get(name, {})}
+    if UPLOAD in uploads:
+        name = f"uploads, {many} clients: ours / (1 / (1/d + 1/i))"
+        goals.append(set_goal(name, uploads[UPLOAD] / bound, LEAST_OF_BOUND))
+    for own, ours in uploads.items():
+        for peer in peers:
+            theirs = cells[peer][many]["per_second"]["median"]
+            ratio = ours / theirs if theirs else float("inf")
+            goals.append(set_goal(f"uploads, {many} clients: {OURS[own]} / {peer}", ratio, LEAST_OVER_PEER))
     return goals
 
 

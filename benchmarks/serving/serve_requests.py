@@ -106,8 +106,8 @@ def ask_gradio(material: Material) -> Conversation:
 
 ASKING: dict[str, Callable[[Material], Conversation]] = {
     "by id": ask_by_id, "by vector": ask_by_vector, "by upload": ask_by_upload, "thumbnail": ask_for_thumbnail,
-    "ready": lambda material: ask_once(build_get(material.host, "/v1/ready")), "fastapi": ask_fastapi,
-    "gradio": ask_gradio,
+    "ready": lambda material: ask_once(build_get(material.host, "/v1/ready")),
+    "page": lambda material: ask_once(build_get(material.host, "/")), "fastapi": ask_fastapi, "gradio": ask_gradio,
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.alone import choose_wait_policy
+from benchmarks.common.alone import choose_wait_policy, keep_bytecode
 from benchmarks.serving.serve_http import Conversation, Reply, converse, find_address
 
 END_SECONDS = 15
@@ -74,7 +74,7 @@ def run_server(
     with log.open("ab") as stderr:
         started = time.perf_counter()
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=keep_bytecode(environment)
         )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -11,7 +11,7 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from benchmarks.indexing.index_images import read_all, take_evenly
 from benchmarks.indexing.index_peers import choose_inference, run_peer
 from benchmarks.serving.serve_agreement import check_agreement, compare_answers
 from benchmarks.serving.serve_galleries import ServedGallery
-from benchmarks.serving.serve_goals import GOAL_CLIENTS, find_bound, judge_speed
+from benchmarks.serving.serve_goals import GOAL_CLIENTS, QUICK, UPLOAD, find_bound, judge_speed
 from benchmarks.serving.serve_load import run_load
 from benchmarks.serving.serve_peers import K
 from benchmarks.serving.serve_requests import ASKING, Material
@@ -57,35 +57,59 @@ class Contestant:
     clients: Sequence[int]
 
 
-def measure_speed(served: ServedGallery, options: argparse.Namespace, *, asking: Sequence[str]) -> dict[str, Any]:
-    """All contestants in turns on one gallery; `asking` says how ours is asked."""
+def measure_speed(
+    served: ServedGallery,
+    options: argparse.Namespace,
+    *,
+    asking: Sequence[str],
+    quick: ServedGallery | None = None,
+) -> dict[str, Any]:
+    """All contestants in turns on one gallery; `asking` says how ours is asked.
+
+    Of `quick`, the same photos by a model that is not exactly the peers', uploads alone are measured.
+    """
     photos = [Path(path) for path in served.photos]
     read_all(photos)
     alone = choose_alone(served, images=options.alone_images)
     tried = {name: try_variants(name, served, options) for name in VARIANTS if name not in options.without}
     with ExitStack() as stack:
-        ours = stack.enter_context(run_ours(served.path, log=options.out / "logs" / "ours.log"))
-        wait_for(ours, lambda: ASKING["ready"](Material(ours.host, K)))
+        ours = stack.enter_context(open_ours(served, options.out / "logs" / "ours.log"))
         contestants = [Contestant(name, ours, name, options.clients) for name in asking]
+        if quick is not None:
+            other = stack.enter_context(open_ours(quick, options.out / "logs" / "ours-int8.log"))
+            contestants.append(Contestant(QUICK, other, UPLOAD, options.clients))
         for name, settings, clients in choose_peers(tried, clients=options.clients):
             kind = name.split()[-1]
             server = stack.enter_context(open_peer(kind, settings, served, options))
             contestants.append(Contestant(name, server, kind, clients))
         uploading = {each.name: (each.server, each.asking) for each in contestants if each.asking in UPLOADING}
-        agreement = compare_answers(uploading, take_evenly(photos, COMPARED_PHOTOS), k=K, first="by upload")
-        check_agreement(agreement, least=LEAST_SHARED if served.is_exact else LEAST_SHARED_FOUND)
+        agreement = compare_answers(uploading, take_evenly(photos, COMPARED_PHOTOS), k=K, first=UPLOAD)
+        same = {
+            name: shares for name, shares in agreement.items() if name != QUICK
+        }  # as what int8 is told by Recall@1
+        check_agreement(same, least=LEAST_SHARED if served.is_exact else LEAST_SHARED_FOUND)
         rounds = []
         for number in range(options.rounds):
             found = take_round(contestants, served, options, number=number)
             rates = {name: run_peer(name, own)["images_per_second"] for name, own in alone.items()}
             rounds.append({**found, "alone": rates})
+    peers = [each.name for each in contestants if each.asking in VARIANTS]
+    recall = {} if quick is None else {"float32": served.find_recall(), "int8": quick.find_recall()}
     return {
         "gallery": served.describe(), "k": K, "cores": usable_cores(), "agreement": agreement, "tried": tried,
-        "rounds": rounds, **summarize(rounds, peers=[each.name for each in contestants if each.server is not ours]),
+        "recall_at_1": recall, "rounds": rounds, **summarize(rounds, peers=peers),
     }  # fmt: skip
 
 
-UPLOADING = ("by upload", *VARIANTS)
+UPLOADING = (UPLOAD, *VARIANTS)
+
+
+@contextmanager
+def open_ours(served: ServedGallery, log: Path) -> Iterator[Server]:
+    """`retrieval serve` on a gallery, once it is ready."""
+    with run_ours(served.path, log=log) as server:
+        wait_for(server, lambda: ASKING["ready"](Material(server.host, K)))
+        yield server
 
 
 def choose_alone(served: ServedGallery, *, images: int) -> dict[str, Mapping[str, Any]]:
@@ -184,5 +208,6 @@ def summarize_cell(documents: Rounds) -> dict[str, Any]:
         **{name: statistics.median(values) if values else None for name, values in known.items()},
         **{name: sum(each[name] for each in documents) for name in ("answered", "refused", "failed", "broken")},
         **{name: statistics.median(each[name] for each in documents) for name in ("own_cores", "server_cores")},
+        "core_ms": statistics.median(1000 * each["server_cores"] / max(each["per_second"], 1e-9) for each in documents),
         "statuses": dict(statuses),
     }  # fmt: skip

@@ -26,7 +26,8 @@ from benchmarks.serving.serve_peers import K
 from benchmarks.serving.serve_requests import ASKING, Material
 from benchmarks.serving.serve_servers import run_ours, wait_for
 
-MOMENTS = ("address", "ready", "first answer by id", "first answer by upload")
+MOMENTS = ("address", "ready", "page", "first answer by id", "first answer by upload")
+ASKED = ("ready", "page", "by id", "by upload")
 
 
 def measure_start(served: ServedGallery, options: argparse.Namespace) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def start_once(served: ServedGallery, options: argparse.Namespace) -> dict[str, 
         photo = Path(served.photos[0]).read_bytes()
         material = Material(server.host, K, ids=[int(np.load(served.ids)[0])], photos=[photo])
         found = {"address": server.announced}
-        for moment, asking in zip(MOMENTS[1:], ("ready", "by id", "by upload"), strict=True):
+        for moment, asking in zip(MOMENTS[1:], ASKED, strict=True):
             wait_for(server, partial(ASKING[asking], material))
             found[moment] = time.perf_counter() - server.started
             if moment == "ready":

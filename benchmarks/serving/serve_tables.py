@@ -20,8 +20,12 @@ def format_speed(results: Mapping[str, Any]) -> str:
             times = ["-" if cell[key] is None else f"{cell[key]:.1f}" for key in ("p50_ms", "p99_ms")]
             counts = [f"{count:,}" for count in (cell["refused"], cell["failed"] + cell["broken"])]
             shares = [f"{100 * cell[key] / cores:.0f} %" for key in ("own_cores", "server_cores")]
-            rows.append((name, clients, format_spread(cell["per_second"]), *times, *counts, *shares))
-    head = ["", "clients", "answers/s", "p50, ms", "p99, ms", "503", "failed", "cores: clients", "cores: server"]
+            rate, spent = format_spread(cell["per_second"]), f"{cell['core_ms']:.2f}"
+            rows.append((name, clients, rate, *times, *counts, *shares, spent))
+    head = [
+        "", "clients", "answers/s", "p50, ms", "p99, ms", "503", "failed", "cores: clients", "cores: server",
+        "core-ms an answer",
+    ]  # fmt: skip
     alone = results["alone"]
     allowed = [
         ("decoding and resizing alone, d", format_spread(alone["decoding"])),
@@ -30,7 +34,8 @@ def format_speed(results: Mapping[str, Any]) -> str:
     ]
     title = f"## {gallery['images']:,} {gallery['what']}, {gallery['width']}-d, index {gallery['index']}"
     tables = [format_table(head, rows), format_table(["", "photos/s"], allowed), _format_tried(results["tried"])]
-    parts = [title, *tables, _format_agreement(results["agreement"]), format_goals(results["goals"])]
+    parts = [title, *tables, _format_agreement(results["agreement"])]
+    parts += [_format_recall(results["recall_at_1"]), format_goals(results["goals"])]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -49,6 +54,11 @@ def _format_agreement(agreement: Mapping[str, Mapping[str, float]]) -> str:
         for name, each in agreement.items()
     ]
     return f"Results in common with ours: {'; '.join(shares)}." if shares else ""
+
+
+def _format_recall(recall: Mapping[str, float]) -> str:
+    found = ", ".join(f"{100 * each:.2f} % in {precision}" for precision, each in recall.items())
+    return f"Recall@1, each photo asking all others: {found}; the peers' is that of float32." if found else ""
 
 
 def format_memory(results: Mapping[str, Any]) -> str:

@@ -43,12 +43,25 @@ def find_format(first: bytes) -> str | None:
     if is_heif(first):
         return HEIF
     if any(kind not in Image.OPEN for kind in FORMATS):
-        Image.init()
+        _register_formats()
     for kind in FORMATS:
         accepts = Image.OPEN[kind][1]  # what it gives is a sentence where this Pillow was built without the format
         if accepts is None or accepts(first[:FIRST_BYTES]):
             return kind
     return None
+
+
+def _register_formats() -> None:
+    """Let Pillow know `FORMATS`: the plugin of each, of the forty that it would load by itself."""
+    from PIL import (  # noqa: F401
+        AvifImagePlugin,
+        BmpImagePlugin,
+        GifImagePlugin,
+        JpegImagePlugin,
+        PngImagePlugin,
+        TiffImagePlugin,
+        WebPImagePlugin,
+    )
 
 
 def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo: bool = False) -> Image.Image:

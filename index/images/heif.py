@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from functools import cache
-from importlib.metadata import version
 from importlib.util import find_spec
 
 from PIL import ImageFile
@@ -40,7 +39,11 @@ def has_decoder() -> bool:
 
 def decoder_version() -> str:
     """The version of pillow-heif, which tells that of its decoder; `nothing` where it is not installed."""
-    return version("pillow-heif") if has_decoder() else "nothing"
+    if not has_decoder():
+        return "nothing"
+    from importlib.metadata import version  # loads what reads mail, which a search has no time for
+
+    return version("pillow-heif")
 
 
 def require_decoder(name: str) -> None:

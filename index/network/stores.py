@@ -6,12 +6,9 @@ import os
 import re
 from functools import lru_cache
 
-from index.network.file_system_store import FileSystemStore
-from index.network.object_store import SCHEMES, BucketStore
 from index.network.public_addresses import PORTS
 from index.network.remote_store import RemoteStore
 from index.network.retrying import is_hurried
-from index.network.web_store import WebStore
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://.+", re.DOTALL)
 _OF_STORES = ("AWS_", "GOOGLE_", "AZURE_", "FSSPEC_")
@@ -42,6 +39,11 @@ def open_store(root: str) -> RemoteStore:
 def _open(root: str, said: tuple[tuple[str, str], ...], hurried: bool) -> RemoteStore:
     """One store for as long as the environment says the same of it: its connections are used again."""
     if not root or is_web(root):
+        from index.network.web_store import WebStore
+
         return WebStore(root)
+    from index.network.file_system_store import FileSystemStore
+    from index.network.object_store import SCHEMES, BucketStore
+
     is_bucket = root.partition("://")[0] in SCHEMES
     return BucketStore(root, is_hurried=hurried) if is_bucket else FileSystemStore(root)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from index.vectors.filtered import search_among
 from index.vectors.kinds.registry import KINDS
 from index.vectors.products import measure_cosines
 from index.vectors.shards import VectorRows, read_ids
-from index.vectors.stored_rows import Mask, RowSet, StoredRows, best_of, fill_up
+from index.vectors.stored_rows import Mask, RowSet, StoredRows, best_of, fill_up, needs_faiss
 from index.versions.manifest import HELD_OUT_NAME, INDEX_NAME
 
 MEASURED_K = 10  # neighbours that the parameters of an index are measured for
@@ -169,7 +170,8 @@ class VectorSearch:
     ) -> tuple[Floats, Ids]:
         """(Q, k) scores and positions, by the calling thread alone."""
         count = k + (excluded is not None)
-        with faiss_threads(1):
+        is_plain = self.index is None and among is None and not needs_faiss(len(queries), len(self.stored))
+        with nullcontext() if is_plain else faiss_threads(1):
             groups = self._find(queries, count=count, among=among, parameters=parameters)
         if len(groups) == 1 and len(groups[0][1]) == len(queries):
             scores, found = self._rank(queries, groups[0][1], k=k, excluded=excluded)

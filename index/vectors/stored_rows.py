@@ -1,7 +1,8 @@
 """A version's vectors as one long table, though they lie in several shards: rows are read and scanned by position.
 
 The scan of many rows is faiss's, for it reads mapped rows where they lie, and passes over those that a filter does not
-keep. It gives candidates, of scores in float32; `search.VectorSearch` ranks them exactly.
+keep. It gives candidates, of scores in float32; `search.VectorSearch` ranks them exactly. So NumPy may scan as well,
+and does for a lone query of a process that has no faiss yet: to load it takes longer than to look at 100,000 rows.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Vectors
-from index.faiss_library import import_faiss
+from index.faiss_library import import_faiss, is_faiss_loaded
 from index.vectors.shards import VectorRows
 
 Mask = npt.NDArray[np.bool_]
 Bits = npt.NDArray[np.uint8]
 _ROWS_AT_ONCE = 65_536
 _MANY_QUERIES = 20  # from here on faiss multiplies matrices, but only without a selector
+_FEW_ROWS = 1 << 17  # a million of its products take NumPy as long as faiss takes to be loaded
 _SPARSE = 0.4  # below this share a list of rows is faster than a bit for every row
 
 
@@ -139,10 +141,26 @@ class StoredRows:
                 yield scores, np.where(positions == NO_ID, NO_ID, start + part[positions])
 
 
+def needs_faiss(queries: int, rows: int) -> bool:
+    """Whether faiss makes a scan of so many rows, all of which count, by so many queries."""
+    return queries > 1 or rows > _FEW_ROWS or is_faiss_loaded()
+
+
 def _scan_all(vectors: Vectors, queries: Vectors, *, k: int, start: int) -> tuple[Floats, Ids]:
+    if not needs_faiss(len(queries), len(vectors)):
+        scores, rows = _scan_plainly(vectors, queries[0], k=min(k, len(vectors)))
+        return scores[None], rows[None] + start
     faiss = import_faiss()
     scores, rows = faiss.knn(queries, vectors, min(k, len(vectors)), metric=faiss.METRIC_INNER_PRODUCT)
     return scores, np.where(rows == NO_ID, NO_ID, rows + start)
+
+
+def _scan_plainly(vectors: Vectors, query: Vectors, *, k: int) -> tuple[Floats, Ids]:
+    """(k,) float32 scores of a (D,) query, best first, and the (k,) rows, by NumPy in the calling thread alone."""
+    scores = np.vecdot(vectors, query)
+    best = np.argpartition(scores, len(scores) - k)[len(scores) - k :]
+    rows = best[np.argsort(-scores[best], kind="stable")]
+    return scores[rows], rows
 
 
 def _scan_some(vectors: Vectors, queries: Vectors, *, k: int, start: int, chosen: Ids) -> tuple[Floats, Ids]:

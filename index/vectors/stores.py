@@ -1,6 +1,6 @@
 """The stores of vectors there are: how each opens a version, writes one, and cleans up; a further one is an entry here.
 
-What loads a client of a server is loaded when it is needed.
+What writes, and what loads a client of a server, is loaded when it is needed.
 """
 
 from __future__ import annotations
@@ -9,11 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from index.vectors.ann_choice import choose_ann
 from index.vectors.ann_config import AnnConfig
-from index.vectors.file_writer import FileWriter
 from index.vectors.files import FileStore, find_unit_shards
-from index.vectors.milvus.plans import choose_kind
 from index.vectors.shards import HeldVectors, find_shards
 from index.vectors.store import Salvage, StoreWriter, VectorStore, WriterTask
 from index.vectors.store_config import FILES, MILVUS, StoreConfig
@@ -71,11 +68,15 @@ class _Files:
         return FileStore(folder, manifest).describe().beside
 
     def write(self, task: WriterTask) -> StoreWriter:
+        from index.vectors.file_writer import FileWriter
+
         return FileWriter(task.folder, task.config, task.width, task.made, task.how, task.begin_step, task.output)
 
     def check(
         self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig
     ) -> None:
+        from index.vectors.ann_choice import choose_ann
+
         choose_ann(count=count, width=width, config=config, reduced_width=1)  # how far it can be is not known yet
 
     def tidy(self, gallery: Path, manifest: Manifest) -> None:
@@ -109,6 +110,7 @@ class _Milvus:
     def check(
         self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig
     ) -> None:
+        from index.vectors.milvus.plans import choose_kind
         from index.vectors.milvus.server import Server
 
         choose_kind(count, config)

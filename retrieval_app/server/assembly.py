@@ -16,9 +16,6 @@ from retrieval_app.server.gallery_app import end_soon, open_gallery
 from retrieval_app.server.hall import create_hall, create_nothing
 from retrieval_app.server.refusals import Refusals
 from retrieval_app.server.site import Site
-from retrieval_app.server.workers.front import create_front
-from retrieval_app.server.workers.supervisor import supervise
-from retrieval_app.server.workers.worker_counts import WorkerCounts
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -79,7 +76,11 @@ def _join_here(opened: ExitStack, options: ServeOptions, entrance: Entrance) -> 
 
 
 def _join_workers(opened: ExitStack, options: ServeOptions, entrance: Entrance) -> _Joined:
-    """One gallery in processes of their own, which answer what passes here."""
+    """One gallery in processes of their own, which answer what passes here; most servers need nothing of these."""
+    from retrieval_app.server.workers.front import create_front
+    from retrieval_app.server.workers.supervisor import supervise
+    from retrieval_app.server.workers.worker_counts import WorkerCounts
+
     shared = Path(opened.enter_context(TemporaryDirectory(prefix="retrieval-serve-")))
     supervisor = opened.enter_context(supervise(options, shared=shared))
     counts = WorkerCounts(supervisor)

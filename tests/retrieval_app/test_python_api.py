@@ -49,6 +49,11 @@ def test_the_names_of_the_api_are_these() -> None:
         ), name
 
 
+def test_a_name_that_the_api_does_not_have_is_refused() -> None:
+    with pytest.raises(AttributeError, match="module 'retrieval_app' has no attribute 'serach'"):
+        retrieval_app.serach  # noqa: B018
+
+
 def test_type_checkers_are_told_that_the_packages_are_typed() -> None:
     assert all(
         files(package).joinpath("py.typed").is_file()

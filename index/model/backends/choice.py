@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from index.errors import InputError
-from index.model.backends.measuring import measure_installed
 from index.model.backends.names import AUTO, NAMES, USUAL_BACKEND, VARIABLE
 from index.model.backends.registry import installed_backends
 from index.model.seal import SealedModel
 from index.text import printable_path
+
+if TYPE_CHECKING:
+    from index.model.backends.measuring import Measured
 
 # Embeddings of two runtimes that stand for each other have at least this agreement: the computation in bfloat16 is
 # within it (.998), and that in int8 by two runtimes (.992), which change which image is nearest as seldom as chance.
@@ -60,7 +63,7 @@ def choose_backend(model: SealedModel, asked: str | None = None, *, again: bool 
         return _choose_fastest(model, again=again) if len(installed) > 1 else _only()
     if asked not in installed:
         return Choice(asked, 1.0, "it is named")  # who opens it says what is missing
-    found = measure_installed(model, again=again).get(asked)
+    found = _measure(model, again=again).get(asked)
     if found is not None and not found.agreement >= _SAME_MODEL:  # so that NaN is refused
         raise InputError(
             f"{printable_path(str(model.path))}: {asked} computes it otherwise than {USUAL_BACKEND} (a cosine of "
@@ -71,12 +74,18 @@ def choose_backend(model: SealedModel, asked: str | None = None, *, again: bool 
 
 
 def _choose_fastest(model: SealedModel, *, again: bool) -> Choice:
-    measured = measure_installed(model, again=again)
+    measured = _measure(model, again=again)
     agreeing = {name: one for name, one in measured.items() if one.agreement >= LEAST_AGREEMENT}
     for name in measured.keys() - agreeing.keys():
         logger.warning("%s gives other embeddings than %s, and is not used", name, USUAL_BACKEND)
     chosen = max(agreeing, key=lambda name: agreeing[name].images_per_s)
     return Choice(chosen, agreeing[chosen].agreement, "the fastest of those that agree, as measured")
+
+
+def _measure(model: SealedModel, *, again: bool) -> dict[str, Measured]:
+    from index.model.backends.measuring import measure_installed  # of no use where the usual runtime is asked for
+
+    return measure_installed(model, again=again)
 
 
 def _only() -> Choice:

@@ -27,6 +27,7 @@ from index.threads import usable_cores
 from index.user_cache import user_cache
 
 _SECONDS, _BATCH = 1.0, 16  # for each runtime
+_RULES = 2  # raise it when a runtime comes to compute otherwise: what was measured before is then measured again
 _KEPT = 100  # models, machines and versions, the newest
 
 logger = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ def measure_installed(
     installed = installed_backends()
     others = {} if rivals is None else rivals.others
     key = "; ".join([
-        model.sha256, platform.machine(), _processor(), f"{usable_cores()} cores",
+        model.sha256, platform.machine(), _processor(), f"{usable_cores()} cores", f"rules {_RULES}",
         *(f"{name} {version}" for name, version in installed.items()),
         *(f"{name} {one.version} {one.precision}" for name, one in others.items()),
     ])  # fmt: skip

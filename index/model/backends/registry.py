@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
 from index.errors import ModelFileError
 from index.model.backends.backend import InferenceBackend
 from index.model.backends.names import USUAL_BACKEND
@@ -30,6 +28,8 @@ def installed_backends() -> dict[str, str]:
 
 
 def _find_version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # loads much, for who asks for the usual one only
+
     try:
         return version(package)
     except PackageNotFoundError:

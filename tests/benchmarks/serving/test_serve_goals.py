@@ -37,6 +37,14 @@ def test_rates_are_held_against_bound_and_peers_and_latency_against_its_limit() 
     assert goals[3]["name"] == "uploads, 32 clients: ours / plain gradio"
 
 
+def test_our_uploads_in_int8_are_held_against_the_peers_beside_those_in_float32() -> None:
+    goals = judge_speed({**CELLS, "by upload, int8": {"32": cell(240)}}, bound=200, peers=["plain fastapi"])
+    assert [(goal["name"], goal["measured"]) for goal in goals[2:]] == [
+        ("uploads, 32 clients: ours / plain fastapi", 2.5),
+        ("uploads, 32 clients: ours in int8 / plain fastapi", 4.0),
+    ]
+
+
 def test_what_was_not_measured_is_not_judged() -> None:
     few = {name: {"1": each["1"]} for name, each in CELLS.items()}
     assert [goal["name"] for goal in judge_speed(few, bound=200, peers=["plain fastapi"])] == [

@@ -96,10 +96,12 @@ def test_the_table_has_a_row_for_every_cell_and_verdicts() -> None:
     table = format_speed({
         "gallery": gallery, "cores": 2, "tried": tried("gradio", 4, 3, 2, 1),
         "agreement": {"plain fastapi": {"photos": 32, "mean": 0.995, "least": 0.9}},
+        "recall_at_1": {"float32": 0.6076, "int8": 0.6141},
         **summarize(rounds(), peers=["plain fastapi"]),
     })  # fmt: skip
     assert "## 5,398 clothing photos, 64-d, index Flat" in table
-    assert "| by upload | 32 | 140.0 (130.0 - 150.0) | 4.0 | 8.0 | 3 | 0 | 5 % | 75 % |" in table
+    assert "| by upload | 32 | 140.0 (130.0 - 150.0) | 4.0 | 8.0 | 3 | 0 | 5 % | 75 % | 10.71 |" in table
+    assert "Recall@1, each photo asking all others: 60.76 % in float32, 61.41 % in int8; the peers' is" in table
     assert "| gradio | at once 1, wait policy unset | 4.0 |" in table
     assert "Results in common with ours: plain fastapi 99.5 % (least 90 %, 32 photos)." in table
     assert "| uploads, 32 clients: ours / plain fastapi | 2.33 | at least 2 | met |" in table

@@ -57,6 +57,18 @@ def results(*words: object) -> list[dict[str, object]]:
     return found
 
 
+def test_a_first_search_loads_nothing_that_it_has_no_use_for(gallery: Path, photos: Path) -> None:
+    code = (
+        "import sys; from retrieval_app.commands.cli import main; "
+        f"assert main(['search', {str(gallery)!r}, 'photos/a.png']) == 0; "
+        "heavy = ('torch', 'faiss', 'ssl', 'importlib.metadata', 'PIL.PdfImagePlugin', 'training.public'); "
+        "print([name for name in heavy if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+    assert results(gallery, photos / "a.png")[0]["path"] in done.stdout
+
+
 def test_one_image_prints_a_table_or_json(gallery: Path, photos: Path) -> None:
     lines = invoke(gallery, "photos/a.png", "-k", 3).stdout.splitlines()
     assert lines[0].split() == ["rank", "score", "label", "path"]

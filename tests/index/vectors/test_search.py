@@ -313,6 +313,24 @@ def test_answers_are_the_same_for_any_number_of_threads_and_for_queries_alone(bu
             assert np.array_equal(one[part][:100], np.concatenate([found[part] for found in alone]))
 
 
+@pytest.mark.parametrize("copies", [1, 40])
+def test_a_lone_query_finds_the_same_before_faiss_is_loaded(
+    copies: int, built_indexes: dict[str, Built], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = built_indexes["flat"]
+    repeated = np.repeat(built.vectors[:100], copies, axis=0)  # which tie
+    stored = StoredRows.of(split_rows(repeated, spread_ids(len(repeated)), ends=[70]))
+    search = VectorSearch(stored)
+    for k in (1, 10, len(repeated) + 5):
+        usual = [search.search(query[None], k=k) for query in built.queries[:20]]
+        with monkeypatch.context() as patched:
+            patched.setattr("index.vectors.stored_rows.is_faiss_loaded", lambda: False)
+            for query, (scores, ids) in zip(built.queries, usual, strict=False):
+                found = search.search(query[None], k=k)
+                assert np.array_equal(found[0], scores)
+                assert np.array_equal(found[1], ids)
+
+
 def test_no_queries_have_no_answers(built: Built) -> None:
     none = built.queries[:0]
     for allowed in (None, random_mask(0.5, len(built.ids))):

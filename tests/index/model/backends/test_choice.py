@@ -100,7 +100,7 @@ def test_what_was_kept_and_cannot_be_read_is_measured_again(damage: str, model: 
 
 def test_auto_is_the_fastest_of_those_that_agree(model: SealedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(**rates: tuple[float, float]) -> Choice:
-        monkeypatch.setattr(choice, "measure_installed", lambda *_, **__: as_measured(**rates))
+        monkeypatch.setattr(measuring, "measure_installed", lambda *_, **__: as_measured(**rates))
         return choose_backend(model, "auto")
 
     assert measure(onnxruntime=(10, 1), openvino=(20, 0.995)).name == "openvino"
@@ -113,7 +113,7 @@ def test_a_runtime_that_computes_another_model_is_refused_whoever_names_it(
 ) -> None:
     def name(agreeing: float) -> Choice:
         measured = as_measured(onnxruntime=(10, 1), openvino=(20, agreeing))
-        monkeypatch.setattr(choice, "measure_installed", lambda *_, **__: measured)
+        monkeypatch.setattr(measuring, "measure_installed", lambda *_, **__: measured)
         return choose_backend(model, "openvino")
 
     assert name(0.95).agreement == 0.95

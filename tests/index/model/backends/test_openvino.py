@@ -31,3 +31,11 @@ def test_it_computes_in_bfloat16_where_the_model_and_the_processor_have_it(preci
     backend = open_backend(model, threads=1, name="openvino")
     has_half = "BF16" in import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     assert backend.precision == ("bfloat16" if precision == "bfloat16" and has_half else "float32")
+
+
+def test_the_layers_that_int8_leaves_out_are_in_bfloat16_where_the_processor_has_it(tmp_path: Path) -> None:
+    contract = replace(tiny_contract(), precision="int8").to_json()
+    model = read_sealed(write_tiny_model(tmp_path / "model.onnx", contract=contract))
+    has_half = "BF16" in import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    backend = open_backend(model, threads=1, name="openvino")
+    assert backend.precision == ("int8 and bfloat16" if has_half else "int8")
