@@ -188,7 +188,7 @@ def test_every_runtime_computes_int8_alike(finished_run: FinishedRun, tmp_path: 
     out = tmp_path / "int8.onnx"
     export_run(finished_run.path, out, lowered=Lowered("int8", max_recall_drop=1, workers=1))
     usual, other = Embedder(out, backend="onnxruntime"), Embedder(out, backend="openvino")
-    assert other.precision == "int8"
+    assert other.precision in ("int8", "int8 and bfloat16"), "the latter where the processor has it"
     assert other.agreement > 0.9
     side = usual.contract.preprocess.crop
     pixels = np.random.default_rng(0).integers(0, 256, size=(8, side, side, 3), dtype=np.uint8)
