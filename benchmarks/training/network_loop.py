@@ -1,7 +1,7 @@
 """The training loop that people write: a network of torchvision, a DataLoader of two workers, Proxy-Anchor, AdamW.
 
 `python -m benchmarks.training.network_loop < settings.json` prints one JSON document. Images are decoded and cropped
-anew in every epoch, as in the tutorials; the loss is pytorch-metric-learning's.
+anew in every epoch, as in the tutorials; the loss is pytorch-metric-learning's, batch norm is frozen as by the authors.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def run_loop(
     seconds = []
     for _ in range(epochs):
         started = time.perf_counter()
-        network.train()
+        _learn(network)
         for images, labels in loader:
             optimizer.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
@@ -68,6 +68,14 @@ def run_loop(
             optimizer.step()
         seconds.append(time.perf_counter() - started)
     return {"epoch_seconds": seconds, "recall_at_1": _search(network.eval(), test, workers=workers)}
+
+
+def _learn(network: nn.Module) -> None:
+    """Train, but for batch norm, which stays as it is: as the authors' code has it, and ours."""
+    network.train()
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eval()
 
 
 @torch.inference_mode()
