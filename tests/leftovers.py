@@ -142,8 +142,12 @@ def _stock_of_logging() -> State:
 
 
 def _own_handlers(logger: logging.Logger) -> list[logging.Handler]:
-    """Without those that pytest puts on every logger for each phase of a test."""
-    return [each for each in logger.handlers if not type(each).__module__.startswith("_pytest.")]
+    """Without those that pytest puts on every logger for each phase of a test, or an import that is under way on its."""
+    return [
+        each
+        for each in logger.handlers
+        if not type(each).__module__.startswith("_pytest.") and not isinstance(each, logging.NullHandler)
+    ]
 
 
 def _stock_of_chance() -> State:

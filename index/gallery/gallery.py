@@ -362,8 +362,7 @@ class Gallery:
             GalleryDamagedError: an id has no row.
         """
         wanted = list(ids)
-        with self.catalog() as catalog:
-            rows = catalog.find(wanted)
+        rows = self._catalog.find(wanted)
         if len(rows) != len(set(wanted)):
             raise GalleryDamagedError(
                 printable_path(str(self._root / CATALOG_NAME)), "damaged: images without a row"

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
 from index.catalog.reader import Catalog, identify_file, read_catalog
 from index.catalog.row_metadata import has_spoiled_labels, has_spoiled_metadata
+from index.catalog.rows import CatalogRow
 from index.errors import GalleryDamagedError, GalleryError
+from index.recent import RecentlyUsed
 from index.text import printable_path
 from index.versions.manifest import CATALOG_NAME, Version
 from index.versions.versions import find_version
 
 logger = logging.getLogger(__name__)
+_REMEMBERED_ROWS = 8192  # some MiB
 
 
 class OpenedCatalog:
@@ -29,6 +32,7 @@ class OpenedCatalog:
         self._gallery, self._digest, self._filter_s = gallery, version.manifest_sha256, filter_s
         self._path = version.folder / CATALOG_NAME
         self._file = identify_file(self._path)
+        self._rows: RecentlyUsed[int, CatalogRow] = RecentlyUsed(_REMEMBERED_ROWS)
         with read_catalog(self._path) as catalog:
             self._has_spoiled_labels = has_spoiled_labels(catalog.connection)
         if self._has_spoiled_labels:
@@ -43,6 +47,21 @@ class OpenedCatalog:
         spoiled = self._has_spoiled_labels or ((limited or asks_metadata) and self._has_spoiled_metadata)
         with read_catalog(self._path, limit_s=limit_s, spoiled=spoiled) as catalog:
             yield catalog
+
+    def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
+        """As `Catalog.find`; the rows last asked for are remembered, for a look into the file costs a search's time.
+
+        Raises:
+            GalleryError: as `read`.
+        """
+        wanted = list(ids)
+        rows = {image_id: row for image_id in wanted if (row := self._rows.get(image_id)) is not None}
+        if missing := [image_id for image_id in wanted if image_id not in rows]:
+            with self.read(limited=False, asks_metadata=False) as catalog:
+                rows |= (found := catalog.find(missing))
+            for image_id, row in found.items():
+                self._rows.put(image_id, row)
+        return rows
 
     @cached_property
     def _has_spoiled_metadata(self) -> bool:

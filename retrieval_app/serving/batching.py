@@ -1,7 +1,8 @@
 """Requests that come at the same time are answered together, by as many threads as there are cores.
 
 Tasks wait in lanes. A free worker takes from the first lane that has any, with the oldest task every other one that
-can be answered with it. It waits for more only where tasks have lately come closer together than it would wait.
+can be answered with it. It waits for more only where tasks have lately come closer together than it would wait. What
+follows from an answer, as a search from a photo's vector, is put into its lane by the worker that has the answer.
 """
 
 from __future__ import annotations
@@ -18,15 +19,22 @@ from retrieval_app.serving.errors import BusyError
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
+Other = TypeVar("Other")
+Final = TypeVar("Final")
+_ENDS = "the server is shutting down"
 _MEMORY = 0.2  # share of the newest gap in the average of the gaps between tasks
 
 
 @dataclass(slots=True)
 class _Waiting(Generic[Task, Answer]):
+    """A task, and the future of its answer, or of what follows from it where `follow` says what that is."""
+
     task: Task
     key: Hashable
     deadline: float
-    future: Future[Answer]
+    future: Future[Any]
+    follow: Callable[[Answer], tuple[Lane[Any, Any], Any]] | None = None
+    is_begun: bool = False  # its future runs already
 
 
 @dataclass(slots=True)
@@ -55,11 +63,11 @@ class Lane(Generic[Task, Answer]):
     batches: int = 0
     answered: int = 0
 
-    def take(self, *, workers: int) -> list[_Waiting[Task, Answer]]:
-        """The oldest task and those that can be answered with it, at most `most`, and no more than a worker's share."""
+    def take(self, *, free: int) -> list[_Waiting[Task, Answer]]:
+        """The oldest task and those that can be answered with it, at most `most`, and a share for each free worker."""
         key, left = self.waiting[0].key, deque[_Waiting[Task, Answer]]()
         taken: list[_Waiting[Task, Answer]] = []
-        most = min(self.most, -(-len(self.waiting) // workers))
+        most = min(self.most, -(-len(self.waiting) // free))
         while self.waiting and len(taken) < most:
             waiting = self.waiting.popleft()
             (taken if waiting.key == key else left).append(waiting)
@@ -97,16 +105,44 @@ class Workers:
         Raises:
             BusyError: the lane is full, or the workers are closed.
         """
-        now, future = time.monotonic(), Future[Answer]()
+        return self._submit(lane, task, None, timeout_s=timeout_s)
+
+    def submit_both(
+        self,
+        lane: Lane[Task, Answer],
+        task: Task,
+        follow: Callable[[Answer], tuple[Lane[Other, Final], Other]],
+        *,
+        timeout_s: float,
+    ) -> Future[Final]:
+        """The answer to come of what follows from a task's answer: a lane and its task, which is not refused any more.
+
+        Args:
+            follow: called by the worker; what it raises, the future does.
+
+        Raises:
+            BusyError: as `submit`.
+        """
+        return self._submit(lane, task, follow, timeout_s=timeout_s)
+
+    def _submit(
+        self,
+        lane: Lane[Task, Answer],
+        task: Task,
+        follow: Callable[[Answer], tuple[Lane[Any, Any], Any]] | None,
+        *,
+        timeout_s: float,
+    ) -> Future[Any]:
+        now, future = time.monotonic(), Future[Any]()
         with self._changed:
             if self._closed:
-                raise BusyError("the server is shutting down")
+                raise BusyError(_ENDS)
             if len(lane.waiting) >= lane.capacity:
                 lane.refused += 1
                 raise BusyError("the server is busy; try again in a moment")
             lane.gap_s += _MEMORY * (min(now - lane.last_s, 1.0) - lane.gap_s)
             lane.last_s = now
-            lane.waiting.append(_Waiting(task, lane.key(task), now + timeout_s, future))
+            lane.waiting.append(_Waiting(task, lane.key(task), now + timeout_s, future, follow))
             self._changed.notify()
         return future
 
@@ -119,15 +155,30 @@ class Workers:
                 lane.waiting.clear()
             self._changed.notify_all()
         for one in waiting:
-            if one.future.set_running_or_notify_cancel():  # else nobody waits for it any more
-                one.future.set_exception(BusyError("the server is shutting down"))
+            if one.is_begun or one.future.set_running_or_notify_cancel():  # else nobody waits for it any more
+                one.future.set_exception(BusyError(_ENDS))
         for thread in self._threads:
             thread.join(timeout_s)
 
     def _work(self) -> None:
         while (found := self._next_batch()) is not None:
-            _begin(*found)
+            self._follow(_begin(*found))
             del found  # a thread that has nothing to do keeps no version of the gallery open
+
+    def _follow(self, answered: Sequence[tuple[_Waiting[Any, Any], Any]]) -> None:
+        """Let what follows from answers wait in its lane; this worker looks there next."""
+        for waiting, answer in answered:
+            try:
+                lane, task = waiting.follow(answer)  # type: ignore[misc]
+                following: _Waiting[Any, Any] = _Waiting(
+                    task, lane.key(task), waiting.deadline, waiting.future, is_begun=True
+                )
+                with self._changed:
+                    if self._closed:
+                        raise BusyError(_ENDS)
+                    lane.waiting.append(following)
+            except Exception as error:  # noqa: BLE001 - as `_answer`
+                waiting.future.set_exception(error)
 
     def _next_batch(self) -> tuple[Lane[Any, Any], list[_Waiting[Any, Any]]] | None:
         with self._changed:
@@ -144,28 +195,28 @@ class Workers:
                 while lane.waiting and lane.should_wait() and (left := until - time.monotonic()) > 0:
                     self._changed.wait(left)
                 if lane.waiting:  # another worker may have taken them meanwhile
-                    batch = lane.take(workers=len(self._threads))
+                    batch = lane.take(free=1 + self._idle)
                     if any(other.waiting for other in self._lanes):
                         self._changed.notify()  # a worker that saw one task is not to leave the others lying
                     return lane, batch
 
 
-def _begin(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> None:
-    """Answer those of a batch that somebody still waits for and that are not too late."""
+def _begin(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> list[tuple[_Waiting[Any, Any], Any]]:
+    """Answer those of a batch that somebody waits for and that are not too late; those whose answers are followed."""
     now = time.monotonic()
     alive = []
     for waiting in batch:
-        if not waiting.future.set_running_or_notify_cancel():
-            continue
-        if waiting.deadline < now:
-            waiting.future.set_exception(BusyError("the server is busy: this took too long to begin"))
-            continue
+        if not waiting.is_begun:
+            if not waiting.future.set_running_or_notify_cancel():
+                continue
+            if waiting.deadline < now:
+                waiting.future.set_exception(BusyError("the server is busy: this took too long to begin"))
+                continue
         alive.append(waiting)
-    if alive:
-        _answer(lane, alive)
+    return _answer(lane, alive) if alive else []
 
 
-def _answer(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> None:
+def _answer(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> list[tuple[_Waiting[Any, Any], Any]]:
     try:
         answers = lane.answer([waiting.task for waiting in batch])
     # Whatever it is belongs to those who asked: they raise it, and the worker goes on, as in concurrent.futures.
@@ -173,8 +224,12 @@ def _answer(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> None:
         answers = [error] * len(batch)
     lane.batches += 1
     lane.answered += len(batch)
+    followed = []
     for waiting, answer in zip(batch, answers, strict=True):
         if isinstance(answer, Exception):
             waiting.future.set_exception(answer)
+        elif waiting.follow is not None:
+            followed.append((waiting, answer))
         else:
             waiting.future.set_result(answer)
+    return followed

@@ -59,6 +59,14 @@ class Crop:
 
 
 @dataclass(frozen=True, slots=True)
+class Upload:
+    """A photo as it came, with the name that messages call it by; it is not kept."""
+
+    data: bytes
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Photo:
     """A photo that is kept.
 

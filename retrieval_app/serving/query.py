@@ -24,6 +24,8 @@ _LEAST_NORM = 1e-6
 class QueryPart:
     """One thing to be like, or with a negative weight unlike: exactly one of `image_id`, `photo` and `vector`.
 
+    None of them stands for a photo that comes beside the query.
+
     Attributes:
         image_id: an image of the gallery.
         photo: the token of a photo that is kept.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from retrieval_app.serving.bounded_pool import BoundedPool
 from retrieval_app.serving.errors import BusyError, OutOfTurnError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.kept_photos import KeptPhotos
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
-from retrieval_app.serving.photos import Crop, Photo, check_upload, crop_pixels, encode_kept, read_pixels
+from retrieval_app.serving.photos import Crop, Photo, Upload, check_upload, crop_pixels, encode_kept, read_pixels
 from retrieval_app.serving.pictures import PICTURE_SIDE, Pictures, read_original
 from retrieval_app.serving.probe import SearchProbe
 from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery, normalise
@@ -180,13 +179,16 @@ class Engine:
             InputError: too many bytes.
             BusyError: too many photos wait, or it took too long.
         """
-        check_upload(data, name=name, config=self.config)
-        read = partial(read_pixels, data, name=name, preprocess=snapshot.gallery.embedder.contract.preprocess)
-        started, watch = time.perf_counter(), watching.get()
-        vector = await self._embed(snapshot, read, name=name, max_pixels=self.config.max_upload_pixels)
-        if watch is not None:
-            watch.embed_s += time.perf_counter() - started
-        return vector
+        return await self._embed_upload(snapshot, Upload(data, name), submit=self._submit_photo)
+
+    async def _embed_upload(
+        self, snapshot: Snapshot, upload: Upload, *, submit: Callable[[_Embedding], Future[Value]]
+    ) -> Value:
+        check_upload(upload.data, name=upload.name, config=self.config)
+        preprocess = snapshot.gallery.embedder.contract.preprocess
+        read = partial(read_pixels, upload.data, name=upload.name, preprocess=preprocess)
+        most = self.config.max_upload_pixels
+        return await self._embed(snapshot, read, name=upload.name, max_pixels=most, submit=submit)
 
     async def keep_photo(self, data: bytes, *, name: str) -> Photo:
         """Embed a photo and keep it for later queries.
@@ -200,11 +202,13 @@ class Engine:
         read = partial(read_pixels, data, name=name, preprocess=embedder.contract.preprocess, max_pixels=most)
         encode = partial(encode_kept, data, name=name, max_pixels=most)
         try:
-            vector = await self._embed_read(snapshot, partial(read, cheap_only=True), name=name)
+            vector = await self._wait(
+                self._submit_photo(_Embedding(snapshot, partial(read, cheap_only=True), name))
+            )
             kept = await self.run(encode, cheap_only=True)
         except OutOfTurnError:  # both in one turn: who waited for the first is not refused the second
             pixels, kept = await self.run_costly(lambda: (read(), encode()))
-            vector = await self._embed_read(snapshot, lambda: pixels, name=name)
+            vector = await self._wait(self._submit_photo(_Embedding(snapshot, lambda: pixels, name)))
         picture, size = kept
         photo = Photo(secrets.token_hex(16), name, *size, picture, vector, embedder.sha256)
         await self.run(self._photos.put, photo)
@@ -221,33 +225,51 @@ class Engine:
             raise UnknownPhotoError
         return photo
 
-    async def search(self, snapshot: Snapshot, query: SearchQuery) -> Ranking:
+    async def search(self, snapshot: Snapshot, query: SearchQuery, *, upload: Upload | None = None) -> Ranking:
         """The members most like what the query asks for.
 
+        Args:
+            upload: a photo in the place of the query's only part, searched for by the worker that embeds it.
+
         Raises:
-            InputError: a query that no answer is given to, or an image or photo that is unknown.
-            ImageError: a picture of which a part is asked for cannot be read.
+            InputError: a query that no answer is given to, an image or photo that is unknown, or too many bytes.
+            ImageError: the photo, or a picture of which a part is asked for, cannot be read.
             BusyError: too much waits, or it took too long.
         """
         check_query(query)
         snapshot = snapshot.by(query.by)
         times = watch_search(query, snapshot.gallery)
         try:
-            return await self._search(snapshot, query, times)
+            return await self._search(snapshot, query, times, upload)
         finally:
             times.end()
 
-    async def _search(self, snapshot: Snapshot, query: SearchQuery, times: SearchTimes) -> Ranking:
+    async def _search(
+        self, snapshot: Snapshot, query: SearchQuery, times: SearchTimes, upload: Upload | None
+    ) -> Ranking:
         if query.where is not None:
             if not snapshot.gallery.remembers(query.where):
                 await self.look_up(snapshot.gallery.keep, query.where)  # is to hold up no other search
             times.mark("condition")
-        vectors = [await self._find_vector(snapshot, part) for part in query.parts]
-        times.mark("vectors")
         duplicates = await self._find_duplicates(snapshot) if query.group_copies else None
         times.mark("duplicates")
-        task = SearchTask(snapshot, query, tuple(vectors), duplicates, times)
-        ranking = await self._wait(self._workers.submit(self.searches_lane, task, timeout_s=self.config.request_s))
+
+        watch = watching.get()
+
+        def ask(*vectors: Vectors | None) -> tuple[Lane[SearchTask, Ranking], SearchTask]:
+            seconds = times.mark("vectors")
+            if upload is not None and watch is not None:
+                watch.embed_s += seconds
+            return self.searches_lane, SearchTask(snapshot, query, vectors, duplicates, times)
+
+        if upload is None:
+            asked = ask(*[await self._find_vector(snapshot, part) for part in query.parts])
+            ranking = await self._wait(self._workers.submit(*asked, timeout_s=self.config.request_s))
+        else:
+            submit = partial(
+                self._workers.submit_both, self.photos_lane, follow=ask, timeout_s=self.config.request_s
+            )
+            ranking = await self._embed_upload(snapshot, upload, submit=submit)
         return replace(ranking, grouped=duplicates is not None) if query.group_copies else ranking
 
     async def _find_duplicates(self, snapshot: Snapshot) -> DuplicateGroups | None:
@@ -305,20 +327,26 @@ class Engine:
             else:
                 name, data = await self.run(read_original, gallery, image_id or 0)
             read = partial(crop_pixels, data, crop, name=name, preprocess=preprocess)
-            vector = await self._embed(snapshot, read, name=name, max_pixels=MAX_PIXELS)
+            vector = await self._embed(snapshot, read, name=name, max_pixels=MAX_PIXELS, submit=self._submit_photo)
             self._crops.put(key, vector)
         return vector
 
     async def _embed(
-        self, snapshot: Snapshot, read: Callable[..., Pixels], *, name: str, max_pixels: int
-    ) -> Vectors:
-        """The unit vector of what `read(max_pixels=…)` gives; costly ones are decoded before it is a worker's turn."""
+        self,
+        snapshot: Snapshot,
+        read: Callable[..., Pixels],
+        *,
+        name: str,
+        max_pixels: int,
+        submit: Callable[[_Embedding], Future[Value]],
+    ) -> Value:
+        """What `submit` gives for what `read(max_pixels=…)` reads; costly ones are decoded before a worker's turn."""
         read = partial(read, max_pixels=max_pixels)
         try:
-            return await self._embed_read(snapshot, partial(read, cheap_only=True), name=name)
+            return await self._wait(submit(_Embedding(snapshot, partial(read, cheap_only=True), name)))
         except OutOfTurnError:
             pixels = await self.run_costly(read)
-        return await self._embed_read(snapshot, lambda: pixels, name=name)
+        return await self._wait(submit(_Embedding(snapshot, lambda: pixels, name)))
 
     def _embed_pictures(self, tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:
         """The unit vector of each picture, or why there is none."""
@@ -347,6 +375,5 @@ class Engine:
                 answers[number] = vector if usable else refusal
         return answers
 
-    async def _embed_read(self, snapshot: Snapshot, read: Callable[[], Pixels], *, name: str) -> Vectors:
-        task = _Embedding(snapshot, read, name)
-        return await self._wait(self._workers.submit(self.photos_lane, task, timeout_s=self.config.request_s))
+    def _submit_photo(self, embedding: _Embedding) -> Future[Vectors]:
+        return self._workers.submit(self.photos_lane, embedding, timeout_s=self.config.request_s)

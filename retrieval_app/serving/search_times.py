@@ -29,12 +29,13 @@ class SearchTimes:
         self._last = time.perf_counter()
         self._is_filter_known = False
 
-    def mark(self, step: str) -> None:
-        """A step has ended here."""
+    def mark(self, step: str) -> float:
+        """A step has ended here; the seconds that it took."""
         now = time.perf_counter()
-        self._steps[step] = now - self._last
+        seconds = self._steps[step] = now - self._last
         self._last = now
         self._is_filter_known |= step == "condition"
+        return seconds
 
     def end(self) -> None:
         """The search was answered, or was not."""

@@ -12,6 +12,7 @@ import numpy as np
 from index.outputs import KIND, PICTURE
 from retrieval_app.api.row_fields import describe_row, needs_row
 from retrieval_app.serving.live_gallery import Snapshot
+from retrieval_app.serving.photos import Upload
 from retrieval_app.serving.query import RankedHit, Ranking, SearchQuery
 from retrieval_app.serving.search_engine import Engine
 
@@ -19,11 +20,17 @@ DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
 
 
 async def describe_search(
-    engine: Engine, snapshot: Snapshot, query: SearchQuery, *, include: list[Any], folders: bool
+    engine: Engine,
+    snapshot: Snapshot,
+    query: SearchQuery,
+    *,
+    include: list[Any],
+    folders: bool,
+    upload: Upload | None = None,
 ) -> dict[str, Any]:
     """The answer to a query, found and described; a long one is put together in a thread, for others wait for it."""
     started = time.perf_counter()
-    ranking = await engine.search(snapshot, query)
+    ranking = await engine.search(snapshot, query, upload=upload)
     describe = partial(_describe_ranking, snapshot, query, ranking, include=include, folders=folders)
     answer = await engine.run(describe) if len(ranking.hits) > DESCRIBED_AT_ONCE else describe()
     return {**answer, "took_ms": round((time.perf_counter() - started) * 1000, 3)}

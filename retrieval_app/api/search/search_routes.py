@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Response
 
-from index.arrays import Vectors
 from index.text import printable_path
 from retrieval_app.api.answers import BYTES, IMAGE_BODY, send_json
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
@@ -36,7 +35,7 @@ from retrieval_app.api.schemas import (
 from retrieval_app.api.search.conditions import read_condition
 from retrieval_app.api.search.search_answers import DESCRIBED_AT_ONCE, describe_search
 from retrieval_app.api.security.access import require_fetching
-from retrieval_app.serving.photos import Crop, Photo
+from retrieval_app.serving.photos import Crop, Photo, Upload
 from retrieval_app.serving.query import QueryPart, SearchQuery
 
 router = APIRouter(prefix="/v1", tags=["search"])
@@ -82,11 +81,13 @@ async def search_batch(asked: AskedAlone, body: BatchRequest) -> Response:
 )
 async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query()]) -> Response:
     """The members most like the photo, which is not kept."""
-    query = _read_query(parameters, folders=asked.folders)  # before the photo is embedded
-    vector = await _embed(asked, parameters.name, by=parameters.by)
+    query = _read_query(parameters, folders=asked.folders)  # before the photo is read
     include = read_includes(parameters.include)
-    query = replace(query, parts=(QueryPart(vector=vector),), describe=needs_row(include))
-    found = await describe_search(asked.engine, asked.snapshot, query, include=include, folders=asked.folders)
+    query = replace(query, parts=(QueryPart(),), describe=needs_row(include))
+    upload = Upload(await read_image(asked), printable_path(parameters.name))
+    found = await describe_search(
+        asked.engine, asked.snapshot, query, include=include, folders=asked.folders, upload=upload
+    )
     return send_json(found, folders=asked.folders)
 
 
@@ -143,14 +144,10 @@ async def send_photo(asked: AskedAlone, token: PhotoToken) -> Response:
 )
 async def embed(asked: Asked, parameters: Annotated[EmbedPhoto, Query()]) -> Response:
     """The unit vector that the gallery's model gives for a photo."""
-    vector = await _embed(asked, parameters.name, by=parameters.by)
+    name = printable_path(parameters.name)
+    vector = await asked.engine.embed(asked.snapshot.by(parameters.by), await read_image(asked), name=name)
     model = asked.snapshot.gallery.manifest.model_sha256
     return send_json({"vector": vector, "embedding_dim": len(vector), "model_sha256": model})
-
-
-async def _embed(asked: Asking, name: str, *, by: str) -> Vectors:
-    """The unit vector of the photo that is the body."""
-    return await asked.engine.embed(asked.snapshot.by(by), await read_image(asked), name=printable_path(name))
 
 
 async def _search(asked: Asking, body: SearchRequest) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 
 from index.arrays import NO_ID
+from index.catalog.reader import Catalog
+from index.catalog.rows import CatalogRow
 from index.errors import GalleryDamagedError, InputError
 from index.gallery.gallery import Gallery
 from index.gallery.hits import Hit
@@ -124,20 +127,44 @@ def test_a_block_of_the_wrong_kind_is_refused(gallery: Gallery) -> None:
         gallery.search_many(vectors, k=1)
 
 
-def test_the_catalogue_is_read_once_for_a_block(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-    catalog = Gallery.catalog
+def test_the_catalogue_is_read_once_for_a_block_and_not_again_for_rows_that_were_read(
+    gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[set[int]] = []
+    find = Catalog.find
 
-    def count(self: Gallery) -> object:
-        opened.append(self)
-        return catalog(self)
+    def note(self: Catalog, ids: Iterable[int]) -> dict[int, CatalogRow]:
+        asked.append(set(ids))
+        return find(self, asked[-1])
 
-    monkeypatch.setattr(Gallery, "catalog", count)
-    assert len(gallery.search_many(queries(gallery), k=5)) == 95
-    assert len(opened) == 1
+    monkeypatch.setattr(Catalog, "find", note)
+    gallery = Gallery.open(gallery.path)
+    found = gallery.search_many(queries(gallery), k=5)
+    assert len(found) == 95
+    assert asked == [{hit.id for hits in found for hit in hits}]
+    assert gallery.search_many(queries(gallery), k=5) == found
+    assert len(asked) == 1
+    everybody = gallery.search_many(queries(gallery)[:1], k=gallery.count)[0]
+    assert asked[1:] == [{hit.id for hit in everybody} - asked[0]]
+
+
+def test_rows_are_forgotten_once_there_are_too_many(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("index.gallery.opened_catalog._REMEMBERED_ROWS", 2)
+    reopened = Gallery.open(gallery.path)
+    ids = reopened.ids[:5].tolist()
+    expected = gallery.rows(ids)
+    assert reopened.rows(ids) == expected
+    asked: list[set[int]] = []
+    monkeypatch.setattr(Catalog, "find", lambda _, ids: asked.append(set(ids)) or {})
+    assert reopened.rows(ids[3:]) == expected[3:]
+    assert not asked
+    with pytest.raises(GalleryDamagedError, match="images without a row"):
+        reopened.rows(ids[:1])
+    assert asked == [{ids[0]}]
 
 
 def test_a_member_without_a_row_is_damage(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("index.catalog.reader.Catalog.find", lambda *_: {})
+    monkeypatch.setattr(Catalog, "find", lambda *_: {})
+    gallery = Gallery.open(gallery.path)
     with pytest.raises(GalleryDamagedError, match="images without a row"):
         gallery.search_many(queries(gallery)[:2], k=1)

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from retrieval_app.serving.batching import Lane, Workers
+from retrieval_app.serving.batching import Lane, Workers, _Waiting
 from retrieval_app.serving.errors import BusyError
 
 
@@ -163,3 +163,103 @@ def test_closing_resolves_what_waits_even_where_somebody_gave_up() -> None:
     with pytest.raises(BusyError, match="shutting down"):
         waiting.result(20)
     assert running.result(20) == 0
+
+
+def test_what_follows_from_an_answer_goes_before_what_waits_in_later_lanes() -> None:
+    gate, order = _Gate(), list[tuple[str, int]]()
+
+    def note(name: str) -> Lane[int, int]:
+        def answer(tasks: Sequence[int]) -> list[int | Exception]:
+            order.extend((name, task) for task in tasks)
+            return [task + 1 for task in tasks]
+
+        return Lane(name, answer, lambda task: 0, most=1, capacity=4)
+
+    plain, searches, photos = _lane(gate), note("searches"), note("photos")
+    workers = Workers([plain, searches, photos], threads=1)
+    running = workers.submit(plain, 0, timeout_s=20)
+    assert gate.entered.wait(20)
+    futures = [
+        workers.submit_both(photos, 10 * number, lambda vector: (searches, vector), timeout_s=20)
+        for number in (1, 2)
+    ]
+    gate.open.set()
+    assert [future.result(20) for future in (running, *futures)] == [0, 12, 22]
+    assert order == [("photos", 10), ("searches", 11), ("photos", 20), ("searches", 21)]
+    assert (photos.answered, searches.answered) == (2, 2)
+    workers.close()
+
+
+def test_what_follows_is_not_asked_for_where_the_task_itself_fails() -> None:
+    gate = _Gate()
+    gate.open.set()
+    lane, followed = _lane(gate), list[int]()
+
+    def follow(answer: int) -> tuple[Lane[int, int], int]:
+        followed.append(answer)
+        return lane, answer
+
+    workers = Workers([lane], threads=1)
+    with pytest.raises(ValueError, match="-3"):
+        workers.submit_both(lane, -3, follow, timeout_s=20).result(20)
+    assert not followed
+    assert workers.submit_both(lane, 3, follow, timeout_s=20).result(20) == 300
+    workers.close()
+
+
+def test_an_error_on_the_way_to_what_follows_belongs_to_its_own_task() -> None:
+    gate = _Gate()
+    gate.open.set()
+    lane = _lane(gate)
+
+    def fail(answer: int) -> tuple[Lane[int, int], int]:
+        raise KeyError(answer)
+
+    workers = Workers([lane], threads=1)
+    with pytest.raises(KeyError, match="30"):
+        workers.submit_both(lane, 3, fail, timeout_s=20).result(20)
+    assert workers.submit(lane, 3, timeout_s=20).result(20) == 30
+    workers.close()
+
+
+def test_what_would_follow_is_refused_once_the_workers_close() -> None:
+    gate = _Gate()
+    lane = _lane(gate)
+    workers = Workers([lane], threads=1)
+    both = workers.submit_both(lane, 0, lambda answer: (lane, answer), timeout_s=20)
+    assert gate.entered.wait(20)
+    waiting = workers.submit(lane, 1, timeout_s=20)
+    closing = threading.Thread(target=workers.close)
+    closing.start()
+    with pytest.raises(BusyError, match="shutting down"):
+        waiting.result(20)
+    gate.open.set()
+    closing.join(20)
+    with pytest.raises(BusyError, match="shutting down"):
+        both.result(20)
+    assert gate.batches == [[0]]
+
+
+def test_a_task_that_was_given_up_has_nothing_that_follows() -> None:
+    gate = _Gate()
+    lane, followed = _lane(gate), list[int]()
+
+    def follow(answer: int) -> tuple[Lane[int, int], int]:
+        followed.append(answer)
+        return lane, answer
+
+    workers, running = _occupy(gate, lane)
+    assert workers.submit_both(lane, 2, follow, timeout_s=20).cancel()
+    gate.open.set()
+    assert running.result(20) == 0
+    workers.close()
+    assert not followed
+
+
+def test_a_worker_leaves_a_share_to_those_that_are_free_alone() -> None:
+    gate = _Gate()
+    lane = _lane(gate)
+    for task in (0, 2, 4, 6):
+        lane.waiting.append(_Waiting(task, 0, 0.0, Future()))
+    assert [waiting.task for waiting in lane.take(free=2)] == [0, 2]
+    assert [waiting.task for waiting in lane.take(free=1)] == [4, 6]
