@@ -142,7 +142,7 @@ def _stock_of_logging() -> State:
 
 
 def _own_handlers(logger: logging.Logger) -> list[logging.Handler]:
-    """Without those that pytest puts on every logger for each phase of a test, or an import that is under way on its."""
+    """Without those that pytest puts on every logger for each phase of a test, or a library in its import."""
     return [
         each
         for each in logger.handlers

@@ -97,7 +97,7 @@ def test_what_is_not_put_back_is_told(
     assert all(re.match(named, line) for line in told), told
 
 
-LEFT = logging.NullHandler()
+LEFT = logging.StreamHandler()
 
 
 def test_a_name_that_stays_in_the_checkout_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
