@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from retrieval_app.api.search.conditions import read_condition
 from retrieval_app.api.search.search_answers import describe_search
 from retrieval_app.insights.background import Computed
 from retrieval_app.serving.live_gallery import Snapshot
+from retrieval_app.serving.photos import Upload
 from retrieval_app.serving.query import QueryPart, SearchQuery
 from retrieval_app.serving.search_engine import Engine
 
@@ -119,15 +119,12 @@ class GalleryAnswers:
         if (photo is None) == (image_id is None):
             raise InputError("a search needs either a photo or the id of an image of the gallery")
         snapshot = self.snapshot
-        query = SearchQuery(
-            parts=(), k=k, where=read_condition(where or None, None, folders=False), by=by, describe=True
+        kept = read_condition(where or None, None, folders=False)
+        query = SearchQuery((QueryPart(image_id=image_id),), k=k, where=kept, by=by, describe=True)
+        upload = None if photo is None else Upload(photo, _PHOTO)
+        found = await describe_search(
+            self._engine, snapshot, query, include=_INCLUDE, folders=False, upload=upload
         )
-        if photo is None:
-            part = QueryPart(image_id=image_id)
-        else:
-            part = QueryPart(vector=await self._engine.embed(snapshot.by(by), photo, name=_PHOTO))
-        query = replace(query, parts=(part,))
-        found = await describe_search(self._engine, snapshot, query, include=_INCLUDE, folders=False)
         return [_name_file(hit) for hit in found["hits"]]
 
     async def embed(self, photo: bytes, *, by: str = KIND) -> list[float]:

@@ -32,10 +32,14 @@ def run_alone(
 
 
 def choose_wait_policy(wait_policy: str | None) -> dict[str, str]:
-    """The environment with OMP_WAIT_POLICY, which OpenMP reads before our code runs; None: as is, `unset`: without."""
+    """The environment with OMP_WAIT_POLICY, which OpenMP reads before our code runs; None: as is, `unset`: without.
+
+    How long threads spin is then OpenMP's own choice too.
+    """
     environment = dict(os.environ)
     if wait_policy is not None:
-        environment.pop("OMP_WAIT_POLICY", None)
+        for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+            environment.pop(name, None)
         if wait_policy != "unset":
             environment["OMP_WAIT_POLICY"] = wait_policy
     return environment

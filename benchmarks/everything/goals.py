@@ -125,12 +125,12 @@ def _losses(quantity: str) -> Callable[[Mapping[str, Any]], Iterator[Found]]:
 
 
 def _network_epoch(records: Mapping[str, Any]) -> Iterator[Found]:
-    """Seconds of an epoch of each loop over ours."""
+    """Images a second of ours over each loop's."""
     results = records["record-epoch"]["results"]
     (_, own), *peers = results["rows"].items()
     size = f"{results['images']:,} photos of {results['side']} pixels"
     for name, row in peers:
-        ratio = row["epoch_seconds"]["median"] / own["epoch_seconds"]["median"]
+        ratio = own["images_per_second"]["median"] / row["images_per_second"]["median"]
         recall = (100 * own["recall_at_1"], 100 * row["recall_at_1"])
         yield Found(ratio, size, results["images"] == TRAINED, name, recall)
 
@@ -162,7 +162,7 @@ GOALS = (
     Goal("indexing / what decoding and the model alone allow", "indexing", 0.9, _of_bound),
     Goal("loss, seconds of a peer / ours", "losses", 2, _losses("seconds")),
     Goal("loss, our memory / a peer's", "losses", 0.25, _losses(MEMORY), at_most=True),
-    Goal("an epoch of a whole network, seconds of a peer / ours", "network-epoch", 2, _network_epoch),
+    Goal("a whole network's epochs, images/s of ours / a peer's", "network-epoch", 2, _network_epoch),
     Goal("cold `retrieval search` / importing torch and faiss", "cold-start", 0.15, _cold_search, at_most=True),
     Goal("uploads/s at 32 clients, ours in int8 / FastAPI in float32", "serving", 2, _uploads),
 )

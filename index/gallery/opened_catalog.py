@@ -18,7 +18,8 @@ from index.versions.manifest import CATALOG_NAME, Version
 from index.versions.versions import find_version
 
 logger = logging.getLogger(__name__)
-_REMEMBERED_ROWS = 8192  # some MiB
+_REMEMBERED_BYTES = 8 << 20  # of rows, about
+_BYTES_OF_A_ROW = 1000  # beside its path and metadata
 
 
 class OpenedCatalog:
@@ -32,7 +33,7 @@ class OpenedCatalog:
         self._gallery, self._digest, self._filter_s = gallery, version.manifest_sha256, filter_s
         self._path = version.folder / CATALOG_NAME
         self._file = identify_file(self._path)
-        self._rows: RecentlyUsed[int, CatalogRow] = RecentlyUsed(_REMEMBERED_ROWS)
+        self._rows: RecentlyUsed[int, CatalogRow] = RecentlyUsed(_REMEMBERED_BYTES, size=_measure)
         with read_catalog(self._path) as catalog:
             self._has_spoiled_labels = has_spoiled_labels(catalog.connection)
         if self._has_spoiled_labels:
@@ -41,8 +42,7 @@ class OpenedCatalog:
     @contextmanager
     def read(self, *, limited: bool, asks_metadata: bool) -> Iterator[Catalog]:
         """As `Gallery.catalog`."""
-        if identify_file(self._path) != self._file:  # the vectors are still those of before
-            raise self._explain_other_file(printable_path(str(self._path)))
+        self._require_same_file()
         limit_s = self._filter_s if limited else None
         spoiled = self._has_spoiled_labels or ((limited or asks_metadata) and self._has_spoiled_metadata)
         with read_catalog(self._path, limit_s=limit_s, spoiled=spoiled) as catalog:
@@ -54,6 +54,7 @@ class OpenedCatalog:
         Raises:
             GalleryError: as `read`.
         """
+        self._require_same_file()
         wanted = list(ids)
         rows = {image_id: row for image_id in wanted if (row := self._rows.get(image_id)) is not None}
         if missing := [image_id for image_id in wanted if image_id not in rows]:
@@ -72,6 +73,10 @@ class OpenedCatalog:
             logger.warning("%s: some images have metadata that is none; it is left out", self._gallery.name)
         return spoiled
 
+    def _require_same_file(self) -> None:
+        if identify_file(self._path) != self._file:  # the vectors are still those of before
+            raise self._explain_other_file(printable_path(str(self._path)))
+
     def _explain_other_file(self, shown: str) -> GalleryError:
         """Why it is not the file that was opened: another gallery took its place, or the file is changed."""
         with suppress(GalleryError):
@@ -81,3 +86,7 @@ class OpenedCatalog:
                 sound = "open it again where `retrieval index verify` finds it sound"
                 return GalleryDamagedError(shown, f"it was changed while it was open; {sound}, else")
         return GalleryError(shown, "it was replaced while it was open; open it again")
+
+
+def _measure(row: CatalogRow) -> int:
+    return _BYTES_OF_A_ROW + len(row.path) + len(row.metadata_json or "")

@@ -1,4 +1,4 @@
-"""Requests that come at the same time are answered together, by as many threads as there are cores.
+"""Requests that come at the same time are answered together, by some threads.
 
 Tasks wait in lanes. A free worker takes from the first lane that has any, with the oldest task every other one that
 can be answered with it. It waits for more only where tasks have lately come closer together than it would wait. What
@@ -27,13 +27,13 @@ _MEMORY = 0.2  # share of the newest gap in the average of the gaps between task
 
 @dataclass(slots=True)
 class _Waiting(Generic[Task, Answer]):
-    """A task, and the future of its answer, or of what follows from it where `follow` says what that is."""
+    """A task, and the future of its answer, or of what follows from that where `then` says what it is."""
 
     task: Task
     key: Hashable
     deadline: float
     future: Future[Any]
-    follow: Callable[[Answer], tuple[Lane[Any, Any], Any]] | None = None
+    then: Callable[[Answer], tuple[Lane[Any, Any], Any]] | None = None
     is_begun: bool = False  # its future runs already
 
 
@@ -87,7 +87,7 @@ class Workers:
         self._lanes = lanes
         self._changed = threading.Condition()
         self._closed = False
-        self._idle = 0
+        self._idle = self._free = 0  # workers with nothing to do; and with those that wait for a fuller batch
         self._threads = [
             threading.Thread(target=self._work, name=f"worker-{number}", daemon=True) for number in range(threads)
         ]
@@ -107,29 +107,29 @@ class Workers:
         """
         return self._submit(lane, task, None, timeout_s=timeout_s)
 
-    def submit_both(
+    def submit_then(
         self,
         lane: Lane[Task, Answer],
         task: Task,
-        follow: Callable[[Answer], tuple[Lane[Other, Final], Other]],
+        then: Callable[[Answer], tuple[Lane[Other, Final], Other]],
         *,
         timeout_s: float,
     ) -> Future[Final]:
         """The answer to come of what follows from a task's answer: a lane and its task, which is not refused any more.
 
         Args:
-            follow: called by the worker; what it raises, the future does.
+            then: called by the worker; what it raises, the future does.
 
         Raises:
             BusyError: as `submit`.
         """
-        return self._submit(lane, task, follow, timeout_s=timeout_s)
+        return self._submit(lane, task, then, timeout_s=timeout_s)
 
     def _submit(
         self,
         lane: Lane[Task, Answer],
         task: Task,
-        follow: Callable[[Answer], tuple[Lane[Any, Any], Any]] | None,
+        then: Callable[[Answer], tuple[Lane[Any, Any], Any]] | None,
         *,
         timeout_s: float,
     ) -> Future[Any]:
@@ -142,7 +142,7 @@ class Workers:
                 raise BusyError("the server is busy; try again in a moment")
             lane.gap_s += _MEMORY * (min(now - lane.last_s, 1.0) - lane.gap_s)
             lane.last_s = now
-            lane.waiting.append(_Waiting(task, lane.key(task), now + timeout_s, future, follow))
+            lane.waiting.append(_Waiting(task, lane.key(task), now + timeout_s, future, then))
             self._changed.notify()
         return future
 
@@ -169,7 +169,7 @@ class Workers:
         """Let what follows from answers wait in its lane; this worker looks there next."""
         for waiting, answer in answered:
             try:
-                lane, task = waiting.follow(answer)  # type: ignore[misc]
+                lane, task = waiting.then(answer)  # type: ignore[misc]
                 following: _Waiting[Any, Any] = _Waiting(
                     task, lane.key(task), waiting.deadline, waiting.future, is_begun=True
                 )
@@ -188,14 +188,18 @@ class Workers:
                     if self._closed:
                         return None
                     self._idle += 1
+                    self._free += 1
                     self._changed.wait()
+                    self._free -= 1
                     self._idle -= 1
                     continue
                 until = lane.waiting[0].deadline if not lane.wait_s else time.monotonic() + lane.wait_s
+                self._free += 1
                 while lane.waiting and lane.should_wait() and (left := until - time.monotonic()) > 0:
                     self._changed.wait(left)
+                self._free -= 1
                 if lane.waiting:  # another worker may have taken them meanwhile
-                    batch = lane.take(free=1 + self._idle)
+                    batch = lane.take(free=1 + self._free)
                     if any(other.waiting for other in self._lanes):
                         self._changed.notify()  # a worker that saw one task is not to leave the others lying
                     return lane, batch
@@ -206,12 +210,11 @@ def _begin(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> list[tu
     now = time.monotonic()
     alive = []
     for waiting in batch:
-        if not waiting.is_begun:
-            if not waiting.future.set_running_or_notify_cancel():
-                continue
-            if waiting.deadline < now:
-                waiting.future.set_exception(BusyError("the server is busy: this took too long to begin"))
-                continue
+        if not waiting.is_begun and not waiting.future.set_running_or_notify_cancel():
+            continue
+        if waiting.deadline < now:
+            waiting.future.set_exception(BusyError("the server is busy: this took too long to begin"))
+            continue
         alive.append(waiting)
     return _answer(lane, alive) if alive else []
 
@@ -228,7 +231,7 @@ def _answer(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> list[t
     for waiting, answer in zip(batch, answers, strict=True):
         if isinstance(answer, Exception):
             waiting.future.set_exception(answer)
-        elif waiting.follow is not None:
+        elif waiting.then is not None:
             followed.append((waiting, answer))
         else:
             waiting.future.set_result(answer)

@@ -30,12 +30,14 @@ class _Trial:
     def run(self, snapshot: Snapshot) -> None:
         """Search for one image of the gallery, and read its row."""
         try:
-            vector = snapshot.gallery.vector(int(snapshot.gallery.ids[0]))
+            first = int(snapshot.gallery.ids[0])
+            vector = snapshot.gallery.vector(first)
             query = SearchQuery((QueryPart(vector=vector),), k=1)
             (answer,) = answer_searches([SearchTask(snapshot, query, (vector,))])
             error = answer if isinstance(answer, Exception) else None
             with snapshot.gallery.catalog() as catalog:  # the file itself, since rows are remembered
-                catalog.find([int(snapshot.gallery.ids[0])])
+                if not catalog.find([first]):
+                    error = NotReadyError(f"image {first} has no row")
         # Whatever it is, it is the answer to what was asked.
         except Exception as caught:  # noqa: BLE001
             error = caught

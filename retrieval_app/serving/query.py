@@ -24,7 +24,7 @@ _LEAST_NORM = 1e-6
 class QueryPart:
     """One thing to be like, or with a negative weight unlike: exactly one of `image_id`, `photo` and `vector`.
 
-    None of them stands for a photo that comes beside the query.
+    None of them is a photo that comes beside the query.
 
     Attributes:
         image_id: an image of the gallery.

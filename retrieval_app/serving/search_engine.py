@@ -1,6 +1,6 @@
 """The serving engine: photos to vectors, queries to rankings, ids to pictures, within a budget of threads.
 
-Photos and searches are answered in batches by as many threads as there are cores, each running the model and the
+Photos and searches are answered in batches by one thread more than there are cores, each running the model and the
 index on one core, and a lone photo on all of them. Whatever else has to be read, pictures of the gallery among it, goes
 through a small pool beside them. All waiting is bounded.
 """
@@ -179,12 +179,12 @@ class Engine:
             InputError: too many bytes.
             BusyError: too many photos wait, or it took too long.
         """
+        check_upload(data, name=name, config=self.config)
         return await self._embed_upload(snapshot, Upload(data, name), submit=self._submit_photo)
 
     async def _embed_upload(
         self, snapshot: Snapshot, upload: Upload, *, submit: Callable[[_Embedding], Future[Value]]
     ) -> Value:
-        check_upload(upload.data, name=upload.name, config=self.config)
         preprocess = snapshot.gallery.embedder.contract.preprocess
         read = partial(read_pixels, upload.data, name=upload.name, preprocess=preprocess)
         most = self.config.max_upload_pixels
@@ -229,13 +229,16 @@ class Engine:
         """The members most like what the query asks for.
 
         Args:
-            upload: a photo in the place of the query's only part, searched for by the worker that embeds it.
+            upload: a photo in the place of the query's parts, asked with as soon as it is embedded.
 
         Raises:
             InputError: a query that no answer is given to, an image or photo that is unknown, or too many bytes.
             ImageError: the photo, or a picture of which a part is asked for, cannot be read.
             BusyError: too much waits, or it took too long.
         """
+        if upload is not None:
+            check_upload(upload.data, name=upload.name, config=self.config)
+            query = replace(query, parts=(QueryPart(),))
         check_query(query)
         snapshot = snapshot.by(query.by)
         times = watch_search(query, snapshot.gallery)
@@ -251,24 +254,25 @@ class Engine:
             if not snapshot.gallery.remembers(query.where):
                 await self.look_up(snapshot.gallery.keep, query.where)  # is to hold up no other search
             times.mark("condition")
+        vectors = []
+        if upload is None:
+            vectors = [await self._find_vector(snapshot, part) for part in query.parts]
+            times.mark("vectors")
         duplicates = await self._find_duplicates(snapshot) if query.group_copies else None
         times.mark("duplicates")
+        task = SearchTask(snapshot, query, tuple(vectors), duplicates, times)
+        seconds, watch = self.config.request_s, watching.get()
 
-        watch = watching.get()
-
-        def ask(*vectors: Vectors | None) -> tuple[Lane[SearchTask, Ranking], SearchTask]:
-            seconds = times.mark("vectors")
-            if upload is not None and watch is not None:
-                watch.embed_s += seconds
-            return self.searches_lane, SearchTask(snapshot, query, vectors, duplicates, times)
+        def ask(vector: Vectors) -> tuple[Lane[SearchTask, Ranking], SearchTask]:
+            embed_s = times.mark("vectors")
+            if watch is not None:
+                watch.embed_s += embed_s
+            return self.searches_lane, replace(task, vectors=(vector,))
 
         if upload is None:
-            asked = ask(*[await self._find_vector(snapshot, part) for part in query.parts])
-            ranking = await self._wait(self._workers.submit(*asked, timeout_s=self.config.request_s))
+            ranking = await self._wait(self._workers.submit(self.searches_lane, task, timeout_s=seconds))
         else:
-            submit = partial(
-                self._workers.submit_both, self.photos_lane, follow=ask, timeout_s=self.config.request_s
-            )
+            submit = partial(self._workers.submit_then, self.photos_lane, then=ask, timeout_s=seconds)
             ranking = await self._embed_upload(snapshot, upload, submit=submit)
         return replace(ranking, grouped=duplicates is not None) if query.group_copies else ranking
 

@@ -57,7 +57,7 @@ class SearchTimes:
             if self._gallery.remembers(where):
                 told["filter_keeps"] = len(self._gallery.keep(where).ids)
         told["answered_with"] = self.company
-        told["ms"] = {name: round(seconds * 1000, 3) for name, seconds in self._steps.items()}
+        told["ms"] = {name: round(seconds * 1000, 3) for name, seconds in list(self._steps.items())}
         return told
 
 

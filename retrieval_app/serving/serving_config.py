@@ -18,7 +18,11 @@ class ServingConfig:
     networks manage twice as many bytes a second as are asked for.
     """
 
-    threads: int = option(0, "Threads that decode, embed and search, one core each; 0 for all cores.", at_least=0)
+    threads: int = option(
+        0,
+        "Threads that decode, embed and search; 0 for one more than cores, as one of them often waits.",
+        at_least=0,
+    )
     photos_waiting: int = option(
         256, "Photos from outside that wait to be embedded; one more is refused.", at_least=1
     )
@@ -65,4 +69,4 @@ class ServingConfig:
     @property
     def workers(self) -> int:
         """Threads that compute."""
-        return self.threads or usable_cores()
+        return self.threads or usable_cores() + 1

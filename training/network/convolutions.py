@@ -2,7 +2,8 @@
 
 Batch norm whose statistics stand still is a scale and a shift of every channel, so it belongs into the weights of the
 convolution before it (y = conv(x, s w) + b - m s, s = g / sqrt(v + eps)): two passes less over every map, forward and
-backward, and the same gradients for w, g and b. In bfloat16 some depthwise convolutions run backward in float32.
+backward, and but for rounding the same gradients for w, g and b. In bfloat16 some depthwise convolutions run backward
+in float32.
 """
 
 from __future__ import annotations
@@ -16,9 +17,7 @@ import torch
 from torch import Tensor, nn
 
 _CLOSE = 1e-4  # of the largest feature: what rounding in another order may change
-_QUICK_KERNEL = (
-    3  # pixels a side; oneDNN has its own bfloat16 backward for depthwise kernels up to it, of stride 1
-)
+_QUICK_KERNEL = 3  # pixels a side; oneDNN has a bfloat16 backward for depthwise kernels up to it, of stride 1
 
 
 @dataclass(slots=True, eq=False)
@@ -91,19 +90,22 @@ class Convolutions:
 def find_convolutions(module: nn.Module, *, side: int) -> Convolutions:
     """Those of a network in evaluation that can stand in, found by a pass and tried by another.
 
-    None where the network then gives other features, as where something else reads what a convolution gives its norm.
+    None where the network then gives other features, as where something else reads what a convolution gives its norm;
+    and none on a GPU, where nothing of it was measured.
 
     Args:
         module: (B, 3, side, side) images to (B, F) features.
     """
     like = next(module.parameters())
+    if like.device.type != "cpu":
+        return Convolutions()
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(2, 3, side, side, generator=generator).to(
         like.device, like.dtype, memory_format=torch.channels_last
     )
     recorder = _Recorder()
     expected = recorder.record(module, images)
-    for found in (recorder.list(), recorder.list(folding=False)):
+    for found in (recorder.find(), recorder.find(folding=False)):
         convolutions = Convolutions(found)
         with convolutions.standing_in():
             features = module(images)
@@ -146,7 +148,7 @@ class _Recorder:
     def _note(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         self._calls.setdefault(module, []).append((inputs[0], output))
 
-    def list(self, *, folding: bool = True) -> list[Convolution]:
+    def find(self, *, folding: bool = True) -> list[Convolution]:
         """Convolutions with norms of their own, and those that are slow backward; tensors are known by identity."""
         norms = {
             id(calls[0][0]): norm
@@ -170,7 +172,7 @@ class _FullBackward(torch.autograd.Function):
         half = torch.bfloat16
         inputs, weight = inputs.to(half), weight.to(half)
         ctx.save_for_backward(inputs, weight)
-        ctx.conv, ctx.has_bias = conv, bias is not None
+        ctx.conv = conv
         return conv._conv_forward(inputs, weight, None if bias is None else bias.to(half))
 
     @staticmethod

@@ -63,7 +63,7 @@ class NetworkModel(nn.Module):
         self.precision = precision
         self.tail: Tail | None = None
         self._mean, self._std = mean, std
-        self._convolutions = convolutions or Convolutions()
+        self.convolutions = convolutions or Convolutions()
         network = backbone.network
         trained = [block.parameters(network) for block in blocks]
         if whole:
@@ -83,7 +83,7 @@ class NetworkModel(nn.Module):
         is_half = self.precision != torch.float32
         with (
             torch.autocast(inputs.device.type, dtype=self.precision, enabled=is_half),
-            self._convolutions.standing_in(),
+            self.convolutions.standing_in(),
         ):
             if is_kept:
                 assert self.tail is not None

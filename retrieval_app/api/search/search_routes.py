@@ -83,7 +83,7 @@ async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query
     """The members most like the photo, which is not kept."""
     query = _read_query(parameters, folders=asked.folders)  # before the photo is read
     include = read_includes(parameters.include)
-    query = replace(query, parts=(QueryPart(),), describe=needs_row(include))
+    query = replace(query, describe=needs_row(include))
     upload = Upload(await read_image(asked), printable_path(parameters.name))
     found = await describe_search(
         asked.engine, asked.snapshot, query, include=include, folders=asked.folders, upload=upload

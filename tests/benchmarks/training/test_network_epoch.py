@@ -50,15 +50,20 @@ def test_the_loop_trains_and_searches(photos: Path, bfloat16: bool) -> None:
 
 
 def test_the_table_has_seconds_rates_ratios_and_recall() -> None:
-    def row(*seconds: float, recall: float) -> dict:
+    def row(*seconds: float, recall: float, learnt_from: int = 300) -> dict:
         run = {
-            "epoch_seconds": list(seconds), "recall_at_1": recall, "once_seconds": 7.0, "precision": "bfloat16",
+            "epoch_seconds": list(seconds), "recall_at_1": recall, "learnt_from": learnt_from,
+            "once_seconds": 7.0, "precision": "bfloat16",
         }  # fmt: skip
         return summarise([run])
 
-    rows = {OURS: row(10, 20, 15, recall=0.5), PLAIN: row(45, recall=0.25), TUNED: row(30, recall=0.25)}
+    rows = {
+        OURS: row(10, 20, 15, recall=0.5, learnt_from=240),
+        PLAIN: row(45, recall=0.25),
+        TUNED: row(30, recall=0.25),
+    }
     sizes = {"images": 300, "searched": 9, "side": 160, "batch": 32, "width": 64, "epochs": 2}
     table = tabulate({**sizes, "rows": rows})
-    assert f"| {OURS} | 15.0 (10.0 - 20.0) | 20 | 1.00 | 50.00 |" in table
-    assert f"| {PLAIN} | 45.0 (45.0 - 45.0) | 7 | 3.00 | 25.00 |" in table
+    assert f"| {OURS} | 240 | 15.0 (10.0 - 20.0) | 16.0 (12.0 - 24.0) | 1.00 | 50.00 |" in table
+    assert f"| {PLAIN} | 300 | 45.0 (45.0 - 45.0) | 6.7 (6.7 - 6.7) | 2.40 | 25.00 |" in table
     assert "Ours trained in bfloat16, and took 7.0 (7.0 - 7.0) s beside its epochs" in table

@@ -149,7 +149,7 @@ def test_the_catalogue_is_read_once_for_a_block_and_not_again_for_rows_that_were
 
 
 def test_rows_are_forgotten_once_there_are_too_many(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("index.gallery.opened_catalog._REMEMBERED_ROWS", 2)
+    monkeypatch.setattr("index.gallery.opened_catalog._REMEMBERED_BYTES", 2500)
     reopened = Gallery.open(gallery.path)
     ids = reopened.ids[:5].tolist()
     expected = gallery.rows(ids)

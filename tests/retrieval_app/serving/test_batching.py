@@ -180,7 +180,7 @@ def test_what_follows_from_an_answer_goes_before_what_waits_in_later_lanes() -> 
     running = workers.submit(plain, 0, timeout_s=20)
     assert gate.entered.wait(20)
     futures = [
-        workers.submit_both(photos, 10 * number, lambda vector: (searches, vector), timeout_s=20)
+        workers.submit_then(photos, 10 * number, lambda vector: (searches, vector), timeout_s=20)
         for number in (1, 2)
     ]
     gate.open.set()
@@ -201,9 +201,9 @@ def test_what_follows_is_not_asked_for_where_the_task_itself_fails() -> None:
 
     workers = Workers([lane], threads=1)
     with pytest.raises(ValueError, match="-3"):
-        workers.submit_both(lane, -3, follow, timeout_s=20).result(20)
+        workers.submit_then(lane, -3, follow, timeout_s=20).result(20)
     assert not followed
-    assert workers.submit_both(lane, 3, follow, timeout_s=20).result(20) == 300
+    assert workers.submit_then(lane, 3, follow, timeout_s=20).result(20) == 300
     workers.close()
 
 
@@ -217,7 +217,7 @@ def test_an_error_on_the_way_to_what_follows_belongs_to_its_own_task() -> None:
 
     workers = Workers([lane], threads=1)
     with pytest.raises(KeyError, match="30"):
-        workers.submit_both(lane, 3, fail, timeout_s=20).result(20)
+        workers.submit_then(lane, 3, fail, timeout_s=20).result(20)
     assert workers.submit(lane, 3, timeout_s=20).result(20) == 30
     workers.close()
 
@@ -226,7 +226,7 @@ def test_what_would_follow_is_refused_once_the_workers_close() -> None:
     gate = _Gate()
     lane = _lane(gate)
     workers = Workers([lane], threads=1)
-    both = workers.submit_both(lane, 0, lambda answer: (lane, answer), timeout_s=20)
+    both = workers.submit_then(lane, 0, lambda answer: (lane, answer), timeout_s=20)
     assert gate.entered.wait(20)
     waiting = workers.submit(lane, 1, timeout_s=20)
     closing = threading.Thread(target=workers.close)
@@ -249,7 +249,7 @@ def test_a_task_that_was_given_up_has_nothing_that_follows() -> None:
         return lane, answer
 
     workers, running = _occupy(gate, lane)
-    assert workers.submit_both(lane, 2, follow, timeout_s=20).cancel()
+    assert workers.submit_then(lane, 2, follow, timeout_s=20).cancel()
     gate.open.set()
     assert running.result(20) == 0
     workers.close()
@@ -263,3 +263,27 @@ def test_a_worker_leaves_a_share_to_those_that_are_free_alone() -> None:
         lane.waiting.append(_Waiting(task, 0, 0.0, Future()))
     assert [waiting.task for waiting in lane.take(free=2)] == [0, 2]
     assert [waiting.task for waiting in lane.take(free=1)] == [4, 6]
+
+
+def test_closing_refuses_what_follows_and_waits_still() -> None:
+    gate = _Gate()
+    lane = _lane(gate)
+    workers, both = Workers([lane], threads=0), Future[int]()
+    both.set_running_or_notify_cancel()
+    lane.waiting.append(_Waiting(1, 1, 0.0, both, is_begun=True))
+    workers.close()
+    with pytest.raises(BusyError, match="shutting down"):
+        both.result(20)
+
+
+def test_what_follows_too_late_is_not_begun() -> None:
+    gate = _Gate()
+    gate.open.set()
+    lane, late = _lane(gate), _lane(gate)
+    workers, both = Workers([late, lane], threads=1), Future[int]()
+    both.set_running_or_notify_cancel()
+    late.waiting.append(_Waiting(1, 1, 0.0, both, is_begun=True))
+    assert workers.submit(lane, 3, timeout_s=20).result(20) == 30
+    with pytest.raises(BusyError, match="too long"):
+        both.result(20)
+    workers.close()

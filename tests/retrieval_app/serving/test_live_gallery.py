@@ -124,9 +124,12 @@ def test_a_gallery_built_anew_in_the_same_place_is_another_one(growing: Path, ti
 def test_a_catalogue_that_changes_while_it_is_served_is_told_of_as_damage(growing: Path) -> None:
     live = LiveGallery(growing)
     catalog = find_version(growing).folder / "catalog.sqlite"
+    assert live.current.gallery.rows([1])[0].id == 1  # which is remembered
     catalog.write_bytes(catalog.read_bytes()[:-4096] + bytes(4096))
     with pytest.raises(GalleryDamagedError, match=r"changed while it was open.*index repair.*index rollback"):
         live.current.gallery.image(1)
+    with pytest.raises(GalleryDamagedError, match="changed while it was open"):
+        live.current.gallery.rows([1])
     live.close()
 
 

@@ -92,3 +92,9 @@ def test_those_who_ask_at_once_share_a_search(engine: Engine) -> None:
 
     asyncio.run(check())
     assert gate.asked == 1
+
+
+def test_a_member_without_a_row_makes_it_unready(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("index.catalog.reader.Catalog.find", lambda *_: {})
+    with pytest.raises(NotReadyError, match=r"image \d+ has no row"):
+        asyncio.run(SearchProbe().check(engine.snapshot()))

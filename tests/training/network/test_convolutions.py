@@ -179,7 +179,17 @@ def test_the_modules_are_as_they_were_even_after_a_failure() -> None:
 
 
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (5, 1), (5, 2)])
-def test_depthwise_convolutions_in_bfloat16_have_the_gradients_of_float32(kernel: int, stride: int) -> None:
+def test_depthwise_convolutions_in_bfloat16_have_the_gradients_of_float32(
+    kernel: int, stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds: list[torch.dtype] = []
+    backward = torch.ops.aten.convolution_backward
+
+    def note(gradient: Tensor, *others: object) -> object:
+        kinds.append(gradient.dtype)
+        return backward(gradient, *others)
+
+    monkeypatch.setattr(torch.ops.aten, "convolution_backward", note)
     conv = nn.Conv2d(8, 8, kernel, stride=stride, padding=kernel // 2, groups=8)
     network = nn.Sequential(nn.Conv2d(3, 8, 1), conv, _restless_norm(nn.BatchNorm2d(8)), nn.Flatten())
     generator = torch.Generator().manual_seed(3)
@@ -190,6 +200,7 @@ def test_depthwise_convolutions_in_bfloat16_have_the_gradients_of_float32(kernel
     with torch.autocast("cpu", dtype=torch.bfloat16):
         features, found = _learn(network, convolutions, side=12)
     assert features.dtype == torch.bfloat16
+    assert kinds == [torch.float32]
     _assert_close(features.float(), expected, share=2e-2)
     for key, gradient in gradients.items():
         assert found[key].dtype == torch.float32

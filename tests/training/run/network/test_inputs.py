@@ -144,6 +144,7 @@ def test_kept_or_not_features_are_those_of_the_weights_as_they_are_now(tmp_path:
     config, rows = kept_config(), np.arange(50)
     blocks, _ = plan_blocks(extractor, config)
     model = build_model(extractor, ProjectionHead(torch.eye(8, 576), torch.zeros(8)), blocks, config=config)
+    assert list(model.convolutions)  # whose quicker ways give the same features
     plan = plan_inputs(model, extractor, blocks, pixels, rows, hashes=[str(n) for n in range(70)], config=config,
                        cache=tmp_path)  # fmt: skip
     inputs = keep_inputs(plan, model, extractor, pixels, config=config, on_images=lambda *_: None)
