@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--max-recall-drop", type=click.FloatRange(0, 1), default=MAX_RECALL_DROP, show_default=True,
-    help="Write nothing where the precision costs more Recall@1.",
+    help="Write nothing where the precision costs more Recall@1, as a share: 0.01 is one point.",
 )  # fmt: skip
 @output_options
 @click.pass_context

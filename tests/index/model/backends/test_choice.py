@@ -103,9 +103,9 @@ def test_auto_is_the_fastest_of_those_that_agree(model: SealedModel, monkeypatch
         monkeypatch.setattr(measuring, "measure_installed", lambda *_, **__: as_measured(**rates))
         return choose_backend(model, "auto")
 
-    assert measure(onnxruntime=(10, 1), openvino=(20, 0.995)).name == "openvino"
+    assert measure(onnxruntime=(10, 1), openvino=(20, 0.987)).name == "openvino"  # int8, the rest in bfloat16
     assert measure(onnxruntime=(30, 1), openvino=(20, 0.995)).name == "onnxruntime"
-    assert measure(onnxruntime=(10, 1), openvino=(20, 0.98)).name == "onnxruntime"
+    assert measure(onnxruntime=(10, 1), openvino=(20, 0.97)).name == "onnxruntime"
 
 
 def test_a_runtime_that_computes_another_model_is_refused_whoever_names_it(
