@@ -54,7 +54,6 @@ class OpenedCatalog:
         Raises:
             GalleryError: as `read`.
         """
-        self._require_same_file()
         wanted = list(ids)
         rows = {image_id: row for image_id in wanted if (row := self._rows.get(image_id)) is not None}
         if missing := [image_id for image_id in wanted if image_id not in rows]:
@@ -62,6 +61,8 @@ class OpenedCatalog:
                 rows |= (found := catalog.find(missing))
             for image_id, row in found.items():
                 self._rows.put(image_id, row)
+        else:
+            self._require_same_file()  # as every reading does
         return rows
 
     @cached_property

@@ -87,7 +87,7 @@ class Workers:
         self._lanes = lanes
         self._changed = threading.Condition()
         self._closed = False
-        self._idle = self._free = 0  # workers with nothing to do; and with those that wait for a fuller batch
+        self._idle = self._gathering = 0  # workers with nothing to do, and those that wait for a fuller batch
         self._threads = [
             threading.Thread(target=self._work, name=f"worker-{number}", daemon=True) for number in range(threads)
         ]
@@ -188,18 +188,16 @@ class Workers:
                     if self._closed:
                         return None
                     self._idle += 1
-                    self._free += 1
                     self._changed.wait()
-                    self._free -= 1
                     self._idle -= 1
                     continue
                 until = lane.waiting[0].deadline if not lane.wait_s else time.monotonic() + lane.wait_s
-                self._free += 1
+                self._gathering += 1
                 while lane.waiting and lane.should_wait() and (left := until - time.monotonic()) > 0:
                     self._changed.wait(left)
-                self._free -= 1
+                self._gathering -= 1
                 if lane.waiting:  # another worker may have taken them meanwhile
-                    batch = lane.take(free=1 + self._free)
+                    batch = lane.take(free=1 + self._idle + self._gathering)
                     if any(other.waiting for other in self._lanes):
                         self._changed.notify()  # a worker that saw one task is not to leave the others lying
                     return lane, batch

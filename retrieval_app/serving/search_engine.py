@@ -202,13 +202,11 @@ class Engine:
         read = partial(read_pixels, data, name=name, preprocess=embedder.contract.preprocess, max_pixels=most)
         encode = partial(encode_kept, data, name=name, max_pixels=most)
         try:
-            vector = await self._wait(
-                self._submit_photo(_Embedding(snapshot, partial(read, cheap_only=True), name))
-            )
+            vector = await self._embed_read(snapshot, partial(read, cheap_only=True), name=name)
             kept = await self.run(encode, cheap_only=True)
         except OutOfTurnError:  # both in one turn: who waited for the first is not refused the second
             pixels, kept = await self.run_costly(lambda: (read(), encode()))
-            vector = await self._wait(self._submit_photo(_Embedding(snapshot, lambda: pixels, name)))
+            vector = await self._embed_read(snapshot, lambda: pixels, name=name)
         picture, size = kept
         photo = Photo(secrets.token_hex(16), name, *size, picture, vector, embedder.sha256)
         await self.run(self._photos.put, photo)
@@ -378,6 +376,9 @@ class Engine:
                 refusal = ImageError(path=task.name, reason="bad-embedding", detail=detail)
                 answers[number] = vector if usable else refusal
         return answers
+
+    async def _embed_read(self, snapshot: Snapshot, read: Callable[[], Pixels], *, name: str) -> Vectors:
+        return await self._wait(self._submit_photo(_Embedding(snapshot, read, name)))
 
     def _submit_photo(self, embedding: _Embedding) -> Future[Vectors]:
         return self._workers.submit(self.photos_lane, embedding, timeout_s=self.config.request_s)

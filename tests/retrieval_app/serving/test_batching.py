@@ -36,6 +36,16 @@ def _occupy(gate: _Gate, lane: Lane[int, int]) -> tuple[Workers, Future[int]]:
     return workers, running
 
 
+def _close(workers: Workers, gate: _Gate, waiting: Future[int]) -> None:
+    """Close them while a task runs; what waits is refused at once, and then the one that runs is let through."""
+    closing = threading.Thread(target=workers.close)
+    closing.start()
+    with pytest.raises(BusyError, match="shutting down"):
+        waiting.result(20)
+    gate.open.set()
+    closing.join(20)
+
+
 def test_what_waits_while_a_worker_is_busy_is_answered_together_by_key() -> None:
     gate = _Gate()
     lane = _lane(gate)
@@ -118,12 +128,7 @@ def test_closing_answers_what_runs_and_refuses_what_waits() -> None:
     lane = _lane(gate)
     workers, running = _occupy(gate, lane)
     waiting = workers.submit(lane, 2, timeout_s=20)
-    closing = threading.Thread(target=workers.close)
-    closing.start()
-    with pytest.raises(BusyError, match="shutting down"):
-        waiting.result(20)
-    gate.open.set()
-    closing.join(20)
+    _close(workers, gate, waiting)
     assert running.result(20) == 0
     with pytest.raises(BusyError, match="shutting down"):
         workers.submit(lane, 4, timeout_s=20)
@@ -229,12 +234,7 @@ def test_what_would_follow_is_refused_once_the_workers_close() -> None:
     both = workers.submit_then(lane, 0, lambda answer: (lane, answer), timeout_s=20)
     assert gate.entered.wait(20)
     waiting = workers.submit(lane, 1, timeout_s=20)
-    closing = threading.Thread(target=workers.close)
-    closing.start()
-    with pytest.raises(BusyError, match="shutting down"):
-        waiting.result(20)
-    gate.open.set()
-    closing.join(20)
+    _close(workers, gate, waiting)
     with pytest.raises(BusyError, match="shutting down"):
         both.result(20)
     assert gate.batches == [[0]]
