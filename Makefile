@@ -1,9 +1,8 @@
 # make demo   set up, then the whole story offline, on photos that come with it
 # make test   set up, then ruff, mypy, import-linter, eslint and the tests
 # make docs   set up, then the pages of docs/ as a site in site/, with search and no network
-# make test-slow, make test-kills   what takes longer: whole demos, many more draws and damages, and 200 kills of a writer at random moments
+# make test-all   all tests: those of `make test`, then browsers, servers, attacks, whole demos, deep draws and 30 kills of a writer
 # make test-cluster   what talks to a real Milvus server, which it starts on loopback
-# make test-shuffled SEED=7 WORKERS=4   the tests in another order
 # make fuzz SECONDS=300   damaged images, archives and requests, and random folders, for so long; two minutes by default
 PYTHON ?= python3
 BIN := .venv/bin
@@ -13,11 +12,10 @@ STAMP := .venv/installed-$(ACCELERATOR)
 export OMP_WAIT_POLICY := PASSIVE
 # What is compiled is kept, or each of the tests' many processes would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
-SEED ?= $(shell date +%s)
-WORKERS ?= 2
+SEED := $(or $(SEED),$(shell date +%s))
 SECONDS ?= 120
 
-.PHONY: demo test docs test-slow test-cluster test-kills test-shuffled fuzz lint setup clean
+.PHONY: demo test docs test-all test-cluster fuzz lint setup clean
 
 demo: $(STAMP)
 	$(BIN)/retrieval demo --out demo-out --no-serve
@@ -29,17 +27,13 @@ docs: $(STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -d .sphinx docs site
 	@echo "open site/index.html"
 
-test-slow: $(STAMP)
-	DEEP=1 $(BIN)/python -m pytest -m "(slow or deep) and not cluster"
+# In another order every time, which SEED=… repeats.
+test-all: test
+	DEEP=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --shuffle $(SEED) -m "(slow or deep) and not gpu and not cluster"
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills --kills 30 --seed $(SEED)
 
 test-cluster: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster
-
-test-kills: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills --kills 200 --seed 0
-
-test-shuffled: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --shuffle $(SEED) -m "not slow and not gpu and not cluster"
 
 fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --seconds $(SECONDS)

@@ -1,4 +1,4 @@
-"""How often a test tries anew: some times in `make test`, many in `make test-slow`."""
+"""How often a test tries anew: some times in `make test`, many in `make test-all`."""
 
 from __future__ import annotations
 
