@@ -1,4 +1,4 @@
-"""Commands that are killed at random moments and run again end as if nothing had happened; in full: python -m tests.kills."""
+"""Commands that are killed at random moments and run again end as if nothing had happened; more of it: tests.kills."""
 
 from __future__ import annotations
 
