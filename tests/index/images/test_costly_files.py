@@ -29,6 +29,7 @@ from tests.index.hostile import PHOTO, encode
 ROOT = Path(__file__).parents[3]
 DAMAGED = {"large_tile.tif": "corrupt", "one_tile.tif": "too-many-pixels", "strips.tif": "corrupt"}
 ALWAYS_TOO_COSTLY = {"comment.gif", "scans.jpg", "tags.tif", "prefixes.png", "tags.png"}
+FAST = {*DAMAGED, "scans.jpg"}
 # Prints what the program and, at most, one of its workers had in memory, and the processor time of all workers.
 MEASURED = """
 import re, resource, sys
@@ -51,7 +52,9 @@ def hurried() -> Iterator[DecodingPool]:
     pool.close()
 
 
-@pytest.mark.parametrize("name", COSTLY)
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in COSTLY]
+)
 def test_a_costly_file_is_given_up_or_decodes_for_little_and_costs_this_process_nothing(
     name: str, hurried: DecodingPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +75,7 @@ def test_a_costly_file_is_given_up_or_decodes_for_little_and_costs_this_process_
         assert reason == "too-costly" if name in ALWAYS_TOO_COSTLY else reason in (None, "too-costly")
 
 
+@pytest.mark.slow
 def test_other_threads_go_on_while_a_costly_file_is_decoded(hurried: DecodingPool) -> None:
     data, photo, done = jpeg_of_scans(4000, 2000), encode(PHOTO, "JPEG"), threading.Event()
 
@@ -117,6 +121,7 @@ def test_a_folder_of_costly_files_is_indexed_within_bounds_of_time_and_memory(
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
 def test_a_build_on_costly_files_ends_at_once_when_it_is_told_to(
     tmp_path: Path, tiny_model: Path, stop: signal.Signals
 ) -> None:
@@ -137,6 +142,7 @@ def test_a_build_on_costly_files_ends_at_once_when_it_is_told_to(
     wait_for_the_end_of(workers)
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_program_that_is_killed(tmp_path: Path) -> None:
     (tmp_path / "scans.jpg").write_bytes(jpeg_of_scans(4000, 5000))
     code = (
@@ -161,6 +167,7 @@ def test_a_kept_problem_holds_nothing_of_its_file(tmp_path: Path, tiny_model: Pa
     assert (problem.__traceback__, problem.__context__, problem.__cause__) == (None, None, None)
 
 
+@pytest.mark.slow
 def test_large_files_that_are_no_images_are_not_read(tmp_path: Path, tiny_model: Path) -> None:
     for number in range(40):
         with open(tmp_path / f"{number}.jpg", "wb") as file:

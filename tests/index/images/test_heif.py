@@ -13,7 +13,6 @@ from index.images import heif
 from index.images.decode import FIRST_BYTES, decode_here
 from index.images.heif import is_heif
 from index.images.image_files import REASONS, check_content, decode_image, read_image
-from index.public import build
 from tests.index.hostile import PHOTO, encode, encode_heic
 
 ORIENTATION = 0x0112
@@ -77,11 +76,6 @@ def test_nothing_else_is_taken_for_encode_heic(kind: str) -> None:
     assert not is_heif(data[:FIRST_BYTES])
 
 
-def test_reading_heic_leaves_pillow_as_it_was() -> None:
-    decode_here(encode_heic(PHOTO), name="photo.heic", target_side=16, max_pixels=10**6)
-    assert "HEIF" not in Image.OPEN
-
-
 @pytest.mark.usefixtures("without_decoder")
 def test_without_its_package_a_heic_photo_is_named_with_what_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "IMG_0001.HEIC"
@@ -92,18 +86,3 @@ def test_without_its_package_a_heic_photo_is_named_with_what_reads_it(tmp_path: 
     assert caught.value.reason in REASONS
     with pytest.raises(ImageError, match="pillow-heif"):
         check_content(of_any_brand(encode_heic(PHOTO)), name="photo.heic")
-
-
-def test_a_gallery_takes_up_its_heic_photos_once_the_package_is_there(
-    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    (folder / "a.heic").write_bytes(encode_heic(PHOTO))
-    (folder / "b.jpg").write_bytes(encode(PHOTO, "JPEG"))
-    monkeypatch.setattr(heif, "has_decoder", lambda: False)
-    first = build(tiny_model, [folder], tmp_path / "gallery")
-    assert (first.indexed, first.skipped_by_reason) == (1, {"needs-package": 1})
-    monkeypatch.undo()
-    second = build(tiny_model, [folder], tmp_path / "gallery")
-    assert (second.indexed, second.skipped_by_reason) == (2, {})

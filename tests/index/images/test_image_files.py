@@ -4,7 +4,6 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from index.errors import ImageError, InputError
+from index.errors import ImageError
 from index.images.image_files import REASONS, decode_image, read_image
 from index.limits import MAX_PIXELS
-from index.sources.folder_walk import check_folder, walk_folder
+from index.sources.folder_walk import walk_folder
 from index.text import printable_path, valid_text
 from tests.conftest import draw_image
 from tests.deep import tries
@@ -95,12 +94,6 @@ def test_arbitrary_bytes_are_never_an_image(data: bytes) -> None:
 def test_every_format_decodes_close_to_what_was_drawn(kind: str) -> None:
     image = Image.new("RGB", (48, 32), (200, 80, 40))
     assert np.abs(decode(encode(image, kind)).astype(int) - np.asarray(image)).max() <= 6
-
-
-def test_a_stereo_picture_gives_its_first_view() -> None:
-    first, second = Image.new("RGB", (16, 16), "red"), Image.new("RGB", (16, 16), "blue")
-    pixels = decode(encode(first, "MPO", save_all=True, append_images=[second]))
-    assert pixels[..., 0].min() > 240
 
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP"])
@@ -240,6 +233,7 @@ def test_colour_below_transparent_pixels_does_not_bleed_when_reduced() -> None:
 
 
 @pytest.mark.parametrize("mode", ["I;16", "RGBA", "P"])
+@pytest.mark.slow
 def test_a_large_image_in_a_small_file_costs_little_more_than_its_pixels(tmp_path: Path, mode: str) -> None:
     side = 4000
     image = Image.fromarray(np.zeros((side, side), np.uint16)) if mode == "I;16" else Image.new(mode, (side, side))
@@ -279,20 +273,6 @@ def test_reading_a_pipe_does_not_wait_for_a_writer(tmp_path: Path) -> None:
     assert caught.value.reason == "not-a-file"
 
 
-def test_a_missing_file_is_unreadable(tmp_path: Path) -> None:
-    with pytest.raises(ImageError) as caught:
-        read_image(tmp_path / "gone.jpg", target_side=64)
-    assert caught.value.reason == "unreadable"
-
-
-def test_the_hash_is_of_the_files_bytes(tmp_path: Path) -> None:
-    import hashlib
-
-    data = encode(Image.new("RGB", (8, 8)), "PNG")
-    (tmp_path / "a.png").write_bytes(data)
-    assert read_image(tmp_path / "a.png", target_side=8).sha256 == hashlib.sha256(data).hexdigest()
-
-
 def test_the_walk_is_sorted_by_bytes_and_depth_first(tmp_path: Path) -> None:
     for name in ("b/2.jpg", "b/10.jpg", "a.jpg", "Z.jpg", "é.jpg", "b.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -319,6 +299,7 @@ def test_the_walk_follows_links_but_never_in_circles(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_folders_nested_beyond_pythons_recursion_are_walked(tmp_path: Path) -> None:
     above = os.open(tmp_path, os.O_RDONLY)
     for _ in range(1200):
@@ -367,16 +348,6 @@ def test_folders_that_all_link_to_each_other_are_walked_in_bounded_time(tmp_path
     assert {path for path in usable if path.count("/") == 1} == {f"{name}/x.jpg" for name in names}
     assert len(usable) <= 2 * len(names)
     assert len(found) <= 2 * len(names) * (len(names) + 1)
-
-
-@pytest.mark.parametrize(
-    ("make", "problem"),
-    [(lambda path: None, "no such folder"), (lambda path: path.write_bytes(b""), "expected a folder")],
-)
-def test_a_folder_that_is_none_is_refused(tmp_path: Path, make: Callable[[Path], object], problem: str) -> None:
-    make(tmp_path / "x")
-    with pytest.raises(InputError, match=problem):
-        check_folder(tmp_path / "x")
 
 
 @given(st.binary(min_size=1, max_size=30).filter(lambda name: b"\0" not in name))

@@ -11,7 +11,7 @@ from PIL import Image
 from index.images.image_headers import is_cheap
 from tests.conftest import draw_image
 from tests.deep import tries
-from tests.index.costly import COSTLY, gif_of_a_comment, jpeg_of_scans, png_of_chunks, tiff_of_many_tags
+from tests.index.costly import COSTLY, png_of_chunks, tiff_of_many_tags
 from tests.index.hostile import PHOTO, encode, with_orientation
 
 ORDINARY = {
@@ -61,11 +61,6 @@ def test_what_its_headers_do_not_bound_is_not_proven_cheap(data: bytes) -> None:
     assert not is_cheap(data)
 
 
-def test_scans_count_by_the_pixels_that_each_passes_over() -> None:
-    assert is_cheap(jpeg_of_scans(200, 100))
-    assert not is_cheap(jpeg_of_scans(4000, 100))
-
-
 def test_a_second_header_does_not_hide_a_large_picture() -> None:
     data = png_of_chunks(1, name=b"IHDR", body=struct.pack(">IIBBBBB", 30_000, 30_000, 8, 0, 0, 0, 0))
     assert not is_cheap(data)
@@ -76,11 +71,6 @@ def test_a_gif_whose_frame_is_larger_than_its_canvas_is_not_proven_cheap() -> No
     frame = data.index(b"," + bytes(4) + struct.pack("<HH", *PHOTO.size)) + 5
     data[frame : frame + 4] = b"\xff" * 4
     assert not is_cheap(bytes(data))
-
-
-def test_a_short_comment_in_a_gif_is_cheap_and_a_long_one_is_not() -> None:
-    assert is_cheap(gif_of_a_comment(2_000))
-    assert not is_cheap(gif_of_a_comment(200_000))
 
 
 def test_exif_hidden_in_the_text_of_a_png_is_not_proven_cheap() -> None:
@@ -123,5 +113,5 @@ def test_damaged_headers_are_judged_and_never_raise(
 
 def test_a_large_camera_photo_is_cheap() -> None:
     buffer = io.BytesIO()
-    draw_image((90, 120, 30), seed=1, size=(600, 400)).resize((8000, 6000)).save(buffer, "JPEG")
+    draw_image((90, 120, 30), seed=1, size=(600, 400)).resize((4000, 3000)).save(buffer, "JPEG")
     assert is_cheap(buffer.getvalue())

@@ -15,15 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from index.errors import InputError, MissingDependencyError
-from index.sources.given_labels import folder_label, read_label_file, read_labels
-
-
-@pytest.mark.parametrize(
-    ("path", "label"),
-    [("1.jpg", None), ("cat/1.jpg", "cat"), ("cat/in/1.jpg", "cat"), ("caf\udce9/1", "caf\\xe9")],
-)
-def test_the_first_folder_is_the_label(path: str, label: str | None) -> None:
-    assert folder_label(path) == label
+from index.sources.given_labels import read_label_file, read_labels
 
 
 def test_paths_are_relative_to_the_csv_or_absolute_and_empty_labels_are_none(tmp_path: Path) -> None:
@@ -62,18 +54,6 @@ def test_a_label_file_that_cannot_be_right_is_refused(tmp_path: Path, content: b
 def test_a_missing_label_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none.csv: no such label file"):
         read_label_file(tmp_path / "none.csv")
-
-
-def test_labels_by_text_are_those_by_path(tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text("path,label\n./a//b/../1.jpg,cat\n/else/2.jpg,dog\n")
-    labels = read_labels(tmp_path / "labels.csv")
-    assert labels == {f"{tmp_path}/a/1.jpg": "cat", "/else/2.jpg": "dog"}
-    assert read_label_file(tmp_path / "labels.csv") == {Path(path): label for path, label in labels.items()}
-
-
-def test_the_same_label_twice_is_no_conflict(tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text("path,label\na.jpg,cat\na.jpg,cat\n")
-    assert read_label_file(tmp_path / "labels.csv") == {tmp_path / "a.jpg": "cat"}
 
 
 def write_parquet(target: Path, /, **columns: Any) -> Path:
@@ -131,13 +111,6 @@ def test_a_parquet_table_that_cannot_be_right_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=problem):
         read_label_file(write_parquet(tmp_path / "labels.parquet", **columns))
-
-
-def test_a_parquet_column_given_twice_is_refused(tmp_path: Path) -> None:
-    columns = [pyarrow.array(["a"]), pyarrow.array(["b"]), pyarrow.array(["c"])]
-    parquet.write_table(pyarrow.table(columns, names=["path", "label", "label"]), tmp_path / "labels.parquet")
-    with pytest.raises(InputError, match="the column label is there twice; found path, label, label"):
-        read_labels(tmp_path / "labels.parquet")
 
 
 def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:

@@ -18,14 +18,12 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from index.errors import InputError
-from index.images.image_files import decode_image, read_bytes
-from index.sources.folder_walk import walk_folder
-from index.sources.given_labels import folder_label
+from index.images.image_files import decode_image
 from index.sources.items import FoundItem
 from index.sources.reading import read_place
-from index.sources.registry import SOURCES, UnknownSource, find_source, make_source
+from index.sources.registry import SOURCES, find_source, make_source
 from tests.conftest import draw_image
-from tests.index.hostile import encode, write_hostile
+from tests.index.hostile import encode
 
 PNG = encode(draw_image((9, 90, 200), seed=3), "PNG")
 
@@ -95,14 +93,6 @@ def test_a_source_is_what_its_path_names(tmp_path: Path) -> None:
     assert found | {"folder", "glob"} == {kind.kind for kind in SOURCES}
 
 
-def test_a_source_of_a_later_program_is_known_but_never_scanned() -> None:
-    source = make_source("bucket", "/data/there")
-    assert isinstance(source, UnknownSource)
-    assert source.locate(FoundItem("a.jpg", 1, 1)).file == Path("/data/a.jpg")
-    with pytest.raises(InputError, match="a kind that this program does not know"):
-        source.scan()
-
-
 def test_relative_paths_and_links_of_folders_are_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path / "real", "1.jpg", "blob")
     (tmp_path / "link").symlink_to("real")
@@ -158,19 +148,6 @@ def test_an_empty_text_is_not_the_present_folder() -> None:
         find_source("")
 
 
-def test_a_folder_of_files_gives_what_the_walk_gives(tmp_path: Path) -> None:
-    write_hostile(tmp_path)
-    for name in ("archive.zip", "huge_link.tar", "huge_member.zip"):
-        (tmp_path / name).unlink()
-    found = [
-        (f.path, f.size_bytes, f.mtime_ns, folder_label(f.path), f.problem and f.problem.reason)
-        for f in walk_folder(tmp_path)
-    ]
-    items = scan(tmp_path)
-    assert [(i.path, i.size_bytes, i.mtime_ns, i.label, i.problem and i.problem.reason) for i in items] == found
-    assert {(item.archive, item.starts_at, item.metadata) for item in items} == {(None, None, None)}
-
-
 def test_archives_in_a_folder_are_entered_where_they_stand(tmp_path: Path) -> None:
     fill(tmp_path, "a.jpg", "z/1.jpg", "00000.parquet", "00000_stats.json", "old.tar.gz", "z/bad.zip")
     write_tar(tmp_path / "00000.tar", "7.jpg", "7.json", "8.jpg")
@@ -194,23 +171,6 @@ def test_archives_in_a_folder_are_entered_where_they_stand(tmp_path: Path) -> No
     assert items[1].metadata == {"n": 1}
     assert reasons(tmp_path) == {"old.tar.gz": "corrupt-archive", "z/bad.zip": "corrupt-archive"}
     check_readable(tmp_path)
-
-
-def test_an_archive_as_a_source_has_its_own_name_in_its_paths(tmp_path: Path) -> None:
-    for file in (
-        write_tar(tmp_path / "train.tar", "n01/x.jpg", "y.jpg"),
-        write_zip(tmp_path / "x.zip", "n01/x.jpg"),
-    ):
-        items = scan(file)
-        assert items[0].path == f"{file.name}/n01/x.jpg"
-        assert (items[0].label, items[0].archive) == ("n01", file.name)
-        check_readable(file)
-
-
-def test_a_file_as_a_source_is_one_item(tmp_path: Path) -> None:
-    (item,) = scan(fill(tmp_path, "d/photo.jpg") / "d/photo.jpg")
-    assert (item.path, item.size_bytes, item.label, item.problem) == ("photo.jpg", len(PNG), None, None)
-    check_readable(tmp_path / "d/photo.jpg")
 
 
 def test_a_source_that_vanished_is_refused_but_a_file_is_no_item(tmp_path: Path) -> None:
@@ -386,13 +346,6 @@ def test_a_table_gives_labels_and_metadata_in_its_order(tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
-def test_a_table_without_labels_has_those_of_its_folders(tmp_path: Path, name: str) -> None:
-    fill(tmp_path, "in/cat/a.jpg", "else/c.jpg")
-    file = write_rows(tmp_path / "in" / name, {"path": ["cat/a.jpg", "../else/c.jpg"]})
-    assert [(item.label, item.metadata) for item in scan(file)] == [("cat", None), (None, None)]
-
-
-@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 def test_the_first_row_of_a_file_counts_and_labels_may_not_differ(tmp_path: Path, name: str) -> None:
     fill(tmp_path, "a.jpg")
     rows = {"path": ["a.jpg", "./a.jpg"], "label": ["x", " x"], "n": [1, 2]}
@@ -408,13 +361,6 @@ def test_a_row_names_one_file(tmp_path: Path) -> None:
     file = write_rows(tmp_path / "t.csv", {"path": ["d", "x.tar"]})
     assert paths(file) == ["d", "x.tar"]
     assert reasons(file) == {"d": "not-a-file"}
-
-
-@pytest.mark.parametrize("columns", [{"image": ["a"]}, {"path": [""]}, {"path": ["a\0b"]}])
-@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
-def test_a_table_that_names_no_paths_is_refused(tmp_path: Path, name: str, columns: dict[str, list[str]]) -> None:
-    with pytest.raises(InputError, match=rf"{name}.*: (expected .* path; found|the path (is empty|has a NUL))"):
-        scan(write_rows(tmp_path / name, columns | {"n": [1]}))
 
 
 FILES = st.lists(
@@ -457,13 +403,3 @@ def test_lists_and_tables_are_streamed(tmp_path: Path) -> None:
         tracemalloc.stop()
         assert count == len(lines)
         assert peak < 1_500_000  # the paths; the notes alone are 2 MB
-
-
-def test_a_scan_is_the_same_every_time_and_leaves_no_file_behind(tmp_path: Path) -> None:
-    fill(tmp_path, "b.jpg", "a/1.jpg")
-    write_zip(tmp_path / "z.zip", "2.jpg", "1.jpg")
-    before = sorted(os.listdir(tmp_path))
-    first = [(item.path, item.starts_at) for item in scan(tmp_path)]
-    assert first == [(item.path, item.starts_at) for item in scan(tmp_path)]
-    assert sorted(os.listdir(tmp_path)) == before
-    assert read_bytes(tmp_path / "b.jpg") == PNG

@@ -43,11 +43,6 @@ def test_all_below_a_prefix_is_found_whatever_it_is_called_and_nothing_beside_it
     assert buckets.asked["LIST", "/bucket"] == 3  # pages, of three keys each
 
 
-def test_a_whole_bucket_is_a_source(buckets: FileServer) -> None:
-    buckets.files |= {"/bucket/a/1.png": b"1", "/bucket/2.png": b"2", "/other/3.png": b"3"}
-    assert paths("s3://bucket") == paths("s3://bucket/") == ["2.png", "a/1.png"]
-
-
 @pytest.mark.parametrize(
     ("pattern", "found"),
     [
@@ -110,15 +105,6 @@ def test_a_compressed_shard_that_is_not_kept_is_fetched_again_unless_it_changed(
     buckets.files["/bucket/0.tar.gz"] = gzip.compress(pack_plain(5))
     with pytest.raises(ImageError, match="changed since it was scanned"):
         read_place(source.locate(items[0]))
-
-
-def test_of_a_damaged_shard_what_is_before_the_damage_is_found(buckets: FileServer) -> None:
-    buckets.files["/bucket/0.tar.gz"] = gzip.compress(pack_plain(noises=4))[:-150_000]
-    *items, last = find_source("s3://bucket/0.tar.gz").scan()
-    assert len([item for item in items if item.path.endswith(".png")]) == len(PICTURES)
-    assert last.problem is not None
-    assert (last.problem.reason, last.path) == ("corrupt-archive", "0.tar.gz")
-    assert "ends too soon" in last.problem.detail
 
 
 def test_a_shard_that_breaks_off_on_its_way_is_gone_on_with(web: FileServer) -> None:

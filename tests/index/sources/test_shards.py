@@ -24,7 +24,7 @@ from index.errors import ImageError, InputError
 from index.sources import spool as spooling
 from index.sources.reading import read_place
 from index.sources.registry import find_source
-from index.sources.unpacking import DamagedError, unpack
+from index.sources.unpacking import unpack
 from index.user_cache import user_cache
 from index.writing.build import build_gallery, update_gallery
 from tests.conftest import CLASSES, draw_image
@@ -197,7 +197,7 @@ def test_a_member_of_a_shard_that_changed_meanwhile_is_not_read(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst"])
-@pytest.mark.parametrize("part_bytes", [7, 1000, 1 << 20])
+@pytest.mark.parametrize("part_bytes", [7, 1 << 20])
 def test_streams_that_follow_each_other_are_one(kind: str, part_bytes: int) -> None:
     data = os.urandom(5000) + bytes(100_000)
     packed = PACKERS[kind](data) * 2
@@ -208,10 +208,3 @@ def test_streams_that_follow_each_other_are_one(kind: str, part_bytes: int) -> N
 def test_what_unpacks_to_much_comes_in_small_parts() -> None:
     sizes = [len(part) for part in unpack([gzip.compress(bytes(1 << 26))], name="x")]
     assert (max(sizes), sum(sizes)) == (1 << 20, 1 << 26)
-
-
-def test_damage_raises_behind_what_came_before() -> None:
-    packed, got = gzip.compress(os.urandom(100_000)), []
-    with pytest.raises(DamagedError, match="ends too soon"):
-        got.extend(unpack([packed[:50_000]], name="x"))
-    assert sum(map(len, got)) > 40_000

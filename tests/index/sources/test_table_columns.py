@@ -10,12 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from index.errors import InputError
-from index.public import build, open_gallery
 from index.sources.given_labels import read_column, read_labels
 from index.sources.registry import find_source, make_source
 from index.sources.table import TableSource
 from index.sources.table_columns import USUAL, TableColumns, make_address, split_address
-from index.writing.build import update_gallery
 from tests.conftest import draw_image
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
@@ -29,11 +27,6 @@ def test_an_address_says_what_it_was_made_of(path: str, label: str, table: str) 
     read, said = split_address(address)
     assert (read, replace(USUAL, **said)) == (table, columns)
     assert "/" not in address.removeprefix(table)  # or it would be taken for a folder's name
-
-
-@pytest.mark.parametrize("text", ["photos", "t.csv", "photos#1/t.csv", "notes.txt#path=a"])
-def test_what_is_no_address_names_a_table_with_the_usual_columns(text: str) -> None:
-    assert split_address(text) == (text, {})
 
 
 @pytest.mark.parametrize(
@@ -89,33 +82,6 @@ def test_a_file_whose_own_name_looks_like_an_address_is_that_file(tmp_path: Path
     odd = tmp_path / "t.csv#path=a"
     odd.write_text("a\n")
     assert find_source(str(odd)).kind == "file"
-
-
-def test_a_gallery_remembers_the_columns_of_its_table(table: Path, tmp_path: Path, tiny_model: Path) -> None:
-    gallery = tmp_path / "gallery"
-    assert build(tiny_model, [f"{table}#path=image,label=class"], gallery).labels == {
-        "count": 2, "images": 4, "largest": {"cat": 2, "dog": 2},
-    }  # fmt: skip
-    table.write_text(table.read_text().replace("cat", "tiger"))
-    assert update_gallery(gallery).labels["largest"] == {"dog": 2, "tiger": 2}
-    hits = open_gallery(gallery).search(tmp_path / "1.png", k=4, where="label = 'tiger' AND price > 1")
-    assert [(hit.label, hit.path) for hit in hits] == [("tiger", "3.png")]
-
-
-def test_an_address_and_an_option_each_name_a_column(table: Path) -> None:
-    source = find_source(f"{table}#label=class")
-    assert isinstance(source, TableSource)
-    named = source.naming(TableColumns(path="image"))
-    assert named == find_source(f"{table}#path=image,label=class")
-    assert [item.label for item in named.scan()] == ["dog", "cat", "dog", "cat"]
-
-
-def test_the_usual_names_can_be_said_where_options_say_others(table: Path) -> None:
-    usual = table.with_name("usual.csv")
-    usual.write_text("path,label\n0.png,bird\n")
-    others = TableColumns(path="image", label="class")
-    labels = read_labels(Path(f"{usual}#path=path,label=label"), columns=others)
-    assert list(labels.values()) == ["bird"]
 
 
 def test_an_image_with_two_values_in_a_column_is_refused(table: Path) -> None:

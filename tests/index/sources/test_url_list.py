@@ -84,7 +84,7 @@ def test_columns_are_named_in_the_address(tmp_path: Path, web: FileServer) -> No
     assert find_source(source.location) == source
 
 
-@pytest.mark.parametrize("kind", ["tsv", "jsonl", "csv", "parquet"])
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_a_list_without_its_column_names_those_that_it_has(tmp_path: Path, kind: str) -> None:
     row = {"link": "http://x/1.png", "caption": "a"}
     file = tmp_path / f"t.{kind}"

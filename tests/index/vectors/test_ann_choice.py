@@ -14,7 +14,7 @@ from index.vectors.kinds.registry import INDEX_TYPES
 GB = 10**9
 
 
-@pytest.mark.parametrize("count", [1, 999, 5000, FLAT_ROWS])
+@pytest.mark.parametrize("count", [1, FLAT_ROWS])
 def test_a_small_gallery_is_scanned(count: int) -> None:
     plan = choose_ann(count=count, width=512, config=AnnConfig(), machine_bytes=8 * GB)
     assert (plan.type, plan.factory, plan.reduced_width) == ("flat", "Flat", None)
@@ -101,7 +101,7 @@ def test_reduced_vectors_take_less_but_codes_of_parts_are_of_all() -> None:
 
 
 @pytest.mark.parametrize("index_type", ["hnsw", "ivf", "pq"])
-@pytest.mark.parametrize("width", [1, 2, 16, 100, 127, 384, 512])
+@pytest.mark.parametrize("width", [1, 127, 512])
 @pytest.mark.parametrize("count", [MIN_ROWS, 150_000, 5_000_000])
 def test_faiss_knows_every_planned_index(index_type: str, width: int, count: int) -> None:
     plan = choose_ann(count=count, width=width, config=AnnConfig(index_type=index_type), machine_bytes=1000 * GB)

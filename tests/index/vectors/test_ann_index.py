@@ -88,18 +88,6 @@ def test_a_selector_keeps_all_others_out_and_leaves_no_trace(
     assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
 
 
-def test_more_than_there_are_is_filled_up(index: AnnIndex, queries: np.ndarray) -> None:
-    count = len(index.rows)
-    _, positions = index.search(queries[:3], k=count + 5, effort=max(index.most_effort, count))
-    assert (positions[:, count:] == -1).all()
-
-
-def test_the_width_that_is_searched_is_known(indexes: dict[str, AnnIndex]) -> None:
-    assert {name for name, index in indexes.items() if index.is_reduced} == {"turned hnsw", "turned ivf"}
-    assert indexes["hnsw"].most_effort == len(indexes["hnsw"].rows)
-    assert all(indexes[name].most_effort == 32 for name in ("ivf", "pq", "turned ivf", "graph of centres"))
-
-
 def test_a_written_index_answers_as_before(
     index: AnnIndex, stored: StoredRows, queries: np.ndarray, tmp_path: Path
 ) -> None:
@@ -120,17 +108,6 @@ def test_a_written_index_answers_as_before(
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_a_mapped_index_outlives_the_name_of_its_file(
-    index: AnnIndex, queries: np.ndarray, tmp_path: Path
-) -> None:
-    path = tmp_path / "index.faiss"
-    write_ann(index, path)
-    mapped = map_ann(path, described={"type": index.type}, width=WIDTH, rows=index.rows)
-    path.unlink()
-    expected = index.search(queries, k=5, effort=EFFORT[index.type])[1]
-    assert np.array_equal(mapped.search(queries, k=5, effort=EFFORT[index.type])[1], expected)
-
-
 def test_later_rows_are_found_in_an_extended_index(stored: StoredRows) -> None:
     rows, later = np.arange(0, 2000), np.array([2222, 2100, 2999])
     index = extend_ann(build_ann(PLANS["ivf"], stored, rows, seed=0), stored, later)
@@ -146,19 +123,6 @@ def test_other_counts_and_widths_are_damage(name: str, indexes: dict[str, AnnInd
     for rows, width in ((index.rows[:-1], WIDTH), (np.append(index.rows, 0), WIDTH), (index.rows, 32)):
         with pytest.raises(GalleryDamagedError, match=r"index\.faiss.*vectors of width 160, expected"):
             map_ann(path, described={"type": index.type}, width=width, rows=rows)
-
-
-def test_an_index_of_another_type_is_damage(indexes: dict[str, AnnIndex], tmp_path: Path) -> None:
-    path = tmp_path / "index.faiss"
-    for name, other in (("ivf", "hnsw"), ("hnsw", "ivf"), ("ivf", "pq"), ("turned ivf", "hnsw")):
-        write_ann(indexes[name], path)
-        with pytest.raises(GalleryDamagedError, match=r"index\.faiss"):
-            map_ann(path, described={"type": other}, width=WIDTH, rows=indexes[name].rows)
-
-
-def test_a_missing_file_is_damage(tmp_path: Path) -> None:
-    with pytest.raises(GalleryDamagedError, match=r"index\.faiss"):
-        map_ann(tmp_path / "index.faiss", described={"type": "ivf"}, width=3, rows=np.arange(3))
 
 
 @pytest.mark.parametrize("name", ["hnsw", "pq", "turned ivf"])
@@ -178,39 +142,6 @@ def test_a_file_of_something_else_is_damage(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(GalleryDamagedError, match=r"index\.faiss"):
             map_ann(path, described={"type": "hnsw"}, width=WIDTH, rows=np.arange(10))
-
-
-def test_opening_changes_no_limit_of_the_process(indexes: dict[str, AnnIndex], tmp_path: Path) -> None:
-    before = faiss.get_deserialization_vector_byte_limit()
-    path = tmp_path / "index.faiss"
-    write_ann(indexes["ivf"], path)
-    map_ann(path, described={"type": "ivf"}, width=WIDTH, rows=indexes["ivf"].rows)
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(GalleryDamagedError):
-        map_ann(path, described={"type": "ivf"}, width=WIDTH, rows=indexes["ivf"].rows)
-    assert faiss.get_deserialization_vector_byte_limit() == before
-
-
-def test_progress_counts_every_row(stored: StoredRows, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("index.vectors.ann_index._ROWS_AT_ONCE", 600)
-    calls: list[tuple[int, int]] = []
-    build_ann(
-        PLANS["ivf"], stored, np.arange(1500), seed=0, progress=lambda done, total: calls.append((done, total))
-    )
-    assert calls == [(0, 1500), (600, 1500), (1200, 1500), (1500, 1500)]
-
-
-@faiss_threads(1)
-def test_one_thread_and_one_seed_make_the_same_bytes(stored: StoredRows, tmp_path: Path) -> None:
-    """Several threads do not, where the index is a graph: they link vectors in the order in which they come."""
-    rows = np.arange(1500)
-    for name in ("hnsw", "ivf", "pq"):
-        files = []
-        for number in range(2):
-            path = tmp_path / f"{number}.faiss"
-            write_ann(build_ann(PLANS[name], stored, rows, seed=0), path)
-            files.append(path.read_bytes())
-        assert files[0] == files[1], name
 
 
 OPENING = """
@@ -234,6 +165,7 @@ print(json.dumps(1024 * (anonymous() - before)))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="only Linux tells how memory is used")
 @pytest.mark.parametrize("name", ["ivf", "hnsw"])
 @faiss_threads(1)

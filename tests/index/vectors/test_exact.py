@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.arrays import NO_ID, normalise_rows
-from index.faiss_library import import_faiss
 from index.vectors.exact import Nearest, search, search_labels
 from tests.deep import tries
 
@@ -84,7 +83,7 @@ def test_what_float32_would_confuse_is_told_apart(k: int, width: int) -> None:
     assert np.array_equal(found.rows, order)
 
 
-@pytest.mark.parametrize("size", [1e-30, 1e-10, 1e15, 1e18, 1e19])
+@pytest.mark.parametrize("size", [1e-30, 1e15, 1e19])
 def test_rows_of_any_size_are_compared(size: float) -> None:
     vectors = (np.random.default_rng(3).normal(size=(200, 8)) * size).astype(np.float32)
     with np.errstate(over="ignore"):
@@ -120,32 +119,6 @@ def test_a_query_does_not_find_the_group_of_its_own_row(seed: int, k: int, count
         rest = np.flatnonzero((groups != groups[row]) | (row == NO_ID))
         expected = slow_search(vectors[query : query + 1], vectors[rest], k=k, own=None)[0]
         assert pairs(found)[query] == [(cosine, int(rest[place])) for cosine, place in expected]
-
-
-def test_progress_ends_at_the_number_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("index.vectors.exact._PRODUCTS_AT_ONCE", 40)
-    seen: list[tuple[int, int]] = []
-    search(
-        np.ones((7, 2), np.float32), np.ones((20, 2), np.float32), k=1, progress=lambda *done: seen.append(done)
-    )
-    assert seen == [(2, 7), (4, 7), (6, 7), (7, 7)]
-
-
-def test_k_below_one_is_a_mistake_of_the_caller() -> None:
-    with pytest.raises(ValueError, match="k must be at least 1"):
-        search(np.ones((1, 2), np.float32), np.ones((1, 2), np.float32), k=0)
-
-
-def test_faiss_finds_the_same_neighbours() -> None:
-    random = np.random.default_rng(1)
-    vectors = normalise_rows(random.normal(size=(300, 24)).astype(np.float32))
-    faiss = import_faiss()
-    index = faiss.IndexFlatIP(24)
-    index.add(vectors)
-    found = search(vectors[:20], vectors, k=15)
-    scores, rows = index.search(vectors[:20], 15)
-    assert rows.tolist() == found.rows.tolist()
-    assert np.allclose(scores, found.cosines, atol=1e-6)
 
 
 def _plain(unit: np.ndarray, labels: np.ndarray, *, k: int, same: bool) -> list[list[int]]:

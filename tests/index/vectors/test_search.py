@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,10 @@ KINDS = {
     "hnsw": (32, "hnsw", "", r"HNSW\d+,SQ8"),
     "ivf": (32, "ivf", "", r"IVF\d+,SQ8"),
     "pq": (32, "pq", "290 kB", r"IVF\d+,PQ8\D*"),
-    "turned hnsw": (160, "hnsw", "", r"PCA32,HNSW\d+,SQ8"),
-    "turned ivf": (160, "ivf", "", r"PCA32,IVF\d+,SQ8"),
+    "reduced hnsw": (160, "hnsw", "", r"PCA32,HNSW\d+,SQ8"),
+    "reduced ivf": (160, "ivf", "", r"PCA32,IVF\d+,SQ8"),
 }
 slow = partial(pytest.param, marks=pytest.mark.slow)
-APPROXIMATE = [name for name in KINDS if name != "flat"]
 
 
 @dataclass
@@ -76,36 +75,38 @@ class Built:
 
 
 @pytest.fixture(scope="module")
-def built_indexes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Built]]:
-    indexes = {}
+def build_kind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Built]]:
+    """The index of a kind, built once."""
+
+    @cache
+    def build(name: str) -> Built:
+        width, kind, memory_limit, factory = KINDS[name]
+        source = SOURCES[width]
+        vectors, clusters = source.draw_gallery(INDEXED + LATER, seed=1)
+        ids = spread_ids(len(vectors))
+        shards = split_rows(vectors, ids, ends=[1777, INDEXED])
+        folder = tmp_path_factory.mktemp(kind)
+        config = AnnConfig(index_type=kind, recall_target=TARGET, memory_limit=memory_limit)
+        described = build_ann_index(shards[:2], config=config, folder=folder)
+        assert re.fullmatch(factory, described["factory"])
+        queries, query_clusters = source.draw(QUERIES, seed=77)
+        exact = exact_scores(queries, vectors)
+        return Built(folder, described, shards, vectors, ids, clusters, queries, query_clusters, exact)
+
     with pytest.MonkeyPatch.context() as patched:
         for module in ("tuning", "ann_building"):
             patched.setattr(f"index.vectors.{module}.usable_cores", lambda: 1)
-        for name, (width, kind, memory_limit, factory) in KINDS.items():
-            source = SOURCES[width]
-            vectors, clusters = source.draw_gallery(INDEXED + LATER, seed=1)
-            ids = spread_ids(len(vectors))
-            shards = split_rows(vectors, ids, ends=[1777, INDEXED])
-            folder = tmp_path_factory.mktemp(kind)
-            config = AnnConfig(index_type=kind, recall_target=TARGET, memory_limit=memory_limit)
-            described = build_ann_index(shards[:2], config=config, folder=folder)
-            assert re.fullmatch(factory, described["factory"])
-            queries, query_clusters = source.draw(QUERIES, seed=77)
-            exact = exact_scores(queries, vectors)
-            indexes[name] = Built(
-                folder, described, shards, vectors, ids, clusters, queries, query_clusters, exact
-            )
-        yield indexes
+        yield build
 
 
-@pytest.fixture(params=list(KINDS))
-def built(request: pytest.FixtureRequest, built_indexes: dict[str, Built]) -> Built:
-    return built_indexes[request.param]
+@pytest.fixture(params=[slow(name) if "reduced" in name else name for name in KINDS])
+def built(request: pytest.FixtureRequest, build_kind: Callable[[str], Built]) -> Built:
+    return build_kind(request.param)
 
 
-@pytest.fixture(params=APPROXIMATE)
-def approximate(request: pytest.FixtureRequest, built_indexes: dict[str, Built]) -> Built:
-    return built_indexes[request.param]
+@pytest.fixture(params=[slow(name) if "reduced" in name else name for name in KINDS if name != "flat"])
+def approximate(request: pytest.FixtureRequest, build_kind: Callable[[str], Built]) -> Built:
+    return build_kind(request.param)
 
 
 def check(
@@ -145,7 +146,7 @@ def random_mask(share: float, size: int, *, seed: int = 5) -> np.ndarray:
     return mask
 
 
-@pytest.mark.parametrize("k", [1, 10, 100, 1000])
+@pytest.mark.parametrize("k", [1, 100])
 @pytest.mark.parametrize("later", [False, True])
 def test_fresh_queries_meet_the_target(built: Built, k: int, later: bool) -> None:
     mask = built.mask(later=later)
@@ -164,12 +165,12 @@ def test_every_setting_that_is_said_to_meet_the_target_does(approximate: Built) 
 
 # The second makes the index answer where a scan would be sooner, as among millions.
 @pytest.mark.parametrize("described", [{}, {"costs": ALWAYS_INDEX}], ids=["as built", "never a scan first"])
-@pytest.mark.parametrize("share", [0.9, slow(0.8), 0.5, 0.05, slow(0.005), 0.0005])
+@pytest.mark.parametrize("share", [0.9, slow(0.5), 0.05, slow(0.005), 0.0005])
 def test_random_filters_meet_the_target(built: Built, share: float, described: dict[str, Any]) -> None:
     mask = random_mask(share, len(built.ids))
     search = built.open(**described)
     rows = slice(40 if described and share < 0.1 else None)  # the graph is looked through as a whole
-    for k in (1, 10, 100):
+    for k in (1, 100):
         found = search.search(built.queries[rows], k=k, allowed=mask)
         assert check(built, found, k=k, mask=mask, rows=rows) >= TARGET
     chosen = search.keep(np.random.default_rng(0).permutation(built.ids[mask]))
@@ -185,7 +186,7 @@ def test_filters_that_go_with_the_query_meet_the_target(
     built: Built, keeps: str, described: dict[str, Any]
 ) -> None:
     search, recalls, unfiltered = built.open(**described), [], []
-    for cluster in range(tries(6, deep=12)):
+    for cluster in range(tries(3, deep=12)):
         rows = np.flatnonzero(built.query_clusters == cluster)
         means = [
             built.exact[rows][:, built.clusters == other].mean() if (built.clusters == other).any() else 1
@@ -204,12 +205,12 @@ def test_filters_that_go_with_the_query_meet_the_target(
 
 
 @pytest.mark.parametrize("described", [{}, {"costs": ALWAYS_INDEX}], ids=["as built", "never a scan first"])
-@pytest.mark.parametrize("hidden", [5, slow(60), 500])
+@pytest.mark.parametrize("hidden", [slow(5), 60, slow(500)])
 def test_filters_that_hide_the_neighbourhood_of_the_query_meet_the_target(
     built: Built, hidden: int, described: dict[str, Any]
 ) -> None:
     search, recalls = built.open(**described), []
-    for row in range(80):
+    for row in range(40):
         mask = np.ones(len(built.ids), dtype=bool)
         mask[np.argsort(-built.exact[row])[:hidden]] = False
         found = search.search(built.queries[row : row + 1], k=10, allowed=mask)
@@ -217,7 +218,7 @@ def test_filters_that_hide_the_neighbourhood_of_the_query_meet_the_target(
     assert np.mean(recalls) >= TARGET
 
 
-@pytest.mark.parametrize("share", [0.01, 0.2, 0.9])
+@pytest.mark.parametrize("share", [0.01, 0.9])
 def test_deleted_rows_never_come_back_and_the_target_is_met(built: Built, share: float) -> None:
     deleted = built.ids[random_mask(share, len(built.ids), seed=9)]
     search, mask = built.open(deleted=deleted), built.mask(deleted=deleted)
@@ -226,14 +227,6 @@ def test_deleted_rows_never_come_back_and_the_target_is_met(built: Built, share:
     kept = random_mask(0.3, len(built.ids))
     found = search.search(built.queries, k=10, allowed=search.keep(built.ids[kept]))
     assert check(built, found, k=10, mask=mask & kept) >= TARGET
-
-
-def test_a_plain_mask_of_all_rows_does_not_bring_deleted_rows_back(built: Built) -> None:
-    deleted = built.ids[::2]
-    search = built.open(deleted=deleted)
-    everything = np.ones(len(built.ids), dtype=bool)
-    _, found = search.search(built.queries[:30], k=10, allowed=everything)
-    assert not np.isin(found, deleted).any()
 
 
 def test_later_rows_that_are_nearest_are_found_first(built: Built) -> None:
@@ -254,7 +247,7 @@ def test_rows_that_the_index_was_measured_with_are_found(approximate: Built) -> 
 
 
 @pytest.mark.parametrize("described", [{}, {"costs": ALWAYS_INDEX}], ids=["as built", "never a scan first"])
-@pytest.mark.parametrize("k", [1, 10, 100])
+@pytest.mark.parametrize("k", [1, 100])
 def test_never_fewer_than_exist(built: Built, k: int, described: dict[str, Any]) -> None:
     search = built.open(**described)
     for count in sorted({0, 1, k - 1, k, k + 1}):
@@ -266,12 +259,6 @@ def test_never_fewer_than_exist(built: Built, k: int, described: dict[str, Any])
         else:
             assert (found[1] == NO_ID).all()
             assert np.isneginf(found[0]).all()
-
-
-def test_more_than_exist_are_all(built: Built) -> None:
-    count, queries = len(built.ids), built.queries[:2]
-    found = built.open().search(queries, k=count + 7)
-    assert check(built, found, k=count + 7, mask=built.mask(), rows=slice(2)) == 1
 
 
 def test_excluded_ids_are_never_found_but_their_copies_are(built: Built) -> None:
@@ -315,9 +302,9 @@ def test_answers_are_the_same_for_any_number_of_threads_and_for_queries_alone(bu
 
 @pytest.mark.parametrize("copies", [1, 40])
 def test_a_lone_query_finds_the_same_before_faiss_is_loaded(
-    copies: int, built_indexes: dict[str, Built], monkeypatch: pytest.MonkeyPatch
+    copies: int, build_kind: Callable[[str], Built], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built = built_indexes["flat"]
+    built = build_kind("flat")
     repeated = np.repeat(built.vectors[:100], copies, axis=0)  # which tie
     stored = StoredRows.of(split_rows(repeated, spread_ids(len(repeated)), ends=[70]))
     search = VectorSearch(stored)
@@ -331,14 +318,7 @@ def test_a_lone_query_finds_the_same_before_faiss_is_loaded(
                 assert np.array_equal(found[1], ids)
 
 
-def test_no_queries_have_no_answers(built: Built) -> None:
-    none = built.queries[:0]
-    for allowed in (None, random_mask(0.5, len(built.ids))):
-        scores, found = built.open().search(none, k=3, allowed=allowed)
-        assert scores.shape == found.shape == (0, 3)
-
-
-@pytest.mark.parametrize("min_score", [-1.0, 0.3, 0.7, 1.5])
+@pytest.mark.parametrize("min_score", [-1.0, 0.7, 1.5])
 def test_all_that_are_similar_enough_are_found(built: Built, min_score: float) -> None:
     deleted = built.ids[random_mask(0.1, len(built.ids), seed=3)]
     search, members = built.open(deleted=deleted), built.mask(deleted=deleted)
@@ -363,19 +343,6 @@ def test_all_that_are_similar_enough_are_found(built: Built, min_score: float) -
             assert np.array_equal(scores, built.exact[row, positions])
 
 
-def test_a_bound_that_is_the_score_of_a_row_finds_it(built: Built) -> None:
-    search = built.open()
-    for row in range(30):
-        bound = float(np.sort(built.exact[row])[-7])
-        [(scores, _)] = search.search_above(built.queries[row : row + 1], min_score=bound)
-        assert len(scores) >= 7
-        assert scores[-1] == bound
-
-
-def test_nobody_asks_what_is_similar_enough(built: Built) -> None:
-    assert built.open().search_above(built.queries[:0], min_score=0) == []
-
-
 def test_searches_side_by_side_answer_as_alone(built: Built) -> None:
     search = built.open(costs=ALWAYS_INDEX)
     curve = [point["parameters"] for point in built.described["curve"]] or [None]
@@ -397,25 +364,6 @@ def test_searches_side_by_side_answer_as_alone(built: Built) -> None:
     for (scores, ids), (own_scores, own_ids) in zip(found, expected, strict=True):
         assert np.array_equal(ids, own_ids)
         assert np.array_equal(scores, own_scores)
-
-
-def test_harder_looks_find_more_and_leave_no_trace(approximate: Built) -> None:
-    search = approximate.open(later=False)
-    mask = approximate.mask(later=False)
-    before = search.search(approximate.queries, k=10)
-    settings = [point["parameters"] for point in approximate.described["curve"]]
-    most = {name: max(setting[name] for setting in settings) for name in settings[0]}
-    recalls = [
-        check(
-            approximate,
-            search.search(approximate.queries, k=10, parameters=parameters),
-            k=10,
-            mask=mask,
-        )
-        for parameters in (settings[0], most)
-    ]
-    assert recalls[1] >= max(recalls[0], 0.99)
-    assert np.array_equal(search.search(approximate.queries, k=10)[1], before[1])
 
 
 def test_no_cosine_is_above_one(built: Built) -> None:

@@ -56,9 +56,9 @@ def check_scan(
     assert np.abs(own - best).max(initial=0) < NOISE
 
 
-@pytest.mark.parametrize("ends", [[], [1], [777, 778, 2300], [100, 200, 300, 400, 1999]])
-@pytest.mark.parametrize("count", [1, 19, 20, 64])
-@pytest.mark.parametrize("k", [1, 10, 150])
+@pytest.mark.parametrize("ends", [[], [777, 778, 2300]])
+@pytest.mark.parametrize("count", [1, 19, 20])
+@pytest.mark.parametrize("k", [1, 150])
 def test_a_scan_of_all_rows_finds_the_nearest(
     vectors: np.ndarray, queries: np.ndarray, ends: list[int], count: int, k: int
 ) -> None:
@@ -66,8 +66,8 @@ def test_a_scan_of_all_rows_finds_the_nearest(
 
 
 @pytest.mark.parametrize("ends", [[], [777, 778, 2300]])
-@pytest.mark.parametrize("count", [1, 19, 20, 64])
-@pytest.mark.parametrize("density", [0.0, 0.0005, 0.01, 0.39, 0.41, 0.95, 1.0])
+@pytest.mark.parametrize("count", [1, 20])
+@pytest.mark.parametrize("density", [0.0, 0.01, 0.39, 0.41, 1.0])
 def test_a_scan_of_some_rows_finds_the_nearest_of_them(
     vectors: np.ndarray, queries: np.ndarray, ends: list[int], count: int, density: float
 ) -> None:
@@ -84,27 +84,6 @@ def test_parts_of_a_large_subset_change_nothing(
     monkeypatch.setattr("index.vectors.stored_rows._ROWS_AT_ONCE", 100)
     among = RowSet.of(np.random.default_rng(7).random(ROWS) < 0.7)
     check_scan(store(vectors, ends=[1500]), vectors, queries[:count], k=130, among=among)
-
-
-@pytest.mark.parametrize("count", [3, 30])
-def test_a_subset_of_one_whole_shard_and_nothing_else(
-    vectors: np.ndarray, queries: np.ndarray, count: int
-) -> None:
-    mask = np.zeros(ROWS, dtype=bool)
-    mask[700:1500] = True
-    for ends in ([700, 1500], [700], [1500]):
-        check_scan(store(vectors, ends=ends), vectors, queries[:count], k=20, among=RowSet.of(mask))
-
-
-def test_more_rows_than_exist_are_filled_up(vectors: np.ndarray, queries: np.ndarray) -> None:
-    for ends in ([], [1, 3]):
-        check_scan(store(vectors[:9], ends=ends), vectors[:9], queries, k=12, among=None)
-
-
-def test_no_queries_find_nothing(vectors: np.ndarray, queries: np.ndarray) -> None:
-    for among in (None, RowSet.of(np.arange(ROWS) % 3 == 0)):
-        scores, positions = store(vectors, ends=[1000]).scan(queries[:0], k=4, among=among)
-        assert scores.shape == positions.shape == (0, 4)
 
 
 @st.composite
@@ -135,7 +114,7 @@ def test_scans_of_any_shards_with_ties_are_right(
     check_scan(store(rows, ends=ends), rows, queries, k=k, among=None if mask is None else RowSet.of(mask))
 
 
-@pytest.mark.parametrize("ends", [[], [1], [777, 778, 2300]])
+@pytest.mark.parametrize("ends", [[], [777, 778, 2300]])
 def test_rows_are_gathered_by_positions_of_any_shape(vectors: np.ndarray, ends: list[int]) -> None:
     stored, random = store(vectors, ends=ends), np.random.default_rng(8)
     for shape in ((), (1,), (50,), (0,), (4, 30), (0, 5), (3, 0), (2, 3, 4)):
@@ -145,23 +124,6 @@ def test_rows_are_gathered_by_positions_of_any_shape(vectors: np.ndarray, ends: 
         assert np.array_equal(rows, vectors[positions])
     boundaries = np.array([0, *ends, *(end - 1 for end in ends), ROWS - 1])
     assert np.array_equal(stored.gather(boundaries), vectors[boundaries])
-
-
-@pytest.mark.parametrize("ends", [[], [777, 778]])
-def test_no_row_stands_for_some_row_or_other_and_moves_no_other(vectors: np.ndarray, ends: list[int]) -> None:
-    positions = np.array([[NO_ID, 5, 777], [2000, NO_ID, NO_ID]])
-    rows = store(vectors, ends=ends).gather(positions)
-    assert np.array_equal(rows[positions != NO_ID], vectors[positions[positions != NO_ID]])
-    known = {row.tobytes() for row in vectors}
-    assert all(row.tobytes() in known for row in rows[positions == NO_ID])
-
-
-def test_positions_count_on_from_shard_to_shard_and_ids_follow(vectors: np.ndarray) -> None:
-    stored = store(vectors, ends=[1, 900])
-    assert stored.starts.tolist() == [0, 1, 900, ROWS]
-    assert len(stored) == ROWS
-    assert stored.width == WIDTH
-    assert np.array_equal(stored.ids, spread_ids(ROWS))
 
 
 def test_mapped_shards_are_scanned_and_gathered_as_those_in_memory(
@@ -195,15 +157,7 @@ def test_an_empty_shard_among_others_changes_nothing(vectors: np.ndarray, querie
     assert np.array_equal(stored.gather(np.array([19, 20, 49])), vectors[[19, 20, 49]])
 
 
-def test_a_set_of_rows_knows_its_mask_and_positions() -> None:
-    first = RowSet.of(np.array([True, False, True, True, False]))
-    assert first.positions.tolist() == [0, 2, 3]
-    assert first.positions.dtype == np.int64
-    assert len(first) == 3
-    assert len(RowSet.of(np.zeros(5, dtype=bool))) == 0
-
-
-@pytest.mark.parametrize("count", [1, 7, 8, 9, 64, 1001])
+@pytest.mark.parametrize("count", [1, 8, 1001])
 def test_faiss_reads_every_bit(count: int) -> None:
     mask = np.random.default_rng(count).random(count) < 0.5
     bits = pack(mask)

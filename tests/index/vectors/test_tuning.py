@@ -118,23 +118,10 @@ def test_a_graph_never_keeps_fewer_than_it_gives(tuned_indexes: dict[str, Tuned]
         assert point["parameters"]["efSearch"] >= point["parameters"]["candidates"]
 
 
-def test_what_is_said_can_be_written_down(tuned: Tuned) -> None:
-    assert json.loads(json.dumps(tuned.described)) == tuned.described
-    assert min(tuned.described["costs"].values()) > 0
-    assert tuned.described["latency_ms_median"] > 0
-    assert tuned.described["queries_per_second"] > 0
-
-
 def test_filters_are_measured_from_many_to_few(tuned: Tuned) -> None:
     filtered = tuned.described["filtered"]
     assert [point["kept"] for point in filtered] == list(KEPT_SHARES)
     assert all(0.95 <= point["recall_at_10"] <= 1 for point in filtered)
-
-
-def test_progress_ends_where_it_was_announced(tuned: Tuned) -> None:
-    done, totals = zip(*tuned.progress, strict=True)
-    assert list(done) == list(range(1, len(done) + 1))
-    assert set(totals) == {len(done)}
 
 
 def test_a_target_that_is_not_met_is_said_and_the_best_setting_taken(tuned_indexes: dict[str, Tuned]) -> None:
@@ -151,7 +138,7 @@ def test_a_target_that_is_not_met_is_said_and_the_best_setting_taken(tuned_index
     assert described["parameters"] == best["parameters"]
 
 
-@pytest.mark.parametrize("target", [0.5, 0.9, 0.999])
+@pytest.mark.parametrize("target", [0.5, 0.999])
 def test_choosing_again_takes_the_fastest_for_another_target(tuned: Tuned, target: float) -> None:
     search = VectorSearch(tuned.stored, index=tuned.index, described=tuned.described)
     asking = tuned.vectors[tuned.asking]
@@ -163,15 +150,6 @@ def test_choosing_again_takes_the_fastest_for_another_target(tuned: Tuned, targe
     known = {json.dumps(point["parameters"]): point["recall_at_10"] for point in tuned.described["curve"]}
     assert all(known[json.dumps(point["parameters"])] == point["recall_at_10"] for point in again["curve"])
     assert json.loads(json.dumps(again)) == again
-
-
-def test_a_curve_that_is_timed_again_stands_by_time(tuned: Tuned) -> None:
-    search = VectorSearch(tuned.stored, index=tuned.index, described=tuned.described)
-    asking = tuned.vectors[tuned.asking]
-    for _ in range(3):
-        again = choose_again(search, described={**tuned.described, "recall_target": 0.95}, queries=asking)
-        latencies = [point["latency_ms_median"] for point in again["curve"]]
-        assert latencies == sorted(latencies)
 
 
 def test_queries_of_ones_own_are_measured_against_all_indexed_rows(tuned_indexes: dict[str, Tuned]) -> None:
@@ -191,7 +169,7 @@ def test_queries_of_ones_own_are_measured_against_all_indexed_rows(tuned_indexes
     assert recall == pytest.approx(described["recall_at_10"], abs=1e-9)
 
 
-@pytest.mark.parametrize("count", [1, 2, 99, 100, 250])
+@pytest.mark.parametrize("count", [1, 250])
 def test_a_flat_index_is_exact_and_has_nothing_to_tune(tuned_indexes: dict[str, Tuned], count: int) -> None:
     vectors = tuned_indexes["ivf"].vectors[:count]
     stored = StoredRows.of(split_rows(vectors, spread_ids(count), ends=[]))

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
 import pytest
 
-from index.commands.index_group import index_group
 from index.faiss_library import faiss_threads, find_inner
-from index.gallery.info import GalleryInfo
-from index.gallery.info_text import describe_index
 from index.vectors.ann_building import build_ann_index, retune_ann_index
-from index.vectors.ann_choice import choose_ann
 from index.vectors.ann_config import AnnConfig
 from index.vectors.kinds.kind import IndexKind, Wanted
 from index.vectors.kinds.registry import KINDS
@@ -74,18 +68,6 @@ def test_faiss_makes_what_is_planned(kind: IndexKind, count: int, width: int) ->
         assert not others
 
 
-def test_training_takes_no_more_rows_than_a_machine_holds(kind: IndexKind) -> None:
-    assert 0 <= kind.count_training_rows(1000) <= kind.count_training_rows(10**8) <= 10**7
-
-
-def test_what_is_asked_for_is_what_is_planned_and_described(built: Any, config: AnnConfig) -> None:
-    _, described = built
-    plan = choose_ann(count=ROWS, width=WIDTH, config=config)
-    assert described["type"] == plan.type == config.index_type
-    assert described["reason"] == "asked for"
-    assert json.loads(json.dumps(described)) == described
-
-
 def test_searches_find_what_was_promised(built: Any, kind: IndexKind, shards: list[VectorRows]) -> None:
     search, _ = built
     queries, _ = VectorSource(width=WIDTH).draw(100, seed=9)
@@ -128,22 +110,3 @@ def test_it_is_measured_again_for_another_target(built: Any, config: AnnConfig) 
     again = retune_ann_index(search, described=described, config=config)
     assert set(again) == set(described)
     assert again["recall_at_10"] >= TARGET
-
-
-def test_people_are_told_what_it_is(built: Any, kind: IndexKind) -> None:
-    _, described = built
-    info = GalleryInfo(
-        gallery="g", version="1", made="", model={}, counts={"indexed": ROWS, "deleted": 0}, sources=[], labels={},
-        settings={}, index=described, disk_bytes={"vectors": 1}, beside_index=0, unfinished=None,
-    )  # fmt: skip
-    lines = describe_index(info, gallery=Path("g"))
-    assert lines
-    assert lines[0].startswith("Flat: every search reads all" if kind.is_exact else described["factory"])
-    assert kind.summary
-    assert kind.explanation
-
-
-@pytest.mark.parametrize("command", ["build", "tune"])
-def test_the_command_line_offers_it(kind: IndexKind, command: str) -> None:
-    option = next(one for one in index_group.commands[command].params if one.name == "index_type")
-    assert kind.name in option.type.choices
