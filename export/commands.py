@@ -11,7 +11,7 @@ from export.options import MAX_RECALL_DROP, PRECISIONS
 from export.public import export as write_model
 from index.commands.console import emit, output_options, progress_bar, refuse_unused
 from training.options.backbone_libraries import IN_THE_BOX
-from training.options.config import POOLINGS, VIEWS
+from training.options.config import POOLINGS, USUAL_DIM, VIEWS
 from training.public import default_cache
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--embedding-dim",
     type=click.IntRange(min=1),
-    default=64,
-    show_default=True,
+    show_default=f"{USUAL_DIM}, less where images or backbone allow no more",
     help="With --whiten: width of the embedding.",
 )
 @click.option(
@@ -80,7 +79,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def export(
     context: click.Context, run: Path | None, out: Path, backbone: str | None, weights: str | None, whiten: Path | None,
-    embedding_dim: int, resize: int | None, crop: int | None, view: str | None, pooling: str | None, cache: Path,
+    embedding_dim: int | None, resize: int | None, crop: int | None, view: str | None, pooling: str | None, cache: Path,
     precision: str, images: Path | None, max_recall_drop: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Write a trained RUN, or a backbone without any training, to one portable ONNX file.

@@ -86,7 +86,7 @@ def export_untrained(
     backbone: str,
     weights: str,
     whiten: Path | None,
-    embedding_dim: int,
+    embedding_dim: int | None,
     resize: int | None = None,
     crop: int | None = None,
     view: str = "crop",

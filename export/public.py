@@ -26,7 +26,7 @@ def export(
     backbone: str | None = None,
     weights: str | None = None,
     whiten: str | Path | None = None,
-    embedding_dim: int = 64,
+    embedding_dim: int | None = None,
     resize: int | None = None,
     crop: int | None = None,
     view: str | None = None,
@@ -48,7 +48,7 @@ def export(
         backbone: in place of a run, any torchvision classification model, `timm:NAME`, `open_clip:NAME`, or `box`.
         weights: of that backbone: `pretrained`, `none` or a file.
         whiten: images to fit a PCA whitening on, `embedding_dim` wide; without it, features stay as they are.
-        embedding_dim: width of the whitened embedding.
+        embedding_dim: width of the whitened embedding; None is 512, or what images and backbone allow.
         resize: of a backbone without a run: images are stretched to so many pixels a side,
         crop: and cut to so many in their middle; None is the backbone's own size.
         view: of a backbone without a run: `crop`, `whole` or `both`, as in training; None is `crop`.
@@ -99,7 +99,7 @@ def export(
         weights = "pretrained"
     if backbone is None or weights is None:
         raise InputError("backbone needs weights: pretrained, none or a file")
-    if not isinstance(embedding_dim, int) or embedding_dim < 1:
+    if embedding_dim is not None and (not isinstance(embedding_dim, int) or embedding_dim < 1):
         raise InputError(f"embedding_dim must be a whole number of at least 1, got {embedding_dim!r}")
     with naming_extras("exporting"):
         from export.exports import export_untrained

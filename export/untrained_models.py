@@ -19,7 +19,9 @@ from index.text import printable_path
 from training.backbone.backbones import Backbone
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.head.embedding_heads import RawHead
+from training.head.projection import count_directions
 from training.head.untrained import fit_untrained
+from training.options.config import USUAL_DIM
 from training.run.run_folder import PARITY_IMAGES
 
 
@@ -46,7 +48,7 @@ def make_whitened(
     extractor: Extractor,
     folder: Path,
     *,
-    embedding_dim: int,
+    embedding_dim: int | None,
     cache: Path,
     workers: int,
     progress: Progress = no_progress,
@@ -64,6 +66,8 @@ def make_whitened(
     if not extracted.hashes:
         raise InputError(f"{printable_path(str(folder))}: none of the {len(paths)} files is a readable image")
     features = store.load(extracted.hashes)[:, 0]
+    if embedding_dim is None:
+        embedding_dim = min(USUAL_DIM, count_directions(features))
     head = fit_untrained("pca-whitened", features, embedding_dim=embedding_dim)
     images = check_images([paths[row] for row in extracted.rows], extractor.preprocess)
     return UntrainedModel(head, embedding_dim, "pca-whitened", images)

@@ -13,7 +13,7 @@ from index.errors import InputError
 from index.model.backends.names import AUTO
 from index.text import printable_path
 from index.threads import usable_cores
-from training.options.config import TrainConfig
+from training.options.config import USUAL_DIM, TrainConfig
 from training.options.log_targets import FORMS, parse_log_targets
 from training.options.losses import option_groups
 from training.options.option_file import read_options
@@ -40,6 +40,10 @@ class TrainCommand(GroupedCommand):
                 paper = "" if param.default is None else f"; paper: {param.default}"
                 usual = DEFAULT[param.name]
                 param.show_default = f"{'the trial chooses' if usual is None else usual}{paper}"
+            if isinstance(param, click.Option) and param.name == "embedding_dim":
+                param.show_default = (
+                    f"{USUAL_DIM}, less where images or backbone allow no more; paper: {param.default}"
+                )
             if isinstance(param, click.Option) and param.name == "weights":
                 param.required = False
                 param.show_default = "without a --backbone the one that comes with the package"
@@ -130,7 +134,7 @@ def train(
       retrieval train photos/ --weights imagenet --out run --unfreeze last-4 --time-budget 10m
       retrieval train photos/ --config mine.toml --out run
       retrieval train photos/ --weights imagenet --out run --method multi-similarity --min-confidence 0.1
-      retrieval train CUB_200_2011/ --protocol cub-200-2011 --weights imagenet --out run --embedding-dim 512
+      retrieval train CUB_200_2011/ --protocol cub-200-2011 --weights imagenet --out run --embedding-dim 64
       retrieval train photos/ --weights imagenet --out run --resume
       retrieval train photos/ --out run --log tensorboard:logs
       torchrun --nproc-per-node 8 -m training photos/ --weights imagenet --out run --unfreeze all
@@ -195,5 +199,5 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     lines += describe_picture(report.get("picture"))
     if report["val"] is None:
         return "\n".join([*lines, "no --val given: Recall@K on other images tells how good this is"])
-    lines += describe_validation(report, embedding_dim=config.embedding.embedding_dim)
+    lines += describe_validation(report)
     return "\n".join(lines)

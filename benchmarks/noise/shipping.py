@@ -90,7 +90,7 @@ def _search(
         images.features, torch.from_numpy(images.labels), class_count=count,
         config=replace(config, embedding=embedding), beliefs=None,
     )  # fmt: skip
-    heads = {TRAINED: trained, **fit_rivals(images, embedding_dim=config.embedding.embedding_dim)}
+    heads = {TRAINED: trained, **fit_rivals(images, embedding_dim=config.embedding.width)}
     scores = {name: validation.score(embed_features(head, validation.features)) for name, head in heads.items()}
     return {name: found.hits[1] for name, found in scores.items()}, scores[TRAINED].labels
 

@@ -61,7 +61,7 @@ def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
             for name, row in report["recall_at_1"].items()
         ),
         f"  (default ships {report['ships']}, as its trial says; the others took no step of training; raw is the "
-        "backbone at full width, the others are 64-d)",
+        f"backbone at full width, the others are {report['embedding_dim']}-d)",
         *_trial_line(report["trial"]),
         f"Wrong labels: {found['wrong']} of {found['labels']}. Of the {found['wrong']} labels that the default recipe "
         f"believes least, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "

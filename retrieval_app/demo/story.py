@@ -59,7 +59,6 @@ class DemoConfig:
 
     kinds: int | None = None
     photos_per_kind: int = 18
-    embedding_dim: int = 64
     seed: int = 0
 
 
@@ -135,7 +134,7 @@ def run_demo(
     with step("train", f"Training on labels of which {WRONG_SHARE:.0%} are wrong") as watcher:
         trained = train(
             folder.labels, folder.run, val=folder.unseen, resume=(folder.run / "config.json").exists(),
-            cache=folder.cache, workers=2, seed=config.seed, embedding_dim=config.embedding_dim, view="whole",
+            cache=folder.cache, workers=2, seed=config.seed, view="whole",
             pooling="own", watcher=watcher,
         )  # fmt: skip
     with step("export", "Exporting what was trained to ONNX, and indexing with that"):
@@ -159,6 +158,7 @@ def run_demo(
         },
         "trial": trained["trial"],
         "ships": trained["method"],
+        "embedding_dim": trained["embedding_dim"],
         "wrong_labels": judge_confidences(folder.run / "confidences.csv"),
         "audit": {**judge_audit(outcome.report), "page": str(folder.run / "audit" / "audit.html")},
         "model": exported.to_json(),

@@ -29,6 +29,7 @@ AUTO = "auto"  # of view and pooling: a look at a sample chooses
 HOLDS = (0.02, 0.06, 0.2, 0.6)  # that a trial tries; without one it is the usual one
 USUAL_HOLD = 0.06
 FIRM_HOLD = 0.2  # that it takes unless another finds clearly more
+USUAL_DIM = 512  # of the embedding, where images and backbone allow it
 PROTOCOLS = ("folder", "tiny-imagenet", "webvision", "cub-200-2011", "cars-196", "sop", "in-shop")
 
 
@@ -215,7 +216,9 @@ class ConfidenceConfig:
 class EmbeddingConfig:
     """Phase 2: the embedding head and the proxies."""
 
-    embedding_dim: int = option(64, "Width of the embedding.", at_least=1, at_most=8192)
+    embedding_dim: int | None = option(
+        64, "Width of the embedding.", metavar="N", at_least=1, at_most=8192
+    )  # None: `USUAL_DIM`, or as wide as images and backbone allow
     start: str = option(
         "random",
         "The head's first weights: random, or PCA after whitening within classes, labels weighed by confidence.",
@@ -245,6 +248,17 @@ class EmbeddingConfig:
             raise InputError(
                 f"--images-per-class ({self.images_per_class}) must not exceed --batch-size ({self.batch_size})"
             )
+
+    def wide(self, spanned: int) -> EmbeddingConfig:
+        """The same with a width: the given one, else `USUAL_DIM` or the directions that features span."""
+        if self.embedding_dim is not None:
+            return self
+        return replace(self, embedding_dim=max(1, min(USUAL_DIM, spanned)))
+
+    @property
+    def width(self) -> int:
+        """The embedding's width D, or the most that it can become."""
+        return USUAL_DIM if self.embedding_dim is None else self.embedding_dim
 
     @property
     def penalty(self) -> float:

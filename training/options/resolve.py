@@ -99,7 +99,9 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
     if given.get("epochs") is not None and given.get("steps") is not None:
         raise InputError("--epochs and --steps both say how long phase 2 is: give one of them")
     given = _leave_to_a_plan(given)
-    values = {**_recipe_beside(recipe, given), **_own_sizes(given), **given}
+    # Of the paper's recipe the width is its 64; else it is settled when images and backbone are known.
+    width = {} if recipe == "paper" else {"embedding_dim": None}
+    values = {**width, **_recipe_beside(recipe, given), **_own_sizes(given), **given}
     values.update({name: absolute_file(values[name]) for name in FILES if values.get(name) is not None})
     method = values.get("method", LossConfig().method)
     loss = LossConfig(method)  # refuses an unknown method

@@ -28,7 +28,7 @@ def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> 
     Raises:
         InputError: `count` images do not span as many directions.
     """
-    if not config.loss.trains:
+    if not config.loss.trains or config.embedding.embedding_dim is None:
         return
     if config.embedding.start == "whitened":
         what, instead = "--start whitened", "--start random"
@@ -37,9 +37,9 @@ def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> 
     else:
         return
     spanned = max(0, min(feature_dim, count - 1))
-    if config.embedding.embedding_dim > spanned:
+    if config.embedding.width > spanned:
         raise InputError(
-            f"--embedding-dim {config.embedding.embedding_dim} exceeds what {what} can give: {count} images of "
+            f"--embedding-dim {config.embedding.width} exceeds what {what} can give: {count} images of "
             f"{feature_dim} features span at most {spanned} directions; lower it, or choose {instead}"
         )
 

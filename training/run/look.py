@@ -75,7 +75,7 @@ def look(
         return FeatureChoice(candidates[0])
     reader = SampleReader(network, candidates, config=config, machine=machine, watcher=watcher)
     sample = reader.read(records)
-    tried = judge_candidates(sample, embedding_dim=config.embedding.embedding_dim, seed=config.seed)
+    tried = judge_candidates(sample, embedding_dim=config.embedding.width, seed=config.seed)
     chosen = choose(tried) if tried else candidates[0]
     reader.keep(sample, chosen)
     return FeatureChoice(chosen, tried, len(sample.labels), len(np.unique(sample.labels)))

@@ -41,7 +41,7 @@ def start_embedding(
 ) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:
     """Head, loss and optimizer, new or as the checkpoint has them, and the epoch to go on with."""
     generator = phase_generator(context.seed, "embedding", 0)
-    centre, width = source.centre, config.embedding_dim
+    centre, width = source.centre, config.width
     if config.start == "whitened":
         assert own is not None
         head: TrainedHead = _start_whitened(centre, labels, rows=rows, own=own, embedding_dim=width)

@@ -34,7 +34,7 @@ from training.run.belief_report import summarise_beliefs
 from training.run.checkpoint import load_checkpoint
 from training.run.feature_choice import list_candidates
 from training.run.feature_runtime import require_runtime, settle_runtime
-from training.run.heads import find_beliefs, require_directions, train_head
+from training.run.heads import choose_rows, find_beliefs, require_directions, train_head
 from training.run.look import settle_features
 from training.run.network.blocks import plan_blocks
 from training.run.network.stage import StageInput, StageResult, plan_decoding, train_network
@@ -90,10 +90,10 @@ def train(
 
     Returns:
         The report: {"run", "seconds", "phases", "val", "val_scenes", "baselines", "images", "trained_on", "classes",
-        "skipped", "noise", "method", "feature_choice", "trial", "network", "picture", "beliefs"}. "val" is among the
-        validation images, "apart" in it with their scenes apart, and "against_training" in it their search among the
-        training images; None where there is none. "feature_choice" is None where view and pooling were given, "network"
-        where the backbone stays frozen, "picture" without --copies.
+        "skipped", "noise", "method", "embedding_dim", "feature_choice", "trial", "network", "picture", "beliefs"}.
+        "val" is among the validation images, "apart" in it with their scenes apart, and "against_training" in it their
+        search among the training images; None where there is none. "feature_choice" is None where view and pooling
+        were given, "network" where the backbone stays frozen, "picture" without --copies.
 
     Raises:
         InputError: data, weights or options that cannot be used.
@@ -116,7 +116,7 @@ def train(
     require_same_files(listed)
     backbone = load_backbone(config.backbone, config.weights, seed=config.seed, side=config.input.crop)
     require_input_size(backbone, config.input.crop)
-    candidates = list_candidates(backbone, config.input, embedding_dim=config.embedding.embedding_dim)
+    candidates = list_candidates(backbone, config.input, embedding_dim=config.embedding.embedding_dim or 1)
     first = candidates[0]  # all there is, unless a look chooses
     extractor = open_extractor(backbone, config.input, view=first.view, pooling=first.pooling, machine=machine)
     is_new = run is None
@@ -174,20 +174,21 @@ def train(
         if config.selection.select == "auto":
             method = trial["better_rival"] or method
     beliefs = phases.believe(clock)
+    embedding_dim = phases.settle_width(beliefs)
     believed = phases.summarise(beliefs)
     if believed is not None:
         watcher.on_beliefs(believed)
     if method in RIVALS:
         with clock.measure("projection"), _discarding(run, when_new=is_new):
             fitted = phases.images(beliefs, reads_labels=method == CLASS_WHITENED)
-            head: Head = fit_rival(method, fitted, embedding_dim=config.embedding.embedding_dim)
+            head: Head = fit_rival(method, fitted, embedding_dim=embedding_dim)
     else:
         validation = None if prepared is None else prepared[0]
         head, trained_on = phases.train(validation, beliefs=beliefs, guidance=guidance, clock=clock)
     searches, rivals = None, dict[str, Head]()
     if prepared is not None:
         searches = plan_searches(*prepared, know())
-        rivals = fit_rivals(phases.images(beliefs), embedding_dim=config.embedding.embedding_dim)
+        rivals = fit_rivals(phases.images(beliefs), embedding_dim=embedding_dim)
     baselines, network = _score_rivals(rivals, searches), None
     if config.network.trains:
         with clock.measure("network"):
@@ -217,6 +218,7 @@ def train(
         "skipped": run.count_skipped(),
         "noise": noise,
         "method": method,
+        "embedding_dim": head.embedding_dim,
         "feature_choice": run.read_feature_choice(),
         "trial": trial,
         "network": network,
@@ -360,6 +362,14 @@ class _Phases:
             )
             self._run.write_confidences(self._confidence_rows(beliefs))
         return beliefs
+
+    def settle_width(self, beliefs: Beliefs | None) -> int:
+        """The embedding's width: the given one, else the usual one if the images that train span so many directions."""
+        rows = choose_rows(beliefs, config=self._config)
+        centre = self._source.centre
+        spanned = min(centre.shape[1], (len(centre) if rows is None else len(rows)) - 1)
+        self._config = replace(self._config, embedding=self._config.embedding.wide(spanned))
+        return self._config.embedding.width
 
     def summarise(self, beliefs: Beliefs | None) -> dict[str, Any] | None:
         """What was believed, for the report."""

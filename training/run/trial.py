@@ -199,7 +199,7 @@ def fit_heads(images: TrialData, *, config: TrainConfig, device: torch.device) -
     width = count_directions(images.features if trusted is None else images.features[trusted.numpy()])
     if width == 0:
         return {}
-    width = min(width, config.embedding.embedding_dim)
+    width = min(width, config.embedding.width)
     heads: dict[str, Head] = {}
     for name, hold in _list_holds(config):
         embedding = replace(config.embedding, embedding_dim=width, hold=hold)

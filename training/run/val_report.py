@@ -16,11 +16,11 @@ _HEADING = "Recall@1 by what is searched, %"
 _COLUMNS = {"among": "among", "apart": "apart", "against_training": "training"}
 
 
-def describe_validation(report: Mapping[str, Any], *, embedding_dim: int) -> list[str]:
+def describe_validation(report: Mapping[str, Any]) -> list[str]:
     """The tables of all methods and K, and of Recall@1 by what was searched where there is more than one search."""
     method, rows = report["method"], {}
     if method not in report["baselines"]:
-        rows[f"{method} ({embedding_dim}-d)"] = report["val"]
+        rows[f"{method} ({report['embedding_dim']}-d)"] = report["val"]
     for name, scores in report["baselines"].items():
         rows[f"{name} ({scores['embedding_dim']}-d), untrained"] = scores
     ks = list(report["val"]["recall"])

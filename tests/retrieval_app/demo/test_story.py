@@ -19,7 +19,7 @@ from retrieval_app.demo.demo_report import format_report
 from retrieval_app.demo.story import DemoConfig, run_demo
 from training.options.losses import RIVALS
 
-SMALL = DemoConfig(kinds=8, photos_per_kind=8, embedding_dim=8)
+SMALL = DemoConfig(kinds=8, photos_per_kind=8)
 
 
 @pytest.fixture(scope="module")

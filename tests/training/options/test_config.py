@@ -35,7 +35,7 @@ from training.options.losses import (
     options_of,
 )
 from training.options.network import NetworkConfig
-from training.options.resolve import resolve
+from training.options.resolve import RECIPES, resolve
 
 WRONG = [
     ("max_per_class", 1, "--max-per-class"),
@@ -179,6 +179,7 @@ def test_no_two_options_share_a_name() -> None:
 
 
 def test_the_defaults_are_the_papers() -> None:
+    assert [resolve(recipe, weights="none").embedding.width for recipe in RECIPES] == [512, 64]
     embedding, confidence, images = EmbeddingConfig(), ConfidenceConfig(), InputConfig()
     spa = SpaOptions()
     assert LossConfig() == LossConfig("spa", spa)

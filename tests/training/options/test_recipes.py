@@ -342,7 +342,12 @@ def test_a_width_that_only_the_usable_images_do_not_span_leaves_no_run_folder(
     assert _train(*arguments, "--embedding-dim", "45") == 1
     assert "45 images of 512 features span at most 44 directions" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-    assert _train(*arguments, "--embedding-dim", "44") == 0
+    arguments = tuple(one for one in arguments if one not in ("--embedding-dim", "8"))
+    capsys.readouterr()
+    assert _train(*arguments, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["embedding_dim"] == 44, (
+        "as wide as they span, where none is asked for"
+    )
 
 
 def _lines(out: str) -> list[str]:

@@ -154,6 +154,7 @@ def _report(**searches: Any) -> dict[str, Any]:
     scenes = {"found_by": "times", "scenes": 9, "images": 38} if "apart" in searches else None
     return {
         "method": "proxy-nca",
+        "embedding_dim": 8,
         "val": val,
         "val_scenes": scenes,
         "baselines": {"raw": {**val, "embedding_dim": 8}},
@@ -178,7 +179,7 @@ def _report(**searches: Any) -> dict[str, Any]:
 def test_the_report_says_which_figure_answers_what_and_warns_of_bursts_and_of_wrong_labels(
     searches: dict[str, float], warned: list[str]
 ) -> None:
-    text = "\n".join(describe_validation(_report(**searches), embedding_dim=8))
+    text = "\n".join(describe_validation(_report(**searches)))
     assert ("new photos of the same things, searched among your training photos" in text) == (
         "against_training" in searches
     )
@@ -193,5 +194,5 @@ def test_a_validation_of_one_scene_a_class_is_called_worthless() -> None:
     report = _report()
     report["val_scenes"] = {"found_by": "the column 'group'", "scenes": 2, "images": 40}
     assert "every validation photo has those of its class in its own scene only" in "\n".join(
-        describe_validation(report, embedding_dim=8)
+        describe_validation(report)
     )

@@ -96,7 +96,7 @@ def help_training(work: NetworkWork) -> None:
         threads=team.machine.drawing_threads,
     )  # fmt: skip
     loss = build_loss(
-        config.network_loss, class_count=data.class_count, embedding_dim=config.embedding.embedding_dim,
+        config.network_loss, class_count=data.class_count, embedding_dim=config.embedding.width,
         generator=phase_generator(config.seed, NETWORK, 0), guidance=work.guidance,
     )  # fmt: skip
     unpack_module(loss, work.loss, name="loss")

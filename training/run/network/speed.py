@@ -121,7 +121,7 @@ class SpeedTrial:
             config.network, unfreeze=name_depth(depth), network_epochs=config.network.network_views + 1
         )
         config = replace(config, network=network)
-        dim = config.embedding.embedding_dim
+        dim = config.embedding.width
         head = ProjectionHead(torch.eye(dim, self._extractor.backbone.feature_dim), torch.full((dim,), 0.01))
         blocks = plan_blocks(self._extractor, config)[0]
         model = build_model(self._extractor, head, blocks, config=config)
@@ -218,7 +218,7 @@ class SpeedTrial:
     def _make_fit(self, model: NetworkModel, inputs: NetworkInputs, config: TrainConfig) -> NetworkFit:
         device, count = self._extractor.device, self._data.class_count
         loss = build_loss(
-            config.network_loss, class_count=count, embedding_dim=config.embedding.embedding_dim,
+            config.network_loss, class_count=count, embedding_dim=config.embedding.width,
             generator=phase_generator(config.seed, NETWORK, 0), guidance=self._guidance,
         ).to(device)  # fmt: skip
         labels = torch.from_numpy(self._data.labels)

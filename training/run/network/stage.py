@@ -199,7 +199,7 @@ def train_network(
 
 def _prepare(given: StageInput, data: NetworkData, *, config: TrainConfig, machine: Machine) -> _Prepared:
     train, begun = data.split.train, time.perf_counter()
-    start = fit_closed_form(given.features[train], data, train, embedding_dim=config.embedding.embedding_dim)
+    start = fit_closed_form(given.features[train], data, train, embedding_dim=config.embedding.width)
     fitted = time.perf_counter()
     beliefs = _first_beliefs(given, data, config)
     seconds = ClosedForms(head=fitted - begun, beliefs=time.perf_counter() - fitted)
@@ -234,7 +234,7 @@ def _make_loss(
     loss = build_loss(
         config.network_loss,
         class_count=given.class_count,
-        embedding_dim=config.embedding.embedding_dim,
+        embedding_dim=config.embedding.width,
         generator=phase_generator(context.seed, NETWORK, 0),
         guidance=given.guidance,
     )
@@ -270,7 +270,7 @@ def _fit_frozen(given: StageInput, data: NetworkData, *, config: TrainConfig, ma
     images = TrialData(given.features, given.labels, given.groups, given.scenes).take(data.split.train)
     if given.method in RIVALS:
         labels = np.unique(images.labels, return_inverse=True)[1].astype(np.int64)
-        width = min(config.embedding.embedding_dim, count_directions(images.features))
+        width = min(config.embedding.width, count_directions(images.features))
         return fit_rival(
             given.method, LabelledFeatures(images.features, labels, images.groups), embedding_dim=width
         )
