@@ -63,10 +63,10 @@ def _check_bounds(flag: str, value: float, *, meta: Any) -> None:
     high = (at_most is None or value <= at_most) and (below is None or value < below)
     if low and high and math.isfinite(value):
         return
-    if at_most is not None:
+    if at_least is not None and at_most is not None:
         bounds = f"in {at_least:.12g}..{at_most:.12g}"
-    elif below is not None:
-        bounds = f"between {above:g} and {below:g}"
     else:
-        bounds = f"at least {at_least:g}" if above is None else f"greater than {above:g}"
+        words = {"greater than": above, "at least": at_least, "less than": below, "at most": at_most}
+        told = [f"{word} {bound:.12g}" for word, bound in words.items() if bound is not None]
+        bounds = " and ".join(told) or "a finite number"
     raise InputError(f"{flag} must be {bounds}, got {value}")

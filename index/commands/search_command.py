@@ -271,7 +271,17 @@ def _answer_one(request: _Request, lines: HitLines, *, as_json: bool) -> list[Hi
             text = "\n".join(align(rows, right={0, 1}))
             emit({"results": [lines.to_json(hit) for hit in hits]}, as_json=as_json, text=text)
             found += hits
+    if not found:
+        _explain_none(request)
     return found
+
+
+def _explain_none(request: _Request) -> None:
+    """Say on stderr why there is no result."""
+    if request.where is not None and not len(request.gallery.matching_ids(request.where)):
+        click.echo("no result: no image of the gallery fulfils --where", err=True)
+    elif request.min_score is not None:
+        click.echo(f"no result: no image is as similar as --min-score {request.min_score:g}", err=True)
 
 
 def _answer_many(request: _Request, lines: HitLines, *, out: Path | None, as_json: bool) -> _Tally:
@@ -290,6 +300,8 @@ def _answer_many(request: _Request, lines: HitLines, *, out: Path | None, as_jso
         else:
             print_groups(blocks, stream, lines=lines)
     tally.check()
+    if not tally.results:
+        _explain_none(request)
     if tally.skipped:
         click.echo(f"skipped queries: {tally.skipped:,} of {tally.queries:,}", err=True)
     return tally

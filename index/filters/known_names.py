@@ -16,14 +16,15 @@ from index.text import printable_path, valid_text
 _MOST_SHOWN = 12
 _MOST_COMPARED = 1000
 _ALIKE = 0.6  # of 1, from where on a name is taken for the one that was meant
+_LEAST_CONTAINED = 3  # characters, from where on a name that contains them may be meant
 _MOST_CHARACTERS = 100  # of two names that are compared, which takes the product
 
 
 def check_names(where: tree.Condition, connection: sqlite3.Connection) -> None:
-    """See that every column is in the metadata of some row, and every label some row's, of whatever status.
+    """See that some row, of whatever status, has every column in its metadata, every label, and every LIKE with *.
 
     Raises:
-        InputError: one is in none; it is named with those that there are, of too many the most similar.
+        InputError: none has it; it is named with those that there are, of too many the most similar.
     """
     for column in tree.list_columns(where):
         names = column.names
@@ -36,6 +37,8 @@ def check_names(where: tree.Condition, connection: sqlite3.Connection) -> None:
                 _check_labels([constant], connection)
             case tree.Among(column, constants) if column == tree.LABEL:
                 _check_labels(constants, connection)
+            case tree.Like(_, pattern) if "*" in pattern and "%" not in pattern:
+                _check_pattern(leaf, pattern, connection)
 
 
 def _exists(names: tuple[str, ...], connection: sqlite3.Connection) -> bool:
@@ -71,13 +74,23 @@ def _check_labels(constants: Sequence[tree.Constant], connection: sqlite3.Connec
         found = write_sql(tree.Compare(tree.LABEL, "=", constant))
         query = f"SELECT 1 FROM images WHERE {found.text} LIMIT 1"
         if connection.execute(query, found.values).fetchone() is None:
-            query = (  # those with the same first letter before others, of which there may be too many
+            query = (  # there may be too many: first those that contain it, then those with its first letter
                 "SELECT DISTINCT label FROM images WHERE label IS NOT NULL "
-                "ORDER BY lower(substr(label, 1, 1)) = lower(substr(?, 1, 1)) DESC LIMIT ?"
+                "ORDER BY instr(lower(label), lower(?1)) > 0 DESC, "
+                "lower(substr(label, 1, 1)) = lower(substr(?1, 1, 1)) DESC LIMIT ?2"
             )
             rows = connection.execute(query, (valid_text(constant.text), _MOST_COMPARED))
             labels = [str(label) for (label,) in rows]
             raise InputError(_tell("label", valid_text(constant.text), labels))
+
+
+def _check_pattern(like: tree.Like, pattern: str, connection: sqlite3.Connection) -> None:
+    found = write_sql(like)
+    if connection.execute(f"SELECT 1 FROM images WHERE {found.text} LIMIT 1", found.values).fetchone() is None:
+        shown, meant = (printable_path(text) for text in (pattern, pattern.replace("*", "%")))
+        raise InputError(
+            f"LIKE '{shown}' finds no item: LIKE takes % for any characters and _ for one, not *; write LIKE '{meant}'"
+        )
 
 
 def _tell(what: str, wanted: str, known: Sequence[str]) -> str:
@@ -85,7 +98,7 @@ def _tell(what: str, wanted: str, known: Sequence[str]) -> str:
 
     def likeness(name: str) -> float:
         a, b = (text[:_MOST_CHARACTERS].lower() for text in (name, wanted))
-        return SequenceMatcher(None, a, b).ratio()
+        return SequenceMatcher(None, a, b).ratio() + (len(b) >= _LEAST_CONTAINED and b in a)
 
     missing = f"no item of the gallery has the {what} {printable_path(wanted)}"
     if not known:

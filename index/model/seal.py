@@ -97,6 +97,8 @@ def _why_unsealed(data: bytes) -> str:
             "the file is damaged; export the model again"
         )
     return (
-        "not a usable ONNX model: it has no contract, so it is damaged or was not written by `retrieval export`; "
-        "export the model with that command"
+        "not a usable ONNX model: it has no contract (preprocessing, outputs, checksum), which `retrieval export` "
+        "adds. ONNX files of other programs are not taken; export their PyTorch weights: "
+        "retrieval export --backbone NAME --weights FILE --out model.onnx. Where `retrieval export` wrote this file, "
+        "it is damaged: export it again"
     )

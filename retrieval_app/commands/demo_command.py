@@ -64,9 +64,8 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
         options = ServeOptions.of(out / "gallery", port=port)
         serve_gallery(
             options,
-            on_ready=lambda served: say(
-                f"Serving {served.url}, and as a Gradio app {served.url}gradio/, until Ctrl-C ends it"
-            ),
+            on_ready=lambda served: say(f"Serving {served.url} until Ctrl-C ends it"),
+            on_gradio_ready=lambda url: say(f"As a Gradio app: {url}gradio/"),
         )
 
 

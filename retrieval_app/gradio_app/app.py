@@ -22,6 +22,7 @@ Shown = tuple[list[tuple[str, str]], list[int]]
 
 _ASKS_BY = {KIND: ("The same kind of thing", KIND), PICTURE: ("This very picture", PICTURE)}
 _SOME, _MOST_RESULTS, _MOST_DOUBTS = 24, 200, 200
+_RESULTS = 10  # of an endpoint, where a client names no number
 _KEPT_S = 3600  # pictures that Gradio has written down
 _AT_ONCE, _WAITING = 8, 64
 _START = "Press a picture to find what is like it, or bring a photo of your own."
@@ -129,7 +130,7 @@ class GalleryApp(gr.Blocks):
             take_sent_only(gr.Image(type="pil", visible=False)),
             gr.Number(precision=0, visible=False),
         )
-        count, where = gr.Number(10, precision=0, visible=False), gr.Textbox("", visible=False)
+        count, where = gr.Number(_RESULTS, precision=0, visible=False), gr.Textbox("", visible=False)
         by = gr.Radio(list(self._answers.outputs), value=KIND, visible=False)
         given, hidden = gr.JSON(visible=False), gr.Button(visible=False)
         for function, inputs in (
@@ -142,12 +143,13 @@ class GalleryApp(gr.Blocks):
             )  # fmt: skip
 
     async def search(
-        self, image: bytes | None, image_id: int | None, k: int, where: str, by: str
-    ) -> list[dict[str, Any]]:
+        self, image: bytes | None = None, image_id: int | None = None, k: int = _RESULTS, where: str = "",
+        by: str = KIND,
+    ) -> list[dict[str, Any]]:  # fmt: skip
         """The k images most like a photo, or an image of the gallery by its id: id, score, label, name, band."""
         return await _ask(self._answers.search(image, image_id, k=k, where=where, by=by))
 
-    async def embed(self, image: bytes | None, by: str) -> list[float]:
+    async def embed(self, image: bytes | None, by: str = KIND) -> list[float]:
         """The unit vector of a photo."""
         if image is None:
             raise gr.Error("embed needs a photo")
@@ -157,7 +159,7 @@ class GalleryApp(gr.Blocks):
         """Recall@K of the gallery by its own labels, with 95 % intervals."""
         return await _ask(self._answers.evaluate())
 
-    async def labels(self, count: int) -> dict[str, Any]:
+    async def labels(self, count: int = _RESULTS) -> dict[str, Any]:
         """The labels that are most likely wrong, the likeliest first."""
         return await _ask(self._answers.list_doubts(count))
 

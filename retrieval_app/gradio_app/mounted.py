@@ -1,4 +1,4 @@
-"""The Gradio app below an address of the server: made when it is first asked for, as importing Gradio takes seconds."""
+"""The Gradio app below an address of the server, made when it is first asked for."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from retrieval_app.serving.bounded_pool import asking
 from retrieval_app.serving.search_engine import Engine
 
 _UPLOADS = "GRADIO_TEMP_DIR"
+_CONFIG = f"{GRADIO}/config"
+_HOLD_S = 1.0  # `gradio_client` hangs up where nothing comes for five seconds
 _SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL)
 
 
@@ -72,7 +74,10 @@ class MountedApp:
         if scope["path"] == GRADIO:
             await RedirectResponse(f"{GRADIO[1:]}/")(scope, receive, send)
             return
-        app = await self._open()
+        opening = asyncio.ensure_future(self._open())
+        if scope["path"] == _CONFIG:
+            send = await _hold_client(opening, send)
+        app = await opening
         scheme = "https" if find_visitor(scope).by_tls else scope["scheme"]
         below = {**scope, "scheme": scheme, "path": f"{self._root_path}{scope['path']}"}  # as ASGI has paths
         if scope["path"] == f"{GRADIO}/":
@@ -116,6 +121,27 @@ def _make(engine: Engine, root_path: str) -> FastAPI:
     gr.mount_gradio_app(app, blocks, path=GRADIO, root_path=below, **blocks.defaults)
     blocks.has_launched = True  # before that Gradio copies into its folder whatever file a client names
     return app
+
+
+async def _hold_client(opening: asyncio.Future[FastAPI], send: Send) -> Send:
+    """Send spaces, with which JSON may begin, until the app is open; what sends the rest."""
+    done, _ = await asyncio.wait([opening], timeout=_HOLD_S)
+    if done:
+        return send
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-encoding", b"identity"),
+    ]  # gzip holds spaces back
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    while not done:
+        await send({"type": "http.response.body", "body": b" ", "more_body": True})
+        done, _ = await asyncio.wait([opening], timeout=_HOLD_S)
+
+    async def send_body(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            await send(message)
+
+    return send_body
 
 
 async def _send_document(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import socket
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 
 from index.errors import InputError, MissingDependencyError
 from index.telemetry import switch_off_telemetry
@@ -36,8 +38,15 @@ class Served:
     pages: Mapping[str, str] = field(default_factory=dict)
 
 
-def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] | None = None) -> None:
-    """Serve pages and API until interrupted or terminated; `on_ready` is called once it answers.
+def serve_gallery(
+    options: ServeOptions, *, on_ready: Callable[[Served], None] = lambda _: None,
+    on_gradio_ready: Callable[[str], None] = lambda _: None,
+) -> None:  # fmt: skip
+    """Serve pages and API until interrupted or terminated.
+
+    Args:
+        on_ready: called once it answers.
+        on_gradio_ready: called later, in a thread, with the server's address, once Gradio is imported.
 
     Raises:
         GalleryError: a gallery cannot be opened.
@@ -66,11 +75,16 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] |
         by_name = None if name is None else write_url(name, port, root_path=below)
 
         def tell() -> None:
-            if on_ready is not None:
-                code = None if options.token is None else assembled.make_code()
-                names = [served.name for served in options.galleries if served.name is not None]
-                pages = {name: f"{url}g/{name}/" for name in names}
-                on_ready(Served(url, url if code is None else f"{url}?code={code}", by_name, pages))
+            code = None if options.token is None else assembled.make_code()
+            names = [served.name for served in options.galleries if served.name is not None]
+            pages = {name: f"{url}g/{name}/" for name in names}
+            on_ready(Served(url, url if code is None else f"{url}?code={code}", by_name, pages))
+            if options.workers == 1:  # of several, the one that is asked first imports it then
+                threading.Thread(target=import_gradio, name="gradio").start()
+
+        def import_gradio() -> None:  # takes seconds, for which the page does not wait
+            import_module("retrieval_app.gradio_app.app")
+            on_gradio_ready(url)
 
         with assemble(options) as assembled, suppress(KeyboardInterrupt):  # the usual way to end it
             run_server(

@@ -227,7 +227,7 @@ class Engine:
         """The members most like what the query asks for.
 
         Args:
-            upload: a photo in the place of the query's parts, asked with as soon as it is embedded.
+            upload: the photo beside the query, which then has one `QueryPart()`; searched as soon as it is embedded.
 
         Raises:
             InputError: a query that no answer is given to, an image or photo that is unknown, or too many bytes.
@@ -236,7 +236,6 @@ class Engine:
         """
         if upload is not None:
             check_upload(upload.data, name=upload.name, config=self.config)
-            query = replace(query, parts=(QueryPart(),))
         check_query(query)
         snapshot = snapshot.by(query.by)
         times = watch_search(query, snapshot.gallery)

@@ -41,25 +41,23 @@ def test_a_client_searches_by_id_by_file_and_by_a_picture_in_memory(
 ) -> None:
     own = int(two.ids[0])
     file = two.path.parent / "images" / two.rows([own])[0].path
-    by_id = client.predict(image=None, image_id=own, k=5, api_name="/search")
+    by_id = client.predict(image_id=own, k=5, api_name="/search")
     assert own not in [hit["id"] for hit in by_id]
-    by_file = client.predict(image=handle_file(file), image_id=None, k=6, where="", by="kind", api_name="/search")
-    assert by_file[0]["id"] == own
+    by_file = client.predict(handle_file(file), api_name="/search")
+    assert (by_file[0]["id"], len(by_file)) == (own, 10)
     assert by_file[0]["score"] == pytest.approx(1, abs=1e-4)
     Image.open(file).save(tmp_path / "copy.png")
-    by_picture = client.predict(
-        image=handle_file(tmp_path / "copy.png"), image_id=None, k=6, where="", by="picture", api_name="/search"
-    )
+    by_picture = client.predict(image=handle_file(tmp_path / "copy.png"), k=6, by="picture", api_name="/search")
     assert by_picture[0]["id"] == own
     assert by_picture[0]["is_copy"]
 
 
 def test_a_client_gets_vectors_quality_and_doubts(two: Gallery, client: Client) -> None:
     file = two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path
-    vector = client.predict(image=handle_file(file), by="kind", api_name="/embed")
+    vector = client.predict(handle_file(file), api_name="/embed")
     assert len(vector) == two.width
     assert client.predict(api_name="/evaluate")["recall_at"][0]["k"] == 1
-    assert client.predict(count=3, api_name="/labels")["judged"] > 0
+    assert client.predict(api_name="/labels")["judged"] > 0
 
 
 def test_the_endpoints_are_those_four(client: Client) -> None:

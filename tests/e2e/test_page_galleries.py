@@ -17,6 +17,7 @@ from tests.serving_server import Server, serve
 pytestmark = pytest.mark.browser
 skip_without_browser()
 from axe_playwright_python.sync_playwright import Axe  # noqa: E402
+from playwright.sync_api import expect  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -83,7 +84,7 @@ def test_from_the_list_to_a_gallery_back_and_out(page: Page, server: Server, fol
     _wait_for(server, token)
     _sign_in(page, server.url, token)
     links = page.get_by_role("main").get_by_role("link")
-    assert links.all_inner_texts() == ["shop", "fashion"]
+    expect(links).to_have_text(["shop", "fashion"])
     assert page.get_by_text("19 images · you may search, review").count() == 1
     assert page.get_by_text("19 images · you may search").count() == 2
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -110,4 +111,4 @@ def test_who_follows_a_link_to_a_gallery_that_is_not_theirs_is_led_to_those_that
     page.goto(f"{server.url}/g/fashion/")
     assert "There is no such gallery here" in page.get_by_role("alert").inner_text()
     page.get_by_role("link", name="The galleries that your token opens").click()
-    assert page.get_by_role("main").get_by_role("link").all_inner_texts() == ["shop"]
+    expect(page.get_by_role("main").get_by_role("link")).to_have_text(["shop"])

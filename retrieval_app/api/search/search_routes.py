@@ -161,9 +161,9 @@ async def _search(asked: Asking, body: SearchRequest) -> dict[str, Any]:
 
 
 def _read_query(given: SearchRequest | ImageSearch, *, folders: bool) -> SearchQuery:
-    """What both kinds of search say, without what is searched for."""
+    """What both kinds of search say; until its parts are told, it asks by the photo beside it."""
     return SearchQuery(
-        parts=(),
+        parts=(QueryPart(),),
         k=given.k,
         offset=given.offset,
         min_score=given.min_score,

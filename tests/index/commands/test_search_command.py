@@ -143,6 +143,10 @@ def test_results_fulfil_the_filter(gallery: Path, photos: Path) -> None:
     assert [len(entry["results"]) for entry in many] == [6, 0, 6]
     assert many[0]["results"] == found
     assert results(gallery, "photos/a.png", "--where", "price > 99") == []
+    assert (
+        "no image of the gallery fulfils --where"
+        in invoke(gallery, "photos/a.png", "--where", "price > 99").stderr
+    )
 
 
 def test_a_filter_that_makes_no_sense_is_refused(gallery: Path, photos: Path) -> None:

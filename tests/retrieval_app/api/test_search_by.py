@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from index.gallery.gallery import Gallery
+from index.writing.build import build_gallery
 from retrieval_app.api.security.access import Access
+from tests.conftest import draw_folder
 from tests.models import write_two_output_model
 from tests.retrieval_app.api.conftest import serve
 from tests.retrieval_app.conftest import build_small_gallery
@@ -89,6 +92,19 @@ def test_by_picture_a_result_says_whether_it_is_a_copy_and_has_no_band(two: Gall
     assert {hit["is_copy"] for hit in by_picture} == {True, False}
     assert all(hit["band"] is None for hit in by_picture)
     assert "is_copy" not in asked.post("/v1/search", json=query).json()["hits"][0]
+
+
+def test_a_photo_that_is_sent_gets_the_bands_of_one_that_is_kept(tmp_path: Path, tiny_model: Path) -> None:
+    images = draw_folder(tmp_path / "images", per_class=12)
+    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "gallery")
+    data = min(images.glob("red/*")).read_bytes()
+    with serve(tmp_path / "gallery") as client:
+        client.app.state.engine.snapshot().insights.wait("calibration")
+        sent = client.post("/v1/search/image", params={"k": 9, "include": "band"}, content=data).json()["hits"]
+        query = {"queries": [{"photo": client.post("/v1/photos", content=data).json()["photo"]}], "k": 9}
+        kept = client.post("/v1/search", json={**query, "include": ["band"]}).json()["hits"]
+    assert sent[0]["band"] is not None
+    assert [hit["band"] for hit in sent] == [hit["band"] for hit in kept]
 
 
 def test_a_gallery_without_pictures_says_so(client: TestClient) -> None:

@@ -94,14 +94,16 @@ def test_the_command_announces_its_url_never_loads_torch_and_ends_cleanly_on_ctr
         assert url.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(url, timeout=30) as answer:
             assert b"app-frame" in answer.read()
+        with urllib.request.urlopen(f"{url}gradio/config", timeout=5) as config:  # as patient as gradio_client
+            assert "search" in [one["api_name"] for one in json.load(config)["dependencies"]]
         port = int(url.rstrip("/").rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=30) as open_page:  # which waits for more
             open_page.sendall(b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert open_page.recv(100).startswith(b"HTTP/1.1 200")
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=120)
     finally:
         process.kill()
     assert (process.returncode, out) == (0, "[]\n")
     app = f"As a Gradio app: http://127.0.0.1:{port}/gradio/"
-    assert err.splitlines() == [f"Opening {small_gallery} …", app, "Ctrl-C ends it."]
+    assert err.splitlines() == [f"Opening {small_gallery} …", "Ctrl-C ends it.", app]

@@ -38,6 +38,7 @@ from training.options.resolve import resolve
         ("network_head_lr", -1.0, "--network-head-lr must be greater than 0"),
         ("network_penalty", -1.0, "--network-penalty must be at least 0"),
         ("network_average", 1.0, "--network-average must be in 0..0.9999"),
+        ("network_share", 1.5, "--network-share must be greater than 0 and at most 1, got 1.5"),
         ("network_judge_every", 0, "--network-judge-every must be at least 1"),
         ("network_patience", 0, "--network-patience must be at least 1"),
         ("network_batch_norm", "off", "--network-batch-norm must be one of frozen, train, got 'off'"),
