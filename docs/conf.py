@@ -33,7 +33,7 @@ STYLE_LOADS = re.compile(r"""(?:url\(|@import\s)["']?(?:https?:)?//""")
 
 
 # What stands outside docs/, and the page that includes it.
-INCLUDED = {"](../README.md": "](index.md", "](../benchmarks/README.md": "](benchmark-scripts.md"}
+INCLUDED = {"](../README.md": "](index.md"}
 
 
 def link_to_included_pages(_: Sphinx, __: str, source: list[str]) -> None:

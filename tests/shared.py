@@ -16,5 +16,5 @@ def shared() -> Path:
     if not (folder / "data").is_dir():
         if named:
             pytest.fail(f"RETRIEVAL_SHARED is {named}, but there is no data folder in it")
-        pytest.skip("no photos here; set RETRIEVAL_SHARED to the folder that benchmarks/README.md describes")
+        pytest.skip("no photos here; set RETRIEVAL_SHARED to the folder that docs/benchmarks.md describes")
     return folder.resolve()

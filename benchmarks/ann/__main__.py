@@ -1,9 +1,13 @@
-"""Our index beside hnswlib, usearch and plain faiss: recall and rate, filters, memory, and its own promise.
+"""ANN search beside hnswlib, usearch and plain faiss: recall@10 against queries/s, and searches with a filter.
 
-Vectors are crops of photos through a frozen backbone and PCA; the photos that ask have no crop among those found.
-Built indexes and measurements are kept below `--out`, so a stopped command goes on. A million vectors:
+curves    every contestant's parameters, one query after another and all at once; and our index's own recall figure
+filters   searches among 50 % to 0.05 % of the rows, at random or alike
 
-    python -m benchmarks.ann --out DIR --count 1000000 --width 64 --part curves --part memory
+Vectors are crops of photos through a frozen backbone and PCA; the photos of the queries have no crop among them. Built
+indexes and measurements are kept in `--out`: a stopped command continues.
+
+    python -m benchmarks.ann --out bench/ann
+    python -m benchmarks.ann --out bench/ann --count 1000000 --width 64 --part curves
 """
 
 from __future__ import annotations
@@ -16,12 +20,10 @@ from pathlib import Path
 # Read when OpenMP starts, with the imports below: waiting threads leave the cores to others.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from benchmarks.ann.ann_bench import AnnBench
-from benchmarks.ann.ann_curves import measure_curves
-from benchmarks.ann.ann_filters import measure_filters
-from benchmarks.ann.ann_millions import format_millions, measure_millions
-from benchmarks.ann.ann_pictures import plot_curves
-from benchmarks.ann.ann_tables import format_curves, format_filters, format_memory
+from benchmarks.ann.bench import AnnBench
+from benchmarks.ann.curves import measure_curves
+from benchmarks.ann.filters import measure_filters
+from benchmarks.ann.tables import format_curves, format_filters
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
 from benchmarks.common.record import ending_in_words, print_machine
 from index.vectors.kinds.registry import INDEX_TYPES
@@ -30,17 +32,16 @@ LIBRARIES = ("hnswlib", "usearch", "faiss")
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = make_parser(__doc__, PARTS, default=("curves", "filters"))
+    parser = make_parser(__doc__, PARTS, default=tuple(PARTS))
     add = parser.add_argument
     add("--count", type=int, default=200_000, help="vectors to search among")
     add("--width", action="append", type=int, help="of the vectors; may be repeated; default 64, 512")
-    add("--around", type=int, default=10_000_000, help="vectors made around those, of the part ten-million")
     add("--without", action="append", choices=LIBRARIES, default=[], help="leave a library out; may be repeated")
     add("--index-type", choices=INDEX_TYPES, default="auto", help="of ours")
     add("--vectors", type=Path, help="folder that keeps the vectors of photos (default: --out)")
     add("--base", type=Path, help="own vectors instead: an .npy file of (N, D) float32 unit rows")
     add("--queries", type=Path, help="and those that ask: (Q, D)")
-    options = parse_counts(parser, arguments, "count", "around")
+    options = parse_counts(parser, arguments, "count")
     if (options.base is None) != (options.queries is None):
         parser.error("--base and --queries go together")
     return options
@@ -58,10 +59,7 @@ def run(options: argparse.Namespace) -> None:
     for width in widths if options.base is None else [0]:
         bench = AnnBench.open(options, width=width)
         suffix = "-{}-{}".format(*bench.base.shape)
-        measured, found = run_parts(PARTS, options, bench, suffix=suffix)
-        tables += found
-        if "curves" in measured:
-            plot_curves(measured["curves"], options.out / f"curves{suffix}.png")
+        tables += run_parts(PARTS, options, bench, suffix=suffix)[1]
     print_machine([options.seed])
     print("", *tables, sep="\n\n")
 
@@ -69,10 +67,6 @@ def run(options: argparse.Namespace) -> None:
 PARTS = {
     "curves": Part(lambda bench, options: measure_curves(bench, rounds=options.rounds), format_curves),
     "filters": Part(lambda bench, options: measure_filters(bench, seed=options.seed), format_filters),
-    "ten-million": Part(
-        lambda bench, options: measure_millions(bench, count=options.around, seed=options.seed), format_millions
-    ),
-    "memory": Part(lambda bench, _: bench.measure_memory(), format_memory),
 }
 
 

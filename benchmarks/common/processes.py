@@ -1,32 +1,23 @@
-"""What processes take, and the line through what they took."""
+"""Processes of a benchmark: one that runs alone, the memory that it takes, samples of that memory."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
-import numpy as np
 import psutil
-from scipy.stats import linregress
 
 
 def read_memory(process: psutil.Process | None = None) -> dict[str, int]:
     """Bytes of a process (None: this one): its own (`anonymous`), of files it maps (`mapped`), both (`resident`)."""
     memory = (process or psutil.Process()).memory_info()
     return {"anonymous": memory.rss - memory.shared, "mapped": memory.shared, "resident": memory.rss}
-
-
-def add_memory(ancestor: psutil.Process) -> dict[str, int]:
-    """The same of all processes below one together; pages that they share are counted for each."""
-    total = {"anonymous": 0, "mapped": 0, "resident": 0}
-    for process in ancestor.children(recursive=True):
-        try:
-            found = read_memory(process)
-        except psutil.NoSuchProcess:  # it has ended
-            continue
-        total = {kind: total[kind] + found[kind] for kind in total}
-    return total
 
 
 @contextmanager
@@ -47,9 +38,45 @@ def sampling(take: Callable[[], object], *, every_s: float) -> Iterator[None]:
         thread.join()
 
 
-def fit_line(places: np.ndarray, values: np.ndarray) -> dict[str, float] | None:
-    """Slope of the least-squares line and its standard error; None with fewer than three places."""
-    if len(np.unique(places)) < 3:
-        return None
-    line = linregress(places, values)
-    return {"slope": float(line.slope), "standard_error": float(line.stderr)}
+def run_alone(
+    module: str, *words: str, settings: Mapping[str, Any], failing: str, wait_policy: str | None = None
+) -> dict[str, Any]:
+    """Run a module with some words; its document.
+
+    Args:
+        failing: what is said where it fails, `{}` being its exit status.
+        wait_policy: as `choose_wait_policy` takes it.
+
+    Raises:
+        SystemExit: it failed; its message is on stderr.
+    """
+    command, given = [sys.executable, "-m", module, *words], json.dumps(settings, default=str)
+    environment = choose_wait_policy(wait_policy)
+    finished = subprocess.run(command, input=given, stdout=subprocess.PIPE, text=True, env=environment)
+    if finished.returncode:
+        sys.exit(failing.format(finished.returncode))
+    document: dict[str, Any] = json.loads(finished.stdout)
+    return document
+
+
+def choose_wait_policy(wait_policy: str | None) -> dict[str, str]:
+    """The environment with OMP_WAIT_POLICY, which OpenMP reads before our code runs; None: as is, `unset`: without.
+
+    How long threads spin is then OpenMP's own choice too.
+    """
+    environment = dict(os.environ)
+    if wait_policy is not None:
+        for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+            environment.pop(name, None)
+        if wait_policy != "unset":
+            environment["OMP_WAIT_POLICY"] = wait_policy
+    return environment
+
+
+def keep_bytecode(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """An environment (None: this one) in which Python keeps what it compiled, as of packages that are installed.
+
+    Where PYTHONDONTWRITEBYTECODE is set, every process compiles a checkout anew, and no peer's package.
+    """
+    given = os.environ if environment is None else environment
+    return {name: value for name, value in given.items() if name != "PYTHONDONTWRITEBYTECODE"}

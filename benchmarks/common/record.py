@@ -1,7 +1,8 @@
-"""What every benchmark shares: running the command line as a user would, and a record of machine and versions."""
+"""Records of measurements: machine and versions, JSON files that a stopped command continues from, shared photos."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -27,6 +28,8 @@ PACKAGES = (
     "torch", "torchvision", "faiss-cpu", "faiss-gpu", "hnswlib", "usearch", "onnxruntime", "onnxruntime-gpu", "numpy",
     "pillow", "simplejpeg",
 )  # fmt: skip
+
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +122,29 @@ def write_with_record(path: Path, record: object, write: Callable[[BinaryIO], ob
     write_json(path, record)
 
 
+def keep(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The document that `make` returns, or returned before a stop, from a JSON file."""
+    if not path.exists():
+        write_json(path, make())
+    stored: dict[str, Any] = json.loads(path.read_text())
+    return stored
+
+
+def hash_code(*folders: str) -> str:
+    """SHA-256 of the Python files below some folders of the project."""
+    found = hashlib.sha256()
+    for path in sorted(path for folder in folders for path in (_ROOT / folder).rglob("*.py")):
+        found.update(path.relative_to(_ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+def digest(facts: object, *, digits: int = 12) -> str:
+    """A short SHA-256 of facts written as JSON."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:digits]
+
+
 def shared_folder() -> Path:
-    """The folder of photos and weights that RETRIEVAL_SHARED names; benchmarks/README.md says what is in it.
+    """The folder of photos and weights that RETRIEVAL_SHARED names; docs/benchmarks.md says what is in it.
 
     Raises:
         SystemExit: there is none.

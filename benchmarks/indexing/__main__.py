@@ -1,81 +1,68 @@
-"""Does `retrieval index build` keep the machine busy, and is its memory bounded?
+"""Indexing rate of `retrieval index build` beside torchvision, a DataLoader and faiss, and beside the machine's bound.
 
-photos, large      images/s of the whole command on the clothing photos and on 12-megapixel JPEGs made of them, against
-                   (a) the loop that people write: torchvision with the same weights, a DataLoader, faiss, in the best
-                   of the settings tried in a warm-up, and (b) what the machine allows: our decoding alone at d
-                   images/s and our model alone at i images/s share the cores, so 1 / (1/d + 1/i); with a GPU min(d, i)
-hundred-thousand   small images from tar shards: the memory of the process against the images done, and at publication
-decoding           files to model inputs: our way beside what it was and what people write, by dataset; what each step
-                   takes; threads against processes
-models             the photos by each of --model, --precision and --backend, Recall@1 of the gallery beside each rate,
-                   over the loop in float32; of the model in the box and of files of one's own over MobileNetV2's
-decoding-quality   Recall@1 of photos decoded in full and of the same decoded as we do
+photos    the clothing photos
+large     12-megapixel JPEGs made of them
 
-The contestants take turns, `--rounds` times, so that a noisy machine hits all alike; rates are medians (least - most).
-Ours is the command's own figure, from its first check to the published gallery; its start is in the record. What is
-measured is kept below OUT/measured, for these options, this code and this machine: a stopped command goes on, and the
-same command prints the same again. Measure again with another --out.
+The peer is the usual loop with the same weights, in the fastest of the settings tried in a warm-up. The bound: our
+decoding alone at d images/s and our model alone at i images/s share the cores, so 1 / (1/d + 1/i); with a GPU
+min(d, i). Contestants take turns, `--rounds` times; rates are medians (least - most). Ours is the command's own figure,
+from its first check to the published gallery. Measurements are kept in OUT/measured for the same options, code and
+machine: a stopped command continues. With --model another model of ours is measured beside the same loop.
 
     python -m benchmarks.indexing --out bench/index
-    python -m benchmarks.indexing --out bench/index --part hundred-thousand
-    python -m benchmarks.indexing --out bench/index --part models --model mobilenet_v2 --precision int8 \\
-        --backend openvino --limit 300
+    retrieval export --backbone mobilenet_v2 --weights imagenet --precision int8 --images photos --out int8.onnx
+    python -m benchmarks.indexing --out bench/index-int8 --part photos --model int8.onnx --backend openvino
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import shutil
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
-from benchmarks.common.record import ending_in_words, find_photos, print_machine
-from benchmarks.indexing.index_agreement import check_agreement, compare_vectors
-from benchmarks.indexing.index_bench import Bench, check_counts, take_turns
-from benchmarks.indexing.index_datasets import list_datasets, list_jpegs, measure_dataset
-from benchmarks.indexing.index_images import list_images, make_large_images, read_all, sample_photos, take_evenly
-from benchmarks.indexing.index_memory import measure_hundred_thousand
-from benchmarks.indexing.index_models import MODELS, format_models, measure_models
-from benchmarks.indexing.index_models import add_options as add_model_options
-from benchmarks.indexing.index_peers import choose_inference, choose_loop, run_peer
-from benchmarks.indexing.index_quality import compare_decoding
-from benchmarks.indexing.index_tables import format_decoding, format_memory, format_quality, format_speed
+from benchmarks.common.record import (
+    describe_machine,
+    digest,
+    ending_in_words,
+    find_photos,
+    find_weights,
+    hash_code,
+    keep,
+    print_machine,
+    run_retrieval,
+)
+from benchmarks.common.tables import format_spread, format_table, spread
+from benchmarks.indexing.images import list_images, make_large_images, read_all, sample_photos, take_evenly
+from benchmarks.indexing.peers import choose_inference, choose_loop, read_pixels, run_peer
+from index.images.preprocess import PreprocessConfig
 from index.model.embedder import Embedder
-from index.model.in_the_box import find_box
 from index.threads import usable_cores
 
 INPUTS_IN_MEMORY = 128
 LEAST_INFERRED = 512  # a rate over fewer is mostly noise
-BATCH_SIZES = (4, 8, 16, 32)  # tried beside the command's default
+LEAST_COSINE, COMPARED_VECTORS = 0.99, 128
+GOAL_OVER_LOOP, GOAL_OF_BOUND = 2.5, 0.9
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = make_parser(__doc__, PARTS, default=("photos", "large", "decoding"))
+    parser = make_parser(__doc__, PARTS, default=tuple(PARTS))
     add = parser.add_argument
     add("--photos", type=Path, help="folder of photos (default: the clothing photos of RETRIEVAL_SHARED)")
     add("--weights", type=Path, help="safetensors of torchvision's mobilenet_v2 (default: of RETRIEVAL_SHARED)")
-    add("--tiny-imagenet", type=Path, help="folder of tar files of small images (default: of RETRIEVAL_SHARED)")
+    add("--model", type=Path, help="an exported model of ours (default: the same MobileNetV2 as the loop's)")
+    add("--backend", help="of our model, as `retrieval index build` takes it")
     add("--limit", type=int, help="use only so many photos")
-    add("--large-count", type=int, default=120, help="12-megapixel images to make")
-    add("--count", type=int, default=100_000, help="small images to make")
-    add("--shard-images", type=int, default=10_000, help="small images in one tar shard")
-    decoded = "images that `decoding` decodes of a dataset, of 12 megapixels a fortieth (default: %(default)s)"
-    add("--decoded-images", type=int, default=1000, help=decoded)
-    compared = "photos that `decoding-quality` compares of a dataset (default: %(default)s)"
-    add("--compared-images", type=int, default=1500, help=compared)
-    add("--small-in-folders", action="store_true", help="small images in folders, not in tar shards")
-    warm_up = "images to choose the contestants' settings on (large: an eighth for the loop)"
+    add("--large-count", type=int, default=120, help="12-megapixel images to make (default: %(default)s)")
+    warm_up = "images to choose the contestants' settings on; of large ones an eighth (default: %(default)s)"
     add("--warm-up", type=int, default=512, help=warm_up)
-    add_model_options(add)
-    counts = ("large_count", "count", "shard_images", "warm_up", "limit", "decoded_images", "compared_images",
-              "calibrated_images")  # fmt: skip
-    options = parse_counts(parser, arguments, *counts)
-    for model in options.model or ():
-        if model not in MODELS and not Path(model).is_file():
-            parser.error(f"--model {model}: neither a file nor one of {', '.join(MODELS)}")
-    return options
+    return parse_counts(parser, arguments, "large_count", "warm_up", "limit")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -86,29 +73,64 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("", *tables, sep="\n\n")
 
 
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The model, and the folder of the measurements with the same options, code and machine.
+
+    Attributes:
+        model: MobileNetV2 of the weights as `retrieval export` writes it, or the model of --model.
+        on_gpu: whether the model runs on one; the loop gets one only then.
+    """
+
+    out: Path
+    folder: Path
+    weights: Path
+    model: Path
+    is_same_model: bool
+    backend: str | None
+    preprocess: PreprocessConfig
+    on_gpu: bool
+
+    @classmethod
+    def open(cls, options: argparse.Namespace) -> Bench:
+        """Export the model, once."""
+        weights = Path(find_weights(options.weights)).resolve()
+        chosen = {name: value for name, value in vars(options).items() if name not in ("out", "part", "rounds")}
+        code = hash_code("index", "benchmarks/indexing")
+        measured_by = {"options": chosen, "machine": describe_machine(), "code": code, "weights": str(weights)}
+        folder = options.out.resolve() / "measured" / digest(measured_by)
+        folder.mkdir(parents=True, exist_ok=True)
+        model = options.model.resolve() if options.model else folder / "model.onnx"
+        if not options.model and not model.exists():
+            run_retrieval("export", "--backbone", "mobilenet_v2", "--weights", weights, "--out", model)
+        opened = Embedder(model, backend=options.backend)
+        same = options.model is None
+        preprocess = opened.contract.preprocess
+        return cls(options.out.resolve(), folder, weights, model, same, options.backend, preprocess, opened.on_gpu)
+
+    def measure(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The document that `make` returns, or returned before a stop."""
+        document = keep(self.folder / f"{name}.json", make)
+        rate = document.get("images_per_second")
+        print(f"  {name}" + (f": {rate:.1f} images/s" if rate else ""), file=sys.stderr, flush=True)
+        return document
+
+    def build(self, sources: Iterable[Path]) -> dict[str, Any]:
+        """One `retrieval index build` into a new gallery, which is removed again."""
+        gallery = self.folder / "gallery"
+        shutil.rmtree(gallery, ignore_errors=True)
+        backend = ("--backend", self.backend) if self.backend else ()
+        built = run_retrieval("index", "build", self.model, *sources, "--out", gallery, "--no-cache", *backend)
+        shutil.rmtree(gallery)
+        return {**built.document, "process_seconds": built.seconds, "peak_mib": built.peak_mib}
+
+
 def measure_photos(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
-    """The photos as they are, and in the warm-up our own command with other batches."""
-    photos = _find_photos(bench, options)
-    by_batch_size = measure_batch_sizes(bench, list_images(photos), options)
-    speed = measure_speed(bench, options, "photos", photos, warm_up=options.warm_up)
-    return {"what": "clothing photos", "by_batch_size": by_batch_size, **speed}
-
-
-def measure_batch_sizes(bench: Bench, photos: Sequence[Path], options: argparse.Namespace) -> dict[str, Any]:
-    """Rates of our command on the warm-up's photos by `--batch-size`, in turns."""
-    some = take_evenly(photos, options.warm_up)
-    read_all(some)
-    listed = bench.folder / "warm-up.txt"
-    listed.write_text("".join(f"{path}\n" for path in some))
-
-    usual = Embedder(bench.model).usual_batch
-    sizes = {
-        str(size): partial(bench.build, [listed], "--batch-size", size) for size in sorted({*BATCH_SIZES, usual})
-    }
-    turns = take_turns(bench, "photos-batches", sizes, rounds=options.rounds)
-    for documents in turns["rounds"].values():
-        check_counts(documents, expected=len(some))
-    return {"images": len(some), "default": usual, **turns}
+    """The photos as they are."""
+    folder = find_photos(options.photos)
+    if options.limit is not None:
+        folder = sample_photos(folder, bench.out / "images" / f"photos-{options.limit}", count=options.limit)
+    return {"what": "clothing photos", **measure_speed(bench, options, "photos", folder, warm_up=options.warm_up)}
 
 
 def measure_large(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
@@ -134,81 +156,99 @@ def measure_speed(
     )
     looped = _loop_settings(bench, paths, index) | loop["chosen"]
     inferred = _inference_settings(bench, paths, max(len(paths), LEAST_INFERRED)) | alone["chosen"]
-    contestants = {
+    decoding = {"paths": list(map(str, paths)), "preprocess": bench.preprocess.to_json(), "workers": cores}
+    contestants: Mapping[str, Callable[[], dict[str, Any]]] = {
         "ours": partial(bench.build, [folder]), "loop": partial(run_peer, "torch-loop", looped),
-        "decoding": _decoding(bench, paths, "threads"), "inference": partial(run_peer, "inference", inferred),
+        "decoding": partial(run_peer, "decoding", decoding), "inference": partial(run_peer, "inference", inferred),
     }  # fmt: skip
-    turns = take_turns(bench, part, contestants, rounds=options.rounds)
+    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in contestants}
+    for number in range(options.rounds):
+        for name, make in contestants.items():
+            rounds[name].append(bench.measure(f"{part}-{number}-{name}", make))
     for name in ("ours", "loop"):
-        check_counts(turns["rounds"][name], expected=len(paths))
-    agreement = bench.measure(
-        f"{part}-agreement", lambda: compare_vectors(Embedder(bench.model), paths, index=index)
-    )
-    check_agreement(agreement)
-    rates = turns["rates"]
-    d, i = rates["decoding"]["median"], rates["inference"]["median"]
+        check_counts(rounds[name], expected=len(paths))
+    agreement = None
+    if bench.is_same_model:
+        agreement = bench.measure(f"{part}-agreement", lambda: compare_vectors(bench.model, paths, index=index))
+        check_agreement(agreement)
+    rates = {name: spread([each["images_per_second"] for each in found]) for name, found in rounds.items()}
+    d, i, ours = (rates[name]["median"] for name in ("decoding", "inference", "ours"))
     allowed = min(d, i) if bench.on_gpu else 1 / (1 / d + 1 / i)
-    ours = rates["ours"]["median"]
     return {
         "images": len(paths), "mib": size / 2**20, "on_gpu": bench.on_gpu, "agreement": agreement,
-        "loop_settings": loop, "inference_settings": alone, **turns, "allowed": allowed,
+        "loop_settings": loop, "inference_settings": alone, "rounds": rounds, "rates": rates, "allowed": allowed,
         "over_loop": ours / rates["loop"]["median"], "of_bound": ours / allowed,
     }  # fmt: skip
 
 
 def _loop_settings(bench: Bench, paths: Sequence[Path], index: Path) -> dict[str, Any]:
-    """Those that are not chosen."""
+    """The settings that are not chosen."""
     return {
         "paths": list(map(str, paths)), "weights": bench.weights, "preprocess": bench.preprocess.to_json(),
         "index": index, "on_gpu": bench.on_gpu,
     }  # fmt: skip
 
 
-def _decoding(bench: Bench, paths: Sequence[Path], pool: str) -> Callable[[], dict[str, Any]]:
-    shared = {"paths": list(map(str, paths)), "preprocess": bench.preprocess.to_json()}
-    return partial(run_peer, "decoding", {**shared, "pool": pool, "workers": usable_cores()})
-
-
 def _inference_settings(bench: Bench, paths: Sequence[Path], images: int) -> dict[str, Any]:
     inputs = list(map(str, take_evenly(paths, INPUTS_IN_MEMORY)))
-    return {"paths": inputs, "model": bench.model, "images": images}
+    return {"paths": inputs, "model": bench.model, "images": images, "backend": bench.backend}
 
 
-def _find_photos(bench: Bench, options: argparse.Namespace) -> Path:
-    folder = find_photos(options.photos)
-    if options.limit is None:
-        return folder
-    return sample_photos(folder, bench.out / "images" / f"photos-{options.limit}", count=options.limit)
+def compare_vectors(model: Path, paths: Sequence[Path], *, index: Path) -> dict[str, Any]:
+    """Cosines between our vectors and those in the loop's index of all paths, of some images."""
+    import faiss
+
+    embedder, flat = Embedder(model), faiss.read_index(str(index))
+    cosines = []
+    for path in take_evenly(paths, COMPARED_VECTORS):
+        ours = embedder.embed_batch(read_pixels(path, config=embedder.contract.preprocess)[None])[0]
+        cosines.append(float(ours @ flat.reconstruct(paths.index(path))))
+    return {"images": len(cosines), "mean_cosine": statistics.fmean(cosines), "least_cosine": min(cosines)}
 
 
-def measure_decoding(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
-    """Every dataset in every way, and step by step; photos in threads and in processes of the same number."""
-    photos = list_jpegs(_find_photos(bench, options))
-    datasets = list_datasets(bench, photos, count=options.decoded_images, seed=options.seed, own=options.photos)
-    rows = [measure_dataset(bench, dataset, rounds=options.rounds) for dataset in datasets]
-    pools = {pool: _decoding(bench, photos, pool) for pool in ("threads", "processes")}
-    turns = take_turns(bench, "decoding", pools, rounds=options.rounds)
-    return {"datasets": rows, "workers": usable_cores(), **turns}
+def check_agreement(agreement: Mapping[str, Any]) -> None:
+    """End the benchmark where the contestants do not compute the same."""
+    if not agreement["mean_cosine"] > LEAST_COSINE:
+        mean = agreement["mean_cosine"]
+        sys.exit(f"mean cosine {mean:.4f} between the vectors, {LEAST_COSINE} needed; the comparison is void")
 
 
-def measure_quality(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
-    """What our decoding costs in Recall@1, of frozen features and of the model in the box."""
-    models = {"MobileNetV2, frozen": bench.model, "in the box": find_box()}
-    return compare_decoding(
-        models, work=bench.out, limit=options.compared_images, seed=options.seed, measure=bench.measure
-    )
+def check_counts(documents: Sequence[Mapping[str, Any]], *, expected: int) -> None:
+    """End the benchmark where a contestant left images out."""
+    for document in documents:
+        if document["new_images"] != expected:
+            sys.exit(f"a contestant indexed {document['new_images']} of {expected} images; the comparison is void")
 
 
-PARTS = {
-    "photos": Part(measure_photos, format_speed),
-    "large": Part(measure_large, format_speed),
-    "hundred-thousand": Part(measure_hundred_thousand, format_memory),
-    "decoding": Part(measure_decoding, format_decoding),
-    "models": Part(
-        lambda bench, options: measure_models(bench, options, _find_photos(bench, options)), format_models
-    ),
-    "decoding-quality": Part(measure_quality, format_quality),
-}
+def format_speed(results: Mapping[str, Any]) -> str:
+    """The results of `measure_speed` as Markdown."""
+    rates = results["rates"]
+    loop, alone = (results[name]["chosen"] for name in ("loop_settings", "inference_settings"))
+    rule = "min(d, i)" if results["on_gpu"] else "1 / (1/d + 1/i)"
+    settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in loop.items())
+    batches = f"batches of {alone['batch_size']}, {alone['callers']} at once"
+    rows = [
+        ("`retrieval index build`", format_spread(rates["ours"])),
+        (f"torchvision + DataLoader + faiss ({settings})", format_spread(rates["loop"])),
+        ("decoding and resizing alone, d", format_spread(rates["decoding"])),
+        (f"model alone, i ({batches})", format_spread(rates["inference"])),
+        (f"the machine's bound, {rule}", f"{results['allowed']:.1f}"),
+        ("ours / loop", _judge(results["over_loop"], GOAL_OVER_LOOP)),
+        ("ours / bound", _judge(results["of_bound"], GOAL_OF_BOUND)),
+    ]
+    table = format_table([f"{results['images']:,} {results['what']}, {results['mib']:.0f} MiB", "images/s"], rows)
+    if (agreement := results["agreement"]) is None:
+        return table
+    mean, least = agreement["mean_cosine"], agreement["least_cosine"]
+    note = f"Cosine between our vectors and the loop's, {agreement['images']} images: mean {mean:.4f}"
+    return f"{table}\n\n{note}, least {least:.4f}."
+
+
+def _judge(ratio: float, goal: float) -> str:
+    return f"{ratio:.2f} (goal {goal}: {'met' if ratio >= goal else 'not met'})"
+
+
+PARTS = {"photos": Part(measure_photos, format_speed), "large": Part(measure_large, format_speed)}
 
 
 if __name__ == "__main__":

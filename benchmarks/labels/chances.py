@@ -1,8 +1,8 @@
-"""Is the chance that a label is wrong one? And is the list better than others'? Where the right labels are known.
+"""Label-error detection beside cleanlab, its Datalab and a vote of the nearest: calibration and average precision.
 
-Every cell is a dataset and a kind of mistakes (see `known_labels`). Ours judges as `retrieval audit` does. The others
-(see `peers`) get the same features and labels. Intervals are over classes and seeds, drawn together with replacement.
-Records are written as they come; a stopped command goes on.
+The right labels are known (see `known_labels`); every cell is a dataset and a kind of mistakes. Ours is the detection
+of `retrieval audit`; the peers (see `peers`) get the same features and labels. Intervals are over classes and seeds.
+Records are kept: a stopped command continues.
 
     python -m benchmarks.labels.chances --out bench/labels
     python -m benchmarks.labels.chances --out bench/labels --dataset cifar-n --kind worse --seeds 0
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from sklearn.metrics import average_precision_score
 
 from benchmarks.common.record import (
@@ -80,7 +79,6 @@ def run(options: argparse.Namespace) -> None:
         for row in rows:
             if row["kind"] in PEERS_AT:
                 row["peers"] = _peers_of(row, options)
-    draw_reliability(rows).savefig(options.out / "reliability.png", dpi=100)
     compared = [compare_cell(some, options) for some in _by_cell([row for row in rows if "peers" in row])]
     text = "\n\n".join([format_chances(rows), format_peers(compared)])
     print(f"\n{format_peers(compared)}")
@@ -273,29 +271,6 @@ def format_peers(compared: Sequence[Mapping[str, Any]]) -> str:
             f"{cell['best_f1']:.3f}", f"{ours['looks']:.2f}", f"{cell['looks']:.2f}",
         ])  # fmt: skip
     return format_table(head, lines)
-
-
-def draw_reliability(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """What was said against what is so, a panel a dataset; the larger a dot, the more labels."""
-    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
-    figure = Figure(figsize=(3.2 * len(datasets), 3.4), layout="constrained")
-    for number, dataset in enumerate(datasets, start=1):
-        axes = figure.add_subplot(1, len(datasets), number, title=dataset, aspect="equal")
-        axes.plot([0, 1], [0, 1], color="#999999", linewidth=1)
-        for label, colour, named in (("mistakes made", "#0072B2", False), ("people's mistakes", "#D55E00", True)):
-            some = [row for row in rows if row["dataset"] == dataset and (row["kind"] in PEERS_AT[:3]) == named]
-            dots = [dot for row in some for dot in row["reliability"] if dot[2] >= 20]
-            if dots:
-                said, so, counts = map(np.array, zip(*dots, strict=True))
-                axes.scatter(said, so, s=4 * np.sqrt(counts), color=colour, alpha=0.5, label=label, linewidths=0)
-        axes.set(
-            xlim=(-0.02, 1.02),
-            ylim=(-0.02, 1.02),
-            xlabel="chance said",
-            ylabel="share wrong" if number == 1 else "",
-        )
-        axes.legend(loc="upper left", fontsize=7, frameon=False)
-    return figure
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What else finds wrong labels, on the same features: cleanlab, its Datalab, and a vote of the nearest images.
+"""Peers of label-error detection on the same features: cleanlab, its Datalab, and a vote of the nearest images.
 
 cleanlab gets 5-fold cross-validated logistic regression (L2-normalised features) of several strengths, with all its
 scores, adjusted and not; Datalab the same probabilities, and the features alone. Which way is the best of a cell is

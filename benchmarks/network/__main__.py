@@ -1,8 +1,8 @@
-"""What training the network itself is worth, and under which loss: runs of `retrieval train --unfreeze` on real photos.
+"""Fine-tuning of the network by loss under label noise, beside untrained embeddings of equal width.
 
-Datasets x noise x losses x seeds, one after the other, each as a user's run with the same options of the network; then
-their test images are searched, beside the best untrained embedding of equal width of several views and poolings. The
-same command goes on after a stop, and skips what stands; more seeds or losses are added to a folder that stands.
+Datasets x noise x losses x seeds, one after the other, each a run of `retrieval train --unfreeze` with the same options
+of the network. The test images are searched with each run, and with the best untrained embedding of several views and
+poolings. The same command continues after a stop and skips the runs that have a record.
 
     python -m benchmarks.network --out bench/network --dataset cars --noise uniform:0.3 --seeds 0 1 2
     python -m benchmarks.network --out bench/network --dataset groceries-seen --dataset groceries-disjoint --seeds 0 1 2
@@ -22,10 +22,8 @@ import numpy as np
 
 from benchmarks.common.record import ending_in_words, find_weights, print_machine, write_record
 from benchmarks.common.tables import format_deviation, format_interval, format_table
-from benchmarks.network.rivals import search_rivals
-from benchmarks.network.train_cells import run_cell
-from benchmarks.network.variants import DEFAULT, VARIANTS, NetworkCell, name_set
-from benchmarks.noise.cells import CLEAN
+from benchmarks.network.cells import DEFAULT, VARIANTS, NetworkCell, run_cell, search_rivals
+from benchmarks.noise.grid import CLEAN, name_set
 from benchmarks.noise.reports import lead_in_points, over_seeds
 from index.threads import usable_cores
 

@@ -1,29 +1,30 @@
-"""A grid of trainings on shared features: every cell a JSON file, run in parallel processes, continued after a stop.
+"""A grid of trainings on frozen features: one JSON file each, trained in parallel processes, continued after a stop.
 
-Phase 1 runs once for every noisy label set; all cells of that set read its confidences.
+The confidence module of the SPA paper trains once for every noisy label set; all trainings on that set read its
+confidences.
 """
 
 from __future__ import annotations
 
+import json
+import multiprocessing
+import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 
-from benchmarks.common.parallel import run_parallel
-from benchmarks.common.record import save_array, write_with_record
-from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, Cell, GridFolder, LabelSet
-from benchmarks.noise.class_words import guide_by_names
-from benchmarks.noise.feature_sets import FeatureSet, hold_out_for_tuning, load_features
-from benchmarks.noise.shapes import FULL, thin_classes
-from benchmarks.noise.shared_axes import sharing_axes
+from benchmarks.common.record import digest, save_array, write_with_record
+from benchmarks.noise.features import FeatureSet, load_features
+from index.commands.console import progress_bar
 from index.evaluation.clustering import nmi
 from index.evaluation.metrics import ranking_auc
-from index.vectors.exact import search
 from training.backbone.feature_sources import CachedSource
 from training.confidence.confidences import (
     Beliefs,
@@ -37,44 +38,176 @@ from training.head.projection import count_directions
 from training.head.untrained import LabelledFeatures, fit_rival
 from training.label_noise.hierarchy import read_hierarchy
 from training.label_noise.noise import add_label_noise
-from training.options.config import ConfidenceConfig, DataConfig, EmbeddingConfig, LabelNoise, TrainConfig
-from training.options.losses import NEEDS_CONFIDENCES, RIVALS
+from training.options.config import (
+    ConfidenceConfig,
+    DataConfig,
+    EmbeddingConfig,
+    LabelNoise,
+    TrainConfig,
+)
+from training.options.losses import CLASS_WHITENED, NEEDS_CONFIDENCES, RIVALS
 from training.options.machine import resolve_device
+from training.options.resolve import resolve
 from training.run.fit import fit_confidence, fit_embedding
-from training.run.heads import find_beliefs, train_head
+from training.run.heads import train_head
 from training.run.phases import PhaseContext
 from training.run.validate import ValidationSet, embed_features
 
+CLEAN = "clean"
+RECIPE = "default"  # the method that is `retrieval train` with its default options
+FILTERED = "-filtered"  # the suffix of methods that train without the samples of low confidence
 MIN_CONFIDENCE = 0.1  # of filtered methods, as in the SPA paper
-SHOWN_QUERIES, SHOWN_NEIGHBOURS = 6, 4
-MOST_CLUSTERS = 1000  # of NMI: k-means with more would outlast the training
+MOST_CLUSTERS = 1000  # of NMI: k-means with more takes longer than the training
+MOST_CHARACTERS = 120  # of the readable part of a file name
 
 
-def run_cells(folder: GridFolder, cells: Sequence[Cell], **pool: int) -> None:
-    """Run the cells that have no record yet, phase 1 of their label sets first.
+@dataclass(frozen=True, slots=True)
+class LabelSet:
+    """One noisy labelling of one dataset; `noise` is `clean` or as `retrieval train --label-noise` takes it."""
 
-    Args:
-        folder: of features, confidences and records; the features must stand.
-        cells: in the order they are begun.
-        pool: `workers` processes of `threads` threads each.
+    dataset: str
+    noise: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The name of its files."""
+        parts = (self.dataset, self.noise, f"seed{self.seed}")
+        return f"{file_name(*parts)}_{digest(parts)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One training and its scores.
+
+    Attributes:
+        method: as `retrieval train --method`, with `-filtered` for training without samples of low confidence, or
+            `default` for `retrieval train` with its default options.
+        settings: options by field name that differ from the recipe.
     """
-    waiting = {cell.name: cell for cell in cells if not folder.cell(cell).exists()}
-    fit_label_sets(folder, [cell.labels for cell in waiting.values() if cell.needs_confidences], **pool)
-    judged = {folder.beliefs(cell.labels): cell.labels for cell in waiting.values() if cell.needs_beliefs}
-    missing = [(folder, labels) for path, labels in judged.items() if not path.exists()]
-    run_parallel(judge_label_set, missing, "leave-one-out", **pool)
-    run_parallel(run_cell, [(folder, cell) for cell in waiting.values()], "trainings", **pool)
+
+    labels: LabelSet
+    method: str
+    width: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of its files."""
+        parts = (self.labels.name, self.method, f"{self.width}d")
+        return f"{file_name(*parts)}_{digest([parts, dict(self.settings)])}"
+
+    def config(self) -> TrainConfig:
+        """All options of the training."""
+        given = {"seed": self.labels.seed, "embedding_dim": self.width, **self.settings}
+        if self.method == RECIPE:
+            return resolve(weights="none", **given)
+        return resolve("paper", weights="none", method=self.base_method, **given)
+
+    @property
+    def base_method(self) -> str:
+        """The method without the suffix `-filtered`."""
+        return self.method.removesuffix(FILTERED)
+
+    @property
+    def needs_module(self) -> bool:
+        """Whether it reads the confidences of the SPA paper's module."""
+        return self.method.endswith(FILTERED) or self.base_method in NEEDS_CONFIDENCES
+
+    @property
+    def needs_leave_one_out(self) -> bool:
+        """Whether it reads leave-one-out confidences."""
+        return not self.needs_module and (self.method == CLASS_WHITENED or self.config().needs_beliefs)
 
 
-def fit_label_sets(folder: GridFolder, label_sets: Sequence[LabelSet], **pool: int) -> None:
-    """Run phase 1 of the label sets that have no confidences yet."""
-    missing = {one.name: one for one in label_sets if not folder.report(one).exists()}
-    run_parallel(fit_label_set, [(folder, one) for one in missing.values()], "phase 1", **pool)
+def file_name(*parts: str) -> str:
+    """Parts as one readable file name, cut to a length that file systems take."""
+    name = "_".join("".join(c if c.isalnum() or c in ".-" else "-" for c in part) for part in parts)
+    return name[:MOST_CHARACTERS]
+
+
+def short_name(dataset: str) -> str:
+    """A dataset's name with the last parts of its paths.
+
+    >>> short_name("cub-200-2011:/data/CUB_200_2011"), short_name("tiny-imagenet")
+    ('cub-200-2011:CUB_200_2011', 'tiny-imagenet')
+    """
+    kind, *paths = dataset.split(":")
+    return ":".join([kind, *(Path(path).name for path in paths)])
+
+
+def name_set(dataset: str, *parts: str) -> str:
+    """A file name for results on a dataset; a digest tells datasets apart that share their short name."""
+    short = short_name(dataset)
+    own = [short] if short == dataset else [short, digest(dataset)]
+    return file_name(*own, *parts)
+
+
+@dataclass(frozen=True, slots=True)
+class GridFolder:
+    """The files of a grid, and the class hierarchy of its semantic noise."""
+
+    path: Path
+    hierarchy: str | None = None
+
+    def features(self, dataset: str) -> Path:
+        return self.path / "features" / name_set(dataset)
+
+    def module_confidences(self, labels: LabelSet) -> Path:
+        """(N, C) float32 of the SPA paper's module; the JSON report beside it is written last."""
+        return self.path / "module" / f"{labels.name}.npy"
+
+    def leave_one_out(self, labels: LabelSet) -> Path:
+        """(N, C) float32."""
+        return self.path / "leave-one-out" / f"{labels.name}.npy"
+
+    def cell(self, cell: Cell) -> Path:
+        """The JSON record of a training; the hits of each query are in the `.npy` beside it."""
+        return self.path / "cells" / f"{cell.name}.json"
+
+    def read(self, cell: Cell) -> dict[str, Any]:
+        """The record of a finished training, with `hits`, (Q,) bool at K=1."""
+        path = self.cell(cell)
+        return {**json.loads(path.read_text()), "hits": np.load(path.with_suffix(".npy"))}
+
+
+def run_cells(folder: GridFolder, cells: Sequence[Cell], *, workers: int) -> None:
+    """Run the trainings that have no record yet, confidences of their label sets first; features must exist."""
+    waiting = {cell.name: cell for cell in cells if not folder.cell(cell).exists()}.values()
+    sets = {cell.labels.name: cell.labels for cell in waiting if cell.needs_module}.values()
+    missing = [one for one in sets if not folder.module_confidences(one).with_suffix(".json").exists()]
+    run_parallel(fit_module, [(folder, one) for one in missing], "confidence modules", workers=workers)
+    sets = {cell.labels.name: cell.labels for cell in waiting if cell.needs_leave_one_out}.values()
+    missing = [one for one in sets if not folder.leave_one_out(one).exists()]
+    run_parallel(leave_one_out, [(folder, one) for one in missing], "leave-one-out", workers=workers)
+    run_parallel(run_cell, [(folder, cell) for cell in waiting], "trainings", workers=workers)
+
+
+def run_parallel(
+    task: Callable[..., None], arguments: Sequence[tuple[Any, ...]], what: str, *, workers: int
+) -> None:
+    """Call the task with each of the arguments, in processes of one thread each; the first error ends all."""
+    with progress_bar(what, unit="cells") as progress:
+        if workers == 1:
+            for done, each in enumerate(arguments, start=1):
+                task(*each)
+                progress(done, len(arguments))
+            return
+        # OpenMP reads these when a worker imports its libraries.
+        with patch.dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE"):
+            pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+            try:
+                futures = [pool.submit(task, *each) for each in arguments]
+                for done, future in enumerate(as_completed(futures), start=1):
+                    future.result()
+                    progress(done, len(arguments))
+            finally:
+                pool.shutdown(cancel_futures=True)
 
 
 def load_label_set(folder: GridFolder, labels: LabelSet) -> tuple[FeatureSet, np.ndarray]:
     """The features of a label set, and its (N,) noisy training labels."""
-    features = load_shaped(folder, labels)
+    features = load_features(folder.features(labels.dataset))
     noise = read_noise(labels.noise, hierarchy=folder.hierarchy)
     if noise is None:
         return features, features.train_labels
@@ -85,19 +218,8 @@ def load_label_set(folder: GridFolder, labels: LabelSet) -> tuple[FeatureSet, np
     return features, add_label_noise(features.train_labels, noise=noise, **parts, seed=labels.seed)
 
 
-def load_shaped(folder: GridFolder, labels: LabelSet) -> FeatureSet:
-    """The features of a label set: those that judge, and of those that train what its shape leaves."""
-    features = load_features(folder.features(labels.dataset))
-    if labels.fold is not None:
-        features = hold_out_for_tuning(features, fold=labels.fold[0], folds=labels.fold[1])
-    if labels.shape == FULL:
-        return features
-    rows = thin_classes(features.train_labels, shape=labels.shape, seed=labels.seed)
-    return replace(features, train=features.train[rows], train_labels=features.train_labels[rows])
-
-
 def read_noise(noise: str, *, hierarchy: str | None) -> LabelNoise | None:
-    """The noise that `retrieval train` would take by this name; None for clean labels.
+    """The noise by the name that `retrieval train --label-noise` takes; None for clean labels.
 
     Raises:
         InputError: no such noise, or semantic noise without a hierarchy.
@@ -107,30 +229,32 @@ def read_noise(noise: str, *, hierarchy: str | None) -> LabelNoise | None:
     return DataConfig(label_noise=noise, hierarchy=hierarchy if noise.startswith("semantic") else None).noise
 
 
-def fit_label_set(folder: GridFolder, labels: LabelSet) -> None:
-    """Phase 1 on one noisy labelling: its confidences, and how well they tell wrong labels from right ones."""
+def fit_module(folder: GridFolder, labels: LabelSet) -> None:
+    """Train the SPA paper's module on a label set; write its confidences and how well they tell wrong labels."""
     features, noisy = load_label_set(folder, labels)
-    device, started = resolve_device("auto"), time.perf_counter()
+    device, started, embedding = resolve_device("auto"), time.perf_counter(), EmbeddingConfig()
     source = CachedSource(torch.from_numpy(features.train)[:, None].to(device))
-    held_out: list[float | None] = []
-    embedding = EmbeddingConfig()
-    context = PhaseContext(
-        seed=labels.seed, device=device, checkpoint=None,
-        on_epoch=lambda report: held_out.append(report.held_out_loss),
-    )  # fmt: skip
     module = fit_confidence(
-        source, torch.from_numpy(noisy).to(device), class_count=len(features.classes),
-        config=ConfidenceConfig(**labels.phase1), batch_size=embedding.batch_size,
-        weight_decay=embedding.weight_decay, context=context,
+        source, torch.from_numpy(noisy).to(device), class_count=len(features.classes), config=ConfidenceConfig(),
+        batch_size=embedding.batch_size, weight_decay=embedding.weight_decay,
+        context=PhaseContext(seed=labels.seed, device=device, checkpoint=None),
     )  # fmt: skip
     confidences = compute_confidences(module, source.centre).cpu().numpy()
-    own = confidences[np.arange(len(noisy)), noisy]
-    wrong = noisy != features.train_labels
+    own, wrong = confidences[np.arange(len(noisy)), noisy], noisy != features.train_labels
     record = {
         "labels": asdict(labels), "samples": len(noisy), "wrong": int(wrong.sum()), "auc": ranking_auc(-own, wrong),
-        "held_out_losses": held_out, "seconds": time.perf_counter() - started,
+        "seconds": time.perf_counter() - started,
     }  # fmt: skip
-    write_with_record(folder.report(labels), record, lambda file: np.save(file, confidences), suffix=".npy")
+    path = folder.module_confidences(labels).with_suffix(".json")
+    write_with_record(path, record, lambda file: np.save(file, confidences), suffix=".npy")
+
+
+def leave_one_out(folder: GridFolder, labels: LabelSet) -> None:
+    """Write the leave-one-out confidences of a label set."""
+    features, noisy = load_label_set(folder, labels)
+    source = CachedSource(torch.from_numpy(features.train)[:, None])
+    found = believe_others(source, torch.from_numpy(noisy), class_count=len(features.classes), groups=None)
+    save_array(folder.leave_one_out(labels), torch.cat([each for _, each in found.confidences.blocks()]).numpy())
 
 
 def run_cell(folder: GridFolder, cell: Cell) -> None:
@@ -138,106 +262,52 @@ def run_cell(folder: GridFolder, cell: Cell) -> None:
     features, noisy = load_label_set(folder, cell.labels)
     validation = ValidationSet(features.test, features.test_labels, features.is_gallery, features.ks)
     started = time.perf_counter()
-    curve: dict[str, float] = {}
-
-    def note(epoch: int, head: Head) -> None:
-        if epoch in cell.curve:
-            curve[str(epoch)] = validation.score(embed_features(head, features.test)).recall[min(features.ks)]
-
-    with sharing_axes():
-        head, kept = _train(folder, cell, features, noisy, note)
+    head, used = _train(folder, cell, features, noisy)
     seconds = time.perf_counter() - started
     embeddings = embed_features(head, features.test)
     scores = validation.score(embeddings)
-    is_trial = cell.labels.fold is not None
-    clusters = len(set(features.test_names))
+    clusters = len(np.unique(features.test_labels))
     record = {
-        "cell": asdict(cell), "samples": len(noisy), "samples_used": kept, "test_images": len(features.test),
-        "seconds": seconds, "curve": curve, "embedding_dim": head.embedding_dim, **scores.to_json(),
-        "mean_class_recall_at_1": scores.mean_class_recall(min(features.ks)),
-        "nmi": None if is_trial or clusters > MOST_CLUSTERS else nmi(embeddings, features.test_labels, seed=0),
-        "neighbours": {} if is_trial else _show_neighbours(embeddings, validation),
+        "cell": asdict(cell), "samples": len(noisy), "samples_used": used, "test_images": len(features.test),
+        "seconds": seconds, "embedding_dim": head.embedding_dim, **scores.to_json(),
+        "nmi": None if clusters > MOST_CLUSTERS else nmi(embeddings, features.test_labels, seed=0),
     }  # fmt: skip
     hits = scores.hits[min(features.ks)].astype(bool)
     write_with_record(folder.cell(cell), record, lambda file: np.save(file, hits), suffix=".npy")
 
 
-def _train(
-    folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarray, note: Callable[[int, Head], None]
-) -> tuple[Head, int]:
+def _train(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarray) -> tuple[Head, int]:
     """The head, and the number of training images that it saw."""
+    beliefs = _load_confidences(folder, cell, noisy)
     if cell.base_method in RIVALS:
         width = min(cell.width, count_directions(features.train))
-        beliefs = _find_beliefs(folder, cell, noisy)
         weights = None if beliefs is None else beliefs.weights.cpu().numpy()
         images = LabelledFeatures(features.train, noisy, weights=weights)
         return fit_rival(cell.base_method, images, embedding_dim=width), len(features.train)
-    device = resolve_device("auto")
-    config = cell.config()
+    device, config = resolve_device("auto"), cell.config()
     labels = torch.from_numpy(noisy).to(device)
-    beliefs = _find_beliefs(folder, cell, noisy)
+    source = CachedSource(torch.from_numpy(features.train)[:, None].to(device))
+    context = PhaseContext(seed=cell.labels.seed, device=device, checkpoint=None)
+    count = len(features.classes)
     if cell.method == RECIPE:
-        return train_run(features.train, labels, class_count=len(features.classes), config=config, beliefs=beliefs)
+        return train_head(source, labels, class_count=count, config=config, context=context, beliefs=beliefs)
     rows = None
     if cell.method.endswith(FILTERED) and beliefs is not None:
         rows = rows_to_trust(beliefs.own, min_confidence=MIN_CONFIDENCE)
     reads = cell.base_method in NEEDS_CONFIDENCES and beliefs is not None
-    source = CachedSource(torch.from_numpy(features.train)[:, None].to(device))
-    context = PhaseContext(seed=cell.labels.seed, device=device, checkpoint=None)
     head = fit_embedding(
-        source, labels, class_count=len(features.classes), loss_config=config.loss, config=config.embedding,
+        source, labels, class_count=count, loss_config=config.loss, config=config.embedding,
         confidences=beliefs.confidences if reads and beliefs is not None else None, context=context, rows=rows,
-        own=None if beliefs is None else beliefs.weights, on_head=note,
-        guidance=guide_by_names(cell.labels.dataset, features.classes) if cell.is_guided else None,
+        own=None if beliefs is None else beliefs.weights,
     )  # fmt: skip
     return head, len(labels) if rows is None else len(rows)
 
 
-def _find_beliefs(folder: GridFolder, cell: Cell, noisy: np.ndarray) -> Beliefs | None:
-    """Those of the confidence module that was trained before, or by leave-one-out; None for what asks for none."""
-    if not (cell.needs_confidences or cell.needs_beliefs):
+def _load_confidences(folder: GridFolder, cell: Cell, noisy: np.ndarray) -> Beliefs | None:
+    """The confidences that a training reads; None where it reads none."""
+    if not (cell.needs_module or cell.needs_leave_one_out):
         return None
-    path = folder.confidences(cell.labels) if cell.needs_confidences else folder.beliefs(cell.labels)
-    if cell.needs_beliefs and not path.exists():
-        judge_label_set(folder, cell.labels)
+    path = folder.module_confidences(cell.labels) if cell.needs_module else folder.leave_one_out(cell.labels)
     values = torch.from_numpy(np.load(path)).to(resolve_device("auto"))
-    labels, against_others = torch.from_numpy(noisy).to(values.device), not cell.needs_confidences
-    return Beliefs.of(FixedConfidences(values), labels, against_others=against_others)
-
-
-def judge_label_set(folder: GridFolder, labels: LabelSet) -> None:
-    """Leave-one-out confidences of a label set: of the recipe, of its start alone, and of rivals that use it."""
-    features, noisy = load_label_set(folder, labels)
-    source = CachedSource(torch.from_numpy(features.train)[:, None])
-    count = len(features.classes)
-    beliefs = believe_others(source, torch.from_numpy(noisy), class_count=count, groups=None)
-    save_array(folder.beliefs(labels), torch.cat([found for _, found in beliefs.confidences.blocks()]).numpy())
-
-
-def train_run(
-    features: np.ndarray,
-    labels: torch.Tensor,
-    *,
-    class_count: int,
-    config: TrainConfig,
-    beliefs: Beliefs | None = None,
-) -> tuple[Head, int]:
-    """Both phases of a run on (N, F) features at hand, (N,) labels in 0..C-1; the head, and how many images it saw.
-
-    The first is left out where its `beliefs` are at hand.
-    """
-    source = CachedSource(torch.from_numpy(features)[:, None].to(labels.device))
-    context = PhaseContext(seed=config.seed, device=labels.device, checkpoint=None)
-    parts: dict[str, Any] = {"class_count": class_count, "config": config, "context": context}
-    if beliefs is None and config.needs_beliefs:
-        beliefs = find_beliefs(source, labels, **parts)
-    return train_head(source, labels, **parts, beliefs=beliefs)
-
-
-def _show_neighbours(embeddings: np.ndarray, validation: ValidationSet) -> dict[str, list[int]]:
-    """Nearest test images of a few queries, for pictures: rows of the test set by the query's row."""
-    asked, gallery = validation.parts()
-    queries = asked[np.linspace(0, len(asked) - 1, num=min(SHOWN_QUERIES, len(asked))).round().astype(int)]
-    own = queries if validation.is_gallery is None else None
-    found = search(embeddings[queries], embeddings[gallery], k=SHOWN_NEIGHBOURS, own=own).rows
-    return {str(query): gallery[row].tolist() for query, row in zip(queries, found, strict=True)}
+    labels = torch.from_numpy(noisy).to(values.device)
+    return Beliefs.of(FixedConfidences(values), labels, against_others=not cell.needs_module)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from training.data.protocols.load import load_protocol
 
 NO_CLOTHES = ("not-sure", "other", "skip")  # folders of photos that their owners could not name
 SEEN_TRAINING_SHARE = 0.7
-REVERSED = "-reversed"  # the suffix of a split whose other classes train
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +48,18 @@ def list_split(name: str, *, work: Path) -> SplitRecords:
     return SplitRecords(loaded.train.records, loaded.test.records, loaded.is_gallery, loaded.ks)
 
 
-def _tiny_imagenet(images: Path, *, other_way: bool = False) -> SplitRecords:
+def _tiny_imagenet(images: Path) -> SplitRecords:
     parts = [list_dataset(folder).records for folder in unpack_tiny_imagenet(images)]
-    return SplitRecords(*(reversed(parts) if other_way else parts))
+    return SplitRecords(*parts)
 
 
 def _clothing() -> list[Record]:
     return [record for record in list_dataset(find_photos()).records if record.label not in NO_CLOTHES]
 
 
-def _clothing_disjoint(_: Path, *, other_way: bool = False) -> SplitRecords:
+def _clothing_disjoint(_: Path) -> SplitRecords:
     records = _clothing()
-    trains = _every_other({record.label for record in records}, other_way=other_way)
+    trains = _every_other({record.label for record in records})
     return SplitRecords(*_part(records, [record.label in trains for record in records]))
 
 
@@ -70,17 +68,10 @@ def _clothing_seen(_: Path) -> SplitRecords:
     return SplitRecords(*_part(records, _take_seventy(records)))
 
 
-def _cars(images: Path, *, other_way: bool = False) -> SplitRecords:
+def _cars(images: Path) -> SplitRecords:
     folder = unpack_shared("cars.tar", images) / "cars"
     parts = [list_dataset(folder / part).records for part in ("train", "test")]
-    return SplitRecords(*(reversed(parts) if other_way else parts))
-
-
-def _cars_makes(images: Path, *, other_way: bool = False) -> SplitRecords:
-    records = list_dataset(unpack_shared("cars.tar", images) / "cars" / "train").records
-    makes = [record.label.split("_")[1] for record in records]  # of `020_Audi_S6_Sedan_2011`
-    trains = _every_other(set(makes), other_way=other_way)
-    return SplitRecords(*_part(records, [make in trains for make in makes]))
+    return SplitRecords(*parts)
 
 
 def _cars_seen(images: Path) -> SplitRecords:
@@ -104,10 +95,10 @@ def _groceries_seen(images: Path) -> SplitRecords:
     return _ask_gallery(train, gallery=train, queries=parts["test"])
 
 
-def _groceries_disjoint(images: Path, *, other_way: bool = False) -> SplitRecords:
+def _groceries_disjoint(images: Path) -> SplitRecords:
     parts = _groceries(images)
     every = [record for part in parts.values() for record in part]
-    trains = _every_other({record.label for record in every}, other_way=other_way)
+    trains = _every_other({record.label for record in every})
     gallery, queries = ([one for one in parts[part] if one.label not in trains] for part in ("train", "test"))
     return _ask_gallery([one for one in every if one.label in trains], gallery=gallery, queries=queries)
 
@@ -117,9 +108,9 @@ def _ask_gallery(train: Sequence[Record], *, gallery: Sequence[Record], queries:
     return SplitRecords(train, [*gallery, *queries], (*[True] * len(gallery), *[False] * len(queries)))
 
 
-def _every_other(labels: Iterable[str], *, other_way: bool) -> set[str]:
-    """The labels that train: the first, third … in the order of their names, or those between them."""
-    return set(sorted(labels)[1 if other_way else 0 :: 2])
+def _every_other(labels: Iterable[str]) -> set[str]:
+    """The first, third … label in the order of their names."""
+    return set(sorted(labels)[::2])
 
 
 def _part(records: Sequence[Record], chosen: Sequence[bool] | np.ndarray) -> list[list[Record]]:
@@ -127,38 +118,29 @@ def _part(records: Sequence[Record], chosen: Sequence[bool] | np.ndarray) -> lis
 
 
 def _take_seventy(records: Sequence[Record]) -> np.ndarray:
-    return take_share(np.array([record.label for record in records]), seed=0)
-
-
-def take_share(labels: np.ndarray, *, seed: int) -> np.ndarray:
     """(N,) bool: 70 % of every label's images."""
-    taken, generator = np.zeros(len(labels), dtype=bool), np.random.default_rng(seed)
+    labels = np.array([record.label for record in records])
+    taken, generator = np.zeros(len(labels), dtype=bool), np.random.default_rng(0)
     for label in np.unique(labels):
         rows = generator.permutation(np.flatnonzero(labels == label))
         taken[rows[: round(SEEN_TRAINING_SHARE * len(rows))]] = True
     return taken
 
 
-_DISJOINT: Mapping[str, Callable[..., SplitRecords]] = {
+SPLITS: Mapping[str, Callable[[Path], SplitRecords]] = {
     "tiny-imagenet": _tiny_imagenet,
     "clothing-disjoint": _clothing_disjoint,
     "cars": _cars,
-    "cars-makes": _cars_makes,
     "groceries-disjoint": _groceries_disjoint,
-}
-SPLITS: Mapping[str, Callable[[Path], SplitRecords]] = {
-    **_DISJOINT,
-    **{name + REVERSED: partial(split, other_way=True) for name, split in _DISJOINT.items()},
     "clothing-seen": _clothing_seen,
     "cars-seen": _cars_seen,
     "groceries-seen": _groceries_seen,
 }
-"""Datasets by name. Other classes are searched than train, or, with `-seen`, other images of the same ones:
+"""Datasets by name. The searched classes are not those that train; with `-seen` they are, in other images.
 
-- `tiny-imagenet` and `cars`: as their folders `train` and `test` have it; `cars-makes`: of the folder `train` every
-  other make trains; `clothing-disjoint`: every other folder of real clothes trains; `groceries-disjoint`: every other
-  class trains, with all its photos, and of the other classes the official test photos search the official training
-  photos. `-reversed`: the other classes train.
-- `clothing-seen` and `cars-seen`: 70 % of every folder train (of cars the folders of `train`), the others are searched
-  among themselves; `groceries-seen`: the official test photos search the training photos, official `val` among them.
+- `tiny-imagenet` and `cars`: their folders `train` and `test`.
+- `clothing-disjoint`: every other folder of clothes trains, the others are searched leave-one-out.
+- `groceries-disjoint`: every other class trains; of the others the official test photos query the training photos.
+- `clothing-seen` and `cars-seen`: 70 % of every folder train, the others are searched leave-one-out.
+- `groceries-seen`: the official test photos query the training photos, official `val` among them.
 """

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.common.alone import run_alone
+from benchmarks.common.processes import run_alone
 from benchmarks.common.record import ending_in_words, print_machine, write_record
 from benchmarks.common.tables import format_table
 
@@ -60,7 +60,7 @@ def _read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__)
     add = parser.add_argument
     add("--out", type=Path, help="folder of the record and the table")
-    add("--vectors", type=Path, help="folder that benchmarks.ann.ann_vectors keeps its vectors in")
+    add("--vectors", type=Path, help="folder that benchmarks.ann.vectors keeps its vectors in")
     add("--rows", type=int, default=SOP_ROWS, help="vectors that are scored (default: %(default)s)")
     add("--width", type=int, default=512, help="numbers of a vector (default: %(default)s)")
     add("--rounds", type=int, default=3, help="turns of each contestant (default: %(default)s)")
@@ -80,7 +80,7 @@ def load_crops(folder: Path, *, rows: int, width: int, seed: int) -> Vectors:
     """(rows, width) unit float32: all crops of some photos, a photo's own one after the other."""
     tables = sorted(folder.glob(f"coefficients-{VIEWS}-*.npy"))
     if not tables:
-        from benchmarks.ann.ann_vectors import WIDEST, load_vectors
+        from benchmarks.ann.vectors import WIDEST, load_vectors
 
         load_vectors(folder, count=200_000, width=WIDEST)
         tables = sorted(folder.glob(f"coefficients-{VIEWS}-*.npy"))

@@ -1,4 +1,4 @@
-"""Proxy-Anchor and Smooth Proxy-Anchor with very many classes: time, memory and agreement, beside other code.
+"""Proxy-Anchor and Smooth Proxy-Anchor with very many classes: time, memory and agreement with other code.
 
     python -m benchmarks.training.losses_at_scale --out bench/losses
 
@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common.alone import run_alone
-from benchmarks.common.kept import digest, hash_code, keep
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
-from benchmarks.common.record import print_machine
+from benchmarks.common.processes import run_alone
+from benchmarks.common.record import digest, hash_code, keep, print_machine
 from benchmarks.common.tables import format_spread, format_table, spread
 from benchmarks.training.loss_contestants import PROXY_ANCHOR, SMOOTH, STEPS
 
@@ -111,8 +110,8 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return parse_counts(parser, arguments, "batch", "classes", "width", "repeats")
 
 
-def main() -> None:
-    options = parse_options()
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse_options(arguments)
     _, tables = run_parts(PARTS, options)
     print_machine([options.seed])
     print("", *tables, sep="\n\n")

@@ -3,7 +3,7 @@
 A local form of k-reciprocal encoding (Zhong et al., "Re-ranking Person Re-identification with k-reciprocal Encoding",
 2017, equations 7 to 12), with its paper's k1 and lambda. Of the best results each is described by its own nearest
 members, and so is the query; how far two descriptions overlap is mixed with the distance. The first result stays where
-it is: it is mostly right, and neighbours know no better (`benchmarks.noise.reranking`).
+it is: it is mostly right, and neighbours know no better.
 """
 
 from __future__ import annotations

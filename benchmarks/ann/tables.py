@@ -1,0 +1,115 @@
+"""Markdown tables of `benchmarks.ann`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.ann.curves import MODES, rate_at
+from benchmarks.ann.filters import PEERS, choose_peer
+from benchmarks.ann.peers import OURS, Parameters
+from benchmarks.common.tables import format_table
+
+GOAL_RATIO = 1.0
+GOAL_FILTERED_RECALL = 0.98
+RECALLS = (0.95, 0.97, 0.98, 0.99, 0.995, 0.998)
+TITLES = {"single": "one query after another, one thread", "batch": "all queries at once, all cores"}
+
+
+def format_curves(results: Mapping[str, Any]) -> str:
+    """Markdown of `measure_curves`."""
+    head = f"## {results['vectors']:,} vectors, {results['width']}-d, {results['queries']:,} queries"
+    parts = [head, _format_builds(results), _format_held_out(results)]
+    for mode in MODES:
+        parts += [
+            f"### {TITLES[mode]}", "Queries/s at a recall@10, on each front:", _format_fronts(results["fronts"][mode]),
+            "Our points beside the peers' best front at the same recall:", _format_compared(results["compared"][mode]),
+        ]  # fmt: skip
+    return "\n\n".join(part for part in parts if part)
+
+
+def _format_builds(results: Mapping[str, Any]) -> str:
+    count = results["vectors"]
+
+    rows = []
+    for name, built in results["builds"].items():
+        sizes = (built["opened"]["anonymous"], built["opened"]["mapped"], built["disk_bytes"])
+        bytes_each = [f"{max(0, size) / count:.0f}" for size in sizes]
+        rows.append((_name(name, results), f"{built['seconds']:.1f}", *bytes_each))
+    head = ["", "build, s", "own memory, bytes a vector", "mapped and touched", "on disk"]
+    return format_table(head, rows)
+
+
+def _name(name: str, results: Mapping[str, Any]) -> str:
+    described = results["described"]
+    return f"{name} ({described.get('factory') or described['type']})" if name == OURS and described else name
+
+
+def _format_fronts(fronts: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
+    rows = []
+    for family, points in fronts.items():
+        rates = [rate_at(points, recall) for recall in RECALLS]
+        rows.append((family, *("-" if rate is None else f"{rate:,.0f}" for rate in rates)))
+    return format_table(["", *(f"{recall:g}" for recall in RECALLS)], rows)
+
+
+def _format_compared(compared: Iterable[Mapping[str, Any]]) -> str:
+    rows = [
+        (
+            format_parameters(each["parameters"]), f"{each['recall']:.4f}", f"{each['rate']:,.0f}",
+            "-" if each.get("p95_ms") is None else f"{each['median_ms']:.3f} / {each['p95_ms']:.3f}",
+            each["peer"] or "none gets there", "-" if each["peer"] is None else f"{each['peer_rate']:,.0f}",
+            "-" if each["ratio"] is None else f"{each['ratio']:.2f}{' (below)' * (each['ratio'] < GOAL_RATIO)}",
+        )
+        for each in compared
+    ]  # fmt: skip
+    head = ["ours", "recall@10", "queries/s", "ms, median / p95", "best peer", "its queries/s", "ours / peer"]
+    return format_table(head, rows)
+
+
+def _format_held_out(results: Mapping[str, Any]) -> str:
+    """The recall that the index says of itself beside that of the benchmark's queries."""
+    described = results["described"]
+    if not described or not described.get("curve"):
+        return ""
+    points = next(row["points"] for row in results["rows"] if row["contestant"] == OURS)
+    rows = [
+        (
+            format_parameters(said["parameters"]) + " *(chosen)*" * (said["parameters"] == described.get("parameters")),
+            f"{said['recall_at_10']:.4f}", f"{point['single']['recall']:.4f}",
+            f"{point['single']['recall'] - said['recall_at_10']:+.4f}", f"{said['latency_ms_median']:.3f}",
+            f"{point['single']['median_ms']:.3f}",
+        )
+        for said, point in zip(described["curve"], points, strict=True)
+    ]  # fmt: skip
+    head = ["ours", "recall@10 by held-out members", "by queries", "difference"]
+    head += ["ms by held-out members", "by queries"]
+    return format_table(head, rows)
+
+
+def format_filters(results: Mapping[str, Any]) -> str:
+    """Markdown of `measure_filters`."""
+    rows = []
+    for cell in results["cells"]:
+        names = dict.fromkeys(point["contestant"] for point in cell["points"])
+        for name in (name for name in (OURS, *PEERS) if name in names):
+            point = choose_peer(cell["points"], name, least_recall=GOAL_FILTERED_RECALL)
+            missed = " (below)" if name == OURS and point["recall"] < GOAL_FILTERED_RECALL else ""
+            rows.append((
+                f"{cell['kind']}, {100 * cell['share']:g} % ({cell['kept']:,})", name,
+                format_parameters(point["parameters"]) or "its own", f"{point['recall']:.4f}{missed}",
+                f"{point['least_recall']:.4f}", f"{point['median_ms']:.3f} / {point['p95_ms']:.3f}",
+                f"{point['short']} of {point['queries']}",
+            ))  # fmt: skip
+    head = ["rows kept", "", "parameters", "recall@10", "least of a mask", "ms, median / p95"]
+    head.append("fewer than 10 found")
+    title = f"## Filters: {results['vectors']:,} vectors, {results['width']}-d"
+    note = (
+        f"A peer's row is its fastest parameter with a recall of {GOAL_FILTERED_RECALL}, or else its best recall."
+    )
+    return f"{title}\n\n{note}\n\n{format_table(head, rows)}"
+
+
+def format_parameters(parameters: Parameters) -> str:
+    """`name value`, by commas."""
+    return ", ".join(f"{name} {value}" for name, value in parameters.items())

@@ -1,0 +1,160 @@
+"""Trainings of `benchmarks.network`: a run of `retrieval train --unfreeze` each, and the untrained baselines."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.record import keep
+from benchmarks.noise.features import load_features, prepare_features
+from benchmarks.noise.grid import CLEAN, name_set
+from benchmarks.noise.splits import SplitRecords, list_split
+from index.evaluation.metrics import RetrievalScores
+from index.threads import usable_cores
+from retrieval_app import train
+from training.backbone.extract import Extractor
+from training.data.datasets import Record
+from training.head.untrained import LabelledFeatures, fit_rivals
+from training.options.losses import CLASS_WHITENED
+from training.options.machine import Machine, resolve_device
+from training.options.resolve import resolve_input
+from training.run.display import watch_training
+from training.run.phases import Watcher
+from training.run.prepare import ValidationRecords, prepare_validation
+from training.run.run_folder import RunFolder
+from training.run.validate import ValidationSet, embed_features
+
+DEFAULT, UNWEIGHTED = "default", "unweighted"
+LOSSES = ("spa", "proxy-anchor", "multi-similarity", "proxy-nca", "procsim")
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    DEFAULT: {},
+    UNWEIGHTED: {"method": "proxy-anchor", "positive_weights": "none"},
+    **{loss: {"recipe": "paper", "method": loss} for loss in LOSSES},
+}
+"""`default` is `retrieval train --unfreeze`, `unweighted` the same with all labels weighted alike.
+
+The losses have their papers' options; the network's learning rates and epochs are the same for all.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkCell:
+    """One training of a network, on one dataset with one noise.
+
+    Attributes:
+        dataset: of `benchmarks.noise.splits`.
+        noise: `clean` or as `--label-noise` has it.
+        plan: options of the network by name, as `--option` gives them.
+    """
+
+    dataset: str
+    noise: str
+    variant: str
+    seed: int
+    plan: tuple[tuple[str, Any], ...]
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        plan = "_".join(f"{name.removeprefix('network_')}-{value}" for name, value in self.plan)
+        return "_".join((name_set(self.dataset, self.noise), self.variant, plan, f"seed{self.seed}"))
+
+    def options(self, *, width: int) -> dict[str, Any]:
+        """Of `retrieval_app.train`."""
+        noise = {} if self.noise == CLEAN else {"label_noise": self.noise}
+        start = {} if self.variant in LOSSES else {"trial": False}
+        return {"backbone": "mobilenet_v2", "embedding_dim": width, "seed": self.seed,
+                **noise, **start, **VARIANTS[self.variant], **dict(self.plan)}  # fmt: skip
+
+
+def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int, cache: Path) -> dict[str, Any]:
+    """The record of a training: as it was written, or made now; a run that was interrupted goes on."""
+    split = list_split(cell.dataset, work=cache)
+    data = write_records(split.train, folder / "data" / f"{name_set(cell.dataset)}.csv")
+    options, name = {"weights": weights, **cell.options(width=width)}, cell.name
+
+    def make() -> dict[str, Any]:
+        print(name, file=sys.stderr, flush=True)
+        run = folder / "runs" / name
+        resumed = (run / "config.json").exists()
+        started, used = time.perf_counter(), time.process_time()
+        with watch_training() as watcher:
+            report = train(data, run, cache=cache, resume=resumed, watcher=watcher, **options)
+        seconds = {"wall": time.perf_counter() - started, "processor": time.process_time() - used}
+        return {
+            "name": name, **record_scores(_search(run, split, cache=cache)),
+            "seconds": None if resumed else seconds, "load": os.getloadavg()[1], "report": report,
+        }  # fmt: skip
+
+    return keep(folder / "cells" / f"{name}.json", make)
+
+
+def write_records(records: Sequence[Record], path: Path) -> Path:
+    """A table of images and labels that `retrieval train` takes, once."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["path", "label"])
+            writer.writerows((record.path.resolve(), record.label) for record in records)
+    return path
+
+
+def _search(run_path: Path, split: SplitRecords, *, cache: Path) -> RetrievalScores:
+    """Of the test images, by the model as it ships."""
+    run = RunFolder.open(run_path)
+    backbone, head, _ = run.load_trained()
+    machine = Machine(cache, resolve_device("auto"), usable_cores(), "float32")
+    extractor = Extractor(backbone, run.preprocess(), device=machine.device, precision=machine.precision)
+    records = ValidationRecords(tuple(split.test), split.is_gallery, split.ks)
+    prepared = prepare_validation(records, machine=machine, extractor=extractor, watcher=Watcher())
+    assert prepared is not None
+    validation = prepared[0]
+    return validation.score(embed_features(head, validation.features))
+
+
+def search_rivals(
+    dataset: str, seeing: Sequence[tuple[str, str]], folder: Path, *, weights: Path | str, width: int, cache: Path,
+    workers: int,
+) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """Hits of every rival that reads no labels, by its name with view and pooling; written once."""
+    found: dict[str, dict[str, Any]] = {}
+    for view, pooling in seeing:
+
+        def make(view: str = view, pooling: str = pooling) -> dict[str, Any]:
+            features = folder / "features" / name_set(dataset, view, pooling)
+            sizes = resolve_input("mobilenet_v2", view=view, pooling=pooling)
+            prepare_features(
+                dataset, features, cache=cache, backbone="mobilenet_v2", weights=str(weights), sizes=sizes,
+                workers=workers,
+            )  # fmt: skip
+            return _search_rivals(features, width=width)
+
+        kept = keep(folder / "rivals" / f"{name_set(dataset, view, pooling, f'{width}d')}.json", make)
+        found |= {f"{name}, {view}, {pooling}": one for name, one in kept.items()}
+    return found
+
+
+def record_scores(scores: RetrievalScores) -> dict[str, Any]:
+    """Recall@K, and of every query its hit at K=1 and its class, as JSON."""
+    return {
+        "recall": {str(k): value for k, value in scores.recall.items()},
+        "hits": scores.hits[1].astype(int).tolist(), "classes": scores.labels.tolist(),
+    }  # fmt: skip
+
+
+def _search_rivals(folder: Path, *, width: int) -> dict[str, dict[str, Any]]:
+    features = load_features(folder)
+    validation = ValidationSet(features.test, features.test_labels, features.is_gallery, features.ks)
+    rivals = fit_rivals(LabelledFeatures(features.train, features.train_labels), embedding_dim=width)
+    return {
+        name: record_scores(validation.score(embed_features(head, validation.features)))
+        for name, head in rivals.items()
+        if name != CLASS_WHITENED
+    }

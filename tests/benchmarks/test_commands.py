@@ -1,0 +1,154 @@
+"""Every benchmark command runs for real at its smallest size and writes a record of its results."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torchvision
+from safetensors.torch import save_file
+
+from tests.photos import KINDS, write_photos
+
+
+def run(command: str, out: Path, *options: str | Path, record: str) -> dict[str, Any]:
+    """The results in the record of `python -m benchmarks.COMMAND`."""
+    module = importlib.import_module(f"benchmarks.{command}")
+    module.main(["--out", str(out), *map(str, options)])
+    (path,) = out.glob(record)
+    document: dict[str, Any] = json.loads(path.read_text())
+    assert document["machine"]["versions"]["numpy"]
+    results: dict[str, Any] = document["results"]
+    return results
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Five kinds of picture that train and three others that are searched, as `--dataset` takes them."""
+    folder = tmp_path_factory.mktemp("pictures")
+    write_photos(folder / "train", kinds=KINDS[:5], pictures_per_kind=8, seed=0, size=48)
+    write_photos(folder / "test", kinds=KINDS[5:8], pictures_per_kind=5, seed=0, size=48)
+    return f"folder:{folder / 'train'}:{folder / 'test'}"
+
+
+def test_noise(tmp_path: Path, dataset: str, capsys: pytest.CaptureFixture[str]) -> None:
+    methods = [word for name in ("default", "proxy-nca-filtered", "spa", "raw") for word in ("--method", name)]
+    small = ("--backbone", "squeezenet1_1", "--weights", "none", "--resize", "40", "--crop", "32", "--width", "4")
+    asked = ("--dataset", dataset, "--noise", "uniform:0.25", "--seeds", "0", "--table", "3", "--workers", "1")
+    results = run("noise.__main__", tmp_path, *asked, *small, *methods, record="results/*.json")
+    assert [row["name"] for row in results["rows"]] == ["default", "proxy-nca-filtered", "spa", "raw"]
+    assert all(0 <= row["recall"]["1"]["mean"] <= 100 for row in results["rows"])
+    assert results["rows"][1]["samples_used"][0] <= 40
+    printed, cells = capsys.readouterr().out, sorted((tmp_path / "cells").iterdir())
+    before = [path.stat().st_mtime_ns for path in cells]
+    assert run("noise.__main__", tmp_path, *asked, *small, *methods, record="results/*.json") == results
+    assert capsys.readouterr().out == printed
+    assert [path.stat().st_mtime_ns for path in cells] == before, "nothing is trained twice"
+
+
+def test_network(tmp_path: Path, dataset: str) -> None:
+    small = ("--weights", "none", "--unfreeze", "last-1", "--epochs", "1", "--width", "4", "--network-crop", "64")
+    asked = ("--dataset", dataset, "--noise", "clean", "--network-views", "0", "--rival", "crop:own")
+    results = run("network.__main__", tmp_path, *asked, *small, record="results/*.json")["default"]
+    assert 0 <= results["recall_at_1"]["mean"] <= 100
+    assert results["cells"][0]["seconds"]["processor"] > 0
+
+
+def test_label_chances(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    right = np.repeat(np.arange(4), 25)
+    features = np.eye(10)[right] + 0.2 * generator.normal(size=(100, 10))
+    names = np.array([f"class {number}" for number in right])
+    (tmp_path / "known").mkdir()
+    known = tmp_path / "known" / "groceries-report.npz"  # where the command keeps its features
+    np.savez(known, features=features.astype(np.float32), right=names, paths=names)
+    has_datalab = importlib.util.find_spec("datasets") is not None
+    asked = (
+        "--dataset",
+        "groceries",
+        "--kind",
+        "any:0.2",
+        "--seeds",
+        "0",
+        *([] if has_datalab else ["--no-peers"]),
+    )
+    results = run("labels.chances", tmp_path, *asked, record="chances.json")
+    assert results["rows"][0]["average_precision"] > 0.8
+    if has_datalab:
+        assert results["compared"][0]["average_precision"] > 0.8
+
+
+@pytest.mark.slow  # a dozen processes that import torch
+@pytest.mark.timeout(900)
+def test_indexing(tmp_path: Path, dataset: str) -> None:
+    save_file(torchvision.models.mobilenet_v2().state_dict(), tmp_path / "weights.safetensors")
+    photos = ("--photos", dataset.split(":")[1], "--weights", tmp_path / "weights.safetensors")
+    few = ("--part", "photos", "--rounds", "1", "--limit", "12", "--warm-up", "4")
+    results = run("indexing.__main__", tmp_path / "out", *photos, *few, record="record-photos.json")
+    assert results["images"] == 12
+    assert results["agreement"]["mean_cosine"] > 0.99
+    assert set(results["rates"]) == {"ours", "loop", "decoding", "inference"}
+    assert results["over_loop"] > 0
+
+
+def test_ann(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(50, 16))[generator.integers(50, size=1540)] + 0.5 * generator.normal(
+        size=(1540, 16)
+    )
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    np.save(tmp_path / "base.npy", rows[:1500])
+    np.save(tmp_path / "queries.npy", rows[1500:])
+    vectors = ("--base", tmp_path / "base.npy", "--queries", tmp_path / "queries.npy", "--index-type", "hnsw")
+    peers = ("--rounds", "1", "--without", "hnswlib", "--without", "usearch")
+    results = run("ann.__main__", tmp_path / "out", *vectors, *peers, record="record-curves-*.json")
+    points = {row["contestant"]: row["points"] for row in results["rows"]}
+    assert points["faiss Flat"][0]["single"]["recall"] == 1
+    assert all(point["batch"]["recall"] > 0.95 for point in points["ours"])
+    (filters,) = (tmp_path / "out").glob("record-filters-*.json")
+    assert len(json.loads(filters.read_text())["results"]["cells"]) == 8
+
+
+@pytest.mark.slow  # two servers
+def test_serving(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    few = ("--rounds", "1", "--seconds", "0.5", "--warm-up", "0", "--clients", "1", "--clients", "32")
+    alone = ("--alone-images", "15", "--without", "gradio", "--without", "int8")
+    photos = ("--photos", image_folder, "--model", tiny_model)
+    results = run("serving.__main__", tmp_path, *photos, *few, *alone, record="record-photos.json")
+    assert results["cells"].keys() >= {"by id", "by upload", "plain fastapi"}
+    for measured in results["cells"].values():
+        assert all(cell["statuses"].keys() == {"200"} and cell["answered"] > 0 for cell in measured.values())
+    assert results["agreement"]["plain fastapi"]["mean"] > 0.9
+
+
+def test_losses_at_scale(tmp_path: Path) -> None:
+    few = ("--classes", "90", "--batch", "12", "--width", "6", "--repeats", "1", "--rounds", "1")
+    rows = run("training.losses_at_scale", tmp_path, *few, "--part", "proxy-anchor", record="record-*.json")[
+        "rows"
+    ]
+    assert set(rows) == {"ours", "the authors' formula", "pytorch-metric-learning"}
+    for row in rows.values():
+        assert row["seconds"]["median"] > 0
+        assert max(row["apart"].values()) < 1e-5
+
+
+@pytest.mark.slow  # processes that import torch
+def test_evaluation(tmp_path: Path) -> None:
+    table = np.random.default_rng(0).normal(size=(120, 5, 16)).astype(np.float16)
+    np.save(tmp_path / "coefficients-5-0-16.npy", table)  # where the command keeps its vectors
+    few = ("--vectors", tmp_path, "--rows", "500", "--width", "16", "--rounds", "1")
+    results = run("training.evaluation", tmp_path / "out", *few, "--classes", "large", record="record.json")
+    assert max(results["large classes"]["differences"]["pytorch-metric-learning"].values()) < 1e-6
+
+
+def test_gpu_on_the_processor(tmp_path: Path) -> None:
+    few = ("--device", "cpu", "--side", "64", "--copied-mib", "1", "--classes", "300", "--batch", "12")
+    images = ("--width", "16", "--network", "squeezenet1_1", "--crop", "32", "--embedding-batch", "2")
+    rows = run("gpu", tmp_path, *few, *images, record="record-losses.json")["rows"]
+    assert all(row["seconds"] > 0 and (row["error"] or 0) < 1e-4 for row in rows)
+    rows = json.loads((tmp_path / "record-embedding.json").read_text())["results"]["rows"]
+    assert all(row["images_per_s"] > 0 for row in rows)
