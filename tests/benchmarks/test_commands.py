@@ -50,6 +50,7 @@ def test_noise(tmp_path: Path, dataset: str, capsys: pytest.CaptureFixture[str])
     assert [path.stat().st_mtime_ns for path in cells] == before, "nothing is trained twice"
 
 
+@pytest.mark.slow  # it trains a network
 def test_network(tmp_path: Path, dataset: str) -> None:
     small = ("--weights", "none", "--unfreeze", "last-1", "--epochs", "1", "--width", "4", "--network-crop", "64")
     asked = ("--dataset", dataset, "--noise", "clean", "--network-views", "0", "--rival", "crop:own")
