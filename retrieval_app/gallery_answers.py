@@ -180,7 +180,7 @@ class GalleryAnswers:
         snapshot = self.snapshot
         doubts = await self._wait(lambda: snapshot.insights.doubts, tell)
         items = doubts.items[: _bound(count)]
-        rows = await self._describe(snapshot.gallery, [doubt.id for doubt in items])
+        rows = await self._describe(snapshot.gallery.as_given, [doubt.id for doubt in items])
         listed = [
             {**row, "wrong": round(doubt.wrong, 4), "suggested": doubt.suggested}
             for row, doubt in zip(rows, items, strict=True)

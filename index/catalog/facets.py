@@ -9,8 +9,6 @@ from typing import Any, Literal, TypeAlias
 
 from index.catalog.reader import Catalog
 from index.filters.condition import Condition
-from index.filters.known_names import check_names
-from index.filters.to_sql import write_sql
 
 Kind: TypeAlias = Literal["text", "truth", "number"]
 _KIND = "CASE j.type WHEN 'text' THEN 'text' WHEN 'true' THEN 'truth' WHEN 'false' THEN 'truth' ELSE 'number' END"
@@ -40,9 +38,8 @@ def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence
     """
     execute, kept = catalog.connection.execute, _INDEXED
     if where is not None:
-        check_names(where, catalog.connection)
-        sql = write_sql(where)
-        execute(f"CREATE TEMP TABLE kept AS SELECT id FROM images WHERE +{kept} AND {sql.text}", sql.values)
+        found = catalog.find_matching(where)
+        execute(f"CREATE TEMP TABLE kept AS {found.text}", found.values)
         kept = "images.id IN kept"
     rows = f"FROM images NOT INDEXED WHERE {kept}"
     metadata: dict[str, dict[tuple[Kind, Any], int]] = {name: {} for name in columns}

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import Ids
-from index.catalog.row_metadata import hide_spoiled
+from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows, overlay_rows
 from index.catalog.rows import COLUMNS, CatalogRow, make_row
 from index.catalog.schema import MIGRATIONS, read_version
 from index.catalog.source_places import PLACES_SETTING, Move, Places, find_file_beside, find_places
@@ -27,7 +27,7 @@ from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.filters.condition import Condition
 from index.filters.glob_match import allow_long_texts
 from index.filters.known_names import check_names
-from index.filters.to_sql import write_sql
+from index.filters.to_sql import Sql, compose, write_sql
 from index.sources.registry import make_source
 from index.sources.source import ImageSource
 from index.text import printable_path
@@ -56,8 +56,12 @@ class Fingerprints:
 
 
 @contextmanager
-def read_catalog(path: Path, *, limit_s: float | None = None, spoiled: bool = False) -> Iterator[Catalog]:
-    """Open the catalogue of a finished version, read-only; of one that is `spoiled`, without what is wrong in it.
+def read_catalog(
+    path: Path, *, limit_s: float | None = None, spoiled: bool = False, decided: DecidedRows = NOTHING_DECIDED
+) -> Iterator[Catalog]:
+    """Open the catalogue of a finished version, read-only, with what was decided about its rows laid over them.
+
+    Of one that is `spoiled`, what is wrong in it is not seen.
 
     Raises:
         GalleryError: SQLite cannot read it.
@@ -70,9 +74,9 @@ def read_catalog(path: Path, *, limit_s: float | None = None, spoiled: bool = Fa
             )
         until = math.inf if limit_s is None else time.monotonic() + limit_s
         connection.text_factory = lambda data: data.decode("utf-8", "replace")  # somebody else may have written it
-        if spoiled:
-            hide_spoiled(connection)
-        yield Catalog(connection, gallery=find_gallery(path), until=until)
+        if spoiled or decided:
+            overlay_rows(connection, decided, spoiled=spoiled)
+        yield Catalog(connection, gallery=find_gallery(path), until=until, decided=decided, spoiled=spoiled)
 
 
 def find_gallery(catalog: Path) -> Path | None:
@@ -140,10 +144,16 @@ class Catalog:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, *, gallery: Path | None = None, until: float = math.inf
+        self,
+        connection: sqlite3.Connection,
+        *,
+        gallery: Path | None = None,
+        until: float = math.inf,
+        decided: DecidedRows = NOTHING_DECIDED,
+        spoiled: bool = False,
     ) -> None:
         self.connection = self._connection = connection
-        self._gallery = gallery
+        self._gallery, self._decided, self._spoiled = gallery, decided, spoiled
         self._places: Places | None = None
         allow_long_texts(connection, until=until)
 
@@ -180,7 +190,7 @@ class Catalog:
         while left is None or left > 0:
             size = _PAGE_ROWS if left is None else min(left, _PAGE_ROWS)
             page = self._connection.execute(query, (after, *values, size)).fetchall()
-            yield from map(make_row, page)
+            yield from map(self._make_row, page)
             if len(page) < size:
                 return
             after, left = page[-1][0], None if left is None else left - size
@@ -193,7 +203,7 @@ class Catalog:
         left = iter(sorted(set(ids)))
         query = f"SELECT {COLUMNS} FROM images WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
         while part := list(islice(left, _PAGE_ROWS)):
-            yield from map(make_row, self._connection.execute(query, (json.dumps(part),)).fetchall())
+            yield from map(self._make_row, self._connection.execute(query, (json.dumps(part),)).fetchall())
 
     def paths(self, source: int) -> Iterator[tuple[int, str]]:
         """Id and path of every row of a source; nothing may be written meanwhile."""
@@ -205,7 +215,23 @@ class Catalog:
         listed = "[" + ",".join(str(int(i)) for i in ids) + "]"
         chosen = "status = 'indexed' AND id IN (SELECT value FROM json_each(?))"
         query = f"SELECT {COLUMNS} FROM images WHERE {chosen}"
-        return {row[0]: make_row(row) for row in self._connection.execute(query, (listed,))}
+        return {row[0]: self._make_row(row) for row in self._connection.execute(query, (listed,))}
+
+    def _make_row(self, values: tuple[Any, ...]) -> CatalogRow:
+        return self._decided.apply(make_row(values))
+
+    def find_contents(
+        self, contents: Iterable[str], *, labels: Iterable[str | None]
+    ) -> Iterator[tuple[int, str, str | None]]:
+        """Id, SHA-256 and label of the usable rows that have one of these SHA-256s and one of these labels."""
+        wanted = list(labels)
+        by_label = "label IN (SELECT value FROM json_each(?))" + (" OR label IS NULL" if None in wanted else "")
+        query = (
+            f"SELECT id, sha256, label FROM images WHERE ({by_label}) AND +status IN ('indexed', 'duplicate') "
+            "AND sha256 IN (SELECT value FROM json_each(?))"
+        )
+        named = [label for label in wanted if label is not None]
+        yield from self._connection.execute(query, (json.dumps(named), json.dumps(list(contents))))
 
     def indexed_ids(self) -> list[int]:
         """Ids of the indexed rows in rising order."""
@@ -218,13 +244,21 @@ class Catalog:
         Raises:
             InputError: the filter names metadata, or a label, that no row has.
         """
+        found = self.find_matching(where, status=status)
+        rows = self._connection.execute(f"{found.text} ORDER BY id", found.values)
+        return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+
+    def find_matching(self, where: Condition, *, status: str | None = "indexed") -> Sql:
+        """A query for `id` of the rows that a filter keeps; else as `matching_ids`."""
         check_names(where, self._connection)
         # The plus keeps SQLite from the index by status, which nearly all rows are in; one by label helps.
-        wanted, values = ("", ()) if status is None else ("+status = ? AND ", (status,))
-        kept = write_sql(where)
-        query = f"SELECT id FROM images WHERE {wanted}{kept.text} ORDER BY id"
-        rows = self._connection.execute(query, (*values, *kept.values))
-        return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+        kept = compose("{}" if status is None else f"+status = '{status}' AND {{}}", write_sql(where))
+        if not self._decided or self._spoiled:
+            return compose("SELECT id FROM images WHERE {}", kept)
+        # What nobody decided about is asked of the table itself, for its index by label.
+        others = compose("SELECT id FROM main.images WHERE id NOT IN (SELECT id FROM decided) AND {}", kept)
+        decided = compose("SELECT id FROM images WHERE id IN (SELECT id FROM decided) AND {}", kept)
+        return compose("{} UNION ALL {}", others, decided)
 
     def fingerprints(self) -> Fingerprints:
         """What duplicates are found by, of the indexed rows in rising order of ids."""

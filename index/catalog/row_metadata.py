@@ -9,12 +9,9 @@ from typing import Any
 
 MAX_CHARACTERS = 1 << 24  # more than a source may say of an item
 _MAX_NESTING = 200  # fewer than any encoder gives up at
-_SOUND = (
+SOUND = (
     f"CASE WHEN typeof(metadata) = 'text' AND length(metadata) <= {MAX_CHARACTERS} THEN "
     "CASE WHEN json_valid(metadata) THEN CASE WHEN json_type(metadata) = 'object' THEN metadata END END END"
-)
-_OTHERS = (
-    "id, source, path, archive, starts_at, size_bytes, mtime_ns, sha256, phash, status, reason, detail, keeper"
 )
 
 
@@ -37,16 +34,8 @@ def has_spoiled_labels(connection: sqlite3.Connection) -> bool:
 
 def has_spoiled_metadata(connection: sqlite3.Connection) -> bool:
     """Whether some row of a catalogue has metadata that is none; all rows are read for that."""
-    query = f"SELECT 1 FROM images WHERE metadata IS NOT ({_SOUND}) LIMIT 1"
+    query = f"SELECT 1 FROM images WHERE metadata IS NOT ({SOUND}) LIMIT 1"
     return connection.execute(query).fetchone() is not None
-
-
-def hide_spoiled(connection: sqlite3.Connection) -> None:
-    """Let what is asked of `images` on this connection see no metadata, and no label, where a row's is spoiled."""
-    label = "CASE WHEN typeof(label) = 'text' THEN label END"
-    connection.execute(
-        f"CREATE TEMP VIEW images AS SELECT {_OTHERS}, {label} AS label, {_SOUND} AS metadata FROM main.images"
-    )
 
 
 def _refuse_constant(name: str) -> None:

@@ -20,7 +20,8 @@ COLUMNS = (
 class CatalogRow:
     """One item.
 
-    `path` is '/'-separated below its source's root, with undecodable bytes as surrogates; `starts_at` is the member's
+    `label` is the one that holds, `given_label` what the source or label file gave: they differ where somebody decided
+    so. `path` is '/'-separated below its source's root, with undecodable bytes as surrogates; `starts_at` is the member's
     offset in its `archive`; `kept_id` the indexed image that a duplicate repeats.
     """
 
@@ -39,6 +40,12 @@ class CatalogRow:
     kept_id: int | None
     label: str | None
     metadata_json: str | None
+    given_label: str | None
+
+    @property
+    def former_label(self) -> str | None:
+        """The given label where another one was decided; else None."""
+        return self.given_label if self.given_label != self.label else None
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -50,5 +57,6 @@ def make_row(values: tuple[Any, ...]) -> CatalogRow:
     """The row of a query for `COLUMNS`."""
     number, source, path, archive, *others = values
     return CatalogRow(
-        number, source, os.fsdecode(path), None if archive is None else os.fsdecode(archive), *others
-    )
+        number, source, os.fsdecode(path), None if archive is None else os.fsdecode(archive), *others,
+        given_label=others[-2],
+    )  # fmt: skip

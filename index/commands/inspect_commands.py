@@ -55,8 +55,9 @@ def info(*, gallery: Path, as_json: bool) -> None:
 @click.argument("gallery", type=PATH)
 @click.option(
     "--status",
-    type=click.Choice(["indexed", "duplicate", "skipped"]),
-    help="Only images that a search can find, that repeat another one, or that could not be used.",
+    type=click.Choice(["indexed", "duplicate", "skipped", "dropped"]),
+    help="Only images that a search can find, that repeat another one, that could not be used, or that a decision "
+    "dropped.",
 )
 @click.option("--label", help="Only images of this label.")
 @where_option("Only images that fulfil this.")
@@ -90,17 +91,16 @@ def list_items(
       retrieval index list gallery --label cat --after 5000 --json
       retrieval index list gallery --where "shop = 'a.example' AND price < 20"
     """
-    from index.catalog.reader import read_catalog
     from index.filters.condition import LABEL, equals, join
     from index.filters.to_text import write_condition
+    from index.gallery.decided_labels import read_decided_catalog
     from index.text import printable_path, valid_text
-    from index.versions.manifest import CATALOG_NAME
     from index.versions.versions import find_version
 
     version = find_version(gallery)
     wanted = [] if label is None else [equals(LABEL, label)]
     wanted += [] if where is None else [where]
-    with read_catalog(version.folder / CATALOG_NAME) as catalog:
+    with read_decided_catalog(gallery, version) as catalog:
         rows = list(
             catalog.rows(status=status, where=join(wanted) if wanted else None, after=after, limit=limit + 1)
         )
@@ -195,6 +195,7 @@ def _describe_rows(rows: Sequence[CatalogRow], catalog: Catalog) -> list[dict[st
             "reason": row.reason,
             "detail": row.detail,
             "label": row.label,
+            **({} if row.given_label == row.label else {"given_label": row.given_label}),
             "metadata": row.metadata,
             "path": valid_text(row.path),
             "source": valid_text(locations[row.source]),

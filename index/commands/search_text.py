@@ -51,6 +51,8 @@ class HitLines:
         from index.text import printable_path
 
         label = "-" if hit.label is None else printable_path(hit.label)
+        if hit.given_label != hit.label:
+            label += " (was: " + ("none" if hit.given_label is None else printable_path(hit.given_label)) + ")"
         path = printable_path(hit.location if self.several else hit.path)
         told = () if self.copy_from is None else ("copy" if hit.score >= self.copy_from else "",)
         return (str(hit.rank), f"{hit.score:.4f}", *told, label, path)

@@ -72,8 +72,9 @@ def _list_columns(inside: tuple[str, ...], connection: sqlite3.Connection) -> li
 def _check_labels(constants: Sequence[tree.Constant], connection: sqlite3.Connection) -> None:
     for constant in constants:
         found = write_sql(tree.Compare(tree.LABEL, "=", constant))
-        query = f"SELECT 1 FROM images WHERE {found.text} LIMIT 1"
-        if connection.execute(query, found.values).fetchone() is None:
+        # Where decisions are laid over the rows, the table itself still has its index by label.
+        queries = (f"SELECT 1 FROM {rows} WHERE {found.text} LIMIT 1" for rows in ("main.images", "images"))
+        if not any(connection.execute(query, found.values).fetchone() for query in queries):
             query = (  # there may be too many: first those that contain it, then those with its first letter
                 "SELECT DISTINCT label FROM images WHERE label IS NOT NULL "
                 "ORDER BY instr(lower(label), lower(?1)) > 0 DESC, "

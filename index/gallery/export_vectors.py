@@ -22,7 +22,7 @@ from index.progress import Progress, no_progress
 from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
 
-CSV_COLUMNS = ("row", "id", "path", "source", "label", "metadata")
+CSV_COLUMNS = ("row", "id", "path", "source", "label", "given_label", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,13 @@ def check_out(files: list[Path], *, gallery: Path) -> None:
 
 
 def read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[CatalogRow], Vectors]]:
-    """The members in id order: n rows of the catalogue with their (n, D) float32 vectors."""
+    """The members that nobody dropped in id order: n rows of the catalogue with their (n, D) float32 vectors."""
     done = 0
     with gallery.catalog() as catalog:
         rows = catalog.rows(status="indexed")
         for ids, vectors in gallery.store.scan():
+            is_shown = np.isin(ids, gallery.decided.dropped, assume_unique=True, invert=True)
+            ids, vectors = ids[is_shown], vectors[is_shown]
             block = list(islice(rows, len(ids)))
             if [row.id for row in block] != ids.tolist():
                 shown = printable_path(str(gallery.path))
@@ -135,14 +137,15 @@ def _write_npy(gallery: Gallery, files: list[Path], progress: Progress) -> None:
             array.write(vectors.astype("<f4", copy=False).data)
             for row in rows:
                 root = gallery.roots[row.source]
-                writer.writerow((row_number, row.id, valid_text(row.path), root, row.label, row.metadata_json))
+                labels = row.label, row.former_label
+                writer.writerow((row_number, row.id, valid_text(row.path), root, *labels, row.metadata_json))
                 row_number += 1
 
 
 def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> None:
     pyarrow = import_pyarrow("writing Parquet")
     dim, text = gallery.width, pyarrow.string()
-    texts = ("path", "source", "label", "metadata")
+    texts = ("path", "source", *CSV_COLUMNS[4:])
     schema = pyarrow.schema([
         ("id", pyarrow.int64()),
         *((name, text) for name in texts),
@@ -154,7 +157,10 @@ def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> N
     ):
         for rows, vectors in read_blocks(gallery, progress):
             columns = zip(
-                *((valid_text(row.path), gallery.roots[row.source], row.label, row.metadata_json) for row in rows),
+                *(
+                    (valid_text(row.path), gallery.roots[row.source], row.label, row.former_label, row.metadata_json)
+                    for row in rows
+                ),
                 strict=True,
             )
             arrays = [

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
+from index.catalog.decided_rows import DecidedRows
 from index.catalog.reader import Catalog
 from index.catalog.rows import CatalogRow
 from index.catalog.source_places import describe_move
@@ -25,6 +26,7 @@ from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.any_query import AnyQuery, make_vector
 from index.gallery.computed_by import require_same_output, usual_runtime_of
+from index.gallery.decided_labels import DecidedLabels
 from index.gallery.hits import GalleryImage, Hit
 from index.gallery.opened_catalog import OpenedCatalog
 from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
@@ -58,7 +60,9 @@ class Gallery:
         manifest: what the version says of itself.
         sources: where its images come from, by number.
         roots: the sources' roots as text, by the same numbers.
-        ids: (N,) int64 of the members, in rising order.
+        ids: (N,) int64 of the members that nobody dropped, in rising order.
+        count: N.
+        decided: what people decided about labels; pinned as the version is (see `read_decisions`).
         digest: SHA-256 of the manifest, which no other version of any gallery has.
         output: what it is asked by, `kind`, or `picture` (see `by`).
         store: the vectors of that output.
@@ -72,9 +76,9 @@ class Gallery:
         self.path, self.version, self.manifest, self.digest = path, version.name, manifest, version.manifest_sha256
         self.name = path.name
         self._threads, self._root = threads, version.folder
+        self._given: Gallery | None = None
+        self._decisions = DecidedLabels()
         self._ask_by(KIND)
-        self.ids: Ids = self.store.ids
-        self.count = len(self.ids)
         self._catalog = OpenedCatalog(path, version, filter_s=filter_s)
         with self.catalog() as catalog:
             self.sources: dict[int, ImageSource] = catalog.sources()
@@ -87,7 +91,44 @@ class Gallery:
         part = self.manifest.part(output)
         self.output, self.width, self.index = output, part.embedding_dim, part.index
         self.store: VectorStore = open_store(self._root, self.manifest, output)
+        self._forget_choices()
+
+    def _forget_choices(self) -> None:
+        """Begin without what depends on the store or on decisions."""
+        dropped = self.decided.dropped
+        self.ids: Ids = np.setdiff1d(self.store.ids, dropped, assume_unique=True) if len(dropped) else self.store.ids
+        self.count = len(self.ids)
         self._kept: RecentlyUsed[Condition, Among] = RecentlyUsed(_REMEMBERED_FILTERS)
+        self._shown: Among | None = None
+
+    @property
+    def decided(self) -> DecidedRows:
+        """What people decided about labels: the rows that show another label than given, or were dropped."""
+        return self._decisions.rows
+
+    @property
+    def as_given(self) -> Gallery:
+        """The same version with its given labels, and what was dropped: as if nobody had decided anything."""
+        return self if self._given is None else self._given.by(self.output)
+
+    def read_decisions(self) -> Gallery:
+        """The same version with what is decided about labels now; itself where nothing was decided since.
+
+        A look costs some microseconds where nothing was.
+
+        Raises:
+            GalleryError: the decisions cannot be read.
+        """
+        given = self.as_given.by(KIND)
+        decisions = self._decisions.read_again(self.path, given.catalog)
+        if decisions.rows is self.decided:
+            self._decisions = decisions
+            return self
+        other = copy(given)
+        other._given, other._decisions = given, decisions
+        other._opened = _Opened(given._opened.lock, given._opened.embedders)
+        other._forget_choices()
+        return other.by(self.output)
 
     def by(self, output: str) -> Gallery:
         """The same version, asked by `kind` or by `picture`: similar things, or copies of the very picture.
@@ -118,7 +159,7 @@ class Gallery:
         embedder: Embedder | None = None,
         filter_s: float | None = None,
     ) -> Gallery:
-        """Open the current version of a gallery; it stays as it is until the object goes.
+        """Open the current version of a gallery, with the decisions about its labels; it stays so until it goes.
 
         Every file is checked against the manifest: the index when it is first used and the model when it is opened,
         all others here.
@@ -148,10 +189,10 @@ class Gallery:
             gallery._check_model(model_path)
         if embedder is not None and embedder.sha256 == manifest.model_sha256:
             gallery._opened.embedders[KIND] = embedder.giving(KIND)
-        return gallery
+        return gallery.read_decisions()
 
     def catalog(self, *, limited: bool = False, asks_metadata: bool = False) -> AbstractContextManager[Catalog]:
-        """The version's catalogue, for the calling thread.
+        """The version's catalogue, for the calling thread, with what was decided about its labels.
 
         Args:
             limited: to the time that a filter may take; filters ask for metadata.
@@ -161,7 +202,7 @@ class Gallery:
             GalleryError: it is damaged, or not the one that was opened any more.
             InputError: it is `limited`, and a statement took longer.
         """
-        return self._catalog.read(limited=limited, asks_metadata=asks_metadata)
+        return self._catalog.read(limited=limited, asks_metadata=asks_metadata, decided=self.decided)
 
     @property
     def embedder(self) -> Embedder:
@@ -273,7 +314,7 @@ class Gallery:
             raise InputError(f"a query must be {dim} finite numbers, got shape {vectors.shape[1:]}")
         if not len(vectors):
             return []
-        among = None if where is None else self.keep(where)
+        among = self._choose_among(where)
         ranked: list[tuple[Floats, Ids]] = []
         if k is None:
             ranked = self.store.search_above(
@@ -290,7 +331,7 @@ class Gallery:
 
     def rerank(self, scores: Floats, ids: Ids, *, where: Condition | None = None) -> tuple[Floats, Ids]:
         """A ranking of `rank_many` with this filter, in the order of `index.gallery.reranking`."""
-        among = None if where is None else self.keep(where)
+        among = self._choose_among(where)
 
         def search_near(asked: Ids) -> tuple[Floats, Ids]:
             return self.store.search(self.vectors(asked), k=NEIGHBOURS, among=among, threads=self._threads)
@@ -304,11 +345,10 @@ class Gallery:
         Raises:
             InputError: no member has this id.
         """
-        with self.catalog() as catalog:
-            row = catalog.find([_check_id(image_id)]).get(image_id)
+        row = self._catalog.find([_check_id(image_id)]).get(image_id)
         if row is None:
             raise UnknownImageError(image_id, gallery=printable_path(self.name))
-        return self._describe_member(row)
+        return self._describe_member(self.decided.apply(row))
 
     def place(self, image_id: int) -> Place:
         """Where the bytes of a member, or of a duplicate set aside, are, or were when it was indexed.
@@ -317,7 +357,7 @@ class Gallery:
             InputError: none has this id, its file or archive is gone, or the catalogue says that it lies outside of
                 its source.
         """
-        with self.catalog() as catalog:
+        with self.as_given.catalog() as catalog:
             row = next(catalog.rows_of([_check_id(image_id)]), None)
         if row is None or row.status not in ("indexed", "duplicate"):
             raise UnknownImageError(image_id, gallery=printable_path(self.name))
@@ -344,19 +384,20 @@ class Gallery:
             return catalog.sources()[number] if number == catalog.added_source() else None
 
     def vector(self, image_id: int) -> Vectors:
-        """The stored (D,) float32 unit vector of a member.
+        """The stored (D,) float32 unit vector of a member, dropped or not.
 
         Raises:
             InputError: no member has this id.
         """
-        position = int(np.searchsorted(self.ids, _check_id(image_id)))
-        if position >= self.count or self.ids[position] != image_id:
+        members = self.store.ids
+        position = int(np.searchsorted(members, _check_id(image_id)))
+        if position >= len(members) or members[position] != image_id:
             raise UnknownImageError(image_id, gallery=printable_path(self.name))
-        here = self.ids[position : position + 1]
+        here = members[position : position + 1]
         return self.vectors(here).reshape(-1)
 
     def rows(self, ids: Iterable[int]) -> list[CatalogRow]:
-        """The catalogue's rows of members, in the order of their ids as given.
+        """The catalogue's rows of members, dropped ones among them, in the order of the ids as they are given.
 
         Raises:
             GalleryDamagedError: an id has no row.
@@ -367,7 +408,7 @@ class Gallery:
             raise GalleryDamagedError(
                 printable_path(str(self._root / CATALOG_NAME)), "damaged: images without a row"
             )
-        return [rows[image_id] for image_id in wanted]
+        return [self.decided.apply(rows[image_id]) for image_id in wanted]
 
     def vectors(self, image_ids: Ids) -> Vectors:
         """The stored (n, D) float32 unit vectors of (n,) int64 ids of members, in their order."""
@@ -385,10 +426,7 @@ class Gallery:
         Labels are positions in the names, which are sorted; members without a label have `UNLABELLED`.
         """
         with self.catalog() as catalog:
-            names_by_row = catalog.labels(status="indexed")
-        names = sorted({name for name in names_by_row if name is not None})
-        number = {name: position for position, name in enumerate(names)}
-        labels = np.array([UNLABELLED if name is None else number[name] for name in names_by_row], dtype=np.int64)
+            labels, names = number_labels(catalog.labels(status="indexed"))
         return self.vectors(self.ids), labels, self.ids, names
 
     def _check_model(self, model_path: Path) -> None:
@@ -404,6 +442,14 @@ class Gallery:
                 advice="leave the model out to use the gallery's own, or build a gallery with this one",
             )
 
+    def _choose_among(self, where: Condition | None) -> Among | None:
+        """The members that a search may find; None: all."""
+        if where is not None:
+            return self.keep(where)
+        if self._shown is None and len(self.decided.dropped):
+            self._shown = self.store.choose(self.ids)
+        return self._shown
+
     def keep(self, where: Condition) -> Among:
         """The members that a filter keeps; those of the last filters are remembered.
 
@@ -413,7 +459,7 @@ class Gallery:
         kept = self._kept.get(where)
         if kept is None:
             with self.catalog(limited=True) as catalog:
-                kept = self.store.choose(catalog.matching_ids(where), where)
+                kept = self.store.choose(catalog.matching_ids(where), where, changed=self.decided.ids)
             self._kept.put(where, kept)
         return kept
 
@@ -442,15 +488,24 @@ class Gallery:
         ]
 
     def _describe_hit(self, row: CatalogRow, *, rank: int, score: float) -> Hit:
-        return Hit(rank, row.id, score, row.path, row.label, self.roots[row.source], row.metadata_json)
+        root = self.roots[row.source]
+        return Hit(rank, row.id, score, row.path, row.label, root, row.metadata_json, row.given_label)
 
     def _describe_member(self, row: CatalogRow) -> GalleryImage:
-        return GalleryImage(row.id, row.path, row.label, self.roots[row.source])
+        return GalleryImage(row.id, row.path, row.label, self.roots[row.source], row.given_label)
+
+
+def number_labels(names_by_row: Sequence[str | None]) -> tuple[Labels, list[str]]:
+    """(n,) int64 positions of n labels in their sorted names, `UNLABELLED` where there is none, and the names."""
+    names = sorted({name for name in names_by_row if name is not None})
+    number = {name: position for position, name in enumerate(names)}
+    labels = [UNLABELLED if name is None else number[name] for name in names_by_row]
+    return np.array(labels, dtype=np.int64), names
 
 
 @dataclass(slots=True)
 class _Opened:
-    """What all views of a version share."""
+    """What all views of a version share, and the views by what is asked."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     embedders: dict[str, Embedder] = field(default_factory=dict)

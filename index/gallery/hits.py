@@ -15,13 +15,15 @@ from index.text import valid_text
 class GalleryImage:
     """A member: its id, its path below its source's root (undecodable bytes as surrogates), its label and that root.
 
-    Undecodable bytes of `source`, the root, are shown as escapes.
+    `label` is the one that holds, `given_label` what the source or label file gave: they differ where somebody decided
+    so. Undecodable bytes of `source`, the root, are shown as escapes.
     """
 
     id: int
     path: str
     label: str | None
     source: str
+    given_label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Hit:
     label: str | None
     source: str
     metadata_json: str | None = None
+    given_label: str | None = None
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -46,8 +49,16 @@ class Hit:
         """The path with its source's root before it."""
         return os.path.join(self.source, self.path)
 
+    @property
+    def former_label(self) -> str | None:
+        """The given label where another one was decided; else None."""
+        return self.given_label if self.given_label != self.label else None
+
     def to_json(self) -> dict[str, Any]:
-        """The result as `search --json` prints it; undecodable bytes of the path are shown as escapes."""
+        """The result as `search --json` prints it; undecodable bytes of the path are shown as escapes.
+
+        `given_label` is there only where it is another one than `label`.
+        """
         return {
             "rank": self.rank,
             "id": self.id,
@@ -55,5 +66,6 @@ class Hit:
             "path": valid_text(self.path),
             "source": self.source,
             "label": self.label,
+            **({} if self.given_label == self.label else {"given_label": self.given_label}),
             "metadata": self.metadata,
         }

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
+from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows
 from index.catalog.reader import Catalog, identify_file, read_catalog
 from index.catalog.row_metadata import has_spoiled_labels, has_spoiled_metadata
 from index.catalog.rows import CatalogRow
@@ -40,16 +41,20 @@ class OpenedCatalog:
             logger.warning("%s: some images have labels that are none; they are left out", gallery.name)
 
     @contextmanager
-    def read(self, *, limited: bool, asks_metadata: bool) -> Iterator[Catalog]:
-        """As `Gallery.catalog`."""
+    def read(
+        self, *, limited: bool, asks_metadata: bool, decided: DecidedRows = NOTHING_DECIDED
+    ) -> Iterator[Catalog]:
+        """As `Gallery.catalog`; with what was decided about the rows."""
         self._require_same_file()
         limit_s = self._filter_s if limited else None
         spoiled = self._has_spoiled_labels or ((limited or asks_metadata) and self._has_spoiled_metadata)
-        with read_catalog(self._path, limit_s=limit_s, spoiled=spoiled) as catalog:
+        with read_catalog(self._path, limit_s=limit_s, spoiled=spoiled, decided=decided) as catalog:
             yield catalog
 
     def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
-        """As `Catalog.find`; the rows last asked for are remembered, for a look into the file costs a search's time.
+        """As `Catalog.find`, as the rows were given; those last asked for are remembered.
+
+        A look into the file costs a search's time.
 
         Raises:
             GalleryError: as `read`.

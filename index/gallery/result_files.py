@@ -18,7 +18,7 @@ from index.gallery.hits import Hit
 from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
 
-COLUMNS = ("query", "rank", "id", "score", "label", "path", "source", "metadata")
+COLUMNS = ("query", "rank", "id", "score", "label", "given_label", "path", "source", "metadata")
 _GROUP_ROWS = 1 << 16  # of Parquet, held at once
 
 
@@ -33,8 +33,8 @@ class ResultRow:
         """Its values in the order of `COLUMNS`: metadata as JSON text, undecodable bytes of paths as escapes."""
         hit = self.hit
         return (
-            valid_text(self.query), hit.rank, hit.id, hit.score, hit.label, valid_text(hit.path), hit.source,
-            hit.metadata_json,
+            valid_text(self.query), hit.rank, hit.id, hit.score, hit.label, hit.former_label,
+            valid_text(hit.path), hit.source, hit.metadata_json,
         )  # fmt: skip
 
 
@@ -143,7 +143,7 @@ class _ParquetWriter(_Writer):
         super().__init__(file)
         pyarrow = import_pyarrow("writing Parquet")
         text, whole = pyarrow.string(), pyarrow.int64()
-        kinds = (text, whole, whole, pyarrow.float32(), text, text, text, text)
+        kinds = (text, whole, whole, pyarrow.float32(), text, text, text, text, text)
         self._schema = pyarrow.schema(list(zip(COLUMNS, kinds, strict=True)))
         self._pyarrow, self._waiting = pyarrow, list[ResultRow]()
         self._writer = pyarrow.parquet.ParquetWriter(file, self._schema)

@@ -112,7 +112,7 @@ def verify_gallery(
     compared = read = 0
     try:
         if not problems:
-            gallery = Gallery.open(path, threads=usable_cores())
+            gallery = Gallery.open(path, threads=usable_cores()).as_given
             chosen = _choose(gallery, sample=sample, seed=seed)
             views = [gallery.by(output) for output in manifest.outputs]
             problems += _compare_parts(gallery)

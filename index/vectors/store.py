@@ -23,6 +23,8 @@ from index.vectors.shards import HeldVectors
 from index.vectors.store_config import StoreConfig
 from index.versions.manifest import Manifest, Version
 
+NO_IDS: Ids = np.empty(0, dtype=np.int64)
+
 
 class Among(Protocol):
     """Some members that a search may find, chosen by the store that is to search them."""
@@ -81,11 +83,12 @@ class VectorStore(Protocol):
     ) -> list[tuple[Floats, Ids]]:
         """For each query all members at least so similar, found exactly; in the order of `search`."""
 
-    def choose(self, ids: Ids, where: Condition | None = None) -> Among:
+    def choose(self, ids: Ids, where: Condition | None = None, *, changed: Ids = NO_IDS) -> Among:
         """Those members that are among (n,) int64 ids, to search them more than once.
 
         Args:
             where: what just these fulfil, for a store that can look that up by itself.
+            changed: (m,) int64 rising ids of rows that have other labels, or other statuses, than were written.
         """
 
     def gather(self, ids: Ids) -> Vectors:

@@ -27,7 +27,7 @@ class Health(Answer):
 class Readiness(Answer):
     """A sound gallery is served, and a search of it was tried.
 
-    `problem` says that a newer version of it is not served, and to who may decide, with a token, why.
+    `problem` says that a newer version of it, or of the label decisions, is not served, and to who may decide, with a token, why.
     """
 
     status: Literal["ready"]
@@ -51,6 +51,6 @@ async def show_readiness(asked: AskedAlone) -> Response:
         if knows:
             raise
         raise NotReadyError(_FAILS) from None  # why may name folders of the machine
-    problem = asked.engine.live.problem
+    problem = asked.engine.live.problem or asked.engine.live.decisions_problem
     told = problem if problem is None or knows else _PROBLEM
     return send_json({"status": "ready", "version": snapshot.version, "problem": told})

@@ -16,6 +16,9 @@ class ImageEntry(Answer):
 
     id: int
     label: str | None = None
+    given_label: str | None = Field(
+        default=None, description="the label that its source gave, only where a decision changed it"
+    )
     path: str | None = None
     source: str | None = None
     metadata: dict[str, Any] | None = None
@@ -92,6 +95,9 @@ class ImageDetails(Answer):
     id: int
     path: str
     label: str | None
+    given_label: str | None = Field(
+        default=None, description="the label that its source gave, only where a decision changed it"
+    )
     source: str
     metadata: dict[str, Any]
     size_bytes: int

@@ -25,4 +25,10 @@ def needs_row(include: Sequence[str]) -> bool:
 
 def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], folders: bool) -> dict[str, Any]:
     """Those of label, path, source and metadata that are wanted, by name; with the machine's folders, or without."""
-    return {name: read(gallery, row, folders) for name, read in _FIELDS.items() if name in include}
+    told = {name: read(gallery, row, folders) for name, read in _FIELDS.items() if name in include}
+    return told | given_label(row) if "label" in told else told
+
+
+def given_label(row: CatalogRow) -> dict[str, str | None]:
+    """The field of the label that was given, where another one was decided."""
+    return {} if row.given_label == row.label else {"given_label": row.given_label}

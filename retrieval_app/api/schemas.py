@@ -401,6 +401,9 @@ class SearchHit(Answer):
     id: int
     score: float = Field(description="cosine similarity")
     label: str | None = None
+    given_label: str | None = Field(
+        default=None, description="the label that its source gave, only where a decision changed it"
+    )
     path: str | None = None
     source: str | None = None
     metadata: dict[str, Any] | None = None

@@ -146,7 +146,7 @@ def _embed_gallery(
     path: Path, photos: Photos, *, cache: Path | None, workers: int, progress: Progress
 ) -> Embedded:
     """The stored vectors of the images that the gallery has, by their bytes; the others are embedded by its model."""
-    gallery = Gallery.open(path)
+    gallery = Gallery.open(path).as_given
     ids: dict[str, int] = {}
     with gallery.catalog() as catalog:
         for row in catalog.rows(status="indexed"):

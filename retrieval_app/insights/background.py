@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 Name = Literal["calibration", "duplicates", "doubts", "quality", "map"]
 NAMES: tuple[Name, ...] = get_args(Name)  # what takes longer comes later
+_OF_DECISIONS: tuple[Name, ...] = ("calibration", "quality")
 Value = TypeVar("Value")
 RETRY_S = 10.0  # before what failed is tried again
 _RETRY_TIMES = 4  # as long as the attempt took, at least: what fails late shall not keep a core busy
@@ -64,7 +65,9 @@ class Computed(Generic[Value]):
 class Insights:
     """What is computed of one opened version; safe among threads.
 
-    Results other than the calibration are kept in `cache` from one start of a server to the next.
+    Results other than the calibration are kept in `cache` from one start of a server to the next. Label issues,
+    duplicates and the places on the map are of the given labels; the quality is computed anew after a decision about
+    labels, and so is the calibration, of which the one before goes on until then.
 
     Args:
         gallery: the version.
@@ -74,17 +77,18 @@ class Insights:
     """
 
     def __init__(self, gallery: Gallery, *, cache: Path | None, audit: Path | None = None) -> None:
-        self._gallery, self._audit = gallery, audit
+        self._gallery, self._given, self._audit = gallery, gallery.as_given, audit
         self._folder = None if cache is None else cache / gallery.version
         self._of = hashlib.sha256(gallery.manifest.to_json().encode()).hexdigest()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._states: dict[Name, Computed[Any]] = {}
+        self._computed_from: dict[Name, str] = {}  # the digest of the decisions
         self._retry_at: dict[Name, float] = {}
         self._waiting: set[Name] = set()
         self._worker: threading.Thread | None = None
         self._closed = False
-        self._learning = Learning(gallery)
+        self._learning = Learning(self._given)
 
     def get(self, name: Name) -> Computed[Any]:
         """The state of a result; the first call puts it in line to be computed, and none waits for it.
@@ -92,13 +96,19 @@ class Insights:
         So does a call for what failed `RETRY_S` ago, or four times as long ago as the attempt took.
         """
         with self._lock:
-            if name not in self._states or self._can_be_tried_again(name):
+            is_outdated = self._is_outdated(name)
+            if name not in self._states or is_outdated or self._can_be_tried_again(name):
                 if self._closed:
                     return Computed("failed", message=_NOT_SERVED)
-                self._states[name] = Computed("computing")
+                self._states[name] = Computed("computing", value=self._goes_on(name))
                 self._waiting.add(name)
                 self._begin()
             return self._states[name]
+
+    def follow(self, gallery: Gallery) -> None:
+        """Compute from other decisions about the labels of the same version from now on."""
+        with self._lock:
+            self._gallery = gallery
 
     def wait(self, name: Name, *, timeout: float | None = None) -> Computed[Any]:
         """As `get`, once it is computed or `timeout` seconds have passed."""
@@ -147,8 +157,11 @@ class Insights:
 
     @property
     def map(self) -> Computed[MapLayout]:
-        """Where every image lies on a map."""
-        return self.get("map")
+        """Where every image lies on a map, with its label as it was decided."""
+        computed: Computed[MapLayout] = self.get("map")
+        if computed.value is None or not self._gallery.decided:
+            return computed
+        return replace(computed, value=computed.value.with_decisions(self._gallery.decided))
 
     def close(self) -> None:
         """Stop what is being computed at its next report of progress, and begin nothing more; does not wait."""
@@ -161,6 +174,18 @@ class Insights:
                 if state.state == "computing":
                     self._states[name] = stopped
             self._changed.notify_all()
+
+    def _is_outdated(self, name: Name) -> bool:
+        """Whether it is of other decisions than those that hold; what goes on meanwhile is computed not too often."""
+        state = self._states.get(name)
+        if name not in _OF_DECISIONS or state is None or state.state != "ready":
+            return False
+        rests = name == "calibration" and monotonic() < self._retry_at.get(name, 0.0)
+        return self._computed_from.get(name) != self._gallery.decided.digest and not rests
+
+    def _goes_on(self, name: Name) -> Any:
+        """The value of before that is told until there is another one."""
+        return self._states[name].value if name == "calibration" and name in self._states else None
 
     def _can_be_tried_again(self, name: Name) -> bool:
         return self._states[name].state == "failed" and monotonic() >= self._retry_at.get(name, 0.0)
@@ -201,14 +226,16 @@ class Insights:
             RetrievalError, OSError, MemoryError: it cannot be computed, and those that wait for it are told.
         """
         with self._lock:
-            state = self._states.get(name)
+            state, gallery = self._states.get(name), self._gallery
+            value = self._goes_on(name)
         if state is not None and state.state == "ready":
             return state.value
-        self._set(name, Computed("computing"))  # also what failed before, and what only another result asks for
+        self._set(name, Computed("computing", value=value))  # also what failed before, and what only another result asks for
         began = monotonic()
         message = "it could not be computed because of a mistake in the program; the log says more"
         try:
-            value = self._load_or_compute(name)
+            value = self._load_or_compute(name, gallery)
+            self._computed_from[name] = gallery.decided.digest
             self._set(name, Computed("ready", value))
             return value
         except (RetrievalError, OSError, MemoryError) as error:
@@ -223,41 +250,42 @@ class Insights:
                 self._set(name, Computed("failed", message=message))
         return None
 
-    def _load_or_compute(self, name: Name) -> Any:
-        compute, kind = self._task(name)
+    def _load_or_compute(self, name: Name, gallery: Gallery) -> Any:
+        compute, kind = self._task(name, gallery)
+        made_of = self._of + (gallery.decided.digest if name in _OF_DECISIONS else "")
         path = None if self._folder is None or kind is None else self._folder / f"{name}.json"
         if path is None:
             return compute(lambda done, total: self._report(name, done, total))
         with computing_alone(path.parent.parent, name, look=self._raise_if_closed):
-            if (kept := read_result(path, cast(type, kind), of=self._of)) is not None:
+            if (kept := read_result(path, cast(type, kind), of=made_of)) is not None:
                 return kept
             value = compute(lambda done, total: self._report(name, done, total))
-            self._keep(path, value)
+            self._keep(path, value, of=made_of)
             return value
 
-    def _task(self, name: Name) -> tuple[Callable[[Progress], Any], type | None]:
+    def _task(self, name: Name, gallery: Gallery) -> tuple[Callable[[Progress], Any], type | None]:
         """How a result is computed, and its type where it is kept on disk."""
-        gallery, audit = self._gallery, self._audit
+        given, audit = self._given, self._audit
         match name:
             case "calibration":
                 return partial(calibration.calibrate, gallery), None
             case "duplicates":
-                return partial(duplicate_groups.find_duplicate_groups, gallery), DuplicateGroups
+                return partial(duplicate_groups.find_duplicate_groups, given), DuplicateGroups
             case "doubts" if audit is not None:  # read each time, for it is soon read and may be made anew
-                return lambda _: gallery_doubts.read_audit(audit, gallery), None
+                return lambda _: gallery_doubts.read_audit(audit, given), None
             case "doubts":
-                return self._without_duplicates(gallery_doubts.find_doubts), Doubts
+                return self._without_duplicates(gallery_doubts.find_doubts, given), Doubts
             case "quality":
-                return self._without_duplicates(quality.assess_quality), Quality
+                return self._without_duplicates(quality.assess_quality, gallery), Quality
             case "map":
-                return partial(map_layout.lay_out, gallery), MapLayout
+                return partial(map_layout.lay_out, given), MapLayout
 
-    def _without_duplicates(self, compute: Callable[..., Any]) -> Callable[[Progress], Any]:
-        return lambda progress: compute(self._gallery, progress, duplicates=self._settle("duplicates"))
+    def _without_duplicates(self, compute: Callable[..., Any], gallery: Gallery) -> Callable[[Progress], Any]:
+        return lambda progress: compute(gallery, progress, duplicates=self._settle("duplicates"))
 
-    def _keep(self, path: Path, value: Any) -> None:
+    def _keep(self, path: Path, value: Any, *, of: str) -> None:
         try:
-            write_result(path, value, of=self._of)
+            write_result(path, value, of=of)
             for other in path.parent.parent.iterdir():
                 is_older = other.name.isdigit() and int(other.name) < int(self._gallery.version) - 1
                 if is_older and other.is_dir() and not other.is_symlink():
@@ -274,7 +302,7 @@ class Insights:
 
     def _report(self, name: Name, done: int, total: int) -> None:
         self._raise_if_closed()
-        self._set(name, Computed("computing", done=done, total=total))
+        self._set(name, Computed("computing", value=self._goes_on(name), done=done, total=total))
         while (sooner := self._next(before=name)) is not None:  # who wants something short waits for no map
             self._settle(sooner)
 

@@ -99,11 +99,13 @@ def count_facets(
         InputError: the filter names metadata, or a label, that no image has, or it takes too long.
         GalleryError: the catalogue is damaged.
     """
-    with gallery.catalog(limited=True) as catalog:
-        if gallery not in _columns_of:
+    given = gallery.as_given  # decisions change no metadata
+    if given not in _columns_of:
+        with given.catalog(limited=True) as catalog:
             names = list_plain_columns(catalog, most_values=MOST_VALUES, limit=_MOST_COLUMNS)
-            _columns_of[gallery] = [name for name in names if len(name) <= _MOST_CHARACTERS and "\0" not in name]
-        counts = count_values(catalog, where, columns=_columns_of[gallery])
+        _columns_of[given] = [name for name in names if len(name) <= _MOST_CHARACTERS and "\0" not in name]
+    with gallery.catalog(limited=True) as catalog:
+        counts = count_values(catalog, where, columns=_columns_of[given])
     counted = [
         _count_labels(counts.labels),
         _count_folders(counts.folders, absolute=folders),

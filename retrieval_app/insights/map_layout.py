@@ -11,8 +11,9 @@ import numpy.typing as npt
 from pydantic import TypeAdapter
 
 from index.arrays import Floats, Ids, Vectors
+from index.catalog.decided_rows import DecidedRows
 from index.errors import MissingDependencyError
-from index.gallery.gallery import Gallery
+from index.gallery.gallery import Gallery, number_labels
 from index.progress import Progress, no_progress
 from index.threads import multiplying_workers
 from index.vectors.exact import search
@@ -53,6 +54,19 @@ class MapLayout:
     def sampled(self) -> bool:
         """Whether some are not shown."""
         return len(self.ids) < self.total
+
+    def with_decisions(self, decided: DecidedRows) -> MapLayout:
+        """The same places with labels as they were decided, and without the images that were dropped."""
+        is_shown = np.isin(self.ids, decided.dropped, invert=True)
+        texts = [
+            decided.by_id[number].label if number in decided.by_id else None if place < 0 else self.labels[place]
+            for number, place in zip(self.ids[is_shown].tolist(), self.label[is_shown].tolist(), strict=True)
+        ]
+        label, names = number_labels(texts)
+        return MapLayout(
+            self.method, self.total - len(decided.dropped), self.ids[is_shown], self.x[is_shown], self.y[is_shown],
+            label=label, labels=tuple(names),
+        )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """As in the API without the version; arrays as lists."""

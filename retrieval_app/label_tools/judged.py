@@ -61,12 +61,13 @@ class JudgedLabels:
 
 
 def judge_gallery(gallery: Gallery) -> JudgedLabels:
-    """Judge the labels of a gallery by its vectors; labels that one picture alone has are left out.
+    """Judge the given labels of a gallery by its vectors; labels that one picture alone has are left out.
 
     Raises:
         InputError: fewer than two labels can be judged.
         GalleryError: the gallery is damaged.
     """
+    gallery = gallery.as_given
     vectors, labels, ids, names = gallery.labelled_vectors()
     rows = np.flatnonzero(labels != UNLABELLED)
     groups = find_duplicate_groups(gallery).groups_of(ids[rows])

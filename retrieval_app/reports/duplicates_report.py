@@ -104,9 +104,12 @@ class DuplicateReport:
 def read_report(gallery: Gallery, *, config: DuplicateConfig | None, progress: Progress) -> DuplicateReport:
     """The duplicates of a gallery, those set aside by its build included; without `config` equal files only.
 
+    Labels are the given ones, and images that somebody dropped are compared too.
+
     Raises:
         GalleryError: the gallery is damaged.
     """
+    gallery = gallery.as_given
     images = [
         Fingerprint(row.id, row.sha256, row.phash, labelled=row.label is not None, kept_id=row.kept_id)
         for row in _images(gallery)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from index.errors import RetrievalError
+from index.labels.decision_database import VERSION, check_version
 from index.text import printable_path
 
 _SCHEMA = """
@@ -39,7 +40,6 @@ CREATE TABLE duplicate_decisions (             -- the one of the last step holds
 ) WITHOUT ROWID;
 CREATE INDEX duplicate_decisions_by_step ON duplicate_decisions (step);
 """
-_VERSION = 1
 _WAIT_SECONDS = 10.0
 _ATTEMPTS = 5
 _CANNOT_WRITE = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
@@ -98,7 +98,7 @@ class Database:
                 self._connection = self._open("rw") or self._open("ro")
             connection = self._connection
             # A process that was killed before its first decision leaves an empty file.
-            yield connection if connection is not None and _check_version(connection) else None
+            yield connection if connection is not None and check_version(connection) else None
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -176,7 +176,7 @@ class Database:
             )
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = EXTRA")  # the folder is synced too when the journal goes
-            _check_version(connection)
+            check_version(connection)
             self._opened = _identify(self.path)
         except sqlite3.Error as error:
             if connection is not None:
@@ -213,15 +213,6 @@ def _code(error: sqlite3.Error) -> str:
     return getattr(error, "sqlite_errorname", None) or "SQLITE_ERROR"
 
 
-def _check_version(connection: sqlite3.Connection) -> int:
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > _VERSION:
-        raise sqlite3.DatabaseError(
-            f"it has version {version}, this program knows {_VERSION}; use a newer program"
-        )
-    return version
-
-
 def has_names(connection: sqlite3.Connection) -> bool:
     """Whether steps have who made them: the files of earlier programs do not before something is written."""
     return any(column[1] == "decided_by" for column in connection.execute("PRAGMA table_info(steps)"))
@@ -229,10 +220,10 @@ def has_names(connection: sqlite3.Connection) -> bool:
 
 def _prepare(connection: sqlite3.Connection) -> None:
     """Make the tables of a new file, in the transaction of what is written first."""
-    if _check_version(connection) == _VERSION:
+    if check_version(connection) == VERSION:
         if not has_names(connection):  # earlier programs go on with it, too: the version is the same
             connection.execute("ALTER TABLE steps ADD COLUMN decided_by TEXT")
         return
     for statement in _SCHEMA.split(";\n"):
         connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {_VERSION}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")

@@ -38,7 +38,7 @@ def _label_rows(
     gallery: Gallery, decisions: Decisions, *, counts: Counter[str], folders: bool
 ) -> Iterator[tuple[str, str]]:
     """(path, label) of the usable images that have one, those set aside as duplicates included."""
-    with gallery.catalog() as catalog:
+    with gallery.as_given.catalog() as catalog:
         for status in ("indexed", "duplicate"):
             for row in catalog.rows(status=status):
                 path = locate_image(gallery, row, folders=folders)

@@ -10,18 +10,14 @@ from contextlib import closing
 from dataclasses import astuple, dataclass
 from datetime import datetime
 
+from index.labels.decision_database import read_labels
 from index.labels.decisions import LabelDecision
 from retrieval_app.review.database import Database, has_names
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage
 
 LABELS, DUPLICATES = "labels", "duplicates"
-_LABELS = "SELECT d.step, sha256, label, decision, new_label, image_id, path, {when} FROM label_decisions AS d"
 _DUPLICATES = "SELECT d.step, images, decision, keep, {when} FROM duplicate_decisions AS d"
-_LAST_LABELS = (
-    "d.step = (SELECT max(step) FROM label_decisions WHERE sha256 = d.sha256 AND label = d.label) "
-    "ORDER BY d.step, image_id"
-)
-_LAST_DUPLICATES = "d.step = (SELECT max(step) FROM duplicate_decisions WHERE name = d.name) ORDER BY d.step, name"
+_LAST_DUPLICATES = " JOIN steps AS s ON s.number = d.step WHERE d.step = (SELECT max(step) FROM duplicate_decisions WHERE name = d.name) ORDER BY d.step, name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,29 +172,13 @@ def _read_steps(connection: sqlite3.Connection) -> Iterator[DecidedStep]:
             yield DecidedStep(decided_at, *about, decided_by)
 
 
-def read_labels(connection: sqlite3.Connection, *, holding: bool = False) -> Iterator[tuple[int, LabelDecision]]:
-    """(step, decision) of all decisions about labels; or of those that hold, in their order and with their time."""
-    query = _join_steps(_LABELS, _LAST_LABELS if holding else "")
-    for step, sha256, label, decision, new_label, image_id, path, when in connection.execute(query):
-        yield (
-            step,
-            LabelDecision(sha256, label or None, decision, new_label, image_id, os.fsdecode(path), when),
-        )
-
-
 def read_duplicates(
     connection: sqlite3.Connection, *, holding: bool = False
 ) -> Iterator[tuple[int, DuplicateDecision]]:
     """As `read_labels`, of groups of duplicates."""
-    query = _join_steps(_DUPLICATES, _LAST_DUPLICATES if holding else "")
+    query = _DUPLICATES.format(when="s.decided_at") + _LAST_DUPLICATES if holding else _DUPLICATES.format(when="''")
     for step, images, decision, keep, when in connection.execute(query):
         yield step, DuplicateDecision(parse_images(images), decision, tuple(json.loads(keep)), when)
-
-
-def _join_steps(select: str, last: str) -> str:
-    if not last:
-        return select.format(when="''")
-    return f"{select.format(when='s.decided_at')} JOIN steps AS s ON s.number = d.step WHERE {last}"
 
 
 def parse_images(text: str) -> tuple[GroupImage, ...]:

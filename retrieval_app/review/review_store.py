@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from index.errors import InputError
+from index.labels.decision_database import read_labels
 from index.labels.decisions import OPEN, LabelDecision, LabelKey, check_label_decision
 from index.versions.people import decisions_file, former_decisions_file
 from retrieval_app.review.agreement import Agreement, read_agreement
 from retrieval_app.review.database import Database, DecidedSinceError
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, check_duplicate_decision
-from retrieval_app.review.history import DecidedStep, insert_step, parse_images, read_duplicates, read_labels
+from retrieval_app.review.history import DecidedStep, insert_step, parse_images, read_duplicates
 
 MAX_STEP_DECISIONS = 10_000
 

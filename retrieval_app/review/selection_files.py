@@ -22,7 +22,7 @@ Render = Callable[[int], bytes]
 MAX_ROWS = 5000
 MAX_PICTURES = 1000  # in a ZIP: a browser holds it whole until it is saved
 _MAX_PICTURE_BYTES = 1 << 30
-_COLUMNS = ("id", "path", "label", "source", "metadata")
+_COLUMNS = ("id", "path", "label", "given_label", "source", "metadata")
 _BLOCK_ROWS = 1000
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_STEM_CHARACTERS = 60
@@ -61,11 +61,11 @@ def _read_rows(gallery: Gallery, ids: Sequence[int], *, most: int) -> list[Catal
     wanted = list(dict.fromkeys(ids))
     if not 1 <= len(wanted) <= most:
         raise InputError(f"1 to {most:,} images can be saved at once, got {len(wanted):,}")
-    with gallery.catalog() as catalog:
+    with gallery.as_given.catalog() as catalog:  # who chose a dropped image gets it
         found = catalog.find(wanted)
     if missing := [number for number in wanted if number not in found]:
         raise UnknownImageError(missing[0], gallery=printable_path(gallery.name))
-    return [found[number] for number in wanted]
+    return [gallery.decided.apply(found[number]) for number in wanted]
 
 
 def _stream_rows(gallery: Gallery, rows: Sequence[CatalogRow], *, folders: bool) -> Iterator[bytes]:
@@ -130,6 +130,7 @@ def _cells(gallery: Gallery, row: CatalogRow, *, folders: bool) -> tuple[object,
         row.id,
         guard_cell(valid_text(row.path if folders else hide_folder(row.path))),
         guard_cell(row.label or ""),
+        guard_cell(row.former_label or ""),
         guard_cell(name_source(gallery, row.source, folders=folders)),
         row.metadata_json,
     )

@@ -54,14 +54,14 @@ def find_subjects(gallery: Gallery, ids: Iterable[int]) -> dict[int, Subject]:
 
 def read_known_subjects(gallery: Gallery, ids: Iterable[int]) -> dict[int, Subject]:
     """As `find_subjects`; ids of no image are left out."""
-    with gallery.catalog() as catalog:
+    with gallery.as_given.catalog() as catalog:
         found = {row.id: _read_subject(gallery, row) for row in catalog.rows_of(ids)}
     return {number: subject for number, subject in found.items() if subject is not None}
 
 
 def read_all_subjects(gallery: Gallery) -> Iterator[Subject]:
     """Every usable image, those set aside as duplicates included."""
-    with gallery.catalog() as catalog:
+    with gallery.as_given.catalog() as catalog:
         for status in _SHOWN_STATUSES:
             for row in catalog.rows(status=status):
                 subject = _read_subject(gallery, row)
@@ -77,7 +77,7 @@ def find_decided_ids(gallery: Gallery, decisions: Iterable[LabelDecision]) -> di
     """
     wanted: Mapping[LabelKey, LabelDecision] = {decision.key: decision for decision in decisions}
     found: dict[LabelKey, int] = {}
-    with gallery.catalog() as catalog:
+    with gallery.as_given.catalog() as catalog:
 
         def take(rows: Iterable[CatalogRow]) -> None:
             for row in rows:

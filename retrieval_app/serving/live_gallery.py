@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from index.errors import RetrievalError
+from index.errors import GalleryError, RetrievalError
 from index.gallery.gallery import Gallery
 from index.model.embedder import Embedder
 from index.versions.versions import find_version
@@ -65,6 +65,7 @@ class LiveGallery:
         path: the gallery folder.
         problem: why the newest version is not the one that is served; None where it is.
         swaps: versions that took the place of another.
+        decisions_problem: why the newest decisions about labels are not shown; None where they are.
     """
 
     def __init__(self, path: Path, *, audit: Path | None = None, filter_s: float | None = None) -> None:
@@ -77,7 +78,9 @@ class LiveGallery:
         """
         self.path, self._audit, self._filter_s = path, audit, filter_s
         self.problem: str | None = None
+        self.decisions_problem: str | None = None
         self.swaps = 0
+        self._replacing = threading.Lock()
         self._current = self._open()
         self._seen = self._current.gallery.digest
         self._pause_s, self._again_at = _PAUSE_S, 0.0
@@ -93,15 +96,32 @@ class LiveGallery:
 
     @property
     def current(self) -> Snapshot:
-        """The version to answer from.
+        """The version to answer from, with all that was decided about its labels so far.
 
         Raises:
             NotReadyError: it holds no image.
         """
-        snapshot = self._current
-        if not snapshot.gallery.count:
+        snapshot = self._follow_decisions()
+        if not len(snapshot.gallery.store.ids):
             raise NotReadyError(f"the gallery {snapshot.gallery.name} holds no image")
         return snapshot
+
+    def _follow_decisions(self) -> Snapshot:
+        """The snapshot with the decisions that hold now; with those of before where they cannot be read."""
+        with self._replacing:
+            snapshot = self._current
+            try:
+                gallery = snapshot.gallery.read_decisions()
+            except GalleryError as error:
+                if self.decisions_problem != str(error):
+                    logger.error("the newest label decisions cannot be shown, those before go on: %s", error)
+                self.decisions_problem = str(error)
+                return snapshot
+            self.decisions_problem = None
+            if gallery is not snapshot.gallery:
+                self._current = snapshot = replace(snapshot, gallery=gallery)
+                snapshot.insights.follow(gallery)
+            return snapshot
 
     def watch(self, *, poll_s: float, tell_swap: Callable[[str], object] = lambda _: None) -> None:
         """Look for new versions from now on, in a thread; `tell_swap` is told the digest of each that is served."""
@@ -131,7 +151,8 @@ class LiveGallery:
                     logger.error("the newest version cannot be served, the one before goes on: %s", error)
                 self.problem = str(error)
                 return False
-            before, self._current = self._current, snapshot
+            with self._replacing:
+                before, self._current = self._current, snapshot
             self._seen, self.problem = snapshot.gallery.digest, None
             self.swaps += 1
             self._tell_swap(snapshot.gallery.digest)
@@ -160,8 +181,8 @@ class LiveGallery:
             wide = Embedder(
                 gallery.embedder.path, sha256=gallery.embedder.sha256, backend=gallery.embedder.backend
             )
-        if gallery.count:
-            gallery.search(gallery.vector(int(gallery.ids[0])), k=1)
+        if len(members := gallery.store.ids):
+            gallery.search(gallery.vector(int(members[0])), k=1)
             contract = gallery.embedder.contract
             side = contract.preprocess.crop
             for model in (gallery.embedder, wide):

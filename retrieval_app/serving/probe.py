@@ -30,12 +30,12 @@ class _Trial:
     def run(self, snapshot: Snapshot) -> None:
         """Search for one image of the gallery, and read its row."""
         try:
-            first = int(snapshot.gallery.ids[0])
+            first = int(snapshot.gallery.store.ids[0])
             vector = snapshot.gallery.vector(first)
             query = SearchQuery((QueryPart(vector=vector),), k=1)
             (answer,) = answer_searches([SearchTask(snapshot, query, (vector,))])
             error = answer if isinstance(answer, Exception) else None
-            with snapshot.gallery.catalog() as catalog:  # the file itself, since rows are remembered
+            with snapshot.gallery.as_given.catalog() as catalog:  # the file itself, since rows are remembered
                 if not catalog.find([first]):
                     error = NotReadyError(f"image {first} has no row")
         # Whatever it is, it is the answer to what was asked.

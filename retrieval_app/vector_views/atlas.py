@@ -61,7 +61,7 @@ def write_atlas(
         raise InputError(f"{shown}: expected a name that ends in .parquet")
     import_pyarrow("writing Parquet")
     check_out([out], gallery=path)
-    gallery = Gallery.open(path).by(by)
+    gallery = Gallery.open(path, threads=usable_cores()).by(by)
     layout = lay_out(gallery, laying_out)
     try:
         pictures = _write(gallery, out, layout=layout, thumbnails=thumbnails, progress=writing)
@@ -137,12 +137,9 @@ def _find_neighbours(gallery: Gallery, ids: Ids, vectors: Vectors) -> list[dict[
     k = min(_NEIGHBOURS, gallery.count - 1)
     if k < 1:
         return [{"ids": [], "distances": []} for _ in ids]
-    scores, found = gallery.store.search(vectors, k=k, exclude_ids=ids, threads=usable_cores())
-    rows, is_there = np.searchsorted(gallery.ids, found), np.isfinite(scores)
-    distances = (1 - scores).clip(min=0)
     return [
-        {"ids": rows[one][is_there[one]].tolist(), "distances": distances[one][is_there[one]].tolist()}
-        for one in range(len(ids))
+        {"ids": np.searchsorted(gallery.ids, found).tolist(), "distances": (1 - scores).clip(min=0).tolist()}
+        for scores, found in gallery.rank_many(vectors, k=k, exclude_ids=ids)
     ]
 
 

@@ -25,7 +25,7 @@ from index.vectors.milvus.plans import PLANS, scale
 from index.vectors.milvus.server import Server
 from index.vectors.products import measure_cosines
 from index.vectors.shards import read_ids
-from index.vectors.store import Among, StoreFacts
+from index.vectors.store import NO_IDS, Among, StoreFacts
 from index.versions.manifest import Manifest
 
 IDS_NAME, STALE_NAME = "ids/00000.npy", "stale.npy"
@@ -219,12 +219,13 @@ class MilvusStore:
                 for number, row in zip(left, near, strict=True):
                     yield number, (measure_cosines(vectors[row], queries[number]), ids[row])
 
-    def choose(self, ids: Ids, where: Condition | None = None) -> ChosenIds:
+    def choose(self, ids: Ids, where: Condition | None = None, *, changed: Ids = NO_IDS) -> ChosenIds:
         """As `VectorStore.choose`."""
         chosen = np.intersect1d(ids, self.ids)
-        return ChosenIds(chosen, self._write_chosen(chosen, where))
+        stale = np.union1d(self._rows.stale, np.intersect1d(changed, self._rows.stored))
+        return ChosenIds(chosen, self._write_chosen(chosen, where, stale))
 
-    def _write_chosen(self, chosen: Ids, where: Condition | None) -> Sequence[str]:
+    def _write_chosen(self, chosen: Ids, where: Condition | None, stale: Ids) -> Sequence[str]:
         """The ids where they are few, or those left out where these are; else the condition, where Milvus has words.
 
         Reading a list of 10,000 ids takes the server longer than asking 20,000 rows for a condition.
@@ -233,9 +234,10 @@ class MilvusStore:
         others = np.setdiff1d(self._rows.stored, chosen, assume_unique=True)
         if not len(chosen):
             return []
-        if len(chosen) > few and len(others) <= few:
+        most_others = few if where is not None else min(len(chosen), MOST_LISTED)
+        if len(chosen) > few and len(others) <= most_others:
             return [Rows(self._rows.stored, others, others[:0]).expression]
-        stale, said = self._rows.stale, None if where is None else write_milvus(where)
+        said = None if where is None else write_milvus(where)
         if len(chosen) <= few or said is None or len(stale) > MOST_LISTED:
             return [f"id in {part.tolist()}" for part in batches(chosen, MOST_LISTED)]
         if len(stale):

@@ -1,4 +1,4 @@
-"""What is told of a gallery as a whole, read once for each opened version."""
+"""What is told of a gallery as a whole, read once for each opened version and its decisions."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from retrieval_app.serving.serving_config import ServingConfig
 MAX_LABELS = 2000
 _MAX_COLUMNS = 100
 _facts_of: WeakKeyDictionary[Gallery, dict[str, Any]] = WeakKeyDictionary()
+_columns_of: WeakKeyDictionary[Gallery, list[str]] = WeakKeyDictionary()
 
 
 def describe_gallery(
@@ -67,15 +68,19 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
             "sha256": manifest.model_sha256,
         },
         "labels": {"names": list(labels.largest), "count": labels.count, "labelled": labels.images},
-        "metadata_columns": _list_columns(gallery),
+        "metadata_columns": _list_columns(gallery.as_given),
         "index": {**manifest.index, "explanation": KINDS[manifest.index["type"]].explanation},
     }
 
 
-def _list_columns(gallery: Gallery) -> list[str]:
-    """The metadata as conditions name it, what most images have first."""
-    with gallery.catalog(asks_metadata=True) as catalog:
-        return [write_column(Column((name,))) for name in list_columns(catalog, limit=_MAX_COLUMNS)]
+def _list_columns(given: Gallery) -> list[str]:
+    """The metadata as conditions name it, what most images have first; decisions change none of it."""
+    columns = _columns_of.get(given)
+    if columns is None:
+        with given.catalog(asks_metadata=True) as catalog:
+            columns = [write_column(Column((name,))) for name in list_columns(catalog, limit=_MAX_COLUMNS)]
+        _columns_of[given] = columns
+    return columns
 
 
 def _describe_calibration(snapshot: Snapshot) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from index.network.remote_store import has_time
 from index.text import printable_path, valid_text
 from retrieval_app.api.review.doubt_list import describe_decision, describe_doubt
 from retrieval_app.api.review.duplicate_list import describe_duplicates
+from retrieval_app.api.row_fields import given_label
 from retrieval_app.review.places import name_source
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
@@ -29,21 +30,23 @@ def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, 
         UnknownImageError: no usable image has this id.
     """
     gallery = snapshot.gallery
-    row = find_row(gallery, image_id)
-    decision = review.label_decisions().get((row.sha256 or "", row.label))
+    given = find_row(gallery.as_given, image_id)
+    row = gallery.decided.apply(given)
+    decision = review.label_decisions().get((given.sha256 or "", given.label))
     doubts = snapshot.insights.doubts.value
     doubt = None if doubts is None else doubts.find(image_id)
     return {
         "id": row.id,
         "path": valid_text(row.path),
         "label": row.label,
+        **given_label(row),
         "source": name_source(gallery, row.source, folders=folders),
         "metadata": row.metadata,
         "size_bytes": row.size_bytes,
         "modified": _format_time(row.mtime_ns),
         "sha256": row.sha256,
-        "indexed": row.status == "indexed",
-        "copies": describe_duplicates(snapshot.insights.duplicates.value, image_id),
+        "indexed": given.status == "indexed",
+        "copies": describe_duplicates(gallery, snapshot.insights.duplicates.value, image_id),
         "doubt": None if doubt is None else describe_doubt(doubt, row, decision),
         "decision": describe_decision(decision),
     }

@@ -28,16 +28,20 @@ def decide_labels(
     """
     subjects = find_subjects(snapshot.gallery, [choice.image_id for choice in body.decisions])
     chosen = [
-        _decide_label(subjects[choice.image_id], choice, place=place)
+        _decide_label(snapshot, subjects[choice.image_id], choice, place=place)
         for place, choice in enumerate(body.decisions)
     ]
     step = review.decide(chosen, by=by)
     return {"decided": step.count, "step": step.number, "can_undo": review.can_undo()}
 
 
-def _decide_label(subject: Subject, choice: LabelChange | LabelChoice, *, place: int) -> LabelDecision:
+def _decide_label(
+    snapshot: Snapshot, subject: Subject, choice: LabelChange | LabelChoice, *, place: int
+) -> LabelDecision:
     """The decision of a choice; an image that is another one now, or has another label, is none that was seen."""
-    if "label_seen" in choice.model_fields_set and choice.label_seen != subject.label:
+    decided = snapshot.gallery.decided.by_id.get(subject.image_id)
+    labels = {subject.label, subject.label if decided is None else decided.label}  # lists show the one or the other
+    if "label_seen" in choice.model_fields_set and choice.label_seen not in labels:
         now = "no label" if subject.label is None else f"the label {printable_path(subject.label)}"
         message = f"image {subject.image_id} has {now} now, another one than was seen; load it again"
         raise ApiError(message, status=409, field=f"decisions.{place}.label_seen")

@@ -92,7 +92,7 @@ def _describe_doubts(
 ) -> list[dict[str, Any]]:
     rows = gallery.rows(doubt.id for doubt in doubts)
     return [
-        describe_doubt(doubt, row, decisions.get((row.sha256 or "", row.label)))
+        describe_doubt(doubt, row, decisions.get((row.sha256 or "", row.given_label)))
         for doubt, row in zip(doubts, rows, strict=True)
     ]
 
@@ -107,6 +107,6 @@ def _find_decided(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision
 
 def _find_keys(gallery: Gallery, doubts: Doubts) -> dict[int, LabelKey]:
     """What decisions about the doubted images are kept by."""
-    with gallery.catalog() as catalog:
+    with gallery.as_given.catalog() as catalog:
         rows = catalog.rows_of(doubt.id for doubt in doubts.items)
         return {row.id: (row.sha256 or "", row.label) for row in rows}

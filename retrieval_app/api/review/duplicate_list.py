@@ -28,7 +28,7 @@ def list_groups(
         "state": "ready",
         "version": snapshot.version,
         **counts,
-        "items": [_describe_group(name, groups[name], decisions.get(name)) for name in shown],
+        "items": [_describe_group(snapshot.gallery, name, groups[name], decisions.get(name)) for name in shown],
         "can_undo": review.can_undo("duplicates"),
     }
 
@@ -38,7 +38,7 @@ def find_group(gallery: Gallery, groups: DuplicateGroups, name: str) -> Duplicat
     return _name_groups(gallery, groups).get(name)
 
 
-def describe_duplicates(groups: DuplicateGroups | None, image_id: int) -> list[dict[str, Any]]:
+def describe_duplicates(gallery: Gallery, groups: DuplicateGroups | None, image_id: int) -> list[dict[str, Any]]:
     """The other images of an image's group as `CopyEntry` has them; none before they are looked for."""
     group = None if groups is None else groups.find(image_id)
     if group is None:
@@ -51,7 +51,7 @@ def describe_duplicates(groups: DuplicateGroups | None, image_id: int) -> list[d
         {
             "id": image.id,
             "path": valid_text(image.path),
-            "label": image.label,
+            "label": _find_label(gallery, image),
             "indexed": image.indexed,
             "same_bytes": image.sha256 == asked.sha256,
             "similarity": similarities[image.id],
@@ -61,17 +61,26 @@ def describe_duplicates(groups: DuplicateGroups | None, image_id: int) -> list[d
     ]
 
 
-def _describe_group(name: str, group: DuplicateGroup, decision: DuplicateDecision | None) -> dict[str, Any]:
+def _describe_group(
+    gallery: Gallery, name: str, group: DuplicateGroup, decision: DuplicateDecision | None
+) -> dict[str, Any]:
     decided = None if decision is None else {"decision": decision.decision, "keep": _find_kept(group, decision)}
-    images = [_describe_image(image, group) for image in group.images]
-    return {"group": name, "images": images, "labels_differ": group.labels_differ, "decision": decided}
+    images = [_describe_image(gallery, image, group) for image in group.images]
+    labels = {image["label"] for image in images} - {None}
+    return {"group": name, "images": images, "labels_differ": len(labels) > 1, "decision": decided}
 
 
-def _describe_image(image: GroupedImage, group: DuplicateGroup) -> dict[str, Any]:
+def _find_label(gallery: Gallery, image: GroupedImage) -> str | None:
+    """The label that holds; the groups were found with the given ones."""
+    decided = gallery.decided.by_id.get(image.id)
+    return image.label if decided is None else decided.label
+
+
+def _describe_image(gallery: Gallery, image: GroupedImage, group: DuplicateGroup) -> dict[str, Any]:
     return {
         "id": image.id,
         "path": valid_text(image.path),
-        "label": image.label,
+        "label": _find_label(gallery, image),
         "size_bytes": image.size_bytes,
         "similarity": image.similarity,
         "same_bytes": None if image is group.kept else image.sha256 == group.kept.sha256,
@@ -87,6 +96,7 @@ def _find_kept(group: DuplicateGroup, decision: DuplicateDecision) -> list[int]:
 
 def _name_groups(gallery: Gallery, found: DuplicateGroups) -> dict[str, DuplicateGroup]:
     """The groups by the name that decisions about them have, made once for an opened version."""
+    gallery = gallery.as_given
     groups = _groups_of.get(gallery)
     if groups is None:
         named = {name_group(image.sha256 for image in group.images): group for group in found.groups}

@@ -1,0 +1,96 @@
+"""The rows of a catalogue as people's decisions about labels change them: other labels, and dropped images.
+
+The catalogue itself keeps the given labels. What is decided is laid over it by whoever reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from index.arrays import Ids
+from index.catalog.row_metadata import SOUND
+from index.catalog.rows import CatalogRow
+
+DROPPED = "dropped"
+"""The status of an image that somebody dropped: no search finds it, but it stays in the gallery."""
+_OTHERS = "source, path, archive, starts_at, size_bytes, mtime_ns, sha256, phash, reason, detail, keeper"
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedLabel:
+    """The label of a row as it was given and as it was decided, or that the image was dropped."""
+
+    given: str | None
+    label: str | None
+    is_dropped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedRows:
+    """The rows of one catalogue that decisions change.
+
+    Attributes:
+        by_id: what was decided; nothing about labels that are kept as given.
+        dropped: (n,) int64 rising ids.
+        ids: (m,) int64 rising ids of all of them.
+        digest: differs where anything else was decided; empty where nothing was.
+    """
+
+    by_id: Mapping[int, DecidedLabel] = field(default_factory=dict)
+    dropped: Ids = field(init=False, compare=False)
+    ids: Ids = field(init=False, compare=False)
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        ids = sorted(self.by_id)
+        listed = [(number, self.by_id[number].label, self.by_id[number].is_dropped) for number in ids]
+        digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest() if listed else ""
+        object.__setattr__(self, "ids", np.array(ids, dtype=np.int64))
+        object.__setattr__(self, "dropped", np.array([row[0] for row in listed if row[2]], dtype=np.int64))
+        object.__setattr__(self, "digest", digest)
+
+    def __bool__(self) -> bool:
+        return bool(self.by_id)
+
+    def apply(self, row: CatalogRow) -> CatalogRow:
+        """The row with what was decided about it."""
+        found = self.by_id.get(row.id)
+        if found is None:
+            return row
+        status = DROPPED if found.is_dropped else row.status
+        return replace(row, label=found.label, given_label=found.given, status=status)
+
+
+NOTHING_DECIDED = DecidedRows()
+
+
+def overlay_rows(connection: sqlite3.Connection, decided: DecidedRows, *, spoiled: bool) -> None:
+    """Let what is asked of `images` on this connection see what was decided.
+
+    Where rows are `spoiled`, no metadata and no label is seen that is none. With decisions there is a table `decided` of
+    their ids, too.
+    """
+    label, metadata, status, rows = "images.label", "metadata", "status", "main.images"
+    if spoiled:
+        label, metadata = f"CASE WHEN typeof({label}) = 'text' THEN {label} END", SOUND
+    if decided:
+        connection.execute("CREATE TEMP TABLE decided (id INTEGER PRIMARY KEY, new_label TEXT, dropped INTEGER)")
+        connection.execute("BEGIN")
+        connection.executemany(
+            "INSERT INTO decided VALUES (?, ?, ?)",
+            ((number, one.label, one.is_dropped) for number, one in decided.by_id.items()),
+        )
+        connection.execute("COMMIT")
+        label = f"CASE WHEN d.id IS NULL THEN {label} ELSE d.new_label END"
+        status = f"CASE WHEN d.dropped THEN '{DROPPED}' ELSE status END"
+        rows = "main.images LEFT JOIN decided AS d ON d.id = images.id"  # a row's id and order stay within reach
+    connection.execute(
+        f"CREATE TEMP VIEW images AS SELECT images.id AS id, {_OTHERS}, {status} AS status, {label} AS label, "
+        f"{metadata} AS metadata FROM {rows}"
+    )

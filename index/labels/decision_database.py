@@ -1,0 +1,67 @@
+"""The file of people's decisions about labels, as every reader gets it: a SQLite database beside the gallery."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+from index.errors import GalleryError
+from index.labels.decisions import CHANGE, OPEN, LabelDecision, LabelKey
+from index.text import printable_path
+
+VERSION = 1
+_WAIT_SECONDS = 2.0
+_LABELS = "SELECT d.step, sha256, label, decision, new_label, image_id, path, {when} FROM label_decisions AS d"
+_LAST = (
+    " JOIN steps AS s ON s.number = d.step "
+    "WHERE d.step = (SELECT max(step) FROM label_decisions WHERE sha256 = d.sha256 AND label = d.label) "
+    "ORDER BY d.step, image_id"
+)
+
+
+def check_version(connection: sqlite3.Connection) -> int:
+    """The version of an open file; 0 where nothing was ever written into it.
+
+    Raises:
+        sqlite3.DatabaseError: a newer program wrote it.
+    """
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > VERSION:
+        raise sqlite3.DatabaseError(
+            f"it has version {version}, this program knows {VERSION}; use a newer program"
+        )
+    return version
+
+
+def read_labels(connection: sqlite3.Connection, *, holding: bool = False) -> Iterator[tuple[int, LabelDecision]]:
+    """(step, decision) of all decisions about labels; or of those that hold, in their order and with their time."""
+    query = _LABELS.format(when="s.decided_at") + _LAST if holding else _LABELS.format(when="''")
+    for step, sha256, label, decision, new_label, image_id, path, when in connection.execute(query):
+        yield (
+            step,
+            LabelDecision(sha256, label or None, decision, new_label, image_id, os.fsdecode(path), when),
+        )
+
+
+def read_held_labels(path: Path) -> Mapping[LabelKey, LabelDecision]:
+    """The decisions about labels that hold, without those that were taken back.
+
+    Raises:
+        GalleryError: the file is missing, damaged, locked for long, or no file of decisions.
+    """
+    try:
+        uri = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process left is rolled back; else only read
+        with closing(sqlite3.connect(uri, uri=True, timeout=_WAIT_SECONDS)) as connection:
+            if not check_version(connection):
+                return {}
+            held = [decision for _, decision in read_labels(connection, holding=True)]
+    except (sqlite3.Error, TypeError) as error:
+        problem = f"the label decisions cannot be read: {error}"
+        advice = "put a sound copy of the file back, or move it away to go on without the decisions in it"
+        raise GalleryError(printable_path(str(path)), f"{problem}; {advice}") from error
+    if any(one.decision == CHANGE and not isinstance(one.new_label, str) for one in held):
+        raise GalleryError(printable_path(str(path)), "damaged: a changed label has no new one; put a copy back")
+    return {one.key: one for one in held if one.decision != OPEN}

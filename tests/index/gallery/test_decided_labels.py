@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index.catalog.facets import count_values
+from index.errors import GalleryError, InputError
+from index.evaluation.evaluate import evaluate_gallery
+from index.filters.parser import parse_filter
+from index.gallery.export_vectors import read_blocks
+from index.gallery.gallery import Gallery
+from index.gallery.verify import verify_gallery
+from index.labels.decisions import LabelDecision
+from index.progress import no_progress
+from index.versions.people import decisions_file
+from index.writing.build import update_gallery
+from retrieval_app.review.review_store import ReviewStore
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import build
+
+
+@pytest.fixture
+def built(tmp_path: Path, tiny_model: Path) -> Path:
+    """Fifteen images of three classes, with prices."""
+    draw_folder(tmp_path / "images")
+    build(tmp_path / "images", tmp_path / "gallery", tiny_model)
+    return tmp_path / "gallery"
+
+
+@pytest.fixture
+def store(built: Path) -> Iterator[ReviewStore]:
+    """Its decisions."""
+    store = ReviewStore.of_gallery(built)
+    yield store
+    store.close()
+
+
+def decide(store: ReviewStore, gallery: Gallery, image_id: int, decision: str, label: str | None = None) -> int:
+    (row,) = gallery.as_given.rows([image_id])
+    return store.decide([LabelDecision(row.sha256 or "", row.label, decision, label)]).number
+
+
+def test_a_changed_label_is_shown_filtered_counted_and_evaluated_until_it_is_undone(
+    built: Path, store: ReviewStore
+) -> None:
+    before = Gallery.open(built)
+    first = before.image(1)
+    assert before.read_decisions() is before
+    decide(store, before, 1, "change", "heron")
+    gallery = before.read_decisions()
+
+    assert before.image(1).label == first.label  # an opened gallery stays as it is
+    (hit,) = gallery.search(gallery.vector(1), k=1)
+    assert (hit.id, hit.label, hit.given_label) == (1, "heron", first.label)
+    assert hit.to_json()["given_label"] == first.label
+    assert (gallery.image(1).label, gallery.image(2).given_label) == ("heron", gallery.image(2).label)
+    assert gallery.matching_ids(parse_filter("label = 'heron'")).tolist() == [1]
+    assert gallery.matching_ids(parse_filter(f"label = '{first.label}'")).tolist() == [2, 3, 4, 5]
+    assert gallery.matching_ids(parse_filter("label LIKE 'her%' OR id = 7")).tolist() == [1, 7]
+    with gallery.catalog() as catalog:
+        assert count_values(catalog, None, columns=[]).labels["heron"] == 1
+        assert count_values(catalog, parse_filter("label = 'heron'"), columns=[]).total == 1
+    assert evaluate_gallery(gallery, ks=(1,)).scores.queries == 14  # the heron is alone
+    assert [row.former_label for rows, _ in read_blocks(gallery, no_progress) for row in rows][:2] == [
+        first.label,
+        None,
+    ]
+
+    store.undo()
+    undone = gallery.read_decisions()
+    assert (undone.image(1), undone.decided.digest) == (first, "")
+    with pytest.raises(InputError, match="no item of the gallery has the label heron"):
+        undone.matching_ids(parse_filter("label = 'heron'"))
+
+
+def test_a_dropped_image_leaves_results_and_comes_back(built: Path, store: ReviewStore) -> None:
+    whole = Gallery.open(built)
+    nearest = [hit.id for hit in whole.search(whole.vector(1), k=15)]
+    for image_id in nearest[:6]:
+        decide(store, whole, image_id, "drop")
+    gallery = Gallery.open(built)
+    assert [hit.id for hit in gallery.search(whole.vector(1), k=5)] == nearest[6:11]  # k, though the first six left
+    assert [hit.id for hit in gallery.search(gallery.vector(1), k=None, min_score=-1)] == nearest[6:]
+    assert gallery.search(gallery.vector(1), k=5, where="id > 0") == gallery.search(whole.vector(1), k=5)
+    assert sorted(gallery.ids) == sorted(nearest[6:]) and gallery.count == 9
+    assert gallery.image(1).label == whole.image(1).label and gallery.place(1) == whole.place(1)
+    vectors, labels, ids, _ = gallery.labelled_vectors()
+    assert len(vectors) == len(labels) == len(ids) == 9
+    assert sum(len(rows) for rows, _ in read_blocks(gallery, no_progress)) == 9
+    with gallery.catalog() as catalog:
+        assert [row.id for row in catalog.rows(status="dropped")] == sorted(nearest[:6])
+    assert verify_gallery(built, sample=0).problems == []
+    decide(store, gallery, nearest[0], "open")
+    assert gallery.read_decisions().search(whole.vector(1), k=1)[0].id == nearest[0]
+
+
+def test_an_update_keeps_decisions_about_the_same_bytes_and_given_label(
+    built: Path, store: ReviewStore, tmp_path: Path
+) -> None:
+    gallery = Gallery.open(built)
+    decide(store, gallery, 1, "change", "heron")
+    decide(store, gallery, 2, "drop")
+    place = gallery.place(1).file
+    draw_image((9, 9, 9), seed=99).save(place.parent / "new.png")
+    place.rename(place.parent / "moved.png")
+    update_gallery(built)
+    updated = Gallery.open(built)
+    assert updated.version != gallery.version and updated.count == 15
+    with updated.as_given.catalog() as catalog:
+        assert next(catalog.rows_of([1])).label == gallery.image(2).label
+    assert updated.image(1).label == "heron"
+    assert 2 not in updated.ids
+
+
+def test_a_decision_about_the_copy_in_another_class_is_none_about_this_one(
+    built: Path, store: ReviewStore
+) -> None:
+    gallery = Gallery.open(built)
+    (row,) = gallery.rows([1])
+    store.decide([LabelDecision(row.sha256 or "", "another", "drop")])
+    assert not gallery.read_decisions().decided
+
+
+@pytest.mark.parametrize("damage", ["noise", "foreign", "newer"])
+def test_damaged_decisions_are_one_clear_error(built: Path, damage: str) -> None:
+    path = decisions_file(built)
+    path.parent.mkdir(exist_ok=True)
+    if damage == "noise":
+        path.write_bytes(np.random.default_rng(0).bytes(9000))
+    else:
+        with sqlite3.connect(path) as connection:
+            connection.execute("CREATE TABLE steps (n)")
+            connection.execute(f"PRAGMA user_version = {1 if damage == 'foreign' else 9}")
+        connection.close()
+    with pytest.raises(GalleryError, match=r"review\.sqlite: the label decisions cannot be read: .*; put a sound copy"):
+        Gallery.open(built)
