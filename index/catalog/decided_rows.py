@@ -73,8 +73,8 @@ NOTHING_DECIDED = DecidedRows()
 def overlay_rows(connection: sqlite3.Connection, decided: DecidedRows, *, spoiled: bool) -> None:
     """Let what is asked of `images` on this connection see what was decided.
 
-    Where rows are `spoiled`, no metadata and no label is seen that is none. With decisions there is a table `decided` of
-    their ids, too.
+    Where rows are `spoiled`, metadata and labels that are none are not seen. With decisions there is a table `decided`
+    of their ids, too.
     """
     label, metadata, status, rows = "images.label", "metadata", "status", "main.images"
     if spoiled:

@@ -14,6 +14,7 @@ COLUMNS = (
     "id, source, path, archive, starts_at, size_bytes, mtime_ns, sha256, phash, status, reason, detail, keeper, "
     "label, metadata"
 )
+_LABEL = COLUMNS.split(", ").index("label")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,8 @@ class CatalogRow:
     """One item.
 
     `label` is the one that holds, `given_label` what the source or label file gave: they differ where somebody decided
-    so. `path` is '/'-separated below its source's root, with undecodable bytes as surrogates; `starts_at` is the member's
-    offset in its `archive`; `kept_id` the indexed image that a duplicate repeats.
+    so. `path` is '/'-separated below its source's root, with undecodable bytes as surrogates; `starts_at` is the
+    member's offset in its `archive`; `kept_id` the indexed image that a duplicate repeats.
     """
 
     id: int
@@ -56,7 +57,5 @@ class CatalogRow:
 def make_row(values: tuple[Any, ...]) -> CatalogRow:
     """The row of a query for `COLUMNS`."""
     number, source, path, archive, *others = values
-    return CatalogRow(
-        number, source, os.fsdecode(path), None if archive is None else os.fsdecode(archive), *others,
-        given_label=others[-2],
-    )  # fmt: skip
+    place = os.fsdecode(path), None if archive is None else os.fsdecode(archive)
+    return CatalogRow(number, source, *place, *others, values[_LABEL])

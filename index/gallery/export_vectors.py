@@ -158,7 +158,13 @@ def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> N
         for rows, vectors in read_blocks(gallery, progress):
             columns = zip(
                 *(
-                    (valid_text(row.path), gallery.roots[row.source], row.label, row.former_label, row.metadata_json)
+                    (
+                        valid_text(row.path),
+                        gallery.roots[row.source],
+                        row.label,
+                        row.former_label,
+                        row.metadata_json,
+                    )
                     for row in rows
                 ),
                 strict=True,

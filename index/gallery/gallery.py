@@ -96,7 +96,9 @@ class Gallery:
     def _forget_choices(self) -> None:
         """Begin without what depends on the store or on decisions."""
         dropped = self.decided.dropped
-        self.ids: Ids = np.setdiff1d(self.store.ids, dropped, assume_unique=True) if len(dropped) else self.store.ids
+        self.ids: Ids = (
+            np.setdiff1d(self.store.ids, dropped, assume_unique=True) if len(dropped) else self.store.ids
+        )
         self.count = len(self.ids)
         self._kept: RecentlyUsed[Condition, Among] = RecentlyUsed(_REMEMBERED_FILTERS)
         self._shown: Among | None = None

@@ -30,9 +30,7 @@ def check_version(connection: sqlite3.Connection) -> int:
     """
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > VERSION:
-        raise sqlite3.DatabaseError(
-            f"it has version {version}, this program knows {VERSION}; use a newer program"
-        )
+        raise sqlite3.DatabaseError(f"it has version {version}, this program knows {VERSION}; use a newer program")
     return version
 
 

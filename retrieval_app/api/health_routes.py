@@ -27,7 +27,8 @@ class Health(Answer):
 class Readiness(Answer):
     """A sound gallery is served, and a search of it was tried.
 
-    `problem` says that a newer version of it, or of the label decisions, is not served, and to who may decide, with a token, why.
+    `problem` says that a newer version of it, or of its label decisions, is not served, and to who may decide, with a
+    token, why.
     """
 
     status: Literal["ready"]

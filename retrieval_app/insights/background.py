@@ -230,7 +230,9 @@ class Insights:
             value = self._goes_on(name)
         if state is not None and state.state == "ready":
             return state.value
-        self._set(name, Computed("computing", value=value))  # also what failed before, and what only another result asks for
+        self._set(
+            name, Computed("computing", value=value)
+        )  # also what failed before, and what only another result asks for
         began = monotonic()
         message = "it could not be computed because of a mistake in the program; the log says more"
         try:

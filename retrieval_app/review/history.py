@@ -17,7 +17,10 @@ from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupIma
 
 LABELS, DUPLICATES = "labels", "duplicates"
 _DUPLICATES = "SELECT d.step, images, decision, keep, {when} FROM duplicate_decisions AS d"
-_LAST_DUPLICATES = " JOIN steps AS s ON s.number = d.step WHERE d.step = (SELECT max(step) FROM duplicate_decisions WHERE name = d.name) ORDER BY d.step, name"
+_LAST_DUPLICATES = (
+    " JOIN steps AS s ON s.number = d.step "
+    "WHERE d.step = (SELECT max(step) FROM duplicate_decisions WHERE name = d.name) ORDER BY d.step, name"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +179,9 @@ def read_duplicates(
     connection: sqlite3.Connection, *, holding: bool = False
 ) -> Iterator[tuple[int, DuplicateDecision]]:
     """As `read_labels`, of groups of duplicates."""
-    query = _DUPLICATES.format(when="s.decided_at") + _LAST_DUPLICATES if holding else _DUPLICATES.format(when="''")
+    query = (
+        _DUPLICATES.format(when="s.decided_at") + _LAST_DUPLICATES if holding else _DUPLICATES.format(when="''")
+    )
     for step, images, decision, keep, when in connection.execute(query):
         yield step, DuplicateDecision(parse_images(images), decision, tuple(json.loads(keep)), when)
 

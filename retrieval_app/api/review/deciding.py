@@ -40,7 +40,10 @@ def _decide_label(
 ) -> LabelDecision:
     """The decision of a choice; an image that is another one now, or has another label, is none that was seen."""
     decided = snapshot.gallery.decided.by_id.get(subject.image_id)
-    labels = {subject.label, subject.label if decided is None else decided.label}  # lists show the one or the other
+    labels = {
+        subject.label,
+        subject.label if decided is None else decided.label,
+    }  # lists show the one or the other
     if "label_seen" in choice.model_fields_set and choice.label_seen not in labels:
         now = "no label" if subject.label is None else f"the label {printable_path(subject.label)}"
         message = f"image {subject.image_id} has {now} now, another one than was seen; load it again"

@@ -1346,6 +1346,11 @@ export interface components {
             path: string;
             /** Label */
             label: string | null;
+            /**
+             * Given Label
+             * @description the label that its source gave, only where a decision changed it
+             */
+            given_label?: string | null;
             /** Source */
             source: string;
             /** Metadata */
@@ -1380,6 +1385,11 @@ export interface components {
             id: number;
             /** Label */
             label?: string | null;
+            /**
+             * Given Label
+             * @description the label that its source gave, only where a decision changed it
+             */
+            given_label?: string | null;
             /** Path */
             path?: string | null;
             /** Source */
@@ -1794,7 +1804,8 @@ export interface components {
          * Readiness
          * @description A sound gallery is served, and a search of it was tried.
          *
-         *     `problem` says that a newer version of it is not served, and to who may decide, with a token, why.
+         *     `problem` says that a newer version of it, or of its label decisions, is not served, and to who may decide, with a
+         *     token, why.
          */
         Readiness: {
             /**
@@ -1865,6 +1876,11 @@ export interface components {
             score: number;
             /** Label */
             label?: string | null;
+            /**
+             * Given Label
+             * @description the label that its source gave, only where a decision changed it
+             */
+            given_label?: string | null;
             /** Path */
             path?: string | null;
             /** Source */

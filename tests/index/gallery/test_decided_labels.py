@@ -83,11 +83,14 @@ def test_a_dropped_image_leaves_results_and_comes_back(built: Path, store: Revie
     for image_id in nearest[:6]:
         decide(store, whole, image_id, "drop")
     gallery = Gallery.open(built)
-    assert [hit.id for hit in gallery.search(whole.vector(1), k=5)] == nearest[6:11]  # k, though the first six left
+    assert [hit.id for hit in gallery.search(whole.vector(1), k=5)] == nearest[
+        6:11
+    ]  # k, though the first six left
     assert [hit.id for hit in gallery.search(gallery.vector(1), k=None, min_score=-1)] == nearest[6:]
     assert gallery.search(gallery.vector(1), k=5, where="id > 0") == gallery.search(whole.vector(1), k=5)
-    assert sorted(gallery.ids) == sorted(nearest[6:]) and gallery.count == 9
-    assert gallery.image(1).label == whole.image(1).label and gallery.place(1) == whole.place(1)
+    assert gallery.ids.tolist() == sorted(nearest[6:])
+    assert gallery.image(1).label == whole.image(1).label
+    assert gallery.place(1) == whole.place(1)
     vectors, labels, ids, _ = gallery.labelled_vectors()
     assert len(vectors) == len(labels) == len(ids) == 9
     assert sum(len(rows) for rows, _ in read_blocks(gallery, no_progress)) == 9
@@ -109,7 +112,8 @@ def test_an_update_keeps_decisions_about_the_same_bytes_and_given_label(
     place.rename(place.parent / "moved.png")
     update_gallery(built)
     updated = Gallery.open(built)
-    assert updated.version != gallery.version and updated.count == 15
+    assert updated.version != gallery.version
+    assert updated.count == 15
     with updated.as_given.catalog() as catalog:
         assert next(catalog.rows_of([1])).label == gallery.image(2).label
     assert updated.image(1).label == "heron"
@@ -136,5 +140,7 @@ def test_damaged_decisions_are_one_clear_error(built: Path, damage: str) -> None
             connection.execute("CREATE TABLE steps (n)")
             connection.execute(f"PRAGMA user_version = {1 if damage == 'foreign' else 9}")
         connection.close()
-    with pytest.raises(GalleryError, match=r"review\.sqlite: the label decisions cannot be read: .*; put a sound copy"):
+    with pytest.raises(
+        GalleryError, match=r"review\.sqlite: the label decisions cannot be read: .*; put a sound copy"
+    ):
         Gallery.open(built)

@@ -85,7 +85,7 @@ def test_an_array_has_every_member_in_id_order_and_a_table_says_what_each_row_is
 def test_a_parquet_file_has_it_all(gallery: Path, tmp_path: Path) -> None:
     export_vectors(gallery, tmp_path / "v.parquet")
     table = parquet.read_table(tmp_path / "v.parquet")
-    assert table.column_names == ["id", "path", "source", "label", "metadata", "vector"]
+    assert table.column_names == ["id", "path", "source", "label", "given_label", "metadata", "vector"]
     assert str(table.schema.field("vector").type) == f"fixed_size_list<element: float>[{EMBEDDING_DIM}]"
     vectors = np.array(table["vector"].to_pylist(), dtype=np.float32)
     assert np.array_equal(vectors, stored_vectors(gallery))

@@ -16,7 +16,7 @@ from index.gallery.result_files import COLUMNS, ResultRow, check_results_path, o
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 ROWS = [
-    ResultRow("a,b.jpg", Hit(1, 7, 0.5, 'red/say "no"\r.png', "red", "/a", '{"price": 3, "name": "Zoë"}')),
+    ResultRow("a,b.jpg", Hit(1, 7, 0.5, 'red/say "no"\r.png', "red", "/a", '{"price": 3, "name": "Zoë"}', "blue")),
     ResultRow("a,b.jpg", Hit(2, 2**40, 0.25, "line\nbreak.png", None, "/b, c")),
     ResultRow(os.fsdecode(b"caf\xe9.jpg"), Hit(1, 9, -1.0, os.fsdecode(b"\xff/1.png"), "=1+1", "/a")),
 ]
@@ -40,6 +40,7 @@ def read(path: Path) -> list[dict[str, object]]:
                 "id": int(row["id"]),
                 "score": float(row["score"]),
                 "label": row["label"] or None,
+                "given_label": row["given_label"] or None,
                 "metadata": row["metadata"] or None,
             }
             for row in csv.DictReader(file)
@@ -56,9 +57,9 @@ def test_every_kind_of_file_holds_the_same_rows(tmp_path: Path, suffix: str) -> 
     rows = read(path)
     assert [tuple(row) for row in rows] == [COLUMNS] * 3
     assert [tuple(row.values()) for row in rows] == [
-        ("a,b.jpg", 1, 7, 0.5, "red", 'red/say "no"\r.png', "/a", '{"price": 3, "name": "Zoë"}'),
-        ("a,b.jpg", 2, 2**40, 0.25, None, "line\nbreak.png", "/b, c", None),
-        (r"caf\xe9.jpg", 1, 9, -1.0, "=1+1", r"\xff/1.png", "/a", None),
+        ("a,b.jpg", 1, 7, 0.5, "red", "blue", 'red/say "no"\r.png', "/a", '{"price": 3, "name": "Zoë"}'),
+        ("a,b.jpg", 2, 2**40, 0.25, None, None, "line\nbreak.png", "/b, c", None),
+        (r"caf\xe9.jpg", 1, 9, -1.0, "=1+1", None, r"\xff/1.png", "/a", None),
     ]
     assert list(tmp_path.iterdir()) == [path]
 

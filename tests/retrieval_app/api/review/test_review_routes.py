@@ -92,6 +92,63 @@ def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient)
     assert review.post("/v1/labels/undo").json() == {"undone": [], "can_undo": False}
 
 
+def test_a_decided_label_is_what_everything_shows_until_it_is_undone(
+    review: TestClient, image_ids: dict[str, int], served: Path
+) -> None:
+    changed, dropped = image_ids["red/wrong0.png"], image_ids["red/wrong1.png"]
+
+    def search(image_id: int, **more: object) -> list[dict[str, object]]:
+        body = {"queries": [{"image_id": image_id}], "k": 50, "include": ["label"], **more}
+        found: list[dict[str, object]] = review.post("/v1/search", json=body).json()["hits"]
+        return found
+
+    def count_blue() -> int:
+        facets = review.get("/v1/facets", params={"facet": "label"}).json()["facets"][0]["values"]
+        return int(next(one["count"] for one in facets if one["value"] == "blue"))
+
+    before = {
+        "quality": wait_for(review, "/v1/quality")["queries"],
+        "map": len(wait_for(review, "/v1/map")["ids"]),
+        "blue": count_blue(),
+        "found": len(search(image_ids["red/1.png"])),
+        "doubts": wait_for(review, "/v1/labels/doubts")["total"],
+    }
+    choices = [
+        {"image_id": changed, "decision": "change", "label": "blue", "label_seen": "red"},
+        {"image_id": dropped, "decision": "drop"},
+    ]
+    review.post("/v1/labels/decisions", json={"decisions": choices})
+
+    hits = {hit["id"]: hit for hit in search(image_ids["red/1.png"])}
+    assert (hits[changed]["label"], hits[changed]["given_label"]) == ("blue", "red")
+    assert dropped not in hits
+    assert len(hits) == before["found"] - 1
+    assert changed in {hit["id"] for hit in search(dropped, where="label = 'blue'")}  # it can still ask
+    shown = review.get(f"/v1/images/{changed}").json()
+    assert (shown["label"], shown["given_label"], shown["indexed"]) == ("blue", "red", True)
+    assert review.get(f"/v1/images/{dropped}").json()["decision"] == {"decision": "drop", "label": None}
+    assert review.get(f"/v1/images/{dropped}/thumbnail").status_code == 200
+    assert "given_label" not in review.get(f"/v1/images/{dropped}").json()
+    assert count_blue() == before["blue"] + 1
+    assert wait_for(review, "/v1/quality")["queries"] == before["quality"] - 1
+    shown_map = wait_for(review, "/v1/map")
+    assert len(shown_map["ids"]) == before["map"] - 1
+    assert shown_map["labels"][shown_map["label"][shown_map["ids"].index(changed)]] == "blue"
+    assert review.get("/v1/labels/doubts").json()["total"] == before["doubts"]  # of the given labels, as they were
+    listed = review.get("/v1/labels/decisions").json()["decisions"]
+    assert [entry["image_id"] for entry in listed] == [changed, dropped]
+    again = {"image_id": changed, "decision": "change", "label": "green", "label_seen": "blue"}
+    assert review.post("/v1/labels/decisions", json={"decisions": [again]}).status_code == 200
+    assert review.get(f"/v1/images/{changed}").json()["given_label"] == "red"
+
+    for _ in range(2):
+        review.post("/v1/labels/undo")
+    assert dropped in {hit["id"] for hit in search(image_ids["red/1.png"])}
+    assert review.get(f"/v1/images/{changed}").json()["label"] == "red"
+    assert count_blue() == before["blue"]
+    assert wait_for(review, "/v1/quality")["queries"] == before["quality"]
+
+
 def test_an_undo_takes_back_only_the_step_that_it_names(review: TestClient, image_ids: dict[str, int]) -> None:
     def decide(path: str) -> int:
         body = {"decisions": [{"image_id": image_ids[path], "decision": "keep"}]}
