@@ -58,4 +58,4 @@ def make_row(values: tuple[Any, ...]) -> CatalogRow:
     """The row of a query for `COLUMNS`."""
     number, source, path, archive, *others = values
     place = os.fsdecode(path), None if archive is None else os.fsdecode(archive)
-    return CatalogRow(number, source, *place, *others, values[_LABEL])
+    return CatalogRow(*(number, source, *place, *others, values[_LABEL]))

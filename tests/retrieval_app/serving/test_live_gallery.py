@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from index.errors import GalleryDamagedError, GalleryError
+from index.labels.decisions import LabelDecision
 from index.versions.versions import find_version, read_current, versions_folder
 from index.writing.build import build_gallery, update_gallery
+from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import draw_folder, draw_image
 
@@ -36,6 +38,26 @@ def test_a_new_version_takes_the_place_and_the_old_one_answers_to_its_end(growin
     assert len(before.gallery.search(before.gallery.vector(1), k=100)) == before.gallery.count
     assert live.current.gallery.embedder is before.gallery.embedder
     assert live.swaps == 1
+    live.close()
+
+
+def test_decisions_that_cannot_be_read_are_told_and_those_before_go_on(growing: Path) -> None:
+    live, store = LiveGallery(growing), ReviewStore.of_gallery(growing)
+    (row,) = live.current.gallery.rows([1])
+    store.decide([LabelDecision(row.sha256 or "", row.label, "change", "heron")])
+    store.close()
+    snapshot = live.current
+    assert snapshot.gallery.image(1).label == "heron"
+    assert live.current is snapshot
+    sound = store.path.read_bytes()
+    store.path.write_bytes(b"no database" * 1000)
+    assert live.current is snapshot
+    assert "review.sqlite: the label decisions cannot be read" in str(live.decisions_problem)
+    store.path.write_bytes(sound)
+    assert live.current.gallery.image(1).label == "heron"
+    assert live.decisions_problem is None
+    store.path.unlink()
+    assert live.current.gallery.image(1).label == row.label
     live.close()
 
 

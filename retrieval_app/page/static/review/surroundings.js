@@ -7,7 +7,9 @@ import {linkTo} from '../core/url_state.js';
 export const PAGE = 30;
 
 /** Where decisions are kept, in a sentence. */
-export const KEPT = 'What you decide is kept beside the gallery; pictures and folders stay as they are.';
+export const KEPT =
+  'What you decide shows at once in search, filters, Quality and exports, and dropped images leave the results; '
+  + 'pictures and folders stay as they are.';
 
 const TRAIN = 'retrieval train labels.csv --weights imagenet --out run-cleaned';
 
