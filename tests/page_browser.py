@@ -233,10 +233,10 @@ def open_visit(browser: Browser, page_server: Server) -> Iterator[OpenVisit]:
         visit.check()
 
 
-@pytest.fixture(params=[pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.slow)])
-def visit(open_visit: OpenVisit, request: pytest.FixtureRequest) -> Visit:
+@pytest.fixture
+def visit(open_visit: OpenVisit) -> Visit:
     """A visit on a desktop."""
-    return open_visit(dark=request.param)
+    return open_visit()
 
 
 @pytest.fixture

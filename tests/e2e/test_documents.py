@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import runpy
 import shlex
 import shutil
 import subprocess
+import sys
 import tarfile
 import urllib.request
 import zipfile
@@ -183,19 +183,18 @@ class Servers(AbstractContextManager["Servers"]):
             self._last_job = json.loads(done.stdout)["job"]
 
 
-@pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_document_has_no_gaps_and_its_links_lead_somewhere(page: Path) -> None:
-    assert (
-        re.findall(r"\b[A-Z]+_(?:TEXT|TABLE)\b|TODO|TBD|XXX|\[[A-Z]{3,}\](?!\()", page.read_text(encoding="utf-8"))
-        == []
-    )
-    assert broken_links(page) == []
-    assert missing_benchmarks(page) == []
-    if page.name != "CHANGELOG.md":  # it speaks of former files too
-        assert missing_paths(page) == []
+def test_the_links_of_the_documents_lead_somewhere() -> None:
+    for page in documents():
+        assert broken_links(page) == [], page
+        assert missing_benchmarks(page) == [], page
+        if page.name != "CHANGELOG.md":  # it speaks of former files too
+            assert missing_paths(page) == [], page
 
 
-def test_the_readme_is_short_and_every_picture_is_used() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 250
-    text = "\n".join(page.read_text(encoding="utf-8") for page in documents())
-    assert [file.name for file in (ROOT / "docs/pictures").iterdir() if file.name not in text] == []
+def test_the_site_builds_without_a_warning_and_can_be_searched(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", tmp_path / "trees", ROOT / "docs", site],
+        cwd=ROOT, check=True, timeout=280,
+    )  # fmt: skip
+    assert "duplicates" in (site / "searchindex.js").read_text(encoding="utf-8")

@@ -66,12 +66,6 @@ def _install(image: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_the_containers_packages_resolve_with_the_pins(image: Path) -> None:
-    words = next(shlex.split(rest) for rest in _arguments("RUN") if "pip install" in rest)
-    given = words[words.index("install") + 1 :]
-    assert "Would install retrieval-app" in _install(image, "--dry-run", *given)
-
-
 def test_what_is_copied_into_the_container_is_enough_to_start_as_its_user_would(image: Path) -> None:
     site = image / "site"
     _install(image, "--no-deps", "--target", str(site), ".")
@@ -163,11 +157,3 @@ def test_the_units_command_and_settings_are_those_of_the_program(tmp_path: Path)
 def _uncomment(text: str) -> str:
     """The file with the settings in it that it only shows."""
     return re.sub(r"^# (?=[\w-]+ = )", "", text, flags=re.MULTILINE)
-
-
-def test_logrotate_turns_the_file_that_the_unit_writes() -> None:
-    unit = (DEPLOY / "retrieval.service").read_text()
-    logged = re.search(r"^Environment=RETRIEVAL_SERVE_ACCESS_LOG=(.+)$", unit, re.MULTILINE)
-    assert logged is not None
-    assert f"{logged[1]} {{" in (DEPLOY / "logrotate").read_text()
-    assert "kill -HUP" in unit

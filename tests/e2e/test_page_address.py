@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.page_browser import OpenVisit, Visit, skip_without_browser
+from tests.page_browser import OpenVisit, skip_without_browser
 from tests.page_gallery import PageGallery
 from tests.page_parts import query_card
 from tests.serving_server import Server, serve
@@ -41,20 +41,15 @@ def answer_with(page: Page, server: Server, photo: bytes) -> None:
     page.route("**/v1/photos/address", answer)
 
 
-@pytest.mark.parametrize("way", ["paste", "type"])
 def test_the_picture_at_an_address_is_searched_with(
-    open_visit: OpenVisit, fetching: Server, page_gallery: PageGallery, way: str
+    open_visit: OpenVisit, fetching: Server, page_gallery: PageGallery
 ) -> None:
     visit = open_visit(server=fetching)
     page = visit.open()
     path = page_gallery.of("hat")[2]
     answer_with(page, fetching, (page_gallery.photos.parent / path).read_bytes())
-    if way == "paste":
-        visit.cards.first.wait_for()
-        page.evaluate(PASTE, "https://example.org/cap.jpg")
-    else:
-        page.get_by_label(FIELD).fill("https://example.org/cap.jpg")
-        page.get_by_label(FIELD).press("Enter")
+    visit.cards.first.wait_for()
+    page.evaluate(PASTE, "https://example.org/cap.jpg")
     expect(query_card(visit)).to_contain_text("cap.jpg")
     expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[path]))
 
@@ -67,12 +62,3 @@ def test_an_address_of_this_machine_is_refused_in_words(open_visit: OpenVisit, f
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.get_by_text("public addresses only")).to_be_visible()
     expect(page.get_by_label(FIELD)).to_have_value("http://127.0.0.1/secret.jpg")
-
-
-def test_without_leave_there_is_no_field_and_a_pasted_address_is_told_why(visit: Visit) -> None:
-    visit.forgive("403")
-    page = visit.open()
-    visit.cards.first.wait_for()
-    expect(page.get_by_label(FIELD)).to_be_hidden()
-    page.evaluate(PASTE, "https://example.org/cap.jpg")
-    expect(page.get_by_text("this server fetches nothing: save the picture and send it")).to_be_visible()

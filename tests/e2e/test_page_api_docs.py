@@ -33,18 +33,3 @@ def test_an_address_cannot_choose_another_document(page_server: Server, open_vis
     )
     expect(visit.page.get_by_role("heading", name="Image retrieval")).to_be_visible()
     visit.leave()
-
-
-def test_it_has_the_policy_of_the_page_and_nothing_else_is_there(page_server: Server) -> None:
-    docs, page = (page_server.get(path).headers["content-security-policy"] for path in ("/docs/", "/"))
-    assert docs == page
-    assert "unsafe" not in docs
-    assert page_server.get("/docs/nothing.js").status == 404
-    assert page_server.ask("POST", "/docs/").status == 405
-
-
-def test_a_browser_keeps_its_files(page_server: Server) -> None:
-    script = page_server.get("/docs/swagger-ui-bundle.js")
-    assert (script.status, script.headers["content-type"]) == (200, "text/javascript; charset=utf-8")
-    again = page_server.get("/docs/swagger-ui-bundle.js", **{"If-None-Match": script.headers["etag"]})
-    assert (again.status, again.body) == (304, b"")

@@ -40,14 +40,3 @@ def test_a_ranking_is_of_the_same_kind_until_the_same_picture_is_asked_for(
     assert 0 < len(copies) < len(hits)
     expect(page.get_by_text("the same picture", exact=True).locator("visible=true")).to_have_count(len(copies))
     expect(visit.card(copies[0])).to_contain_text("the same picture")
-
-
-def test_a_link_keeps_what_is_asked(two: Gallery, two_server: Server, open_visit: OpenVisit) -> None:
-    page = open_visit(server=two_server).open(f"?image={int(two.ids[0])}&by=picture")
-    expect(page.get_by_role("region", name="Ranking").get_by_label("Find")).to_have_value("picture")
-
-
-def test_a_gallery_of_one_output_does_not_ask(visit: Visit) -> None:
-    page = visit.open("?image=1")
-    expect(page.get_by_role("region", name="Ranking")).to_be_visible()
-    expect(page.get_by_label("Find", exact=True)).to_be_hidden()

@@ -105,22 +105,3 @@ def test_a_label_is_fixed_in_the_details(visit: Visit, page_gallery: PageGallery
     page.get_by_role("region", name="Messages").get_by_role("button", name="Undo").click()
     expect(panel.get_by_role("button", name="Fix label")).to_be_visible()
     visit.wait_until(lambda: visit.ask(f"images/{image}")["decision"] is None)
-
-
-@pytest.mark.usefixtures("decisions")
-def test_undo_after_the_details_were_left_opens_nothing(visit: Visit) -> None:
-    page = visit.open("?text=photos")
-    image = visit.ids()[0]
-    open_card(visit, image).click()
-    panel = details(visit)
-    panel.get_by_role("button", name="Fix label").click()
-    panel.get_by_role("button", name="Keep as it is").click()
-    undo = page.get_by_role("region", name="Messages").get_by_role("button", name="Undo")
-    expect(undo).to_be_visible()
-    panel.get_by_role("button", name="Close").click()
-    undo.click()
-    visit.wait_until(lambda: visit.ask(f"images/{image}")["decision"] is None)
-    expect(panel).to_be_hidden()
-    open_card(visit, image).click()
-    expect(panel).to_be_visible()
-    expect(panel).to_contain_text("File and metadata")

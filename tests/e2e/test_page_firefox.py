@@ -12,8 +12,7 @@ import pytest
 from tests.firefox import open_firefox
 from tests.page_browser import VIEWS, OpenVisit, Visit, skip_without_browser
 from tests.page_gallery import PageGallery
-from tests.page_parts import CHOOSE, details, give_files, open_card, query_card
-from tests.serving_server import TOKEN, serve
+from tests.page_parts import details, give_files, open_card, query_card
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 skip_without_browser()
@@ -34,12 +33,6 @@ def browser(request: pytest.FixtureRequest, folder: Path) -> Iterator[Browser]:
     """A headless Firefox in the place of the Chromium of other modules; dark where a test asks for that."""
     with open_firefox(folder, dark=getattr(request, "param", "light") == "dark") as browser:
         yield browser
-
-
-@pytest.fixture
-def visit(open_visit: OpenVisit) -> Visit:
-    """A visit on a desktop."""
-    return open_visit()
 
 
 def test_an_example_is_searched_with_narrowed_down_and_looked_at(visit: Visit, page_gallery: PageGallery) -> None:
@@ -65,15 +58,10 @@ def test_an_example_is_searched_with_narrowed_down_and_looked_at(visit: Visit, p
     expect(page.get_by_role("region", name="Search", exact=True)).to_be_visible()
 
 
-@pytest.mark.parametrize("how", ["choose", "paste", "drop"])
-def test_a_photo_of_ones_own_is_searched_with(visit: Visit, page_gallery: PageGallery, how: str) -> None:
+def test_a_photo_of_ones_own_is_searched_with(visit: Visit, page_gallery: PageGallery) -> None:
     path = page_gallery.of("hat")[2]
-    photo = page_gallery.photos.parent / path
-    page = visit.open()
-    if how == "choose":
-        page.get_by_label(CHOOSE).set_input_files(photo)
-    else:
-        give_files(visit, how, photo)
+    visit.open()
+    give_files(visit, "paste", page_gallery.photos.parent / path)
     expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[path]))
     expect(query_card(visit).get_by_role("img").first).to_be_visible()
 
@@ -97,12 +85,6 @@ def test_a_label_is_judged_by_key_and_that_is_undone(visit: Visit) -> None:
     visit.wait_until(lambda: visit.ask(f"images/{first['id']}")["decision"] is None)
 
 
-def test_the_label_file_is_saved(visit: Visit, folder: Path) -> None:
-    visit.open_view("labels").get_by_role("button", name="Download label file").click()
-    saved = folder / "downloads" / "labels.csv"
-    visit.wait_until(lambda: saved.is_file() and saved.read_text(encoding="utf-8").startswith("path,label\n"))
-
-
 def test_a_map_is_moved_and_its_images_opened_by_key(visit: Visit) -> None:
     panel = visit.open_view("map")
     panel.get_by_role("application").focus()
@@ -112,27 +94,11 @@ def test_a_map_is_moved_and_its_images_opened_by_key(visit: Visit) -> None:
     expect(details(visit)).to_be_visible()
 
 
-def test_the_token_opens_the_page_and_one_leaves_it(
-    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
-) -> None:
-    with serve(page_gallery.path, log=tmp_path / "log", token=TOKEN) as server:
-        visit = open_visit(server=server)
-        visit.forgive("401")
-        visit.page.goto(server.url)
-        visit.page.get_by_label("Token").fill(TOKEN)
-        visit.page.keyboard.press("Enter")
-        expect(visit.page.get_by_role("heading", name="All 243 images")).to_be_visible()
-        visit.page.get_by_role("button", name="Sign out").click()
-        expect(visit.page.get_by_label("Token")).to_be_visible()
-        visit.leave()
-
-
 @pytest.mark.parametrize("browser", ["dark"], indirect=True)
-@pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
 def test_every_view_is_dark_where_the_system_is_and_fits_its_width(
-    open_visit: OpenVisit, browser: Browser, phone: bool
+    open_visit: OpenVisit, browser: Browser
 ) -> None:
-    visit = open_visit(phone=phone)
+    visit = open_visit(phone=True)
     for view in VIEWS:
         visit.open_view(view)
         assert visit.fits_its_width(), view

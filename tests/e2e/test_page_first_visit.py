@@ -20,7 +20,6 @@ from playwright.sync_api import Locator, Route, expect  # noqa: E402
 NO_STORAGE = (
     "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError'); }})"
 )
-SLOWLY = {"map": "map", "quality": "quality", "labels/doubts": "labels", "duplicates": "duplicates"}
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +36,10 @@ def small(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterato
         yield server
 
 
-@pytest.fixture(params=[False, True], ids=["desk", "phone"])
-def newcomer(open_visit: OpenVisit, small: Server, request: pytest.FixtureRequest) -> Visit:
+@pytest.fixture
+def newcomer(open_visit: OpenVisit, small: Server) -> Visit:
     """A visit of somebody who was never there."""
-    return open_visit(server=small, phone=request.param, newcomer=True)
+    return open_visit(server=small, phone=True, newcomer=True)
 
 
 def hint(visit: Visit) -> Locator:
@@ -66,14 +65,6 @@ def test_who_comes_first_is_told_what_can_be_done_until_that_is_read(newcomer: V
     newcomer.leave()
 
 
-def test_the_hint_leads_to_the_keys(open_visit: OpenVisit, small: Server) -> None:
-    visit = open_visit(server=small, newcomer=True)
-    visit.open()
-    hint(visit).get_by_role("button", name="All keys").click()
-    expect(visit.page.get_by_role("dialog", name="Keyboard")).to_be_visible()
-    visit.leave()
-
-
 def test_a_browser_that_keeps_nothing_shows_the_page_all_the_same(newcomer: Visit) -> None:
     newcomer.page.add_init_script(NO_STORAGE)
     newcomer.open()
@@ -84,9 +75,8 @@ def test_a_browser_that_keeps_nothing_shows_the_page_all_the_same(newcomer: Visi
     newcomer.leave()
 
 
-@pytest.mark.parametrize("path", SLOWLY)
 def test_what_is_still_computed_says_how_far_it_is_and_opens_by_itself(
-    open_visit: OpenVisit, small: Server, path: str
+    open_visit: OpenVisit, small: Server
 ) -> None:
     visit = open_visit(server=small)
     progress = {"done": 0, "total": 0}
@@ -97,29 +87,17 @@ def test_what_is_still_computed_says_how_far_it_is_and_opens_by_itself(
         else:
             route.fallback()
 
-    visit.page.route(re.compile(rf"/v1/{path}(\?.*)?$"), answer)
-    page = visit.open(f"?view={SLOWLY[path]}")
-    panel = page.get_by_role("region", name=SLOWLY[path].capitalize(), exact=True)
+    visit.page.route("**/v1/map", answer)
+    page = visit.open("?view=map")
+    panel = page.get_by_role("region", name="Map", exact=True)
     expect(panel).to_contain_text("Waiting for its turn")
     expect(panel).to_contain_text("It opens here by itself as soon as it is done")
     progress.update(done=10, total=100)
     expect(panel.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "10")
-    if path == "map":
-        page.wait_for_timeout(2000)  # before that the time left would be a guess
-        progress.update(done=90)
-        expect(panel).to_contain_text(re.compile(r"90\s% · about \d+ seconds left"))
+    page.wait_for_timeout(2000)  # before that the time left would be a guess
+    progress.update(done=90)
+    expect(panel).to_contain_text(re.compile(r"90\s% · about \d+ seconds left"))
     progress.clear()
     expect(panel.get_by_text("It opens here by itself")).to_have_count(0)
     expect(panel.get_by_role("alert")).to_have_count(0)
-    visit.leave()
-
-
-def test_searching_goes_on_meanwhile(open_visit: OpenVisit, small: Server) -> None:
-    visit = open_visit(server=small)
-    computing = {"state": "computing", "done": 0, "total": 0}
-    visit.page.route("**/v1/map", lambda route: route.fulfill(status=202, json=computing))
-    page = visit.open("?text=red")
-    page.get_by_role("link", name="Map", exact=True).click()
-    page.get_by_role("link", name="Searching works meanwhile").click()
-    expect(page.get_by_role("heading", name="6 images found")).to_be_visible()
     visit.leave()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from retrieval_app.api.security.token_file import add_token
-from tests.page_browser import DESKTOP, PHONE, skip_without_browser
+from tests.page_browser import PHONE, skip_without_browser
 from tests.retrieval_app.conftest import build_small_gallery
 from tests.serving_server import Server, serve
 
@@ -44,11 +44,10 @@ def server(folder: Path) -> Iterator[Server]:
         assert "Traceback" not in server.log.read_text()
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """A page of its own context, on a phone where it is dark."""
-    viewport: Any = PHONE if request.param == "dark" else DESKTOP
-    context = browser.new_context(color_scheme=request.param, viewport=viewport)
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page of its own context, on a phone."""
+    context = browser.new_context(color_scheme="dark", viewport=PHONE)  # type: ignore[arg-type]
     page = context.new_page()
     complaints = list[str]()
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -79,8 +78,7 @@ def _sign_in(page: Page, address: str, token: str) -> None:
 
 
 def test_from_the_list_to_a_gallery_back_and_out(page: Page, server: Server, folder: Path) -> None:
-    name = f"anna-{page.viewport_size['width']}"  # type: ignore[index]
-    _, token = add_token(folder / "team.tokens", name, may=["read", "review:shop"])
+    _, token = add_token(folder / "team.tokens", "anna", may=["read", "review:shop"])
     _wait_for(server, token)
     _sign_in(page, server.url, token)
     links = page.get_by_role("main").get_by_role("link")
@@ -104,8 +102,7 @@ def test_from_the_list_to_a_gallery_back_and_out(page: Page, server: Server, fol
 def test_who_follows_a_link_to_a_gallery_that_is_not_theirs_is_led_to_those_that_are(
     page: Page, server: Server, folder: Path
 ) -> None:
-    name = f"ben-{page.viewport_size['width']}"  # type: ignore[index]
-    _, token = add_token(folder / "team.tokens", name, may=["read:shop"])
+    _, token = add_token(folder / "team.tokens", "ben", may=["read:shop"])
     _wait_for(server, token)
     _sign_in(page, f"{server.url}/g/shop/", token)
     page.goto(f"{server.url}/g/fashion/")

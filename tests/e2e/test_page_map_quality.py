@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.page_browser import OpenVisit, Visit, skip_without_browser, wait_for
+from tests.page_browser import Visit, skip_without_browser, wait_for
 from tests.page_gallery import PageGallery
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
@@ -119,44 +119,6 @@ def test_the_map_is_moved_and_opened_with_the_keyboard(visit: Visit) -> None:
     expect(page.get_by_role("complementary", name="Details")).to_be_visible()
 
 
-def test_the_list_of_labels_narrows_the_map_and_leads_to_their_images(visit: Visit) -> None:
-    page = visit.page
-    panel = visit.open_view("map")
-    labels = panel.get_by_role("complementary", name="Labels")
-    labels.get_by_role("button", name="hat 30").click()
-    expect(labels.get_by_role("button", name="hat 30")).to_have_attribute("aria-pressed", "true")
-    expect(labels.get_by_role("status")).to_have_text("30 images")
-    labels.get_by_role("button", name="shoes 31").click()
-    expect(labels.get_by_role("status")).to_have_text("61 images")
-    page.reload()
-    expect(labels.get_by_role("status")).to_have_text("61 images")
-    labels.get_by_role("link", name="Show them").click()
-    expect(page.get_by_role("heading", name="61 images found")).to_be_visible()
-    page.go_back()
-    labels.get_by_role("button", name="All labels").click()
-    expect(labels.get_by_role("button", pressed=True)).to_have_count(0)
-
-
-def test_a_finger_shows_what_it_touches_before_it_is_opened(open_visit: OpenVisit) -> None:
-    visit = open_visit(phone=True)
-    panel = visit.open_view("map")
-    layout = visit.ask("map")
-    area = canvas_area(panel)
-    x, y = (sorted(layout[axis]) for axis in "xy")
-    width, height = x[-1] - x[0], y[-1] - y[0]
-    scale = min((area["width"] - 56) / width, (area["height"] - 56) / height)
-    place = next(n for n, value in enumerate(layout["x"]) if value == x[len(x) // 2])
-    across = (layout["x"][place] - (x[0] + x[-1]) / 2) * scale + area["width"] / 2
-    down = (layout["y"][place] - (y[0] + y[-1]) / 2) * scale + area["height"] / 2
-    visit.page.touchscreen.tap(area["x"] + across, area["y"] + down)
-    link = panel.get_by_role("link", name="Open", exact=True)
-    expect(link).to_be_visible()
-    assert visit.address["view"] == ["map"]
-    link.tap()
-    visit.page.wait_for_url(re.compile("details="))
-    expect(visit.page.get_by_role("complementary", name="Details")).to_be_visible()
-
-
 def shown(share: float) -> str:
     return f"{100 * share:.1f}"
 
@@ -192,21 +154,6 @@ def test_the_quality_view_shows_the_numbers_of_the_api(visit: Visit, quality: di
         )
         expect(row).to_contain_text(re.compile(rf"{entry['images']}\D*{shown(entry['recall_at_1'])}\s%"))
     expect(panel.get_by_text("flat", exact=False).first).to_be_visible()
-
-
-def test_the_labels_are_sorted_and_lead_to_their_images(visit: Visit, quality: dict[str, Any]) -> None:
-    panel = visit.open_view("quality")
-    classes = panel.get_by_role("table").filter(has=visit.page.get_by_role("button", name="Images", exact=True))
-    names = classes.get_by_role("rowheader")
-    by_recall = sorted(quality["classes"], key=lambda entry: (entry["recall_at_1"], -entry["images"]))
-    expect(names).to_have_text([entry["label"] for entry in by_recall])
-    classes.get_by_role("button", name="Label", exact=True).click()
-    expect(names).to_have_text(sorted(entry["label"] for entry in by_recall))
-    expect(classes.get_by_role("columnheader", name="Label").first).to_have_attribute("aria-sort", "ascending")
-    classes.get_by_role("link", name="hat", exact=True).click()
-    expect(visit.page.get_by_role("heading", name="30 images found")).to_be_visible()
-    assert visit.address == {"f": ["label = 'hat'"]}
-    expect(visit.page.get_by_role("list", name="Conditions")).to_contain_text("Label: hat")
 
 
 def test_what_is_confused_and_what_failed_lead_on(visit: Visit, quality: dict[str, Any]) -> None:

@@ -73,12 +73,6 @@ def test_no_answer_lets_scripts_run_that_it_does_not_name(odd: Server) -> None:
     assert _read_policy(odd, "/v1/gallery")["default-src"] == "'none'"
 
 
-def test_no_element_of_the_page_has_a_handler_in_its_markup(odd: Server) -> None:
-    outside = SCRIPT.sub("", odd.get("/").body.decode())
-    assert re.findall(r"<[^>]*\son\w+\s*=", outside) == []
-    assert "javascript:" not in outside
-
-
 def test_the_page_repeats_nothing_of_what_it_is_asked_with(odd: Server) -> None:
     plain = odd.get("/").body
     for headers in (
@@ -95,21 +89,15 @@ def test_the_page_repeats_nothing_of_what_it_is_asked_with(odd: Server) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
-def test_the_page_runs_without_a_violation_of_its_policy_by_any_of_its_names(
-    odd: Server, open_visit: OpenVisit, name: str
-) -> None:
+def test_the_page_runs_without_a_violation_of_its_policy(odd: Server, open_visit: OpenVisit) -> None:
     skip_without_browser()
     visit: Visit = open_visit(server=odd)
     visit.forgive(VANISHED)
-    page = visit.page
-    page.goto(f"http://{name}:{odd.port}/")
-    page.locator("nav a[aria-current=page]").wait_for()
+    page = visit.open()
     page.locator("h1").wait_for()
     assert page.locator("h1").inner_text() == NAME
     page.wait_for_load_state("networkidle")
     assert [text for text in visit.complaints if "Content Security Policy" in text] == []
-    visit.requests[:] = [url.replace(f"//{name}:", "//127.0.0.1:") for url in visit.requests]
 
 
 @pytest.mark.browser

@@ -27,20 +27,7 @@ def test_the_start_shows_what_there_is_and_asks_nobody_but_its_own_server(visit:
     assert len(visit.requests) > 50
 
 
-def test_a_chosen_photo_is_found_first(visit: Visit, page_gallery: PageGallery) -> None:
-    page = visit.open()
-    path = page_gallery.of("outwear")[3]
-    page.get_by_label(CHOOSE).set_input_files(page_gallery.photos.parent / path)
-    expect(query_card(visit)).to_contain_text(Path(path).name)
-    first = visit.cards.first
-    expect(first).to_have_attribute("data-id", str(page_gallery.ids[path]))
-    expect(first).to_contain_text("1.000")
-    expect(first).to_contain_text("same label")
-    expect(page.get_by_role("heading", name="Or start from one of these")).to_be_hidden()
-    assert len(visit.address["photo"]) == 1
-
-
-@pytest.mark.parametrize("way", ["choose", "paste", "drop", "drop on the box"])
+@pytest.mark.parametrize("way", ["choose", "drop on the box"])
 def test_several_photos_make_one_search(visit: Visit, page_gallery: PageGallery, way: str) -> None:
     page = visit.open()
     paths = [page_gallery.of("shoes")[5], page_gallery.of("hat")[6]]
@@ -48,10 +35,8 @@ def test_several_photos_make_one_search(visit: Visit, page_gallery: PageGallery,
     page.get_by_label(CHOOSE).wait_for()
     if way == "choose":
         page.get_by_label(CHOOSE).set_input_files(photos)
-    elif way == "drop on the box":
-        give_files(visit, "drop", *photos, where="label:has(input[type=file])")
     else:
-        give_files(visit, way, *photos)
+        give_files(visit, "drop", *photos, where="label:has(input[type=file])")
     parts = query_card(visit).get_by_role("list", name="All pictures of the query").get_by_role("listitem")
     expect(parts).to_have_count(2)
     expect(visit.card(page_gallery.ids[paths[0]])).to_be_visible()
@@ -128,14 +113,6 @@ def test_a_sample_starts_a_search_which_more_like_and_less_like_lead_on(visit: V
     expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
 
 
-def test_less_like_needs_a_search(visit: Visit) -> None:
-    page = visit.open()
-    visit.cards.first.hover()
-    visit.cards.first.get_by_role("button", name="Less like this").click()
-    expect(page.get_by_text("needs a search to change")).to_be_visible()
-    assert visit.address == {}
-
-
 def test_a_part_of_a_picture_is_chosen_with_the_mouse_and_reset(visit: Visit, page_gallery: PageGallery) -> None:
     image = page_gallery.ids[page_gallery.of("outwear")[0]]
     page = visit.open(f"?image={image}")
@@ -163,20 +140,6 @@ def test_a_part_of_a_picture_is_chosen_with_the_mouse_and_reset(visit: Visit, pa
     expect(reset).to_have_count(0)
     assert visit.ids() == whole
     assert "crop" not in visit.address
-
-
-def test_a_part_of_a_picture_is_chosen_with_the_keyboard(visit: Visit, page_gallery: PageGallery) -> None:
-    page = visit.open(f"?image={page_gallery.ids[page_gallery.of('shirt')[0]]}")
-    visit.ids()
-    query_card(visit).get_by_role("group", name=re.compile("^Part to search with")).focus()
-    for key, times in (("Shift+ArrowLeft", 10), ("Shift+ArrowUp", 5), ("ArrowRight", 5)):
-        for _ in range(times):
-            page.keyboard.press(key)
-    page.wait_for_url(re.compile(r"crop=i\d+:0\.1,0,0\.8,0\.9"))
-    expect(query_card(visit).get_by_role("button", name="Reset crop")).to_be_visible()
-    visit.ids()
-    page.keyboard.press("ArrowRight")  # the focus stayed, though the card was drawn anew
-    page.wait_for_url(re.compile(r":0\.12,0,0\.8,0\.9"))
 
 
 def test_words_and_conditions_narrow_and_a_refused_one_says_why(visit: Visit, page_gallery: PageGallery) -> None:
@@ -214,14 +177,6 @@ def test_words_and_conditions_narrow_and_a_refused_one_says_why(visit: Visit, pa
     expect(page.get_by_role("heading", name="61 images found")).to_be_visible()
 
 
-def test_a_condition_in_a_link_that_is_refused_can_be_taken_away(visit: Visit) -> None:
-    visit.forgive("status of 422")
-    page = visit.open("?f=prise+%3C+20")
-    expect(page.get_by_role("alert").filter(has_text="prise")).to_be_visible()
-    page.get_by_role("button", name="Remove the conditions").click()
-    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
-
-
 def test_facets_narrow_with_counts_that_hold(visit: Visit) -> None:
     page = visit.open()
     facets = page.get_by_role("region", name="Narrow down")
@@ -249,17 +204,6 @@ def test_facets_narrow_with_counts_that_hold(visit: Visit) -> None:
     page.get_by_role("button", name="Clear all").click()
     expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
     expect(hat).not_to_be_checked()
-
-
-def test_values_that_are_pressed_faster_than_the_counts_come_all_hold(visit: Visit) -> None:
-    page = visit.open()
-    facets = page.get_by_role("region", name="Narrow down")
-    facets.get_by_role("checkbox", name="hat 30", exact=True).wait_for()
-    page.evaluate(SLOW_ROUTE, ["/v1/facets", 1500])
-    for name in ("hat", "shoes"):
-        facets.get_by_role("checkbox", name=re.compile(f"^{name} ")).check()
-    expect(page.get_by_role("heading", name="61 images found")).to_be_visible()
-    assert visit.address["f"] == ["label = 'hat' OR label = 'shoes'"]
 
 
 def test_counts_that_arrive_while_somebody_types_take_no_letter(visit: Visit) -> None:
@@ -298,31 +242,6 @@ def test_back_to_a_search_that_was_left_before_it_was_answered_asks_again(visit:
     assert visit.ids() == first[:24]
 
 
-def test_how_many_and_the_lowest_score_are_set_and_nothing_found_offers_a_way_out(
-    visit: Visit, page_gallery: PageGallery
-) -> None:
-    image = page_gallery.ids[page_gallery.of("pants")[0]]
-    page = visit.open(f"?image={image}")
-    hits = visit.search(queries=[{"image_id": image}], k=100)
-    ranking = page.get_by_role("region", name="Ranking")
-    ranking.get_by_role("combobox", name="Results at a time").select_option("12")
-    page.wait_for_url(re.compile("k=12"))
-    assert visit.ids()[:12] == [hit["id"] for hit in hits[:12]]
-
-    slider = ranking.get_by_role("slider", name="Score at least")
-    least = round(hits[8]["score"] - 0.005, 2)
-    slider.fill(str(least))
-    near = sum(hit["score"] >= least for hit in hits)
-    expect(visit.cards).to_have_count(near)
-    expect(page.get_by_role("heading", name=f"{near} results")).to_be_visible()
-    assert visit.address["min"] == [str(least)]
-    slider.fill("1")
-    expect(page.get_by_role("heading", name="Nothing found", level=2).first).to_be_visible()
-    page.get_by_role("button", name="Take any score").click()
-    expect(visit.card(hits[0]["id"])).to_be_visible()
-    assert "min" not in visit.address
-
-
 def test_near_duplicates_are_folded_and_unfolded(visit: Visit, page_gallery: PageGallery) -> None:
     path, copy = (page_gallery.ids[name] for name in page_gallery.copies[2])
     image = page_gallery.ids[page_gallery.of("dress")[0]]
@@ -341,22 +260,6 @@ def test_near_duplicates_are_folded_and_unfolded(visit: Visit, page_gallery: Pag
     assert ids.index(folded) == ids.index(kept) + 1
     badge.click()
     expect(visit.card(folded)).to_have_count(0)
-
-
-def test_results_are_ranked_again_by_shared_neighbours(visit: Visit, page_gallery: PageGallery) -> None:
-    image = page_gallery.ids[page_gallery.of("dress")[0]]
-    page = visit.open(f"?image={image}&k=48")
-    switch = page.get_by_role("region", name="Ranking").get_by_role("switch", name="Rank by shared neighbours")
-    expect(switch).to_have_accessible_description("More of the same kind in a long list; the first one stays.")
-    asked = {"queries": [{"image_id": image}], "k": 48}
-    assert visit.ids() == [hit["id"] for hit in visit.search(**asked)]
-    switch.check()
-    page.wait_for_url(re.compile("rerank=1"))
-    again = [hit["id"] for hit in visit.search(**asked, rerank=True)]
-    visit.wait_until(lambda: visit.ids() == again)
-    assert (
-        visit.open(f"?image={image}&rerank=1").get_by_role("switch", name="Rank by shared neighbours").is_checked()
-    )
 
 
 def test_more_comes_with_scrolling(visit: Visit) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.page_browser import VIEWS, OpenVisit, Visit, skip_without_browser, wait_for
+from tests.page_browser import OpenVisit, Visit, skip_without_browser, wait_for
 from tests.page_gallery import PageGallery
 from tests.page_parts import CHOOSE, details, open_card, query_card
 from tests.serving_server import serve
@@ -147,13 +147,6 @@ def test_back_and_forward_walk_through_searches(visit: Visit, page_gallery: Page
     expect(page.get_by_role("heading", name="Or start from one of these")).to_be_visible()
 
 
-def test_nothing_found_says_why(visit: Visit) -> None:
-    page = visit.open("?text=zebra&f=label+%3D+%27hat%27")
-    expect(page.get_by_text("No image fits the conditions and the words “zebra”.")).to_be_visible()
-    page.get_by_role("button", name="Clear the text box").click()
-    expect(page.get_by_role("heading", name="30 images found")).to_be_visible()
-
-
 def test_a_server_that_is_gone_is_said_in_words_and_forgets_the_photos(
     open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
 ) -> None:
@@ -184,44 +177,8 @@ def test_a_server_that_is_gone_is_said_in_words_and_forgets_the_photos(
         visit.leave()
 
 
-def test_a_photo_that_is_forgotten_is_asked_for_again(visit: Visit) -> None:
-    visit.forgive("status of 404")
-    page = visit.open("?photo=AAAAAAAAAAAAAAAAAAAAAA")
-    expect(page.get_by_role("alert").filter(has_text="This photo is no longer kept")).to_be_visible()
-    page.get_by_role("button", name="Start anew").click()
-    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
-
-
-def test_an_image_that_is_not_there_is_said_in_words(visit: Visit) -> None:
-    visit.forgive("status of 404")
-    page = visit.open("?details=99999")
-    expect(details(visit).get_by_role("alert")).to_contain_text("99999")
-    details(visit).get_by_role("alert").get_by_role("button", name="Close").click()
-    expect(details(visit)).to_be_hidden()
-    page.goto(f"{visit.server.url}/?image=99999")
-    expect(page.get_by_role("alert").filter(has_text="99999")).to_be_visible()
-
-
-def test_the_theme_is_chosen_and_remembered(visit: Visit) -> None:
-    page = visit.open()
-    ground = "getComputedStyle(document.body).backgroundColor"
-    before = page.evaluate(ground)
-    other = page.get_by_role("button", name=re.compile("^(Dark|Light) theme$"))
-    name = other.get_attribute("aria-label")
-    other.click()
-    assert page.evaluate(ground) != before
-    expect(other).not_to_have_attribute("aria-label", str(name))
-    page.reload()
-    expect(page.get_by_role("button", name=str(name))).to_have_count(0)
-    expect(other).to_be_visible()
-    assert page.evaluate(ground) != before
-
-
-@pytest.mark.parametrize(
-    "dark", [pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.slow)]
-)
-def test_everything_can_be_done_on_a_phone(open_visit: OpenVisit, page_gallery: PageGallery, dark: bool) -> None:
-    visit = open_visit(phone=True, dark=dark)
+def test_everything_can_be_done_on_a_phone(open_visit: OpenVisit, page_gallery: PageGallery) -> None:
+    visit = open_visit(phone=True, dark=True)
     path = page_gallery.of("outwear")[3]
     page = visit.open()
     visit.ids()
@@ -263,31 +220,3 @@ def test_everything_can_be_done_on_a_phone(open_visit: OpenVisit, page_gallery: 
     with page.expect_download() as saved:
         bar.get_by_role("button", name="CSV").tap()
     assert f"{chosen}," in saved.value.path().read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_phone_shows_every_view_without_sideways_scrolling(open_visit: OpenVisit, dark: bool) -> None:
-    visit = open_visit(phone=True, dark=dark)
-    for view in VIEWS:
-        visit.open_view(view)
-        assert visit.fits_its_width(), view
-
-
-def test_the_page_opens_for_the_holder_of_the_token_alone(
-    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
-) -> None:
-    with serve(page_gallery.path, log=tmp_path / "log", token="a-token-of-this-test") as server:
-        visit = open_visit(server=server)
-        visit.forgive("status of 401")
-        visit.page.goto(f"{server.url}/?group=1&code=old")
-        visit.page.get_by_label("Token").fill("a-token-of-this-test")
-        visit.page.keyboard.press("Enter")
-        expect(visit.page.get_by_role("heading", name="All 243 images")).to_be_visible()
-        assert "token" not in visit.page.url
-        assert "code" not in visit.page.url
-        stranger = open_visit(server=server)
-        stranger.forgive("status of 401")
-        stranger.page.goto(f"{server.url}/?token=a-token-of-this-test")
-        expect(stranger.page.get_by_label("Token")).to_be_visible()
-        for opened in (visit, stranger):
-            opened.leave()

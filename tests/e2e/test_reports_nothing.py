@@ -141,7 +141,6 @@ def test_building_searching_and_serving_report_nothing(house: House, tiny_model:
     house.check_home()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_whole_way_from_training_to_serving_reports_nothing(house: House) -> None:
     write_photos(house.work / "photos", kinds=KINDS[:3], pictures_per_kind=8, seed=0, size=48)

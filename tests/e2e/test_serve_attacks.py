@@ -214,7 +214,6 @@ def test_hundreds_of_bad_uploads_leave_no_memory_behind(server: Server) -> None:
     assert server.resident_bytes() - before < 60 * MEBIBYTE
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["WEBP", "AVIF", "PNG"])
 def test_large_pictures_that_come_at_once_take_turns(gallery: Path, tmp_path: Path, kind: str) -> None:
     options = {"lossless": True, "method": 0, "quality": 0} if kind == "WEBP" else {}
@@ -287,7 +286,6 @@ def test_slow_clients_hold_up_nobody_else(server: Server) -> None:
     assert server.get("/v1/health").status == 200
 
 
-@pytest.mark.slow
 def test_slow_bodies_and_heads_are_given_up(server: Server) -> None:
     heads = [b"GET /v1/gallery HTTP/1.1\r\nHost: 127.0.0.1\r\n", _head("/v1/photos", b"Content-Length: 1000"), b""]
     with ExitStack() as stack:

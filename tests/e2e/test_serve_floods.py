@@ -142,7 +142,6 @@ def test_bodies_that_are_announced_and_do_not_come_keep_nobody_out(open_server: 
             assert open_server.post("/v1/search", {"queries": [{"image_id": 1}]}).status == 200
 
 
-@pytest.mark.slow
 def test_a_body_that_stops_is_given_up_and_a_slow_one_is_taken(open_server: Server) -> None:
     photo = encode(PHOTO.resize((400, 300)), "PNG")
     pieces = [photo[start : start + 10_000] for start in range(0, len(photo), 10_000)]
@@ -183,7 +182,6 @@ FLOODS: list[Callable[[socket.socket], None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("hold", FLOODS)
 def test_no_flood_of_connections_keeps_others_out_or_stops_the_server_from_ending(
     gallery: Path, tmp_path: Path, hold: Callable[[socket.socket], None]

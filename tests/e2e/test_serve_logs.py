@@ -9,7 +9,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -123,57 +122,6 @@ def test_what_is_refused_before_anything_is_asked_is_told_and_counted_and_no_sec
     text = log.read_text()
     assert TOKEN not in text
     assert "private" not in text
-
-
-def test_a_flood_of_requests_that_are_none_fills_no_disk(gallery: Path, tmp_path: Path) -> None:
-    log = tmp_path / "access.log"
-    with serve(gallery, "--access-log", str(log), log=tmp_path / "log") as server:
-        for _ in range(60):
-            assert send_raw(server.port, b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
-        assert server.stop() == 0
-    told = len(_read(log, "refused")) + sum(one["counts"]["bad_request"] for one in _read(log, "more_refused"))
-    assert told == 60
-    assert len(_read(log, "refused")) <= 30
-
-
-def test_below_a_root_path_health_has_places_of_its_own_too(gallery: Path, tmp_path: Path) -> None:
-    log = tmp_path / "access.log"
-    limits = ("--connections", "2", "--failed-try-wait-s", "4", "--failed-try-longest-wait-s", "4")
-    with (
-        serve(
-            gallery, "--root-path", "/photos", "--access-log", str(log), *limits, log=tmp_path / "log", token=TOKEN
-        ) as server,
-        ExitStack() as held,
-    ):
-        for _ in range(2):  # of which the first is hung up on for a newcomer
-            held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
-        time.sleep(0.2)
-        assert server.get("/v1/gallery").status == 200
-        held.close()
-        time.sleep(0.2)
-        for _ in range(2):  # whose answer takes a while
-            wrong = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
-            wrong.sendall(b"GET /v1/gallery HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer wrong\r\n\r\n")
-        time.sleep(0.5)
-        paths = ("/photos/v1/health", "/photos/v1/ready", "/v1/health", "/photos/v1/gallery", "/other/v1/health")
-        assert [server.get(path).status for path in paths] == [200, 200, 200, 503, 503]
-        held.close()
-        assert server.stop() == 0
-    refused = [(one["reason"], one["status"], one["method"], one["path"]) for one in _read(log, "refused")]
-    assert refused.pop(0) == ("displaced", None, None, None)
-    assert refused == [("busy", 503, "GET", "/photos/v1/gallery"), ("busy", 503, "GET", "/…")]
-
-
-def test_fast_searches_are_no_slow_ones_and_the_log_may_be_standard_error(gallery: Path, tmp_path: Path) -> None:
-    with serve(gallery, "--slow-query-ms", "60000", log=tmp_path / "fast") as server:
-        assert server.ask("POST", "/v1/search/image", body=_photo(gallery)).status == 200
-        assert server.stop() == 0
-    assert "slow_search" not in (tmp_path / "fast").read_text()
-    with serve(gallery, "--slow-query-ms", "0", log=tmp_path / "slow") as server:
-        assert server.ask("POST", "/v1/search/image", body=_photo(gallery)).status == 200
-        assert server.stop() == 0
-    lines = [line for line in (tmp_path / "slow").read_text().splitlines() if line.startswith("{")]
-    assert [json.loads(line)["event"] for line in lines] == ["slow_search"]
 
 
 def test_hangup_opens_the_file_anew_as_logrotate_wants(gallery: Path, tmp_path: Path) -> None:

@@ -32,9 +32,6 @@ from tests.index.galleries import build
 from tests.index.hostile import PHOTO, encode
 from tests.serving_server import TOKEN, Server, serve
 
-METHODS = ("get", "post", "put", "patch", "delete")
-ALWAYS_DOCUMENTED = {"400", "401", "403", "422", "429", "500", "503"}
-BODY_STATUSES = {"408", "411", "413", "415"}
 MAKE_A_VERSION = ("POST /v1/images", "DELETE /v1/images/{image_id}", "POST /v1/update")
 """Asked last: of a new version nothing is computed, and what was asked for may be gone."""
 VALID_BUT_REFUSED = ["2xx", "404", "409", "422", "503"]
@@ -89,10 +86,10 @@ class Interview:
         narrowed = narrow(document, find_names(self.server))
         self.known = schemathesis.openapi.from_dict(narrowed, config=SchemathesisConfig.from_dict(config))
 
-    def ask_at_random(self, *, examples: int, derandomize: bool) -> None:
+    def ask_at_random(self, *, examples: int) -> None:
         """Send requests that are valid, some about things that there are, and requests that are not to every route."""
         options = settings(
-            max_examples=examples, derandomize=derandomize, database=None, deadline=None,
+            max_examples=examples, database=None, deadline=None,
             suppress_health_check=list(HealthCheck), phases=[Phase.generate],
         )  # fmt: skip
         ways = ((self.known, GenerationMode.POSITIVE), *((self.schema, mode) for mode in GenerationMode))
@@ -199,59 +196,14 @@ def check_error(_: Any, response: Any, case: Any) -> None:
 
 def test_what_is_answered_is_what_the_schema_says(server: Server) -> None:
     interview = Interview(server)
-    interview.ask_at_random(examples=6, derandomize=True)
+    interview.ask_at_random(examples=20)
     assert not interview.complaints, "\n".join(map(str, interview.complaints.values()))
     assert len(interview.statuses) >= 35
     assert interview.unanswered() <= {"POST /v1/photos/address"}  # which asks public addresses only
 
 
-@pytest.mark.slow
-def test_what_is_answered_to_thousands_of_requests_is_what_the_schema_says(server: Server) -> None:
-    interview = Interview(server)
-    interview.ask_at_random(examples=50, derandomize=False)
-    assert not interview.complaints, "\n".join(map(str, interview.complaints.values()))
-
-
-@pytest.mark.slow
 def test_what_is_answered_at_every_bound_of_every_parameter_is_what_the_schema_says(server: Server) -> None:
     interview = Interview(server, refuses_all_wrong=True)
     interview.ask_at_bounds()
     assert not interview.complaints, "\n".join(map(str, interview.complaints.values()))
     assert sum(found.total() for found in interview.statuses.values()) > 1000
-
-
-def test_every_route_is_documented_with_all_that_it_may_answer(server: Server) -> None:
-    paths = server.get("/v1/openapi.json").json()["paths"]
-    operations = {
-        f"{method.upper()} {path}": operation
-        for path, item in paths.items()
-        for method, operation in item.items()
-        if method in METHODS
-    }
-    assert len(operations) >= 35
-    incomplete = {}
-    for name, operation in operations.items():
-        assert operation["summary"]
-        assert operation["description"]
-        wanted = ALWAYS_DOCUMENTED | (set() if name.startswith("GET ") else BODY_STATUSES)
-        wanted |= {"404"} if "{" in name else set()
-        if missing := wanted - set(operation["responses"]):
-            incomplete[name] = sorted(missing)
-    assert incomplete == {}
-
-
-def test_the_schema_says_how_the_token_is_brought(server: Server) -> None:
-    document = server.get("/v1/openapi.json").json()
-    schemes = document["components"]["securitySchemes"]
-    assert [(scheme["type"], scheme["scheme"]) for scheme in schemes.values()] == [("http", "bearer")]
-
-
-def test_no_route_answers_that_the_schema_does_not_have(server: Server) -> None:
-    documented = set(server.get("/v1/openapi.json").json()["paths"])
-    for path in ("/v1", "/v1/", "/v1/docs", "/v1/redoc", "/v1/openapi.yaml", "/v1/images/", "/v1/search/"):
-        assert path not in documented
-        answer = server.get(path)
-        assert (answer.status, answer.json()["error"]["code"]) == (404, "not_found")
-    with requests.Session() as session:
-        answer = session.request("PROPFIND", f"{server.url}/v1/gallery", headers=server.headers(), timeout=10)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")

@@ -68,18 +68,10 @@ def swap_many_times(images: Path, *, swaps: int, outside: int) -> tuple[Load, Se
 
 
 def test_swaps_under_load_fail_no_request_and_mix_no_answer(images: Path) -> None:
-    load, _ = swap_many_times(images, swaps=15, outside=8)
-    assert len(load.versions) >= 15
+    load, _ = swap_many_times(images, swaps=20, outside=4)
+    assert len(load.versions) >= 20
     assert set(load.statuses) <= {200, 404, 422}
     assert load.statuses[200] > 10 * load.statuses[404]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_hundred_swaps_under_load_fail_no_request_and_mix_no_answer(images: Path) -> None:
-    load, _ = swap_many_times(images, swaps=100, outside=4)
-    assert len(load.versions) >= 99
-    assert set(load.statuses) <= {200, 404, 422}
 
 
 def kill_while_adding(gallery: Path, *, round_number: int, accepted: set[str], decided: dict[int, str]) -> None:
@@ -107,17 +99,6 @@ def kill_while_adding(gallery: Path, *, round_number: int, accepted: set[str], d
         except (OSError, HTTPException):
             killer.join()
         assert server.process.returncode == -9
-
-
-def end_while_adding(gallery: Path, *, accepted: set[str]) -> None:
-    """Start the server, and end it as one does while it adds; no half work is left."""
-    with serve(gallery, "--writable", log=gallery.parent / "log", token=TOKEN) as server:
-        for number in range(8):
-            data = draw_png(20_000 + number)
-            assert server.ask("POST", "/v1/images", body=data).status == 202
-            accepted.add(hashlib.sha256(data).hexdigest())
-        assert server.stop() == 0
-    assert not (gallery / "building").exists()
 
 
 def check_nothing_is_lost(gallery: Path, *, accepted: set[str], decided: dict[int, str]) -> None:
@@ -148,22 +129,25 @@ def _is_as_new(kept: str | None, label: str) -> bool:
     return kept is not None and [int(n) for n in kept.split()[1:]] >= [int(n) for n in label.split()[1:]]
 
 
-def test_what_a_killed_server_had_accepted_is_there_after_the_next_start(images: Path) -> None:
+def end_while_adding(gallery: Path, *, accepted: set[str]) -> None:
+    """Start the server, and end it as one does while it adds; no half work is left."""
+    with serve(gallery, "--writable", log=gallery.parent / "log", token=TOKEN) as server:
+        for number in range(8):
+            data = draw_png(20_000 + number)
+            assert server.ask("POST", "/v1/images", body=data).status == 202
+            accepted.add(hashlib.sha256(data).hexdigest())
+        assert server.stop() == 0
+    assert not (gallery / "building").exists()
+
+
+def test_what_killed_servers_had_accepted_is_there_after_the_next_start(images: Path) -> None:
     accepted, decided = set[str](), dict[int, str]()
-    kill_while_adding(images.parent / "gallery", round_number=0, accepted=accepted, decided=decided)
+    for number in range(6):
+        kill_while_adding(images.parent / "gallery", round_number=number, accepted=accepted, decided=decided)
+        assert verify_gallery(images.parent / "gallery").problems == []
     assert accepted
     assert decided
     end_while_adding(images.parent / "gallery", accepted=accepted)
-    check_nothing_is_lost(images.parent / "gallery", accepted=accepted, decided=decided)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_what_twenty_killed_servers_had_accepted_is_there(images: Path) -> None:
-    accepted, decided = set[str](), dict[int, str]()
-    for number in range(20):
-        kill_while_adding(images.parent / "gallery", round_number=number, accepted=accepted, decided=decided)
-        assert verify_gallery(images.parent / "gallery").problems == []
     check_nothing_is_lost(images.parent / "gallery", accepted=accepted, decided=decided)
 
 

@@ -28,7 +28,6 @@ from tests.serving_load import (
     WAIT_S,
     Load,
     draw_png,
-    swap_by_api,
     swap_from_outside,
     wait_for_job,
     write_state,
@@ -157,15 +156,6 @@ def test_what_one_worker_was_told_the_others_know(images: Path) -> None:
             assert server.get("/v1/gallery").json()["images"] == CONSTANT + CHANGING + 1
 
 
-def test_a_version_is_served_to_all_once_the_job_that_made_it_is_done(images: Path) -> None:
-    with serve_by_two(images, "--writable") as server:
-        for number in range(2, 6):
-            write_state(images, number)
-            swap_by_api(server, number)
-            for _ in range(6):
-                assert server.get("/v1/images?limit=1").json()["version"] == f"{number:06d}"
-
-
 def test_a_job_whose_worker_is_killed_is_done_by_another(images: Path) -> None:
     with serve_by_two(images, "--writable") as server:
         jobs = list[str]()
@@ -218,18 +208,6 @@ def test_where_what_starts_workers_is_killed_others_answer(images: Path) -> None
         while any(Path(f"/proc/{worker}").exists() for worker in workers):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-
-
-def test_a_gallery_that_cannot_be_opened_is_told_in_one_line(images: Path) -> None:
-    model = next((images.parent / "gallery").rglob("*.onnx"))
-    model.write_bytes(b"no model")
-    log = images.parent / "log"
-    with pytest.raises(AssertionError, match="did not start"), serve(
-        images.parent / "gallery", "--workers", "2", log=log
-    ):  # fmt: skip
-        pass
-    assert "Traceback" not in log.read_text()
-    assert str(model.name) in log.read_text()
 
 
 def test_the_gradio_app_is_that_of_one_worker_and_another_has_it_where_that_ends(images: Path) -> None:
@@ -310,10 +288,3 @@ def test_who_is_signed_in_is_so_at_all_workers_and_may_no_more_than_elsewhere(im
             assert server.ask("POST", "/v1/labels/decisions", json=change, headers=brought).status == status
         assert b"reader" in server.get("/", **cookie).body
         assert server.get("/v1/metrics", **cookie).status == 403
-
-
-def test_several_galleries_are_not_served_by_workers(images: Path) -> None:
-    gallery, log = images.parent / "gallery", images.parent / "log"
-    with pytest.raises(AssertionError), serve(f"a={gallery}", f"b={images}", "--workers", "2", log=log):
-        pass
-    assert "--workers 2: the processes serve one gallery" in log.read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import os
@@ -10,8 +9,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
-import zipfile
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +20,6 @@ if "CI" not in os.environ:
     pytest.importorskip("gradio", reason="needs the extra `ui`")
     pytest.importorskip("openapi_python_client", reason="openapi-python-client is not installed")
 
-from PIL import Image
 
 from retrieval_app.commands.cli import main
 from tests.documents import ROOT, commands_in, files_of
@@ -143,59 +139,6 @@ def test_a_python_client_gets_types_for_what_it_asks(client: Any) -> None:
     found = search.sync(client=client, body=SearchRequest(queries=[MemberQuery(first)], k=4, include=["label"]))
     assert [type(hit) for hit in found.hits] == [SearchHit] * 4
     assert found.hits[0].label == "green"
-
-
-def test_a_python_client_sends_and_gets_bytes(client: Any, folder: Path) -> None:
-    from image_retrieval_client.api.images import get_picture, get_thumbnail
-    from image_retrieval_client.api.review import export_images, get_label_file
-    from image_retrieval_client.api.search import embed_photo, get_photo, keep_photo, search, search_by_image
-    from image_retrieval_client.models import Crop, ExportRequest, PhotoQuery, SearchRequest
-    from image_retrieval_client.types import File
-
-    data = (folder / "query.jpg").read_bytes()
-    same = search_by_image.sync(client=client, body=File(io.BytesIO(data)), k=1, include="path").hits[0]
-    assert same.path == "red/0.jpg"
-    assert len(embed_photo.sync(client=client, body=File(io.BytesIO(data)), by="kind").vector) == 16
-    photo = keep_photo.sync(client=client, body=File(io.BytesIO(data))).photo
-    query = PhotoQuery(photo, crop=Crop(x=0, y=0, width=0.5, height=1))
-    assert search.sync(client=client, body=SearchRequest(queries=[query])).hits
-    assert Image.open(get_photo.sync(photo, client=client).payload).format == "JPEG"
-    assert Image.open(get_thumbnail.sync(same.id, client=client, side=64).payload).format == "WEBP"
-    assert Image.open(get_picture.sync(same.id, client=client).payload).format == "WEBP"
-    chosen = export_images.sync(client=client, body=ExportRequest(ids=[same.id], format_="zip"))
-    assert zipfile.ZipFile(chosen.payload).testzip() is None
-    assert get_label_file.sync(client=client).startswith("path,label")
-
-
-def test_a_python_client_searches_in_coroutines_too(package: Path, asked: Server, folder: Path) -> None:
-    from image_retrieval_client import AuthenticatedClient
-    from image_retrieval_client.api.search import search_by_image
-    from image_retrieval_client.types import File
-
-    async def search() -> list[str]:
-        photo = File((folder / "query.jpg").read_bytes())
-        async with AuthenticatedClient(asked.url, token=TOKEN) as client:
-            found = await search_by_image.asyncio(client=client, body=photo, k=1, include="path")
-        return [hit.path for hit in found.hits]
-
-    assert asyncio.run(search()) == ["red/0.jpg"]
-
-
-def test_a_python_client_lists_doubts_and_decides(client: Any) -> None:
-    from image_retrieval_client.api.images import list_images
-    from image_retrieval_client.api.review import decide_labels, list_doubts, undo_label_decisions
-    from image_retrieval_client.models import Computing, DoubtList, LabelChange, LabelDecisions
-
-    deadline = time.monotonic() + 30
-    while isinstance(doubts := list_doubts.sync(client=client, state="open"), Computing):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert isinstance(doubts, DoubtList)
-    assert doubts.judged > 0
-    image = list_images.sync(client=client, limit=1).images[0].id
-    change = LabelChange(image_id=image, decision="change", label="violet")
-    assert decide_labels.sync(client=client, body=LabelDecisions([change])).decided == 1
-    assert undo_label_decisions.sync(client=client).undone == [image]
 
 
 def test_errors_are_of_one_type_whatever_is_wrong(client: Any, asked: Server) -> None:

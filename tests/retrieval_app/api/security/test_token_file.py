@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from index.durable import is_temporary
 from index.errors import InputError
@@ -236,3 +238,16 @@ def test_two_writers_that_are_killed_leave_a_sound_file_with_all_that_they_told(
         assert left == file or is_temporary(left.name)
         assert left.stat().st_mode & 0o777 == 0o600
     add_token(file, "ben", may=["read"])  # nobody holds the lock any more
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.data())
+def test_no_other_text_opens_anything(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    file = tmp_path_factory.mktemp("tokens") / "team.tokens"
+    entry, token = add_token(file, "anna", may=["read"])
+    changed = st.builds(
+        lambda at, to: token[:at] + to + token[at + 1 :], st.integers(0, len(token)), st.text(max_size=2)
+    )
+    kept = st.sampled_from([entry.sha256, entry.name, "", token.upper(), token + "\0", f" {token}"])
+    text = data.draw(st.text() | changed | kept)
+    assert TokenBook(file).find(text) is None or text == token
