@@ -43,7 +43,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Another order for every seed, in which a module stays together, for the sake of its fixtures."""
+    """Browsers are slow; and another order for every seed, in which a module keeps together, for its fixtures."""
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.slow)
     seed = config.getoption("--shuffle")
     if seed is None:
         return

@@ -1,4 +1,4 @@
-"""The page and the Gradio app in a real browser, below a path of a site with TLS, by nginx and by Caddy."""
+"""The page and the Gradio app in a real browser, below a path of a site with TLS, by Caddy."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from index.gallery.gallery import Gallery
 from tests.chromium import open_chromium
 from tests.page_browser import DESKTOP, skip_without_browser
-from tests.proxies import HOST, Site, put, read_recipe, require_programs, run_caddy, run_nginx
+from tests.proxies import HOST, Site, read_recipe, require_programs, run_caddy
 from tests.serving_server import TOKEN, serve
 
-require_programs("nginx", "caddy", "openssl")
+require_programs("caddy", "openssl")
 skip_without_browser()
 from playwright.sync_api import expect  # noqa: E402
 
@@ -26,19 +26,13 @@ ROOT_PATH = "/photos"
 OPTIONS = ("--allowed-host", HOST, "--trusted-proxy", "127.0.0.1", "--root-path", ROOT_PATH)
 
 
-@pytest.fixture(scope="module", params=["nginx", "caddy"])
-def site(two: Gallery, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Site]:
+@pytest.fixture(scope="module")
+def site(two: Gallery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A proxy that strips the path, which the server has to know."""
     folder = tmp_path_factory.mktemp("site")
     with serve(two.path, *OPTIONS, log=folder / "log", token=TOKEN) as server:
-        nginx = put(
-            read_recipe("photos.conf"), ("location / {", f"location {ROOT_PATH}/ {{"),
-            ("proxy_pass http://127.0.0.1:7860;", "proxy_pass http://127.0.0.1:7860/;"),
-        )  # fmt: skip
-        run, recipe = (
-            (run_nginx, nginx) if request.param == "nginx" else (run_caddy, read_recipe("photos-below.caddy"))
-        )
-        with run(recipe, folder / "proxy", server=server.port, root=ROOT_PATH) as site:
+        recipe = read_recipe("photos-below.caddy")
+        with run_caddy(recipe, folder / "proxy", server=server.port, root=ROOT_PATH) as site:
             yield site
         assert "Traceback" not in server.log.read_text()
 

@@ -109,31 +109,6 @@ def test_a_server_with_the_containers_settings_is_found_healthy_by_its_check(
     assert subprocess.run([sys.executable, "-c", here], stderr=subprocess.DEVNULL).returncode != 0
 
 
-@pytest.fixture
-def unit(tmp_path: Path) -> Path:
-    """The unit with programs and folders that this machine has."""
-    text = (DEPLOY / "retrieval.service").read_text()
-    for program in re.findall(r"^Exec\w+=(\S+)", text, re.MULTILINE):
-        text = text.replace(program, "/bin/true")
-    path = tmp_path / "retrieval.service"
-    path.write_text(text)
-    return path
-
-
-def _systemd_analyze(*words: str) -> subprocess.CompletedProcess[str]:
-    program = shutil.which("systemd-analyze")
-    if program is None:
-        pytest.skip("needs systemd-analyze")
-    return subprocess.run([program, *words], capture_output=True, text=True)
-
-
-def test_systemd_finds_no_fault_with_the_unit_and_little_that_it_may_do(unit: Path) -> None:
-    verified = _systemd_analyze("verify", str(unit))
-    assert (verified.returncode, verified.stderr) == (0, "")
-    judged = _systemd_analyze("security", "--offline=yes", "--threshold=20", str(unit))
-    assert judged.returncode == 0, judged.stdout[-300:]
-
-
 def test_the_units_command_and_settings_are_those_of_the_program(tmp_path: Path) -> None:
     text = (DEPLOY / "retrieval.service").read_text()
     started = re.findall(r"^ExecStart=(.+)$", text, re.MULTILINE)

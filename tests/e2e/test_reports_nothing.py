@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import draw_folder
 from tests.photos import KINDS, write_photos
 from tests.training.conftest import FLAGS
 from tests.watched import Watched, read_log, require_strace, strace_command
@@ -114,31 +113,6 @@ def test_the_watch_tells_strangers_and_files_elsewhere(tmp_path: Path) -> None:
                                 "/work/out/link")
     }  # fmt: skip
     assert watched.written_outside(Path("/work/out")) == [Path("/elsewhere/b"), Path("/home/.cache/deviceid.tmp")]
-
-
-def test_the_watch_sees_what_a_real_program_writes(tmp_path: Path) -> None:
-    require_strace()
-    code = "import os; open('here', 'w').close(); os.rename('here', os.path.join(os.environ['HOME'], 'there'))"
-    (tmp_path / "home").mkdir()
-    subprocess.run(
-        [*strace_command(tmp_path / "log"), sys.executable, "-c", code],
-        check=True, cwd=tmp_path, env={"HOME": str(tmp_path / "home"), "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
-    watched = read_log(tmp_path / "log", folder=tmp_path)
-    assert watched.written == {tmp_path / "here", tmp_path / "home" / "there"}
-    assert watched.written_outside(tmp_path / "home") == [tmp_path / "here"]
-
-
-@pytest.mark.timeout(600)
-def test_building_searching_and_serving_report_nothing(house: House, tiny_model: Path) -> None:
-    photos = draw_folder(house.work / "photos")
-    gallery, copies, found = (house.work / name for name in ("gallery", "copies", "found"))
-    house.run("index", "build", tiny_model, photos, "--out", gallery, into=(gallery,))
-    house.run("search", gallery, photos / "red" / "0.jpg", into=(gallery,))
-    house.run("duplicates", gallery, "--out", copies, into=(copies,))
-    house.run("compare", photos, "box", gallery, "--out", found, into=(found,))
-    serve_and_ask(house, gallery, photos / "red" / "0.jpg", seconds=1)
-    house.check_home()
 
 
 @pytest.mark.timeout(900)

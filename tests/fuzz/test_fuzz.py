@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.fuzz.__main__ import FUZZERS, main
-from tests.fuzz.bounded import ROOT, start_subject
+from tests.fuzz.__main__ import FUZZERS
 from tests.fuzz.campaign import FaultError, Target, run_campaign
-from tests.fuzz.mutations import MUTATORS, Mutator, mutate
+from tests.fuzz.mutations import MUTATORS
 
 CASES = {"images": 150, "archives": 200, "requests": 40, "folders": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUZZERS)
 def test_some_cases_of_every_fuzzer_find_no_fault(name: str, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
@@ -60,40 +58,10 @@ def test_what_fails_is_kept_told_and_drawn_again_by_its_number(tmp_path: Path) -
     assert again.faults[0][2].read_bytes() == path.read_bytes()
 
 
-def test_a_process_that_dies_is_a_fault_and_the_next_file_is_tried_in_another(tmp_path: Path) -> None:
-    with start_subject("images", folder=tmp_path) as subject:
-        subject.attack(b"no image", suffix=".image")
-        subject._process.kill()
-        subject._process.wait()
-        with pytest.raises((FaultError, BrokenPipeError)):
-            subject.attack(b"no image", suffix=".image")
-
-
-@pytest.mark.parametrize("damage", MUTATORS, ids=lambda damage: damage.__name__)
-def test_damage_is_bounded_the_same_for_a_seed_and_seldom_none(damage: Mutator) -> None:
+def test_damage_is_bounded_the_same_for_a_seed_and_seldom_none() -> None:
     content = bytes(range(256)) * 4
-    results = [damage(content, random.Random(number)) for number in range(200)]
-    assert results == [damage(content, random.Random(number)) for number in range(200)]
-    assert sum(result != content for result in results) > 180
-    assert max(map(len, results)) < 50_000
-    for size in (1, 2, 3):
-        for number in range(50):
-            damage(bytes(size), random.Random(number))
-
-
-def test_mutating_takes_empty_contents_too() -> None:
-    assert {mutate([b"", b"x"], random.Random(number)) for number in range(200)} >= {b""}
-
-
-def test_the_command_tells_its_seed_and_ends_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--only", "archives", "--cases", "5", "--seed", "9", "--keep", str(tmp_path / "kept")]) == 0
-    assert "archives: 5 cases in" in capsys.readouterr().out
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz", "--only", "magic"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 2
-    assert "invalid choice: 'magic'" in ran.stderr
+    for damage in MUTATORS:
+        results = [damage(content, random.Random(number)) for number in range(50)]
+        assert results == [damage(content, random.Random(number)) for number in range(50)]
+        assert sum(result != content for result in results) > 40
+        assert max(map(len, results)) < 50_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -158,6 +157,7 @@ def test_a_writable_one_decides_and_the_decision_stands(tmp_path: Path, tiny_mod
         engine.close()
 
 
+@pytest.mark.slow
 def test_the_command_speaks_on_its_pipes_and_ends_with_them(small_gallery: Path, ids: dict[str, int]) -> None:
     command = ["-m", "retrieval_app", "mcp", str(small_gallery)]
     photo = small_gallery.parent / "images/red/0.jpg"
@@ -169,46 +169,7 @@ def test_the_command_speaks_on_its_pipes_and_ends_with_them(small_gallery: Path,
     assert asyncio.run(ask()).structured_content["result"][0]["id"] == ids["red/0.jpg"]
 
 
-def test_the_command_serves_this_machine_over_http_and_no_other_site(small_gallery: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "retrieval_app", "mcp", str(small_gallery), "--http", str(port)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-
-    async def ask() -> set[str]:
-        async with Client(f"http://127.0.0.1:{port}/mcp") as client:
-            return {tool.name for tool in (await client.list_tools()).tools}
-
-    try:
-        for _ in range(600):
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                assert process.poll() is None, process.communicate()
-                asyncio.run(asyncio.sleep(0.1))
-        assert asyncio.run(ask()) == LOOKING
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-            begin = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
-            head = b"Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
-            head += b"Content-Length: %d\r\n\r\n" % len(begin)
-            connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: evil.example\r\n" + head + begin)
-            assert connection.recv(100).startswith(b"HTTP/1.1 421")
-    finally:
-        process.terminate()
-        out, _ = process.communicate(timeout=30)
-    assert out == f"http://127.0.0.1:{port}/mcp\n"
-
-
-def test_the_protocol_is_all_that_is_printed(small_gallery: Path) -> None:
-    command = [sys.executable, "-m", "retrieval_app", "mcp", str(small_gallery), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "--json tells the address of --http" in done.stderr
-
-
+@pytest.mark.slow
 def test_without_the_package_its_extra_is_named(small_gallery: Path) -> None:
     program = (
         "import sys; sys.modules['mcp'] = None; "  # as if it were not installed

@@ -18,7 +18,7 @@ from index.errors import (
     ModelFileError,
     UnknownImageError,
 )
-from retrieval_app.api.errors import ApiError, add_error_handlers, explain, make_error
+from retrieval_app.api.errors import ApiError, add_error_handlers, make_error
 from retrieval_app.api.schemas import SearchRequest
 from retrieval_app.api.security.rights import ALL
 from retrieval_app.api.visitors import Visitor, keep_visitor
@@ -163,11 +163,3 @@ def test_json_that_is_none_or_too_much_is_refused(raising: TestClient, content: 
 def test_texts_that_no_encoder_takes_are_told_all_the_same() -> None:
     body = make_error(422, "half: \ud800", request_id="1", field="\udcff").body
     assert b"\\\\ud800" in bytes(body)
-
-
-def test_messages_are_words_for_people() -> None:
-    assert explain(ImageError(path="a", reason="not-an-image", detail="text")).startswith(
-        "a: the content is none of"
-    )
-    assert explain(ImageError(path="a", reason="too-many-pixels", detail="9 MP")) == "a: 9 MP; use a smaller copy"
-    assert explain(InputError("as it is")) == "as it is"

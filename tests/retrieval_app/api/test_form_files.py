@@ -71,10 +71,3 @@ def test_a_form_is_refused_where_it_is_of_no_use(client: TestClient) -> None:
     assert mixed.status_code == 415
     large = client.post("/v1/embed", files={"file": ("a.png", bytes(21 * 1024 * 1024))})
     assert large.status_code == 413
-
-
-def test_the_document_shows_both_ways(client: TestClient) -> None:
-    document = client.get("/v1/openapi.json").json()
-    for path in ("/v1/search/image", "/v1/photos", "/v1/embed", "/v1/images"):
-        content = document["paths"][path]["post"]["requestBody"]["content"]
-        assert set(content) == {"application/octet-stream", "multipart/form-data"}

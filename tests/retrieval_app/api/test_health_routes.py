@@ -72,20 +72,6 @@ def test_requests_are_counted_by_the_template_of_their_address(
     assert "PROPFIND" not in text
 
 
-def test_metrics_tell_of_the_gallery_and_of_the_queues(client: TestClient) -> None:
-    response = client.get("/v1/metrics")
-    assert response.headers["content-type"].startswith("text/plain")
-    for line in (
-        "retrieval_gallery_images 19.0",
-        "retrieval_ready 1.0",
-        'retrieval_waiting{lane="photos"} 0.0',
-        'retrieval_refused_total{lane="searches"} 0.0',
-        'gallery_version="000001"',
-        "retrieval_photos_kept 0.0",
-    ):
-        assert line in response.text
-
-
 def test_two_servers_of_one_process_count_apart(client: TestClient, served: Path) -> None:
     client.get("/v1/gallery")
     with serve(served, access=Access()) as other:

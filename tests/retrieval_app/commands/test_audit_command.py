@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,20 +69,6 @@ def test_an_audit_says_what_it_found_where_it_lies_and_what_to_type(
     }  # fmt: skip
     first = {Path(row["path"]).name for row in _rows(tmp_path / "audit" / "audit.csv")[:5]}
     assert {Path(name).name for name in PLANTED} <= first
-
-
-def test_the_json_document_is_the_summary_and_the_files(
-    messy: MessyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _audit(messy, tmp_path, "--json", "--limit", "3") == 0
-    document = _document(capsys)
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    assert document == {
-        **summary, "decisions": None, "cleaned": None, "seconds": document["seconds"],
-        "files": [str(tmp_path / name) for name in
-                  ("audit.csv", "audit.parquet", "noise.csv", "summary.json", "audit.html")],
-    }  # fmt: skip
-    assert document["seconds"] > 0
 
 
 def test_the_cleaned_labels_are_what_training_reads(
@@ -183,21 +168,3 @@ def test_files_are_not_written_among_the_images(messy: MessyRun, capsys: pytest.
     assert _audit(messy, messy.data / "audit") == 1
     assert "--out" in capsys.readouterr().err
     assert not (messy.data / "audit").exists()
-
-
-def test_without_pyarrow_one_line_says_what_is_missing(
-    messy: MessyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
-    assert _audit(messy, tmp_path) == 0
-    assert (
-        "no audit.parquet: pyarrow is not installed (pip install 'retrieval-app[parquet]')"
-        in capsys.readouterr().out
-    )
-
-
-def test_a_folder_that_is_no_run_is_an_error_of_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["audit", str(tmp_path)]) == 1
-    assert "no training run here" in capsys.readouterr().err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from retrieval_app.commands.cli import main
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder
 from tests.index.galleries import build
-from tests.retrieval_app.review.test_jobs import picture
 from tests.retrieval_app.review.test_moved_galleries import send, served, state_of
 
 
@@ -84,16 +82,6 @@ def test_photos_that_were_taken_out_are_told_and_taken_out_again(
     )
     assert main(["restore", str(tmp_path / "shop.zip"), "--gallery", str(tmp_path / "new"), "--json"]) == 0
     assert document(capsys)["removals"] == {"taken_out": 0, "out": 1, "added_again": 0, "last": 0}
-
-
-def test_the_file_is_an_archive_that_any_program_opens(gallery: Path, tmp_path: Path) -> None:
-    assert main(["backup", str(gallery), "--out", str(tmp_path / "shop.zip")]) == 0
-    with zipfile.ZipFile(tmp_path / "shop.zip") as archive:
-        assert archive.testzip() is None
-        [image] = [name for name in archive.namelist() if name.startswith("added/boot/")]
-        assert archive.read(image) == picture(1)
-        told = json.loads(archive.read("manifest.json"))["gallery"]
-    assert (told["name"], told["id"]) == ("shop", json.loads((gallery / "gallery.json").read_text())["id"])
 
 
 def test_what_is_left_out_of_a_backup_makes_it_exit_with_1(

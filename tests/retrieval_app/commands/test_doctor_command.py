@@ -28,24 +28,6 @@ def test_it_says_what_is_installed_and_how_fast_it_is(capsys: pytest.CaptureFixt
     assert report["problems"] == []
 
 
-def test_in_words_it_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor"]) == 0
-    told = capsys.readouterr().out
-    assert f"numpy {version('numpy')}" in told
-    assert "photos of 512 x 512 pixels a second" in told
-    assert told.endswith("nothing is wrong\n")
-
-
-def test_weights_that_were_fetched_are_named(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "hub/checkpoints"
-    folder.mkdir(parents=True)
-    (folder / "resnet50-11ad3fa6.pth").touch()
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    assert _examine(capsys)["weights"] == {"folder": str(folder), "files": ["resnet50-11ad3fa6.pth"]}
-
-
 def test_packages_that_overwrite_each_other_are_a_problem(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

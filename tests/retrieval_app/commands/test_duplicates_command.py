@@ -115,17 +115,6 @@ def test_what_a_build_set_aside_is_in_its_kept_images_group(
     ]  # fmt: skip
 
 
-def test_the_limit_is_said_and_the_table_has_all(
-    gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = ("--out", str(tmp_path), "--min-similarity", "0.99", "--limit", "1")
-    assert main(["duplicates", str(gallery), *flags]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        "duplicates.html shows 1 of the groups: different labels first, then the largest (--limit)"
-    )
-    assert len(read_table(tmp_path)) == 5
-
-
 def test_files_are_not_written_among_the_images_or_into_the_gallery(
     gallery: Path, photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,13 +133,3 @@ def test_wrong_use_and_a_missing_gallery_are_told_apart(
     assert "min_similarity must be" in capsys.readouterr().err
     assert main(["duplicates", str(tmp_path / "none"), "--out", str(tmp_path)]) == 1
     assert "no such gallery" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("flags", [("--min-similarity", "0.92"), ("--max-hash-distance", "6")])
-def test_limits_of_near_duplicates_are_refused_where_they_would_do_nothing(
-    flags: tuple[str, str], gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "found"
-    assert main(["duplicates", str(gallery), "--out", str(out), "--kind", "exact", *flags]) == 2
-    assert f"{flags[0]} goes with --kind near" in capsys.readouterr().err
-    assert not out.exists()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from retrieval_app.commands.cli import main
 from retrieval_app.commands.export_vectors_command import export_vectors
 from tests.index.invoking import invoke, run
 
@@ -50,24 +47,3 @@ def test_what_shows_them_is_said_with_what_was_written(
     document = json.loads("".join(told))
     assert (document["images"], document["pictures"]) == (gallery.count, 0)
     assert all(Path(file).exists() for file in document["files"])
-
-
-def test_thumbnails_are_no_option_of_a_table(small_gallery: Path, tmp_path: Path) -> None:
-    refused = invoke(export_vectors, small_gallery, "--out", tmp_path / "v.npy", "--no-thumbnails")
-    assert refused.exit_code == 2
-    assert "--as projector or --as atlas" in refused.stderr
-
-
-def test_the_index_group_has_it_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["index", "--help"]) == 0
-    listed = re.findall(r"^  ([a-z-]+)  ", capsys.readouterr().out, re.MULTILINE)
-    assert {"build", "update", "verify", "export-vectors"} <= set(listed)
-
-
-def test_help_explains_every_option_and_gives_examples() -> None:
-    text = invoke(export_vectors, "--help").stdout
-    assert re.search(r"Examples:\n +retrieval ", text)
-    for parameter in export_vectors.params:
-        if isinstance(parameter, click.Option):
-            assert parameter.help, parameter.name
-            assert max(parameter.opts, key=len) in text

@@ -14,7 +14,6 @@ from index.model.backends import measuring
 from index.model.backends.names import NAMES, VARIABLE
 from index.model.backends.registry import installed_backends
 from index.model.in_the_box import find_box
-from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main, root
 from tests.conftest import draw_folder
 
@@ -82,25 +81,6 @@ def test_a_gallery_says_what_computed_its_vectors(
     photo = next(images.rglob("*.png"))
     assert main(["search", str(gallery), str(photo), "--backend", "onnxruntime"]) == 0
     assert photo.name in capsys.readouterr().out
-
-
-def test_a_gallery_without_runtime_is_described_as_index_info_does(
-    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "gallery"
-    build_gallery(model_path=tiny_model, sources=[draw_folder(tmp_path / "images")], out=out)
-    told = tell(capsys, str(out))
-    assert main(["index", "info", str(out), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == told
-
-
-def test_what_cannot_be_told_is_an_error_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["info", str(tmp_path / "none.onnx")]) == 1
-    assert "no such model file" in capsys.readouterr().err
-    assert main(["info", "box", "--again"]) == 2
-    assert "--again goes with --runtime" in capsys.readouterr().err
-    assert main(["search", "gallery", "photo.jpg", "--backend", "tensorflow"]) == 2
-    assert "is not one of 'auto', 'onnxruntime', 'openvino', 'tensorrt'" in capsys.readouterr().err
 
 
 def test_every_command_that_runs_a_model_takes_a_runtime() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ import pytest
 from retrieval_app.commands.cli import main
 from retrieval_app.commands.serve_command import serve
 from retrieval_app.commands.settings_command import SettingsCommand, name_setting
-from tests.documents import ROOT, files_of
-from tests.forked import run
 
 assert isinstance(serve, SettingsCommand)
 SETTINGS = {name_setting(option): option for option in serve.settings()}
@@ -160,32 +157,3 @@ def test_a_value_out_of_range_is_told_with_where_it_came_from(
     assert expected in _fail(capsys, code=2)
     monkeypatch.setenv("RETRIEVAL_SERVE_HEAD_S", "soon")
     assert "'soon' is not a valid float. (from the variable RETRIEVAL_SERVE_HEAD_S)" in _fail(capsys, code=2)
-
-
-def test_the_short_help_leaves_limits_to_the_long_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "--help"]) == 0
-    short = capsys.readouterr().out
-    assert main(["serve", "--help-all"]) == 0
-    long = capsys.readouterr().out
-    assert "--searches-waiting" not in short
-    assert [name for name in SETTINGS if f"--{name}" not in long] == []
-
-
-def test_showing_starts_nothing(tmp_path: Path) -> None:
-    shown = run(["serve", str(tmp_path), "--show-config"])
-    assert shown.returncode == 0, shown.stderr
-    assert shown.stderr == ""
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_page_on_operating_names_every_setting_and_no_other() -> None:
-    page = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
-    table = "\n".join(line.partition("|")[2].partition("|")[2] for line in page.splitlines() if "` `" in line)
-    assert sorted(re.findall(r"`([\w-]+)`", table)) == sorted(SETTINGS)
-
-
-def test_the_file_on_the_page_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "serve.toml").write_text(files_of(ROOT / "docs" / "operate.md")["serve.toml"])
-    assert _show(capsys, "--config", "serve.toml")["photos-waiting"] == {
-        "value": 64, "from": "serve.toml", "variable": "RETRIEVAL_SERVE_PHOTOS_WAITING",
-    }  # fmt: skip

@@ -116,17 +116,3 @@ def test_a_list_undoes_its_own_steps_and_asks_anew_where_others_decided(page: An
         ["/v1/labels/undo", {"step": 7}],
         ["/v1/labels/undo", {}],  # nothing is left that was decided here
     ]
-
-
-def test_who_saves_a_label_file_is_told_what_it_leaves_out(page: Any) -> None:
-    code = """
-      const {FILE} = await import('/page/review/surroundings.js');
-      const told = counts => FILE.after(new Headers(counts));
-      return [
-        told({'x-labels-kept': '1'}),
-        told({'x-labels-kept': '1200', 'x-labels-changed': '3', 'x-labels-dropped': '2', 'x-labels-in-archives': '40'}),
-      ];
-    """
-    plain, full = run(page, [], code)
-    assert plain.startswith("Saved as labels.csv: 1 image. Train with it: ")
-    assert "1,203 images, 3 with another label. Left out: 2 dropped, 40 in archives, which training" in full

@@ -8,21 +8,18 @@ import hashlib
 import io
 import json
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html import unescape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from PIL import Image
 
-from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
 from index.labels.verdicts import DUPLICATE
 from retrieval_app.reports.audit_page import NEIGHBOUR_SIDE, SUSPECT_SIDE, propose_decision, write_audit_page
-from retrieval_app.reports.standalone import bundle_scripts
 from tests.chromium import open_chromium, skip_without_playwright
 from tests.photos import write_photos
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
@@ -125,15 +122,6 @@ def test_every_picture_is_embedded_once_and_what_is_only_a_neighbour_is_smaller(
     assert [path.name for path in tmp_path.iterdir()] == ["audit.html"]
 
 
-def test_pictures_stand_upright(tmp_path: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.new("RGB", (80, 40), "red").save(tmp_path / "lying.jpg", exif=exif)
-    report = bare_report((audit_image(tmp_path / "lying.jpg", "red", wrong=0.5),))
-    write_audit_page(report, tmp_path / "audit.html", limit=9)
-    assert picture_size(read_data(tmp_path / "audit.html"), 0) == (40, 80)
-
-
 def test_a_picture_that_is_damaged_gone_or_another_one_by_now_is_a_placeholder(tmp_path: Path) -> None:
     (tmp_path / "damaged.jpg").write_bytes(b"\xff\xd8\xff no more")
     Image.new("RGB", (8, 8)).save(tmp_path / "other.png")
@@ -185,11 +173,6 @@ def test_nothing_of_a_name_or_label_can_end_the_data_and_the_policy_lets_nothing
     assert "<img" not in html.partition('id="audit">')[2].partition("</script>")[0]
     assert "default-src 'none'; script-src 'sha256-" in unescape(html)
     assert "unsafe" not in html
-
-
-def test_a_page_that_cannot_be_written_is_said_to_be_so(report: AuditReport, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"missing/audit\.html: the page cannot be written"):
-        write_audit_page(report, tmp_path / "missing" / "audit.html", limit=1)
 
 
 @dataclass
@@ -286,30 +269,6 @@ def test_the_page_shows_the_audit_and_asks_nobody(visit: Visit) -> None:
 
 
 @pytest.mark.browser
-def test_the_bar_is_one_row_on_a_small_desktop(visit: Visit) -> None:
-    visit.page.set_viewport_size({"width": 1280, "height": 800})
-    for words in ("To decide", "All"):
-        tally = visit.page.locator(".review-bar").get_by_role("button", name=words).locator(".tally")
-        tally.evaluate("it => { it.textContent = '1,000'; }")
-    visit.page.locator(".review-done [role=status]").evaluate("it => { it.textContent = '0 of 1,000 decided'; }")
-    parts = [part.bounding_box() for part in visit.page.locator(".review-bar > *, .review-end > *").all()]
-    middles = {round(box["y"] + box["height"] / 2) for box in parts if box is not None}
-    assert len(parts) == 7
-    assert max(middles) - min(middles) <= 1
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_twin_of_a_duplicate_has_a_frame_of_its_own(visit: Visit, scheme: Literal["light", "dark"]) -> None:
-    visit.page.emulate_media(color_scheme=scheme)
-    twin = visit.card(4).locator(".twin")
-    expect(twin).to_contain_text("limesame")
-    expect(visit.page.locator(".twin")).to_have_count(1)
-    colour = {"light": "rgb(126, 34, 206)", "dark": "rgb(192, 132, 252)"}[scheme]
-    expect(twin.locator(".zoomer")).to_have_css("outline", f"{colour} solid 2px")
-
-
-@pytest.mark.browser
 def test_hostile_names_and_labels_are_text(visit: Visit) -> None:
     expect(visit.card(0).locator(".suggested")).to_have_text(TAG)
     expect(visit.card(0).locator(".doubt-path")).to_have_text(r'caf\xe9, "<img src=x onerror=alert(1)>\u000a.jpg')
@@ -324,20 +283,6 @@ def test_no_other_script_runs_in_the_page(visit: Visit) -> None:
     )
     assert visit.page.evaluate("window.ran") is None
     assert "Content Security Policy" in visit.complaints.pop()
-
-
-@pytest.mark.browser
-def test_images_are_sorted_either_way(visit: Visit) -> None:
-    visit.page.get_by_label("Sort by").select_option("confidence")
-    expect(visit.card(1).locator(".given")).to_have_text("skirt")
-    visit.page.get_by_label("Sort by").select_option("label")
-    expect(visit.card(0).locator(".given")).to_have_text(TEMPLATE)
-    assert visit.labels()[2:] == ["lime", "lime", "skirt"]
-    visit.page.get_by_role("button", name="Turn the order round").click()
-    expect(visit.card(0).locator(".given")).to_have_text("skirt")
-    visit.page.get_by_label("Sort by").select_option("verdict")
-    expect(visit.card(4).locator(".verdict")).to_have_text("duplicate")
-    assert visit.page.locator(".verdict").all_text_contents() == [*["change"] * 3, "drop", "duplicate"]
 
 
 @pytest.mark.browser
@@ -371,29 +316,6 @@ def test_images_are_filtered_by_pair_class_verdict_and_text(visit: Visit) -> Non
 
 
 @pytest.mark.browser
-def test_kinds_of_trouble_are_told_and_filtered_and_mixed_labels_are_named(visit: Visit) -> None:
-    page, kind = visit.page, visit.page.get_by_label("Kind of trouble")
-    expect(page.get_by_role("button", name="lime ↔ polo (4)")).to_be_visible()
-    expect(page.get_by_text("Of the open ones listed some 4 are probably wrong.")).to_be_visible()
-    titles = [
-        "Any kind of trouble",
-        "Wrong label (3)",
-        "Several may fit (0)",
-        "Labels mixed up (0)",
-        "Rare label (0)",
-        "Unlike the others (1)",
-    ]
-    expect(kind.locator("option")).to_have_text([*titles, "Copies that differ (1)"])
-    kind.select_option("unlike")
-    expect(page.locator(".review-line [role=status]")).to_have_text("1 image, unlike the others")
-    expect(visit.card(0)).to_contain_text("Unlike the others: no label is clear")
-    kind.select_option("several")
-    expect(page.get_by_text("Nothing left here")).to_be_visible()
-    page.get_by_role("button", name="Show all labels").click()
-    expect(page.locator(".review-line [role=status]")).to_have_text("5 images")
-
-
-@pytest.mark.browser
 def test_keys_decide_and_go_on_and_undo_comes_back(visit: Visit) -> None:
     page = visit.page
     visit.press("a", "l", "2", "x")
@@ -420,36 +342,6 @@ def test_keys_decide_and_go_on_and_undo_comes_back(visit: Visit) -> None:
     page.get_by_role("button", name="To decide").click()
     expect(visit.page.locator(".doubt-row")).to_have_count(2)
     assert visit.labels() == ["lime", "skirt"]
-
-
-@pytest.mark.browser
-def test_the_mouse_decides_and_takes_back(visit: Visit) -> None:
-    card = visit.card(1)
-    card.get_by_role("button", name=f"Keep {TEMPLATE}").click()
-    assert visit.pressed(1) == [f"Keep {TEMPLATE}"]
-    card.locator(".suggestion").filter(has_text="lime").click()
-    assert visit.pressed(1) == ["→ lime"]
-    card.get_by_role("button", name="→ lime").click()
-    assert visit.pressed(1) == []
-
-
-@pytest.mark.browser
-def test_the_enlarged_picture_follows_the_keys_and_a_neighbour_leads_to_its_image(visit: Visit) -> None:
-    page, words = visit.page, visit.page.locator(".zoom-words")
-    visit.press("j", "z")
-    expect(words).to_contain_text(TEMPLATE)
-    visit.press("x")
-    expect(words).to_contain_text("lime→polo")
-    assert visit.pressed(1) == ["Drop image"]
-    visit.press("Escape")
-    expect(words).to_be_hidden()
-    expect(visit.card(2)).to_be_focused()
-    visit.card(4).locator(".verdict").click()
-    visit.press("x")  # no key decides while a neighbour is looked at
-    assert visit.pressed(4) == []
-    page.get_by_role("button", name="Go to this image").click()
-    expect(page.locator(".doubt-row")).to_have_count(2)
-    assert sorted(visit.labels()) == ["lime", "skirt"]  # both are of one path
 
 
 @pytest.mark.browser
@@ -562,41 +454,3 @@ def test_where_the_browser_keeps_nothing_the_page_says_so_and_goes_on(
     visit.press("a")
     assert visit.pressed(0) == [f"Change to {TAG}"]
     assert len(visit.download()) == 2
-
-
-@pytest.mark.browser
-def test_many_images_are_drawn_as_one_gets_to_them_and_lost_pictures_say_why(
-    open_page: Callable[..., Visit], tmp_path: Path
-) -> None:
-    images = tuple(audit_image(tmp_path / f"{i}.jpg", "a", wrong=0.5, verdict=DROP) for i in range(310))
-    visit = open_page(bare_report(images), limit=300)
-    expect(visit.page.locator(".audit-top")).to_contain_text("300 of 310 on this page")
-    expect(visit.page.locator(".doubt-row")).to_have_count(250)
-    expect(visit.card(0).locator(".gone").first).to_contain_text("reading failed or the file vanished")
-    visit.page.evaluate("scrollTo(0, document.body.scrollHeight)")
-    expect(visit.page.locator(".doubt-row")).to_have_count(300)
-
-
-@pytest.mark.browser
-def test_nothing_is_wider_than_a_phone(visit: Visit) -> None:
-    visit.page.set_viewport_size({"width": 360, "height": 740})
-    assert visit.page.evaluate("document.documentElement.scrollWidth") == 360
-    for button in visit.card(0).locator("button").all():
-        box = button.bounding_box()
-        assert box is not None
-        assert box["x"] + box["width"] <= 360
-
-
-@pytest.mark.browser
-def test_a_run_without_images_has_a_page_too(open_page: Callable[..., Visit]) -> None:
-    visit = open_page(bare_report(()))
-    expect(visit.page.get_by_text("No doubtful labels")).to_be_visible()
-    visit.press("j", "a", "z", "u")
-    expect(visit.page.locator(".toast")).to_contain_text("Nothing to undo")
-
-
-def test_the_script_is_made_of_the_pages_modules_with_nothing_left_to_load() -> None:
-    script = bundle_scripts("reports/audit.js", instead={"core/api.js": "reports/local_api.js"})
-    assert not re.search(r"^(import|export)\b", script, re.MULTILINE)
-    assert "import.meta" not in script
-    assert "</script" not in script

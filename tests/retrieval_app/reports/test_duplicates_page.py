@@ -18,7 +18,7 @@ from PIL import Image
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
 from index.sources.items import Place
-from retrieval_app.reports.duplicates_page import CONTENTS_SHOWN, FILES_SHOWN, SIDE, write_duplicates_page
+from retrieval_app.reports.duplicates_page import SIDE, write_duplicates_page
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
 from tests.chromium import open_chromium, skip_without_playwright
 from tests.photos import write_photos
@@ -129,19 +129,6 @@ def test_the_limit_takes_groups_with_different_labels_first_and_they_keep_their_
     assert "are on this page" not in out.read_text(encoding="utf-8")
 
 
-def test_a_group_of_very_many_is_cut_and_says_so(tmp_path: Path) -> None:
-    different = [image(tmp_path / f"{i}.jpg", "x", number=i) for i in range(CONTENTS_SHOWN + 3)]
-    equal = [image(tmp_path / f"e{i}.jpg", "x", number=100 + i, sha256="0" * 64) for i in range(FILES_SHOWN + 1)]
-    groups = [DuplicateGroup(first, tuple(others)) for first, *others in (different, equal)]
-    write_duplicates_page(report_of(*groups), tmp_path / "page.html", limit=9)
-    html = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert re.findall(r'class="more">([^<]+)<', html) == [
-        "and 3 more pictures, in duplicates.csv",
-        "and 1 more file, in duplicates.csv",
-    ]
-    assert html.count('<p class="path ') == CONTENTS_SHOWN + FILES_SHOWN
-
-
 def test_nothing_of_a_name_or_label_is_markup_and_the_policy_lets_nothing_in(
     report: DuplicateReport, tmp_path: Path
 ) -> None:
@@ -153,13 +140,6 @@ def test_nothing_of_a_name_or_label_is_markup_and_the_policy_lets_nothing_in(
     assert "default-src 'none'; style-src 'sha256-" in unescape(html)
     assert "unsafe" not in html
     assert r"caf\xe9, &#34;&lt;img src=x onerror=alert(1)&gt;\n.jpg" in html
-
-
-def test_a_gallery_without_duplicates_has_a_page_that_says_so(tmp_path: Path) -> None:
-    assert write_duplicates_page(report_of(), tmp_path / "page.html", limit=9) == 0
-    assert "No two images look alike" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    write_duplicates_page(report_of(config=None), tmp_path / "page.html", limit=9)
-    assert "No two files are equal" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_a_page_that_cannot_be_written_is_said_to_be_so(report: DuplicateReport, tmp_path: Path) -> None:
@@ -209,32 +189,3 @@ def test_the_page_shows_the_groups_and_what_differs(open_page: Callable[..., Pag
     expect(contents.nth(3).locator(".files")).to_contain_text("set aside")
     assert first.locator(".files .warn").all_text_contents() == [TAG, CLOSER]
     assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
-
-
-@pytest.mark.browser
-def test_groups_are_filtered_and_reached_by_keys_alone(open_page: Callable[..., Page]) -> None:
-    page = open_page()
-    page.keyboard.press("Tab")
-    expect(page.locator("#only")).to_be_focused()
-    page.keyboard.press("Space")
-    expect(page.locator(".group:visible")).to_have_count(1)
-    page.keyboard.press("Space")
-    expect(page.locator(".group:visible")).to_have_count(2)
-    page.keyboard.press("Tab")
-    page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Group 2")).to_be_focused()
-    page.keyboard.press("Enter")
-    assert page.url.endswith("#group-2")
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_fits_a_phone_in_either_colour_scheme(open_page: Callable[..., Page], scheme: str) -> None:
-    page = open_page(viewport={"width": 390, "height": 844}, color_scheme=scheme)
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-    overflowing = (
-        "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > 390).length"
-    )
-    assert page.evaluate(overflowing) == 0
-    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert background == {"light": "rgb(248, 250, 252)", "dark": "rgb(10, 15, 30)"}[scheme]

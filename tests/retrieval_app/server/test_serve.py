@@ -82,6 +82,7 @@ def test_without_fastapi_the_extra_is_named(small_gallery: Path) -> None:
     assert "retrieval-app[ui]" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_announces_its_url_never_loads_torch_and_ends_cleanly_on_ctrl_c(small_gallery: Path) -> None:
     pytest.importorskip("fastapi", reason="needs the extra `ui`")
     process = subprocess.Popen(

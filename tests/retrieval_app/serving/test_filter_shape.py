@@ -16,9 +16,3 @@ from retrieval_app.serving.filter_shape import describe_shape
 )
 def test_the_shape_of_a_filter_has_columns_and_no_values(text: str, shape: str) -> None:
     assert describe_shape(parse_filter(text)) == shape
-
-
-def test_a_long_shape_is_cut() -> None:
-    shape = describe_shape(parse_filter(" OR ".join(f"column_{number} = 1" for number in range(100))))
-    assert len(shape) == 300
-    assert shape.endswith("…")

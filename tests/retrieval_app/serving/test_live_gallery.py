@@ -94,17 +94,6 @@ def test_a_damaged_new_version_is_not_served_and_the_old_one_goes_on(
     live.close()
 
 
-def test_a_gallery_that_goes_away_is_served_on_and_said_to_be_gone(growing: Path) -> None:
-    live = LiveGallery(growing)
-    moved = growing.rename(growing.with_name("elsewhere"))
-    assert live.refresh() is False
-    assert "no such gallery" in str(live.problem)
-    moved.rename(growing)
-    assert live.refresh() is False
-    assert live.problem is None
-    live.close()
-
-
 def test_what_cannot_be_opened_at_the_start_is_refused(tmp_path: Path, growing: Path) -> None:
     with pytest.raises(GalleryError, match="no such gallery"):
         LiveGallery(tmp_path / "nothing")

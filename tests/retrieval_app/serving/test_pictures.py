@@ -12,7 +12,7 @@ from PIL import Image
 from index.errors import ImageError
 from index.gallery.gallery import Gallery
 from retrieval_app.serving import pictures
-from retrieval_app.serving.pictures import SIDES, Pictures, choose_side, decode_in_turn
+from retrieval_app.serving.pictures import Pictures, decode_in_turn
 from tests.conftest import draw_image
 
 
@@ -20,12 +20,6 @@ def _encode(size: tuple[int, int], kind: str = "PNG") -> bytes:
     file = io.BytesIO()
     Image.new("RGB", size, "red").save(file, format=kind)
     return file.getvalue()
-
-
-@pytest.mark.parametrize(("wanted", "made"), [(1, 64), (64, 64), (65, 128), (256, 256), (400, 512), (9999, 512)])
-def test_thumbnails_are_made_in_few_sizes(wanted: int, made: int) -> None:
-    assert choose_side(wanted) == made
-    assert made in SIDES
 
 
 def test_large_images_are_decoded_one_at_a_time_and_small_ones_beside_them(

@@ -82,11 +82,6 @@ def test_evaluations_that_cannot_be_are_refused_or_fail(writer: TestClient) -> N
     assert (job["state"], job["result"]) == ("failed", None)
 
 
-def test_jobs_that_are_unknown_are_told_so(writer: TestClient) -> None:
-    assert writer.get("/v1/jobs/0123456789abcdef").status_code == 404
-    assert writer.get("/v1/jobs/..%2f..").status_code in (404, 422)
-
-
 def test_a_job_is_cancelled_while_it_waits_or_is_over(writer: TestClient, served: Path) -> None:
     with lock_gallery(served):
         update, added = writer.post("/v1/update").json(), writer.post("/v1/images", content=draw_jpeg(7)).json()

@@ -71,7 +71,3 @@ def test_the_root_without_its_slash_leads_to_the_page_with_its_search() -> None:
 def test_a_root_that_is_no_path_or_the_servers_own_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--root-path"):
         check_root_path(text)
-
-
-def test_a_slash_at_the_end_of_the_root_is_as_none() -> None:
-    assert [check_root_path(text) for text in ("", "/", "/photos/", "/a/b")] == ["", "", "/photos", "/a/b"]

@@ -66,10 +66,6 @@ def test_every_answer_carries_the_security_headers_and_an_id(client: TestClient,
     assert "access-control-allow-origin" not in response.headers
 
 
-def test_the_api_may_not_run_anything_in_a_browser(client: TestClient) -> None:
-    assert client.get("/v1/gallery").headers["content-security-policy"].startswith("default-src 'none'")
-
-
 def test_a_request_id_of_the_client_is_taken_if_it_is_harmless(client: TestClient) -> None:
     assert client.get("/v1/health", headers={"X-Request-Id": "trace-7"}).headers["x-request-id"] == "trace-7"
     assert client.get("/v1/health", headers={"X-Request-Id": "<b>"}).headers["x-request-id"] != "<b>"
@@ -120,31 +116,15 @@ def test_other_methods_are_refused_with_those_there_are(
 @pytest.mark.parametrize(
     "path", ["/v1", "/v1/", "/v1/nothing", "/v1/images/", "/v1/images/1/nothing", "/v1//gallery"]
 )
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
-def test_nothing_under_the_api_falls_through_to_the_page(client: TestClient, method: str, path: str) -> None:
-    response = client.request(method, path)
-    assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
+def test_nothing_under_the_api_falls_through_to_the_page(client: TestClient, path: str) -> None:
+    for method in ("GET", "POST", "PUT", "DELETE"):
+        response = client.request(method, path)
+        assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
 
 
 def test_there_are_no_web_sockets(client: TestClient) -> None:
     with pytest.raises(WebSocketDisconnect), client.websocket_connect("/gradio_api/queue/join"):
         pass
-
-
-def test_the_page_takes_no_writes(client: TestClient) -> None:
-    response = client.post("/page/nav.js")
-    assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
-
-
-def test_a_body_that_is_longer_than_announced_is_refused(client: TestClient) -> None:
-    chunks = [{"type": "http.request", "body": b"12345", "more_body": True}]
-    assert _send_slowly(client, chunks, announced=3)[0]["status"] == 400
-
-
-def test_a_body_that_does_not_arrive_is_given_up(served: Path) -> None:
-    with serve(served, access=Access(), config=ServingConfig(threads=1, upload_s=1)) as client:
-        chunks = [{"type": "http.request", "body": b"12", "more_body": True}]
-        assert _send_slowly(client, chunks, announced=3)[0]["status"] == 408
 
 
 def test_a_client_that_leaves_is_not_answered(client: TestClient) -> None:

@@ -37,10 +37,6 @@ def test_uploads_are_counted_by_the_minute_beside_other_requests(clock: Clock) -
     assert [limits.take("a", is_upload=False) for _ in range(9)] == [0] * 9
 
 
-def test_without_a_limit_nobody_is_counted() -> None:
-    assert not RateLimits(RateConfig()).are_set
-
-
 @pytest.mark.parametrize("far", [{"client": ("192.0.2.1", 1)}, {"headers": {"X-Forwarded-For": "192.0.2.1"}}])
 def test_who_asks_too_often_from_elsewhere_is_sent_away_for_a_while(served: Path, far: dict[str, object]) -> None:
     rates = RateConfig(requests_per_s=0.1, requests_burst=2)

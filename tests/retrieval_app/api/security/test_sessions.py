@@ -27,14 +27,6 @@ def test_a_code_is_too_old_after_some_minutes(clock: Clock) -> None:
     assert not codes.use(code)
 
 
-def test_a_new_code_ends_the_one_before(clock: Clock) -> None:
-    codes = OneTimeCode(clock=clock)
-    first, second = codes.make(), codes.make()
-    assert first != second
-    assert not codes.use(first)
-    assert codes.use(second)
-
-
 def test_a_session_holds_while_it_is_used(clock: Clock) -> None:
     sessions = Sessions(clock=clock)
     value = sessions.open()
@@ -63,8 +55,3 @@ def test_of_too_many_sessions_the_least_recently_used_end(clock: Clock) -> None:
         sessions.open()
     assert sessions.hold(first)
     assert not sessions.hold(second)
-
-
-def test_what_one_server_let_in_another_does_not(clock: Clock) -> None:
-    value = Sessions(clock=clock).open()
-    assert not Sessions(clock=clock).hold(value)

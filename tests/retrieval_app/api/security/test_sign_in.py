@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 from httpx import Response
-from starlette.datastructures import Headers
 
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.sign_in import SignIn
@@ -204,11 +203,6 @@ def test_cookies_of_others_do_not_hide_ours(guarded: TestClient, other: str) -> 
     assert guarded.get("/v1/gallery", headers={b"Cookie": other.encode()}).status_code == 401
 
 
-@pytest.mark.parametrize("text", ["=;=;", "retrieval_7860", "retrieval_7860=é", "retrieval_7860="])
-def test_a_broken_cookie_opens_nothing(guarded: TestClient, text: str) -> None:
-    assert guarded.get("/v1/gallery", headers={b"Cookie": text.encode()}).status_code == 401
-
-
 def test_a_password_for_a_proxy_does_not_hide_the_cookie(guarded: TestClient) -> None:
     _send(guarded, f"token={TOKEN}")
     assert guarded.get("/v1/gallery", headers={"Authorization": "Basic dXNlcjpwYXNz"}).status_code == 200
@@ -281,10 +275,3 @@ def test_the_log_tells_who_tried_and_never_what(guarded: TestClient, caplog: pyt
     assert caplog.messages == ["a wrong token from unknown"]  # the test's client has no address
     assert "this-was-guessed" not in caplog.text
     assert TOKEN not in caplog.text
-
-
-def test_who_brings_no_token_is_not_counted(guarded: TestClient, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        for headers in ({}, {"Cookie": "retrieval_7860=made-up"}, {"Authorization": "Basic dXNlcjpwYXNz"}):
-            assert guarded.get("/v1/gallery", headers=Headers(headers)).status_code == 401
-    assert caplog.messages == []

@@ -86,9 +86,8 @@ def test_a_token_opens_by_itself_and_the_file_does_not_hold_it(file: Path) -> No
     assert len(token) > 40
 
 
-@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-def test_only_its_owner_may_read_the_file_whatever_the_umask(file: Path, mask: int) -> None:
-    before = os.umask(mask)
+def test_only_its_owner_may_read_the_file_whatever_the_umask(file: Path) -> None:
+    before = os.umask(0)
     try:
         add_token(file, "anna", may=["read"])
         rotate_token(file, "anna")
@@ -216,6 +215,7 @@ def test_writers_at_the_same_time_lose_nothing(file: Path) -> None:
     assert [found.name for token in tokens if (found := book.find(token))] == names
 
 
+@pytest.mark.slow
 def test_two_writers_that_are_killed_leave_a_sound_file_with_all_that_they_told(file: Path) -> None:
     add_token(file, "anna", may=["write"])
     writers = [

@@ -55,13 +55,3 @@ def test_many_addresses_together_get_few_lines_and_no_try_is_left_out(tmp_path: 
     assert len(told) == 21
     assert told[-1][0] == "other addresses"
     assert sum(count for _, count in told) == 25_000
-
-
-def test_where_there_is_no_log_nothing_happens() -> None:
-    async def run() -> None:
-        visits = VisitLog({})
-        visits.refuse(_scope("192.0.2.1"), by="token")
-        visits.sign_in(_scope("192.0.2.1"), "anna", by="page")
-        visits.close()
-
-    asyncio.run(run())
