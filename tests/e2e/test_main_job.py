@@ -81,18 +81,3 @@ def test_the_five_commands_take_photos_to_answers(
     assert on_folder.pop("skipped") == 1
     assert evaluated.pop("skipped") == 0
     assert on_folder == evaluated
-
-
-def test_photos_without_labels_become_a_searchable_gallery(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    exported = call(  # a backbone that is soon exported; it has only to know its own photos
-        capsys, "export", "--backbone", "squeezenet1_1", "--weights", "none", "--whiten", photos,
-        "--embedding-dim", 24, "--cache", tmp_path / "cache", "--out", tmp_path / "white.onnx",
-    )  # fmt: skip
-    assert exported["embedding_dim"] == 24
-    built = call(capsys, "index", "build", tmp_path / "white.onnx", photos, "--out", tmp_path / "gallery")
-    assert built["indexed"] == len(CLASSES) * PHOTOS_PER_CLASS
-    query = sorted((photos / "hat").glob("*-*.jpg"))[0]
-    found = call(capsys, "search", tmp_path / "gallery", query, "-k", 1)["results"]
-    assert found[0]["path"] == f"hat/{query.name}"

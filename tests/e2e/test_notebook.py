@@ -40,9 +40,3 @@ def test_ten_lines_make_an_app_that_programs_ask(tmp_path: Path, monkeypatch: py
     made, asked, _ = run("gradio-app.ipynb", tmp_path, monkeypatch)
     assert "Running on local URL" in made
     assert len(ast.literal_eval(asked)) == 5
-
-
-@pytest.mark.parametrize("notebook", sorted(DOCS.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_notebooks_are_kept_without_outputs(notebook: Path) -> None:
-    cells = nbformat.read(notebook, as_version=4).cells
-    assert all(not cell.outputs and cell.execution_count is None for cell in cells if cell.cell_type == "code")

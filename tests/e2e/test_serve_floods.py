@@ -187,10 +187,7 @@ def test_no_flood_of_connections_keeps_others_out_or_stops_the_server_from_endin
     gallery: Path, tmp_path: Path, hold: Callable[[socket.socket], None]
 ) -> None:
     photo = encode(PHOTO, "PNG")
-    with (
-        serve(gallery, log=tmp_path / "log", token=TOKEN) as server,
-        _flood(server, hold, count=MORE_THAN_ALL),
-    ):
+    with serve(gallery, log=tmp_path / "log", token=TOKEN) as server, _flood(server, hold, count=MORE_THAN_ALL):
         for _ in range(3):
             assert _ask_from(OTHER, server, "GET", "/v1/health").status == 200
             assert _ask_from(OTHER, server, "GET", "/v1/gallery").status == 200

@@ -111,10 +111,6 @@ def test_nothing_of_it_is_loaded_where_nobody_asked() -> None:
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr

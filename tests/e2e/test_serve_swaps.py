@@ -19,15 +19,7 @@ if "CI" not in os.environ:
 
 from index.gallery.verify import verify_gallery
 from index.versions.versions import find_version
-from tests.serving_load import (
-    WAIT_S,
-    Load,
-    draw_png,
-    swap_by_api,
-    swap_from_outside,
-    wait_for_job,
-    write_state,
-)
+from tests.serving_load import WAIT_S, Load, draw_png, swap_by_api, swap_from_outside, wait_for_job, write_state
 from tests.serving_server import TOKEN, Answer, Server, ask_on, serve
 
 

@@ -19,10 +19,7 @@ from tests.retrieval_app.api.conftest import TOKEN, serve
 
 PLACE = "a-private-place"  # a part of every absolute path, and of no other text
 FORWARDED = {"X-Forwarded-For": "198.51.100.1"}
-STRANGERS = {
-    "on another address": (Access(loopback=False), {}),
-    "through a proxy": (Access(), FORWARDED),
-}
+STRANGERS = {"on another address": (Access(loopback=False), {}), "through a proxy": (Access(), FORWARDED)}
 
 
 @pytest.fixture(scope="module")

@@ -139,12 +139,7 @@ def test_a_picture_that_is_damaged_gone_or_another_one_by_now_is_a_placeholder(t
 def test_the_limit_takes_suspects_first_and_the_most_suspicious_of_them(tmp_path: Path) -> None:
     images = tuple(
         audit_image(tmp_path / f"{name}.jpg", "a", wrong=wrong, verdict=verdict)
-        for name, wrong, verdict in (
-            ("k", 0.9, KEEP),
-            ("l", 0.2, DROP),
-            ("m", 0.6, DROP),
-            ("n", 0.1, KEEP),
-        )
+        for name, wrong, verdict in (("k", 0.9, KEEP), ("l", 0.2, DROP), ("m", 0.6, DROP), ("n", 0.1, KEEP))
     )
     assert write_audit_page(bare_report(images), tmp_path / "audit.html", limit=3) == 3
     data = read_data(tmp_path / "audit.html")

@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from index.errors import InputError
-from retrieval_app.api.security.access import OPEN_PATHS, Access
+from retrieval_app.api.security.access import Access
 from tests.retrieval_app.api.conftest import TOKEN, serve
 
 FRIEND = {"Authorization": f"Bearer {TOKEN}"}
@@ -67,14 +67,3 @@ def test_a_token_that_nobody_asks_for_opens_nothing(open_to_all: TestClient) -> 
     for text in (TOKEN, "", "None"):
         headers = {"Authorization": f"Bearer {text}"}
         assert open_to_all.get("/v1/gallery", headers=headers).json()["can"]["review"] is False
-
-
-def test_the_description_of_the_api_tells_of_the_token(served: Path) -> None:
-    with serve(served, access=Access(token=TOKEN)) as client:
-        described = client.get("/v1/openapi.json", headers=FRIEND).json()
-    assert described["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
-    assert described["paths"]["/v1/search"]["post"]["security"] == [{"token": ["read"]}]
-    open_to_all = {
-        path for path, item in described["paths"].items() for one in item.values() if "security" not in one
-    }
-    assert open_to_all == OPEN_PATHS

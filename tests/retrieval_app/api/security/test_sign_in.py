@@ -230,11 +230,7 @@ def test_a_wrong_token_does_not_pass_where_none_is_needed(guarded: TestClient) -
 
 def test_wrong_tokens_wait_and_the_right_one_does_not(served: Path) -> None:
     slow = SignInConfig(failed_try_wait_s=2, failed_tries_waiting=8)
-    with (
-        serve(served, access=Access(token=TOKEN), sign_in=slow) as client,
-        client,
-        ThreadPoolExecutor(20) as pool,
-    ):
+    with serve(served, access=Access(token=TOKEN), sign_in=slow) as client, client, ThreadPoolExecutor(20) as pool:
 
         def ask(text: str) -> tuple[int, float]:
             started = time.monotonic()
