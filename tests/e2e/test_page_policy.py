@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -12,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-if "CI" not in os.environ:
-    pytest.importorskip("gradio", reason="needs the extra `ui`")
-
 from tests.page_browser import OpenVisit, Visit, skip_without_browser
 from tests.serving_server import Server, serve
+
+skip_without_browser()
+from playwright.sync_api import expect  # noqa: E402
 
 NAME = "<script>alert(1)<!--\" ' & {{7*7}}"
 VANISHED = r"404 .*/thumbnail"  # one image of the gallery has no file any more
@@ -68,7 +67,6 @@ def test_the_policy_of_gradios_page_names_every_script_that_stands_in_it_and_no_
 
 @pytest.mark.browser
 def test_the_page_runs_without_a_violation_of_its_policy(odd: Server, open_visit: OpenVisit) -> None:
-    skip_without_browser()
     visit: Visit = open_visit(server=odd)
     visit.forgive(VANISHED)
     page = visit.open()
@@ -80,7 +78,6 @@ def test_the_page_runs_without_a_violation_of_its_policy(odd: Server, open_visit
 
 @pytest.mark.browser
 def test_a_script_that_is_put_into_the_page_does_not_run(odd: Server, open_visit: OpenVisit) -> None:
-    skip_without_browser()
     visit = open_visit(server=odd)
     visit.forgive(VANISHED)
     page = visit.open()
@@ -89,3 +86,25 @@ def test_a_script_that_is_put_into_the_page_does_not_run(odd: Server, open_visit
     assert page.evaluate("window.injected") is None
     assert sum("Content Security Policy" in text for text in visit.complaints) >= 3
     visit.forgive("Content Security Policy")
+
+
+@pytest.mark.browser
+def test_a_reader_tries_an_operation_and_sees_its_answer(odd: Server, open_visit: OpenVisit) -> None:
+    visit = open_visit(server=odd)
+    page = visit.page
+    page.goto(f"{odd.url}/docs")
+    assert page.url == f"{odd.url}/docs/"
+    operation = page.locator("[id$=-get_health]").first
+    operation.click()
+    page.get_by_role("button", name="Try it out").click()
+    page.get_by_role("button", name="Execute").click()
+    expect(page.locator(".live-responses-table tbody td.response-col_status").first).to_contain_text("200")
+    visit.leave()
+
+
+@pytest.mark.browser
+def test_an_address_cannot_choose_another_document(odd: Server, open_visit: OpenVisit) -> None:
+    visit = open_visit(server=odd)
+    visit.page.goto(f"{odd.url}/docs/?url=https://evil.example/openapi.json&configUrl=https://evil.example/c")
+    expect(visit.page.get_by_role("heading", name="Image retrieval")).to_be_visible()
+    visit.leave()

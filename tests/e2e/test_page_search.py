@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from tests.page_browser import Visit, skip_without_browser
+from index.gallery.gallery import Gallery
+from tests.page_browser import OpenVisit, Visit, skip_without_browser
 from tests.page_gallery import PageGallery
-from tests.page_parts import CHOOSE, SLOW_ROUTE, give_files, keep_bodies, last_body, query_card
+from tests.page_parts import CHOOSE, SLOW_ROUTE, details, give_files, keep_bodies, last_body, open_card, query_card
+from tests.serving_server import Server, serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 skip_without_browser()
-from playwright.sync_api import APIResponse, Route, expect  # noqa: E402
+from playwright.sync_api import APIResponse, Page, Route, expect  # noqa: E402
 
 
 def test_the_start_shows_what_there_is_and_asks_nobody_but_its_own_server(visit: Visit) -> None:
@@ -278,3 +286,164 @@ def test_more_comes_with_scrolling(visit: Visit) -> None:
         page.wait_for_timeout(50)
     expect(page.get_by_role("heading", name="93 results")).to_be_visible()
     assert visit.ids() == expected
+
+
+def test_a_selection_is_saved_as_csv_and_as_zip(visit: Visit, page_gallery: PageGallery) -> None:
+    page = visit.open(f"?image={page_gallery.ids[page_gallery.of('hat')[0]]}")
+    ids = visit.ids()
+    visit.card(ids[1]).hover()
+    visit.card(ids[1]).get_by_role("button", name="Select").click()
+    visit.card(ids[4]).hover()
+    visit.card(ids[4]).get_by_role("button", name="Select").click(modifiers=["Shift"])
+    open_card(visit, ids[0]).focus()
+    page.keyboard.press("x")
+    bar = page.get_by_role("toolbar", name="Selection")
+    expect(bar).to_contain_text("5 selected")
+    expect(visit.card(ids[0]).get_by_role("button", name="Select")).to_have_attribute("aria-pressed", "true")
+
+    with page.expect_download() as saved:
+        bar.get_by_role("button", name="CSV").click()
+    assert saved.value.suggested_filename.endswith(".csv")
+    rows = list(csv.DictReader(io.StringIO(saved.value.path().read_text(encoding="utf-8"))))
+    assert sorted(int(row["id"]) for row in rows) == sorted(ids[:5])
+    paths = {image: path for path, image in page_gallery.ids.items()}
+    assert all(row["path"] == paths[int(row["id"])] for row in rows)
+    assert all(row["label"] == page_gallery.labels[row["path"]] for row in rows)
+    with page.expect_download() as saved:
+        bar.get_by_role("button", name="ZIP").click()
+    assert saved.value.suggested_filename.endswith(".zip")
+    with zipfile.ZipFile(saved.value.path()) as archive:
+        pictures = [name for name in archive.namelist() if name != "list.csv"]
+        assert "list.csv" in archive.namelist()
+        assert len(pictures) == 5
+        for name in pictures:
+            Image.open(io.BytesIO(archive.read(name))).load()
+
+    bar.get_by_role("button", name="Search with these").click()
+    expect(bar).to_be_hidden()
+    assert visit.address["image"] == [str(image) for image in (*ids[1:5], ids[0])]
+
+
+def test_details_tell_what_an_image_is_and_why(visit: Visit, page_gallery: PageGallery) -> None:
+    path, copy = page_gallery.copies[0]
+    image = page_gallery.ids[path]
+    visit.open(f"?image={page_gallery.ids[page_gallery.of('shoes')[0]]}")
+    visit.ids()
+    open_card(visit, image).click()
+    panel = details(visit)
+    expect(panel.get_by_role("heading", name=Path(path).name)).to_be_focused()
+    told = visit.ask(f"images/{image}")
+    for name in ("price", "shop"):
+        expect(panel.get_by_role("row", name=re.compile(f"^{name}"))).to_contain_text(str(told["metadata"][name]))
+    expect(panel).to_contain_text(path)
+    why = visit.ask(f"images/{image}/labels?k=20")
+    expect(panel).to_contain_text(f"{round(100 * why['own_share'])}\u00a0% of its 20 nearest are “shoes” too")
+    neighbours = panel.get_by_role("button", name=re.compile("^Details of photos.*score"))
+    expect(neighbours).to_have_count(12)
+    expect(panel.get_by_role("button", name=f"Details of the duplicate {copy}, same file")).to_be_visible()
+    expect(panel.get_by_role("link", name="Open the picture")).to_have_attribute(
+        "href", re.compile(f"/v1/images/{image}/picture$")
+    )
+
+    panel.get_by_role("button", name=f"Details of the duplicate {copy}, same file").click()
+    expect(panel.get_by_role("heading", name=Path(copy).name)).to_be_visible()
+    assert visit.address["details"] == [str(page_gallery.ids[copy])]
+    panel.get_by_role("button", name="Close").click()
+    expect(panel).to_be_hidden()
+    assert "details" not in visit.address
+
+
+@pytest.mark.usefixtures("decisions")
+def test_a_label_is_fixed_in_the_details(visit: Visit, page_gallery: PageGallery) -> None:
+    path = next(path for path, label in page_gallery.wrong.items() if label == "pants")
+    image = page_gallery.ids[path]
+    page = visit.open(f"?details={image}")
+    panel = details(visit)
+    panel.get_by_role("button", name="Fix label").click()
+    field = panel.get_by_label("The right label")
+    expect(field).to_be_focused()
+    change = panel.get_by_role("button", name="Change", exact=True)
+    expect(change).to_be_disabled()
+    field.fill("pants")
+    change.click()
+    expect(page.get_by_text("Label changed to “pants”")).to_be_visible()
+    decision = visit.ask(f"images/{image}")["decision"]
+    assert decision["decision"] == "change"
+    assert "pants" in decision.values()
+    page.get_by_role("region", name="Messages").get_by_role("button", name="Undo").click()
+    expect(panel.get_by_role("button", name="Fix label")).to_be_visible()
+    visit.wait_until(lambda: visit.ask(f"images/{image}")["decision"] is None)
+
+
+FIELD = "The address of a picture to search with"
+PASTE = """text => {
+  const clipboardData = new DataTransfer();
+  clipboardData.setData('text/plain', text);
+  document.body.dispatchEvent(new ClipboardEvent('paste', {clipboardData, bubbles: true}));
+}"""
+
+
+@pytest.fixture(scope="module")
+def fetching(page_gallery: PageGallery) -> Iterator[Server]:
+    """A server that fetches photos from public addresses."""
+    with serve(page_gallery.path, "--fetch-addresses", log=page_gallery.path.parent / "fetching-log") as server:
+        yield server
+
+
+def answer_with(page: Page, server: Server, photo: bytes) -> None:
+    """Let the server answer as if the photo lay at whatever address it is asked for."""
+    kept = server.ask("POST", "/v1/photos?name=cap.jpg", body=photo).json()
+
+    def answer(route: Route) -> None:
+        route.fulfill(status=201, content_type="application/json", body=json.dumps(kept))
+
+    page.route("**/v1/photos/address", answer)
+
+
+def test_the_picture_at_an_address_is_searched_with(
+    open_visit: OpenVisit, fetching: Server, page_gallery: PageGallery
+) -> None:
+    visit = open_visit(server=fetching)
+    page = visit.open()
+    path = page_gallery.of("hat")[2]
+    answer_with(page, fetching, (page_gallery.photos.parent / path).read_bytes())
+    visit.cards.first.wait_for()
+    page.evaluate(PASTE, "https://example.org/cap.jpg")
+    expect(query_card(visit)).to_contain_text("cap.jpg")
+    expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[path]))
+
+
+def test_an_address_of_this_machine_is_refused_in_words(open_visit: OpenVisit, fetching: Server) -> None:
+    visit = open_visit(server=fetching)
+    visit.forgive("422")
+    page = visit.open()
+    page.get_by_label(FIELD).fill("http://127.0.0.1/secret.jpg")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(page.get_by_text("public addresses only")).to_be_visible()
+    expect(page.get_by_label(FIELD)).to_have_value("http://127.0.0.1/secret.jpg")
+
+
+@pytest.fixture(scope="module")
+def two_server(two: Gallery) -> Iterator[Server]:
+    with serve(two.path, log=two.path.parent / "log") as server:
+        yield server
+
+
+def test_a_ranking_is_of_the_same_kind_until_the_same_picture_is_asked_for(
+    two: Gallery, two_server: Server, open_visit: OpenVisit
+) -> None:
+    visit: Visit = open_visit(server=two_server)
+    own = int(two.ids[0])
+    page = visit.open(f"?image={own}")
+    choice = page.get_by_role("region", name="Ranking").get_by_label("Find")
+    expect(choice).to_have_value("kind")
+    asked = {"queries": [{"image_id": own}], "k": 48}
+    assert visit.ids() == [hit["id"] for hit in visit.search(**asked)]
+    choice.select_option("the same picture")
+    page.wait_for_url(re.compile("by=picture"))
+    hits = visit.search(**asked, by="picture")
+    visit.wait_until(lambda: visit.ids() == [hit["id"] for hit in hits])
+    copies = [hit["id"] for hit in hits if hit["is_copy"]]
+    assert 0 < len(copies) < len(hits)
+    expect(page.get_by_text("the same picture", exact=True).locator("visible=true")).to_have_count(len(copies))
+    expect(visit.card(copies[0])).to_contain_text("the same picture")
