@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from retrieval_app.serving.batching import Lane, Workers
+from retrieval_app.serving.batching import Lane, Workers, _Waiting
 from retrieval_app.serving.errors import BusyError
 
 
@@ -254,3 +254,36 @@ def test_a_task_that_was_given_up_has_nothing_that_follows() -> None:
     assert running.result(20) == 0
     workers.close()
     assert not followed
+
+
+def test_a_worker_leaves_a_share_to_those_that_are_free_alone() -> None:
+    gate = _Gate()
+    lane = _lane(gate)
+    for task in (0, 2, 4, 6):
+        lane.waiting.append(_Waiting(task, 0, 0.0, Future()))
+    assert [waiting.task for waiting in lane.take(free=2)] == [0, 2]
+    assert [waiting.task for waiting in lane.take(free=1)] == [4, 6]
+
+
+def test_closing_refuses_what_follows_and_waits_still() -> None:
+    gate = _Gate()
+    lane = _lane(gate)
+    workers, both = Workers([lane], threads=0), Future[int]()
+    both.set_running_or_notify_cancel()
+    lane.waiting.append(_Waiting(1, 1, 0.0, both, is_begun=True))
+    workers.close()
+    with pytest.raises(BusyError, match="shutting down"):
+        both.result(20)
+
+
+def test_what_follows_too_late_is_not_begun() -> None:
+    gate = _Gate()
+    gate.open.set()
+    lane, late = _lane(gate), _lane(gate)
+    workers, both = Workers([late, lane], threads=1), Future[int]()
+    both.set_running_or_notify_cancel()
+    late.waiting.append(_Waiting(1, 1, 0.0, both, is_begun=True))
+    assert workers.submit(lane, 3, timeout_s=20).result(20) == 30
+    with pytest.raises(BusyError, match="too long"):
+        both.result(20)
+    workers.close()

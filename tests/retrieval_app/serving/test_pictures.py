@@ -12,7 +12,7 @@ from PIL import Image
 from index.errors import ImageError
 from index.gallery.gallery import Gallery
 from retrieval_app.serving import pictures
-from retrieval_app.serving.pictures import Pictures, decode_in_turn
+from retrieval_app.serving.pictures import SIDES, Pictures, choose_side, decode_in_turn
 from tests.conftest import draw_image
 
 
@@ -70,3 +70,9 @@ def test_a_jpeg_with_a_comment_loses_it(tmp_path: Path, gallery: Gallery, monkey
     draw_image((9, 9, 9), seed=1).save(file, format="JPEG", comment=b"<script>alert(1)</script>")
     monkeypatch.setattr(pictures, "read_original", lambda *_: ("x.jpg", file.getvalue()))
     assert b"script" not in pictures.encode_picture(gallery, 1, kind="JPEG")
+
+
+@pytest.mark.parametrize(("wanted", "made"), [(1, 64), (64, 64), (65, 128), (256, 256), (400, 512), (9999, 512)])
+def test_thumbnails_are_made_in_few_sizes(wanted: int, made: int) -> None:
+    assert choose_side(wanted) == made
+    assert made in SIDES

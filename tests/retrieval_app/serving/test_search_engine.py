@@ -306,3 +306,14 @@ def test_a_photo_that_may_cost_much_takes_one_turn(engine: Engine) -> None:
         return name
 
     assert _run(ask()) == "a.tif"
+
+
+@pytest.mark.parametrize("options", [{"k": 0}, {"offset": -1}, {"k": 1001}, {"offset": 9001}])
+def test_a_list_of_no_sensible_length_is_refused(engine: Engine, ids: Any, options: dict[str, int]) -> None:
+    with pytest.raises(InputError, match="k must"):
+        _search(engine, QueryPart(image_id=ids["red/0.jpg"]), **options)
+
+
+def test_a_crop_of_a_few_pixels_is_refused(engine: Engine, ids: Any) -> None:
+    with pytest.raises(InputError, match="choose a larger part"):
+        _search(engine, QueryPart(image_id=ids["red/0.jpg"], crop=Crop(0.1, 0.1, 0.01, 0.01)))

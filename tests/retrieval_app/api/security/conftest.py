@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
+from tests.retrieval_app.conftest import build_small_gallery
 
 
 class Clock:
@@ -19,3 +23,9 @@ class Clock:
 def clock() -> Clock:
     """A clock that is set by hand."""
     return Clock()
+
+
+@pytest.fixture(scope="package")
+def served(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A gallery for all of these tests, none of which changes it."""
+    return build_small_gallery(tmp_path_factory.mktemp("security"), model=tiny_model)

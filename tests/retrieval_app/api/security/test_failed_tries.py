@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
@@ -74,3 +75,28 @@ def test_addresses_that_are_made_up_fill_no_memory(
     assert len(tries._tries) == 10
     assert len(tries._untold) <= 10
     assert not tries._waiting
+
+
+def test_the_log_tells_of_the_first_try_at_once_and_of_the_others_together(
+    clock: Clock, slept: list[float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        tries = FailedTries(clock=clock)
+        for number in (1, 1, 1, 2, 3, 4, 5, 5):
+            await tries.hold_back(f"192.0.2.{number}")
+        assert caplog.messages == ["a wrong token from 192.0.2.1"]
+        tries._tell_rest()
+        tries._tell_rest()
+        await tries.hold_back("192.0.2.9", what="a used or wrong address code")
+        await tries.hold_back("192.0.2.9")
+        tries._tell_rest()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(run())
+    assert caplog.messages == [
+        "a wrong token from 192.0.2.1",
+        "7 more wrong tries in 10 s: 2 from 192.0.2.1, 2 from 192.0.2.5, 1 from 192.0.2.2, "
+        "the rest from 2 other addresses",
+        "a used or wrong address code from 192.0.2.9",
+        "1 more wrong try in 10 s: 1 from 192.0.2.9",
+    ]
