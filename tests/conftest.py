@@ -18,6 +18,7 @@ from PIL import Image
 
 from index.faiss_library import let_threads_sleep
 from index.telemetry import switch_off_telemetry
+from tests.deep import tries
 from tests.leftovers import find_changes, find_living, find_stragglers, take_stock
 from tests.milvus_server import milvus_rights, milvus_server
 from tests.models import write_tiny_model
@@ -31,7 +32,7 @@ _CACHE = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
 OUTLIVE_MODULES = {"milvus_server", "page_server"}  # fixtures of a package that start processes
 
 # A machine that does other things, too, is no error.
-settings.register_profile("untimed", settings(), deadline=None)
+settings.register_profile("untimed", settings(), deadline=None, max_examples=tries(30, deep=100))
 settings.load_profile("untimed")
 
 
@@ -42,11 +43,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Browsers are slow; and another order for every seed, in which a module keeps together, for its fixtures."""
+    """Browsers are slow, drawn examples deep; and another order for every seed, in which a module keeps together."""
     for item in items:
         if item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.slow)
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.deep)
     seed = config.getoption("--shuffle")
     if seed is None:
         return

@@ -28,16 +28,6 @@ def test_what_the_command_wrote_before_may_be_replaced(tmp_path: Path) -> None:
     check_own_files(tmp_path, NAMES, header=HEADER)
 
 
-def test_a_link_or_folder_of_the_tables_name_is_somebody_elses(tmp_path: Path) -> None:
-    (tmp_path / "table.csv").symlink_to("nowhere")
-    with pytest.raises(InputError):
-        check_own_files(tmp_path, NAMES, header=HEADER)
-    (tmp_path / "table.csv").unlink()
-    (tmp_path / "table.csv").mkdir()
-    with pytest.raises(InputError):
-        check_own_files(tmp_path, NAMES, header=HEADER)
-
-
 def test_what_is_not_finished_hits_nobodys_file(tmp_path: Path) -> None:
     for name in ("out.csv.tmp", ".out.csv.tmp", "out.csv.1.tmp"):
         (tmp_path / name).write_text("mine")

@@ -1,18 +1,11 @@
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 
 import pytest
 
-from index.config_values import option_names
-from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import GalleryError, InputError
-from index.evaluation.metrics import DEFAULT_KS
-from index.public import BuildOptions, build, evaluate, open_gallery
-from index.vectors.ann_config import AnnConfig
-from index.vectors.store_config import StoreConfig
-from index.writing.build_config import BuildConfig
+from index.public import build, evaluate, open_gallery
 from tests.conftest import draw_folder
 
 
@@ -30,22 +23,6 @@ def test_a_gallery_is_built_opened_searched_and_scored(built: Path) -> None:
     by_path, by_object = evaluate(built, k=[1, 3], nmi=True), evaluate(opened, k=(1, 3), nmi=True)
     assert by_path.to_json() == by_object.to_json()
     assert list(by_path.scores.recall) == [1, 3]
-
-
-def test_a_model_is_scored_on_labelled_images(built: Path, tiny_model: Path) -> None:
-    scored = evaluate(model=str(tiny_model), data=built.parent / "images", k=[1])
-    assert scored.scores.recall == evaluate(built, k=[1]).scores.recall
-
-
-def test_options_are_those_of_the_command_and_remembered_by_the_gallery(built: Path, tiny_model: Path) -> None:
-    sources = [built.parent / "images"]
-    build(tiny_model, sources, built.parent / "other", recall_target=0.9, dedup="near", max_hash_distance=2)
-    own = {"cache"}  # a parameter, which takes more than the config does
-    assert (
-        set(BuildOptions.__annotations__)
-        == {*option_names(BuildConfig, AnnConfig, DuplicateConfig, StoreConfig)} - own
-    )
-    assert inspect.signature(evaluate).parameters["k"].default == DEFAULT_KS
 
 
 @pytest.mark.parametrize(
@@ -74,3 +51,10 @@ def test_what_is_no_gallery_is_told(tmp_path: Path) -> None:
         open_gallery(None)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="give either a gallery, or both model and data"):
         evaluate()
+
+
+@pytest.mark.parametrize("given", [{"query": "elsewhere"}, {"gallery": None, "model": "m.onnx", "data": "d"}])
+def test_a_filter_says_which_images_of_a_gallery_ask(built: Path, given: dict[str, str | None]) -> None:
+    assert evaluate(built, where="label = 'red'").scores.queries == 5
+    with pytest.raises(InputError, match="where says which images of a gallery ask"):
+        evaluate(**{"gallery": built, "where": "label = 'red'", **given})

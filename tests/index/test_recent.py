@@ -22,9 +22,3 @@ def test_sizes_are_counted_and_replaced_values_count_once() -> None:
     assert (kept.get("a"), kept.get("b")) == (b"1234", b"123456")
     kept.put("c", b"1")
     assert ("a" in kept, "b" in kept, "c" in kept) == (False, True, True)
-
-
-def test_a_value_larger_than_all_room_is_not_kept() -> None:
-    kept: RecentlyUsed[str, bytes] = RecentlyUsed(3, size=len)
-    kept.put("a", b"1234")
-    assert len(kept) == 0

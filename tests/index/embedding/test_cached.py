@@ -23,7 +23,6 @@ from index.model.embedder import Embedder
 from index.sources.items import Place
 from tests.conftest import draw_image
 from tests.index.batches_seen import count_seen
-from tests.models import write_tiny_model
 
 COUNT = 30
 
@@ -82,30 +81,6 @@ def test_a_second_time_the_model_sees_nothing_and_every_outcome_is_the_same(
     }
 
 
-def test_only_new_content_is_embedded_wherever_it_lies(
-    tmp_path: Path, tiny_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    embed(tiny_model, list_items(folder, range(10, 20)), cache=tmp_path / "cache")
-    moved = tmp_path / "moved"
-    moved.mkdir()
-    for number in range(10, 25):
-        (moved / f"{number}.png").write_bytes((folder / f"{number}.png").read_bytes())
-    with count_seen(monkeypatch) as seen:
-        outcomes, found = embed(tiny_model, list_items(moved, range(10, 25)), cache=tmp_path / "cache")
-        assert (sum(seen), found) == (5, 10)
-    assert_same(embed(tiny_model, list_items(folder, range(10, 25)), cache=None)[0], outcomes)
-
-
-def test_another_model_and_another_batch_have_vectors_of_their_own(
-    tmp_path: Path, tiny_model: Path, folder: Path
-) -> None:
-    embed(tiny_model, list_items(folder), cache=tmp_path)
-    other = write_tiny_model(tmp_path / "other.onnx", seed=1)
-    assert embed(other, list_items(folder), cache=tmp_path)[1] == 0
-    assert embed(tiny_model, list_items(folder), cache=tmp_path, batch_size=8)[1] == 0
-    assert embed(tiny_model, list_items(folder), cache=tmp_path)[1] == COUNT - 2
-
-
 def test_a_place_that_says_which_bytes_are_expected_is_not_read(
     tmp_path: Path, tiny_model: Path, folder: Path
 ) -> None:
@@ -159,6 +134,7 @@ with open_cached_engine(Embedder(Path(sys.argv[1]), threads=1), cache=Path(sys.a
 """
 
 
+@pytest.mark.slow
 def test_what_was_killed_is_gone_on_with(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
     arguments = [sys.executable, "-c", KILLED, str(tiny_model), str(folder), str(tmp_path)]
     process = subprocess.Popen(arguments)

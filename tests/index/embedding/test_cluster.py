@@ -29,6 +29,7 @@ def work(tmp_path: Path, tiny_model: Path, image_folder: Path) -> ClusterWork:
     )
 
 
+@pytest.mark.slow
 def test_a_worker_computes_in_the_runtime_that_it_is_told(
     work: ClusterWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

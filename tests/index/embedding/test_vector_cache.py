@@ -70,21 +70,6 @@ def test_whatever_is_kept_is_found_again_to_the_bit(
         assert (found[key].vector.tobytes(), found[key].phash) == (one.vector.tobytes(), one.phash)
 
 
-def test_more_hashes_are_asked_for_than_one_statement_takes(tmp_path: Path) -> None:
-    known = draw_known(range(1300))
-    with open_cache(tmp_path) as cache:
-        cache.add(known)
-        assert same(cache.find([*known, *known]), known)
-        assert len(cache) == 1300
-
-
-def test_each_model_has_vectors_of_its_own(tmp_path: Path) -> None:
-    with open_cache(tmp_path, model="one") as one, open_cache(tmp_path, model="two") as two:
-        one.add(draw_known(range(3)))
-        assert two.find([sha256(1)]) == {}
-    assert len(list((tmp_path / "vectors").glob("tiny-*.sqlite"))) == 2
-
-
 def test_what_a_vector_depends_on_makes_another_key(tmp_path: Path, tiny_model: Path) -> None:
     embedder = Embedder(tiny_model, threads=1)
     usual = describe_vectors(embedder, batch_size=8, max_pixels=100)
@@ -101,6 +86,13 @@ def test_the_speed_is_that_of_all_that_were_embedded(tmp_path: Path) -> None:
         cache.add(draw_known(range(30)), seconds=1.0)
         cache.add(draw_known(range(30, 40)), seconds=3.0)
         assert cache.speed() == pytest.approx(10)
+
+
+def test_a_file_of_another_width_gives_nothing(tmp_path: Path) -> None:
+    with open_cache(tmp_path, width=4) as cache:
+        cache.add(draw_known(range(3), width=4))
+    with open_cache(tmp_path) as cache:
+        assert cache.find([sha256(1)]) == {}
 
 
 def test_a_damaged_entry_is_ignored_named_in_the_log_and_made_again(
@@ -127,14 +119,14 @@ def hash_of(number: int) -> tuple[bytes]:
     return (bytes.fromhex(sha256(number)),)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_whatever_is_damaged_in_a_file_no_wrong_vector_comes_out_of_it(tmp_path: Path, seed: int) -> None:
-    known = draw_known(range(400))
+@pytest.mark.parametrize("places", [1, 30, 3000])
+def test_whatever_is_damaged_in_a_file_no_wrong_vector_comes_out_of_it(tmp_path: Path, places: int) -> None:
+    known = draw_known(range(600))  # more than one statement takes
     with open_cache(tmp_path) as cache:
         cache.add(known)
     content = bytearray(cache.path.read_bytes())
-    chance = np.random.default_rng(seed)
-    for place in chance.integers(0, len(content), size=(1, 3, 30, 300, 3000, len(content))[seed]):
+    chance = np.random.default_rng(places)
+    for place in chance.integers(0, len(content), size=places):
         content[place] ^= int(chance.integers(1, 256))
     cache.path.write_bytes(content)
     for _ in range(2):  # the second command begins anew where the first one had to give up
@@ -155,13 +147,6 @@ def test_a_file_that_is_no_cache_begins_anew(tmp_path: Path, content: bytes) -> 
         assert cache.find([sha256(1)]) == {}
         cache.add(draw_known(range(3)))
         assert same(cache.find([sha256(1)]), draw_known(range(1, 2)))
-
-
-def test_a_file_of_another_width_gives_nothing(tmp_path: Path) -> None:
-    with open_cache(tmp_path, width=4) as cache:
-        cache.add(draw_known(range(3), width=4))
-    with open_cache(tmp_path) as cache:
-        assert cache.find([sha256(1)]) == {}
 
 
 def test_a_folder_that_cannot_be_written_is_said_and_gone_without(
@@ -192,11 +177,11 @@ def test_files_that_were_not_used_for_longest_are_emptied_first(tmp_path: Path) 
 
 def test_a_file_that_is_too_large_gives_up_its_older_half_for_what_is_new(tmp_path: Path) -> None:
     with open_cache(tmp_path, max_bytes=200_000) as cache:
-        for start in range(0, 20_000, 500):
+        for start in range(0, 6000, 500):
             known = draw_known(range(start, start + 500))
             cache.add(known)
             assert len(cache.find(list(known))) == 500
-        assert 500 < len(cache) < 10_000
+        assert 500 < len(cache) < 5000
         assert cache.find(list(draw_known(range(500)))) == {}
         assert cache.path.stat().st_size < 400_000
 
@@ -207,6 +192,7 @@ def _fill(folder: Path, start: int) -> None:
             cache.add(draw_known(range(first, first + 20)))
 
 
+@pytest.mark.slow
 def test_two_processes_fill_one_file_at_once(tmp_path: Path) -> None:
     spawned = multiprocessing.get_context("spawn")
     workers = [spawned.Process(target=_fill, args=(tmp_path, start)) for start in (0, 100)]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 from pathlib import Path
@@ -10,13 +9,11 @@ import pytest
 
 from index.errors import InputError
 from index.evaluation.clues import read_gallery_clues
-from index.evaluation.clustering import nmi
-from index.evaluation.evaluate import embed_labelled, evaluate_gallery, evaluate_model
+from index.evaluation.evaluate import evaluate_gallery, evaluate_model
 from index.evaluation.metrics import bootstrap_interval, score_retrieval
 from index.evaluation.scenes import find_scenes
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
-from index.model.embedder import Embedder
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image
 
@@ -93,15 +90,6 @@ def test_evaluation_is_that_of_the_metrics_module(tmp_path: Path, tiny_model: Pa
         assert (score.queries, score.recall_at_1) == (len(of_class), pytest.approx(of_class.mean()))
 
 
-def test_recall_at_1_is_scored_whatever_k_is_asked_for(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    scores = evaluate_model(tiny_model, data=image_folder, ks=(4, 2)).scores
-    assert list(scores.recall) == [1, 2, 4]
-    with pytest.raises(InputError, match="k must be whole numbers"):
-        evaluate_model(tiny_model, data=image_folder, ks=(0,))
-
-
 def test_a_label_file_says_which_images_are_scored_and_as_what(tmp_path: Path, tiny_model: Path) -> None:
     draw_folder(tmp_path / "images", per_class=4)
     rows = [
@@ -119,30 +107,6 @@ def test_a_label_file_says_which_images_are_scored_and_as_what(tmp_path: Path, t
     (tmp_path / "queries.csv").write_text("path,label\nimages/none.jpg,r\n")
     with pytest.raises(InputError, match="no usable image with a label in the label file: 1 unreadable"):
         evaluate_model(tiny_model, data=tmp_path / "queries.csv", ks=KS)
-
-
-def test_nmi_is_of_the_images_that_ask(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    queries = draw_folder(tmp_path / "queries", per_class=2)
-    draw_image((90, 90, 90), seed=0).save(queries / "unlabelled.png")
-    found = embed_labelled(queries, embedder=Embedder(tiny_model, threads=1))
-    known = [row for row, label in enumerate(found.labels) if label is not None]
-    labels = np.array([["blue", "green", "red"].index(str(found.labels[row])) for row in known])
-    evaluation = evaluate_model(tiny_model, data=image_folder, query=queries, ks=KS, with_nmi=True)
-    assert evaluation.nmi == nmi(found.vectors[known], labels, seed=0)
-    assert evaluation.to_json()["nmi"] == evaluation.nmi
-
-
-def test_skipped_files_are_counted_and_logged_by_reason(
-    tiny_model: Path, image_folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (image_folder / "empty.jpg").write_bytes(b"")
-    (image_folder / "page.jpg").write_bytes(b"<html>")
-    (image_folder / "gone.jpg").symlink_to("nowhere")
-    with caplog.at_level(logging.WARNING):
-        folder = embed_labelled(image_folder, embedder=Embedder(tiny_model, threads=1))
-    assert folder.skipped == 3
-    assert len(folder.vectors) == len(folder.labels) == 15
-    assert "skipped 3 of 18 files: 1 dangling-link, 1 empty-file, 1 not-an-image" in caplog.text
 
 
 def test_folders_that_cannot_be_scored_say_why(tmp_path: Path, tiny_model: Path) -> None:

@@ -4,108 +4,19 @@ import doctest
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import index.evaluation.metrics
 import index.sources.given_labels
 import index.text
-from index.arrays import UNLABELLED
 from index.errors import InputError
 from index.evaluation.metrics import (
-    DEFAULT_KS,
-    K_SETS,
     RetrievalScores,
     bootstrap_interval,
     ranking_auc,
     score_retrieval,
 )
-from tests.deep import tries
-
-
-def slow_scores(
-    queries: np.ndarray,
-    query_labels: np.ndarray,
-    query_ids: np.ndarray | None,
-    gallery: tuple[np.ndarray, ...],
-    ks: list[int],
-) -> tuple[dict[int, list[float]], list[float], list[float], int]:
-    """Recall@K, MAP@R and R-precision by their definitions, one query and one rank at a time."""
-    vectors, labels, ids = gallery
-    hits: dict[int, list[float]] = {k: [] for k in ks}
-    maps, precisions, lone = [], [], 0
-    for row, query in enumerate(queries):
-        if query_labels[row] == UNLABELLED:
-            continue
-        others = [i for i in range(len(ids)) if query_ids is None or ids[i] != query_ids[row]]
-        r = sum(1 for i in others if labels[i] == query_labels[row])
-        if r == 0:
-            lone += 1
-            continue
-        ranking = sorted(others, key=lambda i: (-float(query @ vectors[i]), int(ids[i])))
-        right = [bool(labels[i] == query_labels[row]) for i in ranking]
-        for k in ks:
-            hits[k].append(float(any(right[:k])))
-        precisions.append(sum(right[:r]) / r)
-        maps.append(sum(sum(right[: rank + 1]) / (rank + 1) for rank in range(r) if right[rank]) / r)
-    return hits, maps, precisions, lone
-
-
-@st.composite
-def labelled(draw: st.DrawFn, *, count: st.SearchStrategy[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    n = draw(count)
-    rows = draw(st.lists(st.lists(st.integers(-3, 3), min_size=3, max_size=3), min_size=n, max_size=n))
-    labels = draw(st.lists(st.integers(UNLABELLED, 3), min_size=n, max_size=n))
-    ids = draw(st.lists(st.integers(0, 500), min_size=n, max_size=n, unique=True))
-    return np.array(rows, np.float32).reshape(-1, 3), np.array(labels, np.int64), np.array(ids, np.int64)
-
-
-def check_classes(scores: index.evaluation.metrics.RetrievalScores) -> None:
-    """Recall@K by class against a loop, and its mean."""
-    for k, hits in scores.hits.items():
-        found: dict[int, list[float]] = {}
-        for label, hit in zip(scores.labels.tolist(), hits.tolist(), strict=True):
-            found.setdefault(label, []).append(hit)
-        expected = {label: sum(values) / len(values) for label, values in sorted(found.items())}
-        assert scores.per_class_recall(k) == pytest.approx(expected)
-        assert list(scores.per_class_recall(k)) == list(expected)
-        assert scores.mean_class_recall(k) == pytest.approx(sum(expected.values()) / len(expected))
-
-
-@pytest.mark.deep
-@settings(max_examples=tries(50, deep=200), deadline=None)
-@given(gallery=labelled(count=st.integers(2, 25)), outside=st.none() | labelled(count=st.integers(1, 6)))
-def test_scores_agree_with_their_definitions(
-    gallery: tuple[np.ndarray, ...], outside: tuple[np.ndarray, ...] | None
-) -> None:
-    vectors, labels, ids = gallery
-    queries, query_labels, query_ids = gallery if outside is None else (outside[0], outside[1], None)
-    ks = [1, 3, 100]
-    hits, maps, precisions, lone = slow_scores(queries, query_labels, query_ids, gallery, ks)
-
-    def score() -> index.evaluation.metrics.RetrievalScores:
-        return score_retrieval(
-            queries,
-            query_labels,
-            gallery=vectors,
-            gallery_labels=labels,
-            gallery_ids=ids,
-            query_ids=query_ids,
-            ks=ks,
-        )
-
-    if not maps:
-        with pytest.raises(InputError, match="no query has another image of its label" if lone else "has a label"):
-            score()
-        return
-    scores = score()
-    assert scores.lone_queries == lone
-    assert scores.queries == len(maps)
-    assert {k: values.tolist() for k, values in scores.hits.items()} == hits
-    assert np.allclose(scores.average_precision, maps)
-    assert np.allclose(scores.r_precision, precisions)
-    check_classes(scores)
-    assert scores.to_json()["recall"] == {str(k): pytest.approx(np.mean(hits[k])) for k in ks}
 
 
 def test_recall_excludes_the_query_by_id_when_duplicates_tie() -> None:
@@ -150,13 +61,6 @@ def test_the_mean_over_classes_counts_a_small_class_like_a_large_one() -> None:
     assert scores.recall[1] == 0.8
 
 
-def test_the_k_of_a_dataset_are_the_default_where_the_system_reports_on_it() -> None:
-    assert K_SETS["webvision"] == K_SETS["tiny-imagenet"] == DEFAULT_KS
-    for ks in K_SETS.values():
-        assert list(ks) == sorted(set(ks))
-        assert ks[0] == 1
-
-
 def test_a_k_below_one_is_refused() -> None:
     rows, labels, ids = np.ones((2, 2), np.float32), np.array([0, 0]), np.array([0, 1])
     for ks in ([], [0, 1]):
@@ -174,8 +78,8 @@ def test_the_interval_holds_the_mean_and_shrinks_with_more_queries() -> None:
     assert bootstrap_interval(few, seed=3, resamples=50) == bootstrap_interval(few, seed=3, resamples=50)
 
 
-@pytest.mark.parametrize("block", [1, 77, 1000, 1 << 20])
-@pytest.mark.parametrize("count", [1, 2, 19, 300])
+@pytest.mark.parametrize("block", [1, 77, 1 << 20])
+@pytest.mark.parametrize("count", [1, 19, 300])
 def test_draws_in_blocks_are_those_of_one_after_another(
     count: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import index.arrays
 import index.evaluation.nearness
 from index.arrays import UNLABELLED, connect_rows, normalise_rows
-from index.evaluation.look_alikes import find_look_alikes
 from index.evaluation.nearness import draw_same_label, find_level, keep_alike, pair_by_name, pair_by_time
 from index.evaluation.scenes import Clues, find_scenes, find_told_scenes
 from tests.deep import tries
@@ -100,14 +99,6 @@ def test_independent_photos_are_of_no_scene_however_they_are_named(seed: int, la
     assert find_scenes(vectors, LABELS, Clues(NAMES, times(range(len(LABELS))))) is None
 
 
-def test_wrong_labels_do_not_part_a_burst() -> None:
-    random = np.random.default_rng(3)
-    given_labels = np.where(random.random(len(LABELS)) < 0.3, random.integers(CLASSES, size=len(LABELS)), LABELS)
-    scenes = find_told_scenes(photos(scene=3.0), given_labels, Clues(NAMES, UNKNOWN))
-    assert scenes is not None
-    assert purity(scenes.groups, BURST)[1] > 0.9
-
-
 def test_bursts_without_any_clue_are_suspected_by_closeness_alone() -> None:
     """Nearer than photos of other labels come to be, so that nearly all that is found is found in the scene."""
     vectors = photos(scene=3.0)
@@ -118,12 +109,6 @@ def test_bursts_without_any_clue_are_suspected_by_closeness_alone() -> None:
     assert purity(scenes.groups, BURST)[1] > 0.95
     assert purity(scenes.shots, LABELS)[0] == 1.0
     assert purity(scenes.shots, BURST)[0] > purity(scenes.groups, BURST)[0]
-
-
-def test_labels_that_are_easily_told_are_not_taken_for_scenes() -> None:
-    random = np.random.default_rng(0)
-    x = 3 * random.normal(size=(CLASSES, 32))[LABELS] + random.normal(size=(len(LABELS), 32))
-    assert find_look_alikes(normalise_rows(x.astype(np.float32)), LABELS) is None
 
 
 def test_what_the_user_says_goes_before_all_clues_and_copies_come_to_it() -> None:

@@ -16,6 +16,7 @@ from index.errors import InputError
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.filters.words import find_words
+from tests.deep import mostly_slow
 
 CAPTION_CHARACTERS = 100_000
 LIMIT_S = 0.5
@@ -69,7 +70,7 @@ FILTERS = {
 }
 
 
-@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("name", mostly_slow(FILTERS, fast=("many wildcards", "words", "nested names", "numbers")))
 def test_a_filter_ends_soon_after_its_limit(captions: Path, name: str) -> None:
     begun, message = time.monotonic(), ""
     try:
@@ -93,6 +94,7 @@ def test_a_statement_that_is_begun_after_the_limit_ends_too(captions: Path) -> N
         run_late()
 
 
+@pytest.mark.slow
 def test_long_texts_are_matched_as_short_ones_are(captions: Path) -> None:
     with read_catalog(captions) as catalog:
         for text, count in (

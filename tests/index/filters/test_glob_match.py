@@ -39,6 +39,7 @@ def test_a_text_matches_where_it_matches_for_sqlite(
         assert match_glob(text, pattern) == bool(expected), (text, pattern)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("letter", ["a", "ä"])
 @pytest.mark.parametrize("written", ["{0}" * 900 + "b", "{0}?" * 450 + "b", "{0}*" * 450 + "b", "?" * 900 + "b"])
 def test_a_text_of_a_million_characters_is_matched_in_seconds(written: str, letter: str) -> None:
@@ -50,7 +51,7 @@ def test_a_text_of_a_million_characters_is_matched_in_seconds(written: str, lett
 
 
 def test_a_match_ends_when_its_time_is_over() -> None:
-    text, begun = "ä" * 50_000_000, time.monotonic()
+    text, begun = "ä" * 10_000_000, time.monotonic()
     with pytest.raises(TimeOverError):
         match_glob(text, "*[äÄ]?b*", until=begun + 0.2)
     assert time.monotonic() - begun < 5

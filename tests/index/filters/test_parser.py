@@ -22,7 +22,7 @@ from index.filters.parser import (
 )
 from index.filters.to_sql import write_sql
 from index.filters.to_text import write_condition
-from tests.deep import tries
+from tests.deep import mostly_slow, tries
 from tests.index.filters.catalogs import fill_catalog
 from tests.index.filters.compilers import make_rows, written_conditions
 
@@ -117,7 +117,7 @@ def nested() -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("condition", mostly_slow(CONDITIONS, fast=CONDITIONS[3:6] + CONDITIONS[-1:]))
 def test_sqlite_takes_the_largest_filters_that_are_allowed(nested: sqlite3.Connection, condition: str) -> None:
     def keep(text: str) -> list[int]:
         sql = write_sql(parse_filter(text))

@@ -22,6 +22,7 @@ from index.images.decoding_pool import DecodingPool
 from index.images.image_files import REASONS, decode_image
 from index.model.embedder import Embedder
 from index.sources.items import Place
+from tests.deep import mostly_slow
 from tests.index.costly import COSTLY, jpeg_of_scans
 from tests.index.decoding_workers import wait_for_busy_workers, wait_for_the_end_of
 from tests.index.hostile import PHOTO, encode
@@ -29,7 +30,6 @@ from tests.index.hostile import PHOTO, encode
 ROOT = Path(__file__).parents[3]
 DAMAGED = {"large_tile.tif": "corrupt", "one_tile.tif": "too-many-pixels", "strips.tif": "corrupt"}
 ALWAYS_TOO_COSTLY = {"comment.gif", "scans.jpg", "tags.tif", "prefixes.png", "tags.png"}
-FAST = {*DAMAGED, "scans.jpg"}
 # Prints what the program and, at most, one of its workers had in memory, and the processor time of all workers.
 MEASURED = """
 import re, resource, sys
@@ -52,9 +52,7 @@ def hurried() -> Iterator[DecodingPool]:
     pool.close()
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in COSTLY]
-)
+@pytest.mark.parametrize("name", mostly_slow(COSTLY, fast=(*DAMAGED, "scans.jpg")))
 def test_a_costly_file_is_given_up_or_decodes_for_little_and_costs_this_process_nothing(
     name: str, hurried: DecodingPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,8 +5,7 @@ import threading
 import pytest
 
 from index.network import retrying
-from index.network.remote_store import FetchError
-from index.network.retrying import choose_wait, in_a_hurry, is_hurried, pause, retry
+from index.network.retrying import choose_wait, in_a_hurry, is_hurried, pause
 from index.threads import AbandonedError, heed_abandonment
 
 
@@ -16,26 +15,6 @@ def test_waits_grow_and_are_drawn() -> None:
         longest = min(retrying.MAX_WAIT_S, 0.5 * 2 ** (failed - 1))
         assert 0 <= min(waits) < longest / 4
         assert longest / 2 < max(waits) <= longest
-
-
-@pytest.mark.parametrize(("is_transient", "tries"), [(True, 4), (False, 1)])
-def test_only_what_may_pass_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch, is_transient: bool, tries: int
-) -> None:
-    monkeypatch.setattr(retrying, "pause", lambda _: None)
-    tried: list[int] = []
-
-    def attempt() -> None:
-        tried.append(1)
-        raise FetchError("unreachable", "no answer", is_transient=is_transient)
-
-    with pytest.raises(FetchError, match="no answer"):
-        retry(attempt)
-    assert len(tried) == tries
-    tried.clear()
-    with in_a_hurry(), pytest.raises(FetchError):
-        retry(attempt)
-    assert len(tried) == 1
 
 
 def test_a_hurry_is_one_of_a_thread_and_ends() -> None:

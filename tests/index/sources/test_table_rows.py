@@ -4,7 +4,7 @@ import csv
 import json
 import math
 import os
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -87,17 +87,13 @@ UTC2 = timezone(timedelta(hours=2))
 @pytest.mark.parametrize(
     ("column", "values"),
     [
-        (pyarrow.array([3, None]), [3, None]),
         (pyarrow.array([2**64 - 1, None], pyarrow.uint64()), [2**64 - 1, None]),
         (pyarrow.array([0.5, math.nan]), [0.5, None]),
         (pyarrow.array([math.inf, 1.0]), [None, 1.0]),
         (pyarrow.array([Decimal("19.99"), None]), [19.99, None]),
-        (pyarrow.array([True, False]), [True, False]),
-        (pyarrow.array(["", "x"]), ["", "x"]),
         (pyarrow.array(["x", None]).dictionary_encode(), ["x", None]),
         (pyarrow.array([b"caf\xe9", b"x"]), ["caf\\xe9", "x"]),
         (pyarrow.array([date(2020, 1, 2), None]), ["2020-01-02", None]),
-        (pyarrow.array([time(1, 2, 3), None]), ["01:02:03", None]),
         (pyarrow.array([datetime(2020, 1, 2, 3, 4, 5), None]), ["2020-01-02T03:04:05", None]),
         (
             pyarrow.array([1_577_934_245_000_000_001, None], pyarrow.timestamp("ns")),
@@ -110,7 +106,6 @@ UTC2 = timezone(timedelta(hours=2))
         (pyarrow.array([-(2**62), 0], pyarrow.timestamp("ms")), [None, "1970-01-01T00:00:00"]),
         (pyarrow.array([3_723_000_000_001, None], pyarrow.time64("ns")), ["01:02:03", None]),
         (pyarrow.array([1_500_000_001, None], pyarrow.duration("ns")), [1.5, None]),
-        (pyarrow.array([[1, None], []]), [[1, None], []]),
         (pyarrow.array([{"a": [b"\xff"], "b": None}, None]), [{"a": ["\\xff"], "b": None}, None]),
         (
             pyarrow.array([[("k", 1.5)], None], pyarrow.map_(pyarrow.string(), pyarrow.float64())),

@@ -55,7 +55,11 @@ def test_held_out_rows_are_few_and_always_the_same(count: int) -> None:
 
 @pytest.mark.parametrize("index_type", ["hnsw", "ivf", "pq"])
 def test_those_that_ask_come_into_the_index_after_they_have_asked(
-    shards: list[VectorRows], index_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shards: list[VectorRows],
+    index_type: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     stored, seen = StoredRows.of(shards), []
 
@@ -71,6 +75,7 @@ def test_those_that_ask_come_into_the_index_after_they_have_asked(
 
     monkeypatch.setattr("index.vectors.ann_building.tune_ann", watch)
     described = build_ann_index(shards, config=config(index_type), folder=tmp_path)
+    assert capfd.readouterr() == ("", "")  # whatever faiss thinks
     [(held, rows, queries, nearest)] = seen
     held_out = choose_held_out(ROWS)
     assert held == len(rows) == ROWS - len(held_out)
@@ -92,6 +97,7 @@ def test_those_that_ask_come_into_the_index_after_they_have_asked(
     assert np.mean(exact >= 1 - 1e-6) > 0.99  # every number stands for its own row
 
 
+@pytest.mark.slow
 def test_one_thread_writes_the_same_files_twice(shards: list[VectorRows], tmp_path: Path) -> None:
     """Several threads link a graph in the order in which they come: then only what is measured holds."""
     for index_type in ("hnsw", "ivf"):
@@ -145,37 +151,6 @@ def test_no_memory_is_an_error_before_anything_is_written(shards: list[VectorRow
     with pytest.raises(InputError, match="--memory-limit"):
         build_ann_index(shards, config=config("ivf", memory_limit="1kB"), folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_nothing_is_printed_whatever_faiss_thinks(
-    shards: list[VectorRows], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for index_type in ("hnsw", "ivf", "pq"):
-        build_ann_index(shards, config=config(index_type), folder=tmp_path)
-    assert capfd.readouterr() == ("", "")
-
-
-def test_the_steps_that_take_long_are_announced(shards: list[VectorRows], tmp_path: Path) -> None:
-    calls: dict[str, list[tuple[int, int]]] = {}
-
-    def begin(name: str) -> object:
-        calls[name] = []
-        return lambda done, total: calls[name].append((done, total))
-
-    build_ann_index(shards, config=config("ivf"), folder=tmp_path, begin_step=begin)
-    assert list(calls) == ["Building index", "Measuring index"]
-    assert all(steps and steps[-1][0] == steps[-1][1] for steps in calls.values())
-
-
-def test_queries_of_ones_own_measure_in_place_of_vectors_held_out(
-    shards: list[VectorRows], tmp_path: Path
-) -> None:
-    queries, _ = SOURCE.draw(60, seed=9)
-    described = build_ann_index(shards, config=config("ivf"), folder=tmp_path, queries=queries)
-    assert (described["own_queries"], described["queries"]) == (False, 60)
-    search = VectorSearch.open(shards, folder=tmp_path, described=described)
-    again = retune_ann_index(search, described=described, config=config("ivf", recall_target=0.8), queries=queries)
-    assert (again["own_queries"], again["queries"], again["recall_target"]) == (False, 60, 0.8)
 
 
 def test_tuning_again_for_less_takes_the_fastest_setting_that_meets_it(

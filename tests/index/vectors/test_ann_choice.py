@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import faiss
 import pytest
 
 from index.errors import InputError
@@ -98,18 +97,6 @@ def test_reduced_vectors_take_less_but_codes_of_parts_are_of_all() -> None:
         choose_ann(count=200_000, width=768, config=config, machine_bytes=GB, reduced_width=128).reduced_width
         is None
     )
-
-
-@pytest.mark.parametrize("index_type", ["hnsw", "ivf", "pq"])
-@pytest.mark.parametrize("width", [1, 127, 512])
-@pytest.mark.parametrize("count", [MIN_ROWS, 150_000, 5_000_000])
-def test_faiss_knows_every_planned_index(index_type: str, width: int, count: int) -> None:
-    plan = choose_ann(count=count, width=width, config=AnnConfig(index_type=index_type), machine_bytes=1000 * GB)
-    index = faiss.index_factory(width, plan.factory, faiss.METRIC_INNER_PRODUCT)
-    assert index.d == width
-    assert index.metric_type == faiss.METRIC_INNER_PRODUCT
-    assert isinstance(index, faiss.IndexHNSW if index_type == "hnsw" else faiss.IndexIVF)
-    assert index_type == "hnsw" or index.nlist == count_lists(count)
 
 
 @pytest.mark.parametrize("count", [1, 38, 39, 78, 1000, 5000, 100_000, 1_000_000, 10**7, 10**8, 10**9])

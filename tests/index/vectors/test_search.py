@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from index.vectors.ann_config import AnnConfig
 from index.vectors.search import VectorSearch
 from index.vectors.shards import VectorRows
 from index.vectors.stored_rows import StoredRows
-from tests.deep import tries
+from tests.deep import mostly_slow, tries
 from tests.index.vector_sources import (
     VectorSource,
     exact_scores,
@@ -44,6 +43,7 @@ KINDS = {
     "reduced hnsw": (160, "hnsw", "", r"PCA32,HNSW\d+,SQ8"),
     "reduced ivf": (160, "ivf", "", r"PCA32,IVF\d+,SQ8"),
 }
+FAST = ("flat", "hnsw", "ivf", "pq")
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
@@ -99,12 +99,12 @@ def build_kind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
         yield build
 
 
-@pytest.fixture(params=[slow(name) if "reduced" in name else name for name in KINDS])
+@pytest.fixture(params=mostly_slow(KINDS, fast=FAST))
 def built(request: pytest.FixtureRequest, build_kind: Callable[[str], Built]) -> Built:
     return build_kind(request.param)
 
 
-@pytest.fixture(params=[slow(name) if "reduced" in name else name for name in KINDS if name != "flat"])
+@pytest.fixture(params=mostly_slow([*KINDS][1:], fast=FAST))
 def approximate(request: pytest.FixtureRequest, build_kind: Callable[[str], Built]) -> Built:
     return build_kind(request.param)
 
@@ -237,30 +237,6 @@ def test_later_rows_that_are_nearest_are_found_first(built: Built) -> None:
     assert np.allclose(scores[:, 0], 1)
 
 
-def test_rows_that_the_index_was_measured_with_are_found(approximate: Built) -> None:
-    search = approximate.open()
-    assert len(search.held_out) == 250
-    asking = approximate.vectors[search.held_out]
-    _, found = search.search(asking, k=10)
-    own = approximate.vectors[np.searchsorted(approximate.ids, found[:, 0])]
-    assert np.mean((own == asking).all(axis=1)) >= TARGET
-
-
-@pytest.mark.parametrize("described", [{}, {"costs": ALWAYS_INDEX}], ids=["as built", "never a scan first"])
-@pytest.mark.parametrize("k", [1, 100])
-def test_never_fewer_than_exist(built: Built, k: int, described: dict[str, Any]) -> None:
-    search = built.open(**described)
-    for count in sorted({0, 1, k - 1, k, k + 1}):
-        mask = np.zeros(len(built.ids), dtype=bool)
-        mask[np.random.default_rng(count).permutation(len(mask))[:count]] = True
-        found = search.search(built.queries[:25], k=k, allowed=mask)
-        if count:
-            assert check(built, found, k=k, mask=mask, rows=slice(25)) >= TARGET
-        else:
-            assert (found[1] == NO_ID).all()
-            assert np.isneginf(found[0]).all()
-
-
 def test_excluded_ids_are_never_found_but_their_copies_are(built: Built) -> None:
     search, size = built.open(), len(built.queries)
     nearest = search.search(built.queries, k=1)[1][:, 0]
@@ -287,17 +263,6 @@ def test_many_copies_tie_and_go_by_id_where_all_are_ranked(built: Built) -> None
     )
     assert found[0].tolist() == twins[:20].tolist()
     assert len(set(scores[0].tolist())) == 1
-
-
-def test_answers_are_the_same_for_any_number_of_threads_and_for_queries_alone(built: Built) -> None:
-    search, mask = built.open(costs=ALWAYS_INDEX), random_mask(0.3, len(built.ids))
-    for allowed in (None, mask):
-        one = search.search(built.queries, k=10, allowed=allowed)
-        two = search.search(built.queries, k=10, allowed=allowed, threads=2)
-        alone = [search.search(query[None], k=10, allowed=allowed) for query in built.queries[:100]]
-        for part in (0, 1):
-            assert np.array_equal(one[part], two[part])
-            assert np.array_equal(one[part][:100], np.concatenate([found[part] for found in alone]))
 
 
 @pytest.mark.parametrize("copies", [1, 40])
@@ -341,29 +306,6 @@ def test_all_that_are_similar_enough_are_found(built: Built, min_score: float) -
             positions = positions[np.lexsort((positions, -built.exact[row, positions]))]
             assert np.array_equal(ids, built.ids[positions])
             assert np.array_equal(scores, built.exact[row, positions])
-
-
-def test_searches_side_by_side_answer_as_alone(built: Built) -> None:
-    search = built.open(costs=ALWAYS_INDEX)
-    curve = [point["parameters"] for point in built.described["curve"]] or [None]
-    masks = [None, *(random_mask(share, len(built.ids), seed=8) for share in (0.8, 0.5, 0.2))]
-    tasks = [
-        {"k": k, "allowed": mask, "parameters": parameters}
-        for mask in masks
-        for k, parameters in zip((1, 10, 40, 10), (curve[0], curve[-1], None, curve[len(curve) // 2]), strict=True)
-    ]
-
-    def run(number: int) -> tuple[np.ndarray, np.ndarray]:
-        start = 3 * number % 200
-        return search.search(built.queries[start : start + 12], **tasks[number % len(tasks)])
-
-    numbers = range(3 * len(tasks))
-    expected = [run(number) for number in numbers]
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(run, numbers))
-    for (scores, ids), (own_scores, own_ids) in zip(found, expected, strict=True):
-        assert np.array_equal(ids, own_ids)
-        assert np.array_equal(scores, own_scores)
 
 
 def test_no_cosine_is_above_one(built: Built) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import faiss
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.arrays import NO_ID
-from index.vectors.shards import VectorRows, read_shards, write_array
+from index.vectors.shards import VectorRows
 from index.vectors.stored_rows import RowSet, StoredRows, best_of, pack
 from tests.deep import tries
 from tests.index.vector_sources import VectorSource, exact_scores, split_rows, spread_ids
@@ -124,28 +122,6 @@ def test_rows_are_gathered_by_positions_of_any_shape(vectors: np.ndarray, ends: 
         assert np.array_equal(rows, vectors[positions])
     boundaries = np.array([0, *ends, *(end - 1 for end in ends), ROWS - 1])
     assert np.array_equal(stored.gather(boundaries), vectors[boundaries])
-
-
-def test_mapped_shards_are_scanned_and_gathered_as_those_in_memory(
-    vectors: np.ndarray, queries: np.ndarray, tmp_path: Path
-) -> None:
-    ids = spread_ids(ROWS)
-    for name in ("vectors", "ids"):
-        (tmp_path / name).mkdir()
-    for number, shard in enumerate(split_rows(vectors, ids, ends=[1000])):
-        write_array(tmp_path / "vectors" / f"{number:05d}.npy", shard.vectors)
-        write_array(tmp_path / "ids" / f"{number:05d}.npy", shard.ids)
-    mapped, held = StoredRows.of(read_shards(tmp_path)), store(vectors, ends=[1000])
-    assert all(isinstance(shard.vectors.base, np.memmap) for shard in mapped.shards)
-    for among in (None, RowSet.of(np.arange(ROWS) % 2 == 0)):
-        for count in (2, 40):
-            for part, expected in zip(
-                mapped.scan(queries[:count], k=7, among=among),
-                held.scan(queries[:count], k=7, among=among),
-                strict=True,
-            ):
-                assert np.array_equal(part, expected)
-    assert np.array_equal(mapped.gather(np.array([[5, 2000]])), vectors[[[5, 2000]]])
 
 
 def test_an_empty_shard_among_others_changes_nothing(vectors: np.ndarray, queries: np.ndarray) -> None:

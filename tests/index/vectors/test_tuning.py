@@ -16,7 +16,7 @@ from index.vectors.ann_index import AnnIndex, build_ann, extend_ann
 from index.vectors.kinds.kind import AnnPlan
 from index.vectors.search import VectorSearch
 from index.vectors.stored_rows import StoredRows
-from index.vectors.tuning import KEPT_SHARES, choose_again, describe_flat, tune_ann
+from index.vectors.tuning import KEPT_SHARES, describe_flat, tune_ann
 from tests.index.vector_sources import VectorSource, exact_scores, measure_recall, split_rows, spread_ids
 
 ROWS, WIDTH, ASKING = 3000, 32, 200
@@ -136,20 +136,6 @@ def test_a_target_that_is_not_met_is_said_and_the_best_setting_taken(tuned_index
     best = max(described["curve"], key=lambda point: point["recall_at_10"])
     assert described["recall_at_10"] == best["recall_at_10"] < 0.95
     assert described["parameters"] == best["parameters"]
-
-
-@pytest.mark.parametrize("target", [0.5, 0.999])
-def test_choosing_again_takes_the_fastest_for_another_target(tuned: Tuned, target: float) -> None:
-    search = VectorSearch(tuned.stored, index=tuned.index, described=tuned.described)
-    asking = tuned.vectors[tuned.asking]
-    again = choose_again(search, described={**tuned.described, "recall_target": target}, queries=asking)
-    meeting = [point for point in again["curve"] if sure_recall(point) >= target]
-    assert again["target_met"] is bool(meeting)
-    if meeting:
-        assert again["parameters"] == min(meeting, key=lambda point: point["latency_ms_median"])["parameters"]
-    known = {json.dumps(point["parameters"]): point["recall_at_10"] for point in tuned.described["curve"]}
-    assert all(known[json.dumps(point["parameters"])] == point["recall_at_10"] for point in again["curve"])
-    assert json.loads(json.dumps(again)) == again
 
 
 def test_queries_of_ones_own_are_measured_against_all_indexed_rows(tuned_indexes: dict[str, Tuned]) -> None:
