@@ -3,11 +3,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import click
 import pytest
 from PIL import Image
 
@@ -17,15 +14,11 @@ from index.commands.search_command import search
 from index.errors import InputError
 from index.evaluation.metrics import K_SETS
 from index.gallery.gallery import Gallery
-from index.limits import MAX_PIXELS
 from index.versions.versions import find_version
 from index.writing.build import build_gallery
-from index.writing.build_config import BuildConfig
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import rows
 from tests.index.invoking import invoke
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -75,48 +68,16 @@ def test_strict_fails_after_the_gallery_is_made(tmp_path: Path, tiny_model: Path
     assert find_version(tmp_path / "g").name == "000002"
 
 
-def test_build_takes_labels_from_a_file(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    (tmp_path / "labels.csv").write_text("path,label\nimages/red/0.jpg,apple\nimages/red/2.jpg,apple\n")
-    words = ("build", tiny_model, image_folder, "--out", tmp_path / "g", "--labels", tmp_path / "labels.csv")
-    assert invoke(cli.index_group, *words).exit_code == 0
-    scores = json.loads(invoke(evaluate, tmp_path / "g", "--json").stdout)
-    assert scores["queries"] == 2
-
-
-@pytest.mark.parametrize("command", ["build", "add"])
-def test_the_columns_of_a_table_can_be_named(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, command: str
-) -> None:
+def test_the_columns_of_a_table_can_be_named(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     table = tmp_path / "products.csv"
     table.write_text("image,class\nimages/red/0.jpg,apple\nimages/red/2.jpg,pear\n")
-    if command == "add":
-        build_gallery(model_path=tiny_model, sources=[image_folder / "blue"], out=tmp_path / "g")
-        words: tuple[object, ...] = ("add", tmp_path / "g", table)
-    else:
-        words = ("build", tiny_model, table, "--out", tmp_path / "g")
+    build_gallery(model_path=tiny_model, sources=[image_folder / "blue"], out=tmp_path / "g")
+    words = ("add", tmp_path / "g", table)
     refused = invoke(cli.index_group, *words)
     assert refused.exit_code == 1
     assert "expected a column path; found image, class" in str(refused.exception)
     assert invoke(cli.index_group, *words, "--path-column", "image", "--label-column", "class").exit_code == 0
     assert {row.label for row in rows(tmp_path / "g")} >= {"apple", "pear"}
-
-
-def test_columns_of_what_is_no_table_are_a_usage_error(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    words = ("build", tiny_model, image_folder, "--out", tmp_path / "g", "--path-column", "image")
-    result = invoke(cli.index_group, *words)
-    assert result.exit_code == 2
-    assert "go with a .csv or .parquet table" in result.output
-
-
-def test_folders_that_a_shell_named_one_by_one_give_no_labels_and_are_told_how(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    folders = sorted(path for path in image_folder.iterdir() if path.is_dir())
-    result = invoke(cli.index_group, "build", tiny_model, *folders, "--out", tmp_path / "g")
-    assert "no labels: " in result.stdout
-    assert "of photos/* name photos instead" in result.stdout
 
 
 def test_a_gallery_is_no_source(gallery: Path, tiny_model: Path, tmp_path: Path) -> None:
@@ -126,14 +87,6 @@ def test_a_gallery_is_no_source(gallery: Path, tiny_model: Path, tmp_path: Path)
         result.exception
     )
     assert not (tmp_path / "g").exists()
-
-
-def test_a_value_out_of_range_is_a_usage_error(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    result = invoke(
-        cli.index_group, "build", tiny_model, image_folder, "--out", tmp_path / "g", "--batch-size", -1
-    )
-    assert result.exit_code == 2
-    assert "batch_size must be a whole number in 0..4096, got -1" in result.output
 
 
 def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -> None:
@@ -185,40 +138,6 @@ def test_evaluate_keeps_scenes_apart_and_warns_where_they_are_all_that_is_found(
     alone = invoke(evaluate, *words, "--groups", "trip").stdout
     assert "warning: every image finds only its own scene (12 images in 3 scenes, by the column 'trip')" in alone
     assert invoke(evaluate, *words, "--groups", "none").exit_code == 1
-
-
-def test_evaluate_says_how_many_files_it_skipped(gallery: Path, tiny_model: Path, image_folder: Path) -> None:
-    (image_folder / "empty.jpg").write_bytes(b"")
-    for words in ((gallery, "--query", image_folder), ("--model", tiny_model, "--data", image_folder)):
-        assert json.loads(invoke(evaluate, *words, "--json").stdout)["skipped"] == 1
-        assert invoke(evaluate, *words).stdout.endswith("skipped files: 1\n")
-
-
-def test_evaluate_clusters_where_nmi_is_asked_for(gallery: Path) -> None:
-    scores = json.loads(invoke(evaluate, gallery, "--nmi", "--json").stdout)
-    assert 0.5 < scores["nmi"] <= 1
-    text = invoke(evaluate, gallery, "--nmi").stdout
-    assert f"{100 * scores['nmi']:.2f} %  of k-means clusters and labels\n" in text
-
-
-def test_evaluate_lists_the_labels_that_are_found_worst(tiny_model: Path, tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):  # drawn alike under two labels each, beside three labels that are told apart
-        for label in (f"{name}1", f"{name}2\n"):
-            (tmp_path / label).mkdir()
-            for i in range(3):
-                draw_image((128, 128, 128), seed=ord(name) + i).save(tmp_path / label / f"{i}.png")
-    draw_folder(tmp_path, per_class=3)
-    words = ("--model", tiny_model, "--data", tmp_path)
-    per_class = json.loads(invoke(evaluate, *words, "--json").stdout)["per_class"]
-    assert len(per_class) == 9
-    lines = invoke(evaluate, *words).stdout.splitlines()
-    table = lines[lines.index("lowest Recall@1 of 9 labels:") + 1 :]
-    worst = sorted(per_class, key=lambda name: (per_class[name]["recall_at_1"], name))[:5]
-    assert [line.split()[-1] for line in table] == [name.replace("\n", "\\n") for name in worst]
-    assert [line.split()[:4] for line in table] == [
-        [f"{100 * per_class[name]['recall_at_1']:.2f}", "%", "3", "queries"] for name in worst
-    ]
-    assert per_class[worst[0]]["recall_at_1"] < per_class["red"]["recall_at_1"] == 1
 
 
 def test_evaluate_takes_the_k_of_a_dataset_by_name(gallery: Path) -> None:
@@ -332,39 +251,6 @@ def test_evaluate_wants_a_gallery_or_a_model_with_data(gallery: Path, tiny_model
         (gallery, "--k", "0"),
     ):
         assert invoke(evaluate, *words).exit_code == 2, words
-
-
-@pytest.mark.parametrize("command", [*cli.index_group.commands.values(), search, evaluate])
-def test_help_explains_every_option_and_gives_examples(command: click.Command) -> None:
-    text = invoke(command, "--help").stdout
-    assert re.search(r"Examples:\n +retrieval ", text)
-    for parameter in command.params:
-        if isinstance(parameter, click.Option):
-            assert parameter.help or parameter.name == "help", parameter.name
-            assert max(parameter.opts, key=len) in text
-
-
-def test_loading_the_commands_loads_nothing_heavy() -> None:
-    heavy = {"numpy", "PIL", "faiss", "onnxruntime", "torch", "rich"}
-    code = (
-        "import sys, index.commands.index_group, index.commands.search_command, index.commands.evaluate_command; "
-        f"print({heavy} & set(sys.modules))"
-    )
-    seen = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
-    assert seen.stdout == "set()\n"
-
-
-def test_the_default_pixel_cap_is_the_one_that_decoding_uses() -> None:
-    from index.limits import MAX_PIXELS as DECODED
-
-    assert BuildConfig().max_pixels == MAX_PIXELS == DECODED
-
-
-def test_a_run_folder_in_place_of_a_model_is_told_apart(tmp_path: Path, image_folder: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text('{"run_id": "1"}')
-    result = invoke(cli.index_group, "build", tmp_path / "run", image_folder, "--out", tmp_path / "g")
-    assert f"{tmp_path}/run: a training, not images: export it first" in str(result.exception)
 
 
 def test_evaluate_says_what_ranking_again_is_worth_and_search_does_it(gallery: Path) -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import shlex
 import shutil
 from pathlib import Path
@@ -14,7 +12,6 @@ from index.commands import inspect_commands as cli
 from index.errors import GalleryError, InputError
 from index.gallery.info import read_info
 from index.gallery.selection import Selection
-from index.images.image_files import REASONS
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, remove_from_gallery
 from tests.conftest import draw_folder, draw_image
@@ -38,26 +35,6 @@ def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 def run_json(command: click.Command, *words: object) -> dict[str, object]:
     document: dict[str, object] = json.loads("\n".join(run(command, *words, "--json")))
     return document
-
-
-def test_info_prints_a_line_or_two_of_everything(gallery: Path) -> None:
-    first, *lines = run(cli.info, gallery)
-    assert re.fullmatch(rf"{gallery}: version 000002, made \d{{4}}-\d\d-\d\d \d\d:\d\d", first)
-    said = dict(re.split(" {2,}", line, maxsplit=1) for line in lines if not line.startswith(" "))
-    assert list(said) == ["model", "images", "sources", "labels", "settings", "index", "on disk"]
-    assert said["model"].startswith("tiny, raw, 16 numbers an image, 32 of 40 pixels, SHA-256 ")
-    assert said["images"] == "36 found = 30 indexed + 1 duplicate + 5 skipped"
-    assert said["sources"] == f"folder {gallery.parent}/images: 30 images"
-    assert said["labels"] == "3: green 10, red 10, blue 9; without one: 1 images"
-    assert said["settings"] == "duplicates set aside: exact"
-    assert re.fullmatch(r"Flat: every search reads all vectors, 2\.\d kB; up to 100,000 images .*", said["index"])
-    text = "\n".join(lines)
-    assert re.search(
-        r"exact; [\d.e-]+ ms for a query alone, [\d,]+ a second in batches, when it was measured", text
-    )
-    assert "skipped: 1 empty-file, 3 not-an-image, 1 removed; see retrieval index list" in text
-    assert "vectors added since: 0, deleted: 1; too few to compact" in text
-    assert "unfinished" not in text
 
 
 def test_info_as_json_is_what_the_library_says(gallery: Path) -> None:
@@ -106,18 +83,6 @@ def test_the_pages_of_a_list_hold_every_item_once(gallery: Path) -> None:
         assert more == (None if limit == len(expected) else expected[-2])
 
 
-def test_the_last_line_of_a_page_is_the_command_for_the_next(gallery: Path) -> None:
-    *_, more = run(cli.list_items, gallery, "--status", "indexed", "--label", "red", "--limit", 4)
-    assert more.startswith(
-        f"more: retrieval index list '{gallery}' --status indexed --label red --limit 4 --after "
-    )
-    following = run(cli.list_items, gallery, "--label", "red", "--status", "indexed", "--after", more.split()[-1])
-    assert [line.split() for line in following[1:]] == [
-        [str(row.id), "indexed", "red", row.path]
-        for row in [row for row in rows(gallery) if (row.label, row.status) == ("red", "indexed")][4:]
-    ]
-
-
 def test_a_list_holds_what_fulfils_a_filter_and_the_next_page_too(tmp_path: Path, tiny_model: Path) -> None:
     draw_folder(tmp_path / "images", per_class=2)
     (tmp_path / "images" / "red" / "broken.jpg").write_bytes(b"<html>")
@@ -153,41 +118,6 @@ def test_a_filter_that_cannot_be_read_is_a_usage_error_and_a_misspelt_column_an_
     assert "--where \"label IN ('shoes', 'hats') AND" in " ".join(invoke(cli.list_items, "--help").stdout.split())
 
 
-def test_an_id_that_no_catalogue_has_room_for_is_a_usage_error(gallery: Path) -> None:
-    assert run(cli.list_items, gallery, "--after", 2**63 - 1) == [f"{gallery}: no such items"]
-    assert invoke(cli.list_items, gallery, "--after", 2**63).exit_code == 2
-
-
-def test_labels_with_undecodable_bytes_are_found_and_the_next_page_too(tmp_path: Path, tiny_model: Path) -> None:
-    folder = draw_folder(tmp_path / "images", per_class=3)
-    label = os.fsdecode(b"caf\xe9")
-    (folder / "red").rename(folder / label)
-    build(folder, tmp_path / "g", tiny_model)
-    *lines, more = run(cli.list_items, tmp_path / "g", "--label", label, "--limit", 2)
-    assert [line.split()[2] for line in lines[1:]] == ["caf\\xe9"] * 2
-    options = shlex.split(more)[5:]
-    assert options[:2] == ["--label", "caf\\xe9"]
-    assert len(run(cli.list_items, tmp_path / "g", *options)) == 2
-
-
-def test_skipped_items_are_listed_with_reason_path_and_detail(gallery: Path) -> None:
-    head, *lines = run(cli.list_items, gallery, "--status", "skipped")
-    assert head.split() == ["id", "reason", "label", "path", "detail"]
-    shown = [re.split(" {2,}", line.strip())[1:] for line in lines]
-    assert ["empty-file", "red", "red/new\\nline.jpg", "0 bytes"] in shown
-    assert [
-        "not-an-image",
-        "blue",
-        "blue/5_broken.jpg",
-        f"none of {REASONS['not-an-image'].split('none of ')[1]}",
-    ] in shown
-    assert ["removed", "blue", "blue/0.jpg"] in shown
-    items = run_json(cli.list_items, gallery, "--status", "skipped")["items"]
-    assert isinstance(items, list)
-    assert sorted(item["reason"] for item in items) == ["empty-file"] + ["not-an-image"] * 3 + ["removed"]
-    assert {item["path"] for item in items} >= {"red/new\nline.jpg", "blue/0.jpg"}
-
-
 def test_duplicates_are_listed_with_what_they_repeat(gallery: Path) -> None:
     (kept_image,) = (row.id for row in rows(gallery) if row.path == "red/1.png")
     _, line = run(cli.list_items, gallery, "--status", "duplicate")
@@ -197,15 +127,6 @@ def test_duplicates_are_listed_with_what_they_repeat(gallery: Path) -> None:
     assert [(item["keeper"], item["keeper_path"]) for item in items] == [(kept_image, "red/1.png")]
     assert items[0]["source"] == str(gallery.parent / "images")
     assert run(cli.list_items, gallery, "--where", "id < 0") == [f"{gallery}: no such items"]
-
-
-@pytest.mark.parametrize("words", [("--label", "blu"), ("--where", "label = 'blu'")])
-def test_a_label_that_no_item_has_is_an_error_that_names_the_nearest(
-    gallery: Path, words: tuple[str, str]
-) -> None:
-    refused = invoke(cli.list_items, gallery, *words)
-    assert isinstance(refused.exception, InputError)
-    assert str(refused.exception).endswith("; did you mean blue?")
 
 
 def test_verify_exits_with_1_for_damage_and_not_for_changed_images(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from index.commands.build_text import indexing_bars
 from index.commands.progress_lines import EVERY_S, ProgressLines
 
 
@@ -48,17 +47,6 @@ def test_a_stage_without_a_known_total_tells_what_it_has_met(
     assert capsys.readouterr().err.splitlines() == ["Scanning: 2,000 items after 40 s"]
 
 
-def test_a_stage_that_ended_begins_anew(clock: _Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = ProgressLines(clock=clock).stage("Checking", unit="items")
-    for done in (1, 2):
-        progress(done, 2)
-        clock.now += 40
-    progress(1, 2)
-    clock.now += 3
-    progress(2, 2)
-    assert capsys.readouterr().err.splitlines() == ["Checking: 2 items in 40 s", "Checking: 2 items in 3 s"]
-
-
 def test_what_took_less_than_asked_for_ends_in_silence(clock: _Clock, capsys: pytest.CaptureFixture[str]) -> None:
     lines = ProgressLines(least_s=EVERY_S, clock=clock)
     for seconds in (EVERY_S - 1, EVERY_S):
@@ -67,20 +55,3 @@ def test_what_took_less_than_asked_for_ends_in_silence(clock: _Clock, capsys: py
         clock.now += seconds
         progress(2, 2)
     assert capsys.readouterr().err.splitlines() == ["30: 2 items in 30 s"]
-
-
-def test_indexing_into_a_log_tells_of_steps_that_take_long(
-    clock: _Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with indexing_bars(clock=clock) as (indexing, begin_step):
-        scanning = begin_step("Scanning")
-        for done in (1, 2, 3):
-            scanning(done, 0)
-            clock.now += 31
-        indexing(10, 20)
-        clock.now += 45
-        indexing(20, 20)
-        begin_step("Writing")(1, 1)
-    assert capsys.readouterr().err.splitlines() == [
-        "Scanning: 2 items after 31 s", "Scanning: 3 items after 62 s", "Indexing: 20 images in 45 s",
-    ]  # fmt: skip

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from index.commands.index_group import index_group
 from index.commands.inspect_commands import info
 from index.commands.reindex_commands import compact, tune
-from index.errors import GalleryError, InputError
+from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.info import read_info
 from index.gallery.selection import Selection
@@ -40,19 +38,6 @@ def gallery(built: Path, tmp_path: Path) -> Iterator[Path]:
         yield tmp_path / "my gallery"
 
 
-def test_tune_says_what_the_index_is_now(gallery: Path) -> None:
-    first, *lines = run(tune, gallery, "--recall-target", "0.95")
-    assert first == f"{gallery}: built version 000002, 30 images"
-    assert lines[0].startswith("HNSW")
-    assert "target 95 %" in "\n".join(lines)
-    said = [re.sub(r"^\S* +", "", line) for line in run(info, gallery)]
-    assert [line.strip() for line in lines] == [text for text in said if text in {line.strip() for line in lines}]
-    first, *lines = run(tune, gallery, "--index-type", "flat")
-    assert first == f"{gallery}: built version 000003, 30 images"
-    assert lines[0].startswith("Flat: every search reads all vectors")
-    assert len(lines) == 2
-
-
 def test_tune_as_json_is_the_report_with_the_index(gallery: Path, built: Path) -> None:
     queries = built.parent / "queries"
     words = (gallery, queries, "--index-type", "ivf", "--memory-limit", "1 GiB", "--json")
@@ -70,15 +55,6 @@ def test_tune_as_json_is_the_report_with_the_index(gallery: Path, built: Path) -
     assert "101 queries given" in "\n".join(run(info, gallery))
     document = json.loads("\n".join(run(tune, gallery, "--memory-limit", "", "--json")))
     assert (document["index"]["type"], document["index"]["memory_limit"]) == ("ivf", "")
-
-
-def test_the_lines_of_info_on_an_index_are_a_curve_and_what_filters_cost(gallery: Path) -> None:
-    text = "\n".join(run(info, gallery))
-    assert "recall     ms" in re.sub(" {5,}", "     ", text)
-    assert text.count(" in use") == 1
-    assert [line.split()[:2] for line in text.splitlines() if re.match(r" +[\d.]+ % +[\d.]+ %", line)] == [
-        [share, "%"] for share in ("50", "5", "0.5", "0.05")
-    ]
 
 
 def test_compact_writes_one_index_over_what_is_left(gallery: Path) -> None:
@@ -106,17 +82,3 @@ def test_wishes_that_make_no_sense_are_refused(gallery: Path) -> None:
         assert isinstance(refused, InputError), words
         assert problem in str(refused)
     assert Gallery.open(gallery).version == "000001"
-
-
-def test_what_is_no_gallery_is_told(tmp_path: Path) -> None:
-    for command in (compact, tune):
-        assert isinstance(invoke(command, tmp_path / "none").exception, GalleryError)
-
-
-@pytest.mark.parametrize("name", ["compact", "tune"])
-def test_the_commands_are_in_the_group_with_help_that_has_examples(name: str) -> None:
-    words = " ".join(" ".join(run(index_group, name, "--help")).split())
-    assert "Examples:" in words
-    assert f"retrieval index {name} gallery" in words
-    bare = re.findall(r"(?<!ANN )(?<!retrieval )\bindex\b(?! build| compact| tune|-type).{0,20}", words)
-    assert not bare, "the search structure is the ANN index"

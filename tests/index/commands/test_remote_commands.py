@@ -71,23 +71,10 @@ def test_columns_of_lists_are_named_by_options(
     assert (none.exit_code, "go with a .csv or .parquet table" in none.stderr) == (2, True)
 
 
-def test_a_gallery_of_an_address_needs_a_place(tiny_model: Path) -> None:
-    done = invoke(cli.index_group, "build", tiny_model, "s3://bucket/photos")
-    assert done.exit_code == 1
-    assert "s3://bucket/photos: say where the gallery of it shall be: --out GALLERY" in str(done.exception)
-
-
-@pytest.mark.parametrize("options", [(), ("--dedup", "exact")])
+@pytest.mark.parametrize("options", [("--dedup", "exact")])
 def test_nothing_is_left_of_a_build_whose_bucket_is_not_there(
     tmp_path: Path, tiny_model: Path, buckets: FileServer, options: tuple[str, ...]
 ) -> None:
     done = invoke(cli.index_group, "build", tiny_model, "s3://none/x", "--out", tmp_path / "g", *options)
     assert (done.exit_code, "NoSuchBucket" in str(done.exception)) == (1, True)
     assert not (tmp_path / "g").exists()
-
-
-def test_paths_of_addresses_in_a_table_of_files_are_told_apart(tmp_path: Path, tiny_model: Path) -> None:
-    (tmp_path / "t.csv").write_text("path\nhttps://example.org/1.jpg\n")
-    done = invoke(cli.index_group, "build", tiny_model, tmp_path / "t.csv", "--out", tmp_path / "g")
-    assert done.exit_code == 1
-    assert "addresses to fetch are in a column url" in str(done.exception)

@@ -1,27 +1,22 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from pyarrow import parquet
 
 from index.commands.search_command import search
-from index.errors import GalleryError, ImageError, InputError, MissingDependencyError
+from index.errors import InputError, MissingDependencyError
 from index.gallery.gallery import Gallery
-from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build
-from tests.models import EMBEDDING_DIM, read_pixels, write_two_output_model
-
-ROOT = Path(__file__).parents[3]
+from tests.models import write_two_output_model
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +52,7 @@ def results(*words: object) -> list[dict[str, object]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_first_search_loads_nothing_that_it_has_no_use_for(gallery: Path, photos: Path) -> None:
     code = (
         "import sys; from retrieval_app.commands.cli import main; "
@@ -82,21 +78,6 @@ def test_one_image_prints_a_table_or_json(gallery: Path, photos: Path) -> None:
     assert len(results(gallery, "photos/a.png", "-k", 99)) == 15
 
 
-def test_paths_are_printed_in_full_where_there_are_several_sources(
-    tmp_path: Path, tiny_model: Path, photos: Path
-) -> None:
-    roots = [draw_folder(tmp_path / name, per_class=1) for name in ("one", "two")]
-    build_gallery(model_path=tiny_model, sources=roots, out=tmp_path / "g")
-    _, first, second, *_ = invoke(tmp_path / "g", roots[0] / "red" / "0.jpg").stdout.splitlines()
-    assert [line.split()[3] for line in (first, second)] == [f"{root}/red/0.jpg" for root in roots]
-    group = invoke(tmp_path / "g", "photos/a.png", roots[0] / "red" / "0.jpg", "-k", 1).stdout.splitlines()
-    assert group[-1].split()[3] == f"{roots[0]}/red/0.jpg"
-    found = results(tmp_path / "g", roots[0] / "red" / "0.jpg", "-k", 2)
-    assert [(hit["path"], hit["source"], hit["metadata"]) for hit in found] == [
-        ("red/0.jpg", str(root), {}) for root in roots
-    ]
-
-
 def test_many_queries_print_a_group_each_and_skip_what_is_broken(gallery: Path, photos: Path) -> None:
     done = invoke(gallery, "photos", "-k", 2)
     assert done.exit_code == 0
@@ -117,14 +98,6 @@ def test_many_queries_are_one_json_document(gallery: Path, photos: Path) -> None
     assert found[0]["results"] == found[3]["results"] == results(gallery, "photos/a.png", "-k", 3)
     assert found[1]["results"] == []
     assert "not-an-image" in found[1]["problem"]
-
-
-def test_a_folder_is_many_queries_however_few_it_holds(gallery: Path, photos: Path) -> None:
-    for name in ("b.png", "c.png"):
-        (photos / name).unlink()
-    document = json.loads(invoke(gallery, "photos", "--json").stdout)
-    assert [entry["query"] for entry in document["queries"]] == ["photos/a.png"]
-    assert invoke(gallery, "photos", "-k", 1).stdout.splitlines()[0] == "photos/a.png"
 
 
 def test_results_fulfil_the_filter(gallery: Path, photos: Path) -> None:
@@ -149,17 +122,6 @@ def test_results_fulfil_the_filter(gallery: Path, photos: Path) -> None:
     )
 
 
-def test_a_filter_that_makes_no_sense_is_refused(gallery: Path, photos: Path) -> None:
-    unread = invoke(gallery, "photos/a.png", "--where", "price <")
-    assert (unread.exit_code, "cannot be read at its end" in unread.stderr) == (2, True)
-    misspelt = invoke(gallery, "photos/a.png", "--where", "pirce < 5").exception
-    assert isinstance(misspelt, InputError)
-    assert "the metadata pirce; there are " in str(misspelt)
-    unknown = invoke(gallery, "photos/a.png", "--where", "label IN ('no such')").exception
-    assert isinstance(unknown, InputError)
-    assert "no item of the gallery has the label no such; there are " in str(unknown)
-
-
 def test_members_ask_by_id_and_do_not_find_themselves(gallery: Path) -> None:
     first, second = (int(key) for key in Gallery.open(gallery).ids[[2, 7]])
     alone = results(gallery, "--id", first)
@@ -171,36 +133,6 @@ def test_members_ask_by_id_and_do_not_find_themselves(gallery: Path) -> None:
     assert both[1]["results"][:10] == alone
     twice = invoke(gallery, "--id", second, "--id", first, "-k", 99, "--json")
     assert json.loads(twice.stdout)["queries"] == both
-
-
-def test_vectors_ask_as_the_images_they_were_made_of(gallery: Path, photos: Path) -> None:
-    opened = Gallery.open(gallery)
-    image = read_pixels(opened.embedder, photos / "a.png")
-    vector = opened.embedder.embed_batch(image[None])[0].astype(np.float64)
-    np.save("one.npy", 5 * vector)
-    np.save("many.npy", np.stack([vector, 0 * vector]))
-    expected = [(hit["id"], pytest.approx(hit["score"], abs=1e-6)) for hit in results(gallery, "photos/a.png")]
-    assert [(hit["id"], hit["score"]) for hit in results(gallery, "one.npy")] == expected
-    many = invoke(gallery, "many.npy", "--json")
-    found = json.loads(many.stdout)["queries"]
-    assert [(hit["id"], hit["score"]) for hit in found[0]["results"]] == expected
-    assert "many.npy[1]: the vector is zero" in many.stderr
-    np.save("wide.npy", np.ones((2, EMBEDDING_DIM + 1)))
-    assert "have 17 numbers, this gallery's have 16" in invoke(gallery, "wide.npy").stderr
-
-
-def test_a_minimum_score_finds_all_that_is_so_similar(gallery: Path, photos: Path) -> None:
-    every = results(gallery, "photos/a.png", "-k", 99)
-    bound = every[12]["score"]
-    assert len(every) == 15
-    assert results(gallery, "photos/a.png", "--min-score", bound) == every[:13]
-    assert results(gallery, "photos/a.png", "--min-score", bound, "-k", 3) == every[:3]
-    assert results(gallery, "photos/a.png", "--min-score", 1.0, "-k", 3) in ([], every[:1])
-    np.save("far.npy", -np.eye(EMBEDDING_DIM)[:2])
-    assert (
-        invoke(gallery, "far.npy", "--min-score", 0.99).stdout
-        == "far.npy[0]\n  no result\n\nfar.npy[1]\n  no result\n"
-    )
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
@@ -228,11 +160,6 @@ def test_results_are_written_to_a_file(gallery: Path, photos: Path, suffix: str)
     assert sorted(path.name for path in Path().iterdir()) == ["photos", f"r{suffix}"]
 
 
-def test_the_summary_of_a_file_is_json_where_that_is_asked_for(gallery: Path, photos: Path) -> None:
-    done = invoke(gallery, "photos/a.png", "--out", "r.csv", "--json")
-    assert json.loads(done.stdout) == {"out": "r.csv", "queries": 1, "skipped": 0, "results": 10}
-
-
 def test_nothing_is_written_where_no_query_could_be_used(gallery: Path, photos: Path) -> None:
     Path("r.csv").write_text("earlier")
     done = invoke(gallery, "photos/b.png", "none.jpg", "--out", "r.csv")
@@ -242,29 +169,6 @@ def test_nothing_is_written_where_no_query_could_be_used(gallery: Path, photos: 
     assert Path("r.csv").read_text() == "earlier"
     Path("hollow").mkdir()
     assert "holds no image" in str(invoke(gallery, "hollow").exception)
-
-
-def test_one_query_that_cannot_be_used_is_the_error(gallery: Path, photos: Path) -> None:
-    for words, kind in (
-        (("photos/b.png",), ImageError),
-        (("none.jpg",), InputError),
-        (("none.npy",), InputError),
-        (("--id", 999), InputError),
-    ):
-        done = invoke(gallery, *words)
-        assert isinstance(done.exception, kind)
-        assert done.output == ""
-    assert isinstance(invoke("none", "photos/a.png").exception, GalleryError)
-
-
-def test_strict_fails_where_any_query_was_skipped(gallery: Path, photos: Path) -> None:
-    expected = invoke(gallery, "photos")
-    done = invoke(gallery, "photos", "--strict")
-    assert (expected.exit_code, done.exit_code) == (0, 1)
-    assert done.stdout == expected.stdout
-    assert invoke(gallery, "photos/a.png", "photos/c.png", "--strict").exit_code == 0
-    assert invoke(gallery, "photos", "--strict", "--out", "r.csv").exit_code == 1
-    assert Path("r.csv").exists()
 
 
 def test_what_makes_no_sense_is_a_usage_error(gallery: Path, photos: Path) -> None:
@@ -303,44 +207,6 @@ def test_names_that_terminals_would_obey_are_escaped(gallery: Path, photos: Path
     assert skipped.startswith("skipped: photos/\\x1b[2J\\udcff.png: empty-file")
 
 
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_progress_bar_leaves_results_on_stdout(
-    gallery: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    out, errors = io.StringIO(), _Terminal()
-    monkeypatch.setattr("sys.stdout", out)
-    monkeypatch.setattr("sys.stderr", errors)
-    search([str(gallery), "photos", "--json"], standalone_mode=False)
-    assert len(json.loads(out.getvalue())["queries"]) == 3
-    assert "Searching" in errors.getvalue()
-    assert "3/3" in errors.getvalue()
-    assert "skipped: photos/b.png" in errors.getvalue()
-
-
-def test_a_terminal_that_shows_results_shows_no_bar(
-    gallery: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    out, errors = _Terminal(), _Terminal()
-    monkeypatch.setattr("sys.stdout", out)
-    monkeypatch.setattr("sys.stderr", errors)
-    search([str(gallery), "photos", "-k", "1"], standalone_mode=False)
-    assert out.getvalue().startswith("photos/a.png\n")
-    assert "Searching" not in errors.getvalue()
-
-
-def test_loading_the_command_loads_nothing_heavy() -> None:
-    heavy = {"numpy", "PIL", "faiss", "onnxruntime", "torch", "rich", "pyarrow"}
-    code = f"import sys, index.commands.search_command; print({heavy} & set(sys.modules))"
-    seen = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
-    assert seen.stdout == "set()\n"
-
-
 def test_by_picture_copies_are_told_from_what_is_only_alike(tmp_path: Path, image_folder: Path) -> None:
     model = write_two_output_model(tmp_path / "two.onnx")
     build(image_folder, tmp_path / "g", model)
@@ -352,23 +218,3 @@ def test_by_picture_copies_are_told_from_what_is_only_alike(tmp_path: Path, imag
     assert [hit["is_copy"] for hit in found] == [" copy " in line for line in (first, *others)]
     assert {hit["is_copy"] for hit in found} == {True, False}
     assert "is_copy" not in results(*words[:2])[0]
-
-
-def test_a_result_whose_file_is_gone_is_named_with_what_to_do(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    query = image_folder / "red" / "0.jpg"
-    build(image_folder, tmp_path / "g", tiny_model)
-    assert invoke(tmp_path / "g", query).stderr == ""
-    kept = query.rename(tmp_path / "query.jpg")
-    result = invoke(tmp_path / "g", kept, "-k", 1)
-    assert result.stdout.splitlines()[1].split() == ["1", "1.0000", "red", "red/0.jpg"]
-    assert result.stderr == (
-        f"not there any more: red/0.jpg; bring the gallery up to date: retrieval index update {tmp_path / 'g'}\n"
-    )
-
-
-def test_a_photo_that_is_named_before_the_folder_is_told_so(gallery: Path, photos: Path) -> None:
-    result = invoke("photos/a.png", "photos")
-    assert result.exit_code == 1
-    assert "that comes first: retrieval search photos photos/a.png" in str(result.exception)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from index.catalog.rows import CatalogRow
-from index.commands.index_group import index_group
 from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.faiss_library import import_faiss
 from index.gallery.gallery import Gallery
@@ -26,8 +25,8 @@ from index.versions.versions import find_version
 from index.writing.build import update_gallery
 from index.writing.reindex import compact_gallery
 from tests.conftest import draw_folder, draw_image
+from tests.deep import mostly_slow
 from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, rows, vectors
-from tests.index.invoking import invoke
 from tests.kills import Command, Moment, read_state_apart, run_command
 from tests.models import write_tiny_model
 
@@ -45,6 +44,7 @@ FILES = (
     "version/deleted.npy",
     "version/held_out.npy",
 )
+FAST = ("CURRENT", "version/manifest.json", "version/catalog.sqlite", "version/index.faiss", "version/deleted.npy")
 Found = dict[str, list[tuple[int, float]]]
 
 
@@ -117,8 +117,20 @@ def check_ids(gallery: Path, before: list[CatalogRow]) -> None:
     assert all(after[path].id == known[path].id for path in known if path not in late)
 
 
-@pytest.mark.parametrize("damage", [flip, truncate, Path.unlink])
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *((name, flip) for name in FAST),
+        ("version/vectors/00000.npy", truncate),
+        ("version/part.json", Path.unlink),
+        *(pytest.param(name, flip, marks=pytest.mark.slow) for name in FILES if name not in FAST),
+        *(
+            pytest.param(name, Path.unlink, marks=pytest.mark.slow)
+            for name in FILES
+            if name != "version/part.json"
+        ),
+    ],
+)
 def test_a_gallery_is_sound_again_with_its_ids_whatever_file_is_damaged(
     gallery: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
@@ -143,9 +155,17 @@ def test_a_gallery_is_sound_again_with_its_ids_whatever_file_is_damaged(
     assert {row.path: after[row.path] for row in before} == {row.path: row.id for row in before}
 
 
-@pytest.mark.parametrize("damage", [flip, truncate, Path.unlink])
 @pytest.mark.parametrize(
-    "name", [name for name in FILES if name not in ("version/deleted.npy", "version/vectors/00001.npy")]
+    ("name", "damage"),
+    [
+        ("version/catalog.sqlite", flip),
+        ("version/model.onnx", truncate),
+        *(
+            pytest.param(name, damage, marks=pytest.mark.slow)
+            for damage, names in ((flip, FILES[3:6]), (Path.unlink, (*FILES[:6], *FILES[9:10])))
+            for name in names
+        ),
+    ],
 )
 def test_a_gallery_of_one_version_is_sound_again_too(
     tmp_path: Path, tiny_model: Path, name: str, damage: Callable[[Path], None]
@@ -167,19 +187,6 @@ def test_a_gallery_of_one_version_is_sound_again_too(
     else:
         assert after == before
         assert vectors(tmp_path / "g") == stored
-
-
-def test_images_whose_vectors_are_sound_stay_without_their_files(
-    gallery: Path, built: Path, tmp_path: Path
-) -> None:
-    images = shutil.move(built.parent / "images", tmp_path / "away")
-    try:
-        flip(place(gallery, "version/index.faiss"))
-        before = rows(gallery)
-        assert mend(gallery).kept == 32
-        assert rows(gallery) == before
-    finally:
-        shutil.move(images, built.parent / "images")
 
 
 def test_nothing_goes_because_a_disk_is_not_mounted(gallery: Path, built: Path, tmp_path: Path) -> None:
@@ -268,22 +275,7 @@ def test_another_model_is_refused(gallery: Path, tmp_path: Path) -> None:
         mend(gallery, model_path=other)
 
 
-@pytest.mark.parametrize(("name", "embedded"), [("version/index.faiss", 0), ("version/vectors/00000.npy", 24)])
-def test_a_repaired_gallery_knows_its_runtime_and_is_embedded_again_with_it(
-    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, name: str, embedded: int
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(measuring, "_SECONDS", 0.01)
-    with monkeypatch.context() as patched:
-        patched.setenv(VARIABLE, "openvino")
-        build_ann(draw_folder(tmp_path / "images", per_class=8), tmp_path / "g", tiny_model)
-    runtime = read_info(tmp_path / "g").runtime
-    assert runtime is not None
-    flip(place(tmp_path / "g", name))
-    assert mend(tmp_path / "g").embedded == embedded
-    assert read_info(tmp_path / "g").runtime == runtime
-
-
+@pytest.mark.slow
 def test_what_a_repair_embeds_in_another_runtime_must_agree_with_what_it_keeps(
     gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,7 +329,7 @@ MOMENTS = (
 )
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", mostly_slow(MOMENTS, fast=MOMENTS[:2] + MOMENTS[-2:]))
 def test_a_repair_that_was_stopped_is_gone_on_with(
     gallery: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -356,23 +348,6 @@ def test_a_repair_that_was_stopped_is_gone_on_with(
     with few_for_an_index():
         assert not update_gallery(gallery, config=SMALL).changed
     assert not (gallery / "building").exists()
-
-
-def test_what_a_stopped_repair_has_embedded_is_not_embedded_again(
-    gallery: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*words: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    for path in gallery.glob("versions/*/vectors/0000*.npy"):
-        flip(path)
-    with monkeypatch.context() as patched:
-        patched.setattr("index.repair.repair.settle", stop)
-        with pytest.raises(KeyboardInterrupt):
-            mend(gallery)
-    embedded: list[int] = []
-    report = mend(gallery, progress=lambda done, total: embedded.append(total))
-    assert (report.embedded, embedded) == (32, [])
 
 
 KILLED_AT = 6  # steps, of all that there are
@@ -410,6 +385,7 @@ def kill_while_mending(place: Path) -> None:
             assert state.differences(whole) == [], kind
 
 
+@pytest.mark.slow
 def test_repairs_and_rollbacks_killed_at_any_step_end_when_they_are_run_again(built: Path, tmp_path: Path) -> None:
     for name in ("g", "damaged"):
         shutil.copytree(built, tmp_path / name)
@@ -429,18 +405,6 @@ def test_no_folder_that_is_no_gallery_is_mended(tmp_path: Path, image_folder: Pa
         with pytest.raises(GalleryError, match=r"no gallery|no such gallery"):
             repair_gallery(folder)
     assert not (image_folder / ".lock").exists()
-
-
-def test_the_command_says_what_it_did(gallery: Path) -> None:
-    path = place(gallery, "version/vectors/00001.npy")
-    flip(path)
-    with few_for_an_index():
-        result = invoke(index_group, "repair", gallery)
-    assert result.exit_code == 0, result.output
-    assert "mended, version 000003 is sound, 32 images" in result.stdout
-    assert "3 embedded again under their ids" in result.stdout
-    assert f"was damaged: {path}" in result.stdout
-    assert invoke(index_group, "repair", gallery, "--json").stdout.count('"changed": false') == 1
 
 
 def test_a_version_of_another_gallery_does_not_take_the_place_of_ones_own(

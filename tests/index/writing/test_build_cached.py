@@ -10,10 +10,8 @@ import pytest
 
 from index.catalog.reader import read_catalog
 from index.commands.index_group import index_group
-from index.errors import InputError
-from index.public import build
 from index.versions.versions import find_version
-from index.writing.build import build_gallery, update_gallery
+from index.writing.build import build_gallery
 from tests.index.batches_seen import count_seen
 from tests.index.galleries import SMALL, mixed_folder
 from tests.index.invoking import invoke
@@ -53,20 +51,6 @@ def test_a_gallery_is_the_same_to_the_byte_with_and_without_a_cache(
     assert catalog(tmp_path / "plain") == catalog(tmp_path / "mixed") == catalog(tmp_path / "known")
 
 
-def test_an_update_takes_vectors_of_the_cache_too(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cached = replace(SMALL, cache=tmp_path / "cache")
-    build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "all", config=cached)
-    aside = tmp_path / "aside.png"
-    (image_folder / "red/1.png").rename(aside)
-    build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g", config=SMALL)
-    aside.rename(image_folder / "red/1.png")
-    with count_seen(monkeypatch) as seen:
-        report = update_gallery(tmp_path / "g", config=cached)
-    assert (seen, report.new_images, report.from_cache) == ([], 1, 1)
-
-
 def test_the_command_uses_the_users_cache_folder_unless_told_not_to(
     tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,14 +69,3 @@ def test_the_command_uses_the_users_cache_folder_unless_told_not_to(
     assert run("third", "--no-cache")["from_cache"] == 0
     text = invoke(index_group, "build", tiny_model, image_folder, "--out", tmp_path / "fourth").stdout
     assert "15 of these were embedded before, and come from your cache folder" in text
-
-
-def test_programs_name_the_folder_or_switch_the_cache_off(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    for out, expected in (("a", 0), ("b", 15)):
-        report = build(tiny_model, image_folder, tmp_path / out, cache=tmp_path / "cache")
-        assert report.from_cache == expected
-    assert build(tiny_model, image_folder, tmp_path / "c", cache=False).from_cache == 0
-    with pytest.raises(InputError, match="cache: expected a path"):
-        build(tiny_model, image_folder, tmp_path / "d", cache=3)  # type: ignore[arg-type]

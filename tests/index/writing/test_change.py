@@ -15,7 +15,6 @@ from index.errors import GalleryError, InputError
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
-from index.repair.repair import repair_gallery
 from index.sources import local_files
 from index.sources.folder_walk import walk_folder
 from index.sources.reading import read_place
@@ -24,7 +23,7 @@ from index.writing import settling
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from index.writing.reindex import compact_gallery
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import SMALL, build, build_ann, rows
+from tests.index.galleries import SMALL, build, rows
 
 
 def members(gallery: Path) -> dict[tuple[int, str], str | None]:
@@ -86,13 +85,6 @@ def test_what_was_taken_out_comes_back_where_it_is_named(
     assert members(tmp_path / "g")[1, "blue/was red.jpg"] == "blue"
 
 
-def test_the_same_source_named_twice_is_one(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    sources = [image_folder, f"{image_folder}/", image_folder / ".." / "images"]
-    report = build_gallery(model_path=tiny_model, sources=sources, out=tmp_path / "g", config=SMALL)
-    assert report.indexed == 15
-    assert len(Gallery.open(tmp_path / "g").sources) == 1
-
-
 def test_an_archive_of_unchanged_time_is_not_read_again(
     tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,22 +112,6 @@ def test_an_archive_of_unchanged_time_is_not_read_again(
     gallery = Gallery.open(tmp_path / "g")
     for row in rows(tmp_path / "g"):
         assert read_place(gallery.place(row.id)) == (image_folder / row.path.removeprefix("0.tar/")).read_bytes()
-
-
-def test_an_archive_replaced_by_a_folder_of_its_name_is_read_as_one(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    folder = tmp_path / "mixed"
-    folder.mkdir()
-    pack(image_folder, folder / "x.tar")
-    build(folder, tmp_path / "g", tiny_model)
-    before = {row.path: row.id for row in rows(tmp_path / "g")}
-    (folder / "x.tar").unlink()
-    shutil.copytree(image_folder, folder / "x.tar")
-    report = update_gallery(tmp_path / "g")
-    assert (report.indexed, report.new_images) == (15, 0)
-    assert {row.path: row.id for row in rows(tmp_path / "g")} == before
-    assert verify_gallery(tmp_path / "g", sample=15).notes == []
 
 
 def test_a_source_whose_disk_is_not_there_loses_nothing(
@@ -269,44 +245,6 @@ def test_a_damaged_catalogue_is_not_carried_into_the_next_version(
         add_to_gallery(tmp_path / "g", [draw_folder(tmp_path / "more", per_class=1)])
 
 
-def test_damaged_unfinished_work_is_told_from_a_damaged_gallery(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    build(image_folder, tmp_path / "g", tiny_model)
-
-    def stop(*words: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("index.writing.publish_change.settle", stop)
-        with pytest.raises(KeyboardInterrupt):
-            update_gallery(tmp_path / "g")
-    (tmp_path / "g" / "building" / "catalog.sqlite").write_bytes(b"no database" * 1000)
-    with pytest.raises(
-        GalleryError, match=r"the unfinished work is .*; `retrieval index repair` throws it"
-    ) as caught:
-        update_gallery(tmp_path / "g")
-    assert "rollback" not in str(caught.value)
-    repair_gallery(tmp_path / "g")
-    assert not update_gallery(tmp_path / "g").changed
-
-
-def test_a_refused_command_leaves_nothing_unfinished(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    build(image_folder, tmp_path / "g", tiny_model)
-    with pytest.raises(InputError):
-        remove_from_gallery(tmp_path / "g", selection=Selection(patterns=("nothing",)))
-    assert not (tmp_path / "g" / "building").exists()
-
-
-def test_removing_does_not_look_at_what_was_skipped(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    (image_folder / "red" / "late.jpg").write_bytes(b"not yet")
-    build(image_folder, tmp_path / "g", tiny_model)
-    draw_image((1, 1, 1), seed=1).save(image_folder / "red" / "late.jpg")
-    report = remove_from_gallery(tmp_path / "g", selection=Selection(ids=(1,)))
-    assert (report.new_images, report.indexed) == (0, 14)
-    assert update_gallery(tmp_path / "g").new_images == 1
-
-
 def test_many_small_additions_are_folded_in(
     tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,15 +259,3 @@ def test_many_small_additions_are_folded_in(
         assert gallery.search(gallery.vector(int(gallery.ids[-1])), k=1)[0].id == gallery.ids[-1]
         assert len(gallery.search(gallery.vector(1), k=99)) == gallery.count == 16 + number
     assert shards == [(2, 1), (3, 1), (4, 1), (1, 1), (2, 1)]
-
-
-def test_a_shared_file_is_one_file_on_disk(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    draw_folder(image_folder / "more")
-    build_ann(image_folder, tmp_path / "g", tiny_model)
-    first = find_version(tmp_path / "g").folder
-    draw_image((5, 9, 9), seed=5).save(image_folder / "new.png")
-    add_to_gallery(tmp_path / "g", [image_folder])
-    second = find_version(tmp_path / "g").folder
-    for name in ("model.onnx", "index.faiss", "held_out.npy", "vectors/00000.npy", "ids/00000.npy"):
-        assert (first / name).samefile(second / name)
-    assert first != second

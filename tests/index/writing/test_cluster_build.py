@@ -145,16 +145,6 @@ def test_a_killed_driver_goes_on_where_it_was(
     assert same(whole, out)
 
 
-def test_without_an_address_it_is_a_cluster_of_its_own_though_another_runs(
-    tmp_path: Path, cluster: RunningCluster, tiny_model: Path, folder: Path, whole: Path
-) -> None:
-    with start(None, tiny_model, folder, tmp_path / "g") as process:
-        _, warned = process.communicate(timeout=120)
-    assert process.returncode == 0, warned
-    assert "died" not in warned
-    assert same(whole, tmp_path / "g")
-
-
 def test_a_cluster_without_nodes_ends_the_work_and_keeps_what_is_done(
     tmp_path: Path, cluster: RunningCluster, tiny_model: Path, folder: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib
 import os
@@ -20,13 +19,14 @@ from typing import Any
 
 import pytest
 
-from index.errors import GalleryError, InputError, RetrievalError
+from index.errors import GalleryError, RetrievalError
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.writing.build import add_to_gallery, build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
 from index.writing.reindex import compact_gallery, tune_gallery
 from tests.conftest import draw_folder, draw_image
+from tests.deep import mostly_slow
 from tests.forked import run
 from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, rows
 
@@ -118,7 +118,7 @@ WRITTEN = {
 }
 
 
-@pytest.mark.parametrize("written", WRITTEN)
+@pytest.mark.parametrize("written", mostly_slow(WRITTEN, fast=("the catalogue", "a checkpoint", "the manifest")))
 def test_a_full_disk_is_told_and_a_build_goes_on_where_it_was(
     tmp_path: Path, tiny_model: Path, written: str
 ) -> None:
@@ -135,13 +135,13 @@ def test_a_full_disk_is_told_and_a_build_goes_on_where_it_was(
 @pytest.mark.parametrize(
     ("command", "written"),
     [
-        *(("update", name) for name in WRITTEN_BY_ALL),
-        ("compact", "the vectors"),
+        ("update", "CURRENT"),
         ("compact", "the index"),
-        ("tune", "the vectors"),
-        ("tune", "the index"),
-        ("tune", "what the index left out"),
-        ("tune", "the manifest"),
+        *(pytest.param("update", name, marks=pytest.mark.slow) for name in WRITTEN_BY_ALL if name != "CURRENT"),
+        *(
+            pytest.param("tune", name, marks=pytest.mark.slow)
+            for name in ("the vectors", "the index", "what the index left out")
+        ),
     ],
 )
 def test_a_full_disk_leaves_the_version_before(
@@ -251,23 +251,6 @@ def test_an_image_swapped_for_a_pipe_or_a_folder_is_skipped_and_never_waited_for
     assert (again.indexed, again.skipped_by_reason) == (58, {"not-a-file": 1})
 
 
-def test_a_source_that_is_gone_is_told_and_the_gallery_stays(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    build(image_folder, tmp_path / "g", tiny_model)
-    before = contents(tmp_path / "g")
-    away = image_folder.rename(tmp_path / "unmounted")
-    with pytest.raises(InputError, match="no such folder"):
-        update_gallery(tmp_path / "g", config=SMALL)
-    image_folder.mkdir()  # as the empty place where a disk is mounted
-    with pytest.raises(InputError, match="nothing is left in it"):
-        update_gallery(tmp_path / "g", config=SMALL)
-    assert contents(tmp_path / "g") == before
-    image_folder.rmdir()
-    away.rename(image_folder)
-    assert not update_gallery(tmp_path / "g", config=SMALL).changed
-
-
 HOLDER = """
     import sys, time
     from pathlib import Path
@@ -284,6 +267,7 @@ HOLDER = """
 """
 
 
+@pytest.mark.slow
 def test_the_lock_of_another_process_is_told_and_ends_with_it(
     tmp_path: Path, tiny_model: Path, image_folder: Path
 ) -> None:
@@ -315,19 +299,6 @@ def test_the_lock_of_another_process_is_told_and_ends_with_it(
     )  # the four of the checkpoint are not done again
     build(image_folder, tmp_path / "whole", tiny_model)
     assert contents(out) == contents(tmp_path / "whole")
-
-
-def test_an_old_version_that_a_reader_holds_is_kept_until_it_lets_go(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    build(image_folder, tmp_path / "g", tiny_model)
-    with open(tmp_path / "g" / "versions" / "000001" / "manifest.json", "rb") as reader:
-        fcntl.flock(reader, fcntl.LOCK_SH)
-        for _ in range(3):
-            compact_gallery(tmp_path / "g")
-        assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000001", "000003", "000004"]
-    compact_gallery(tmp_path / "g")
-    assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000004", "000005"]
 
 
 def test_workers_never_outlive_a_command_that_fails(

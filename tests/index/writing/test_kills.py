@@ -11,6 +11,7 @@ import pytest
 from tests.index.galleries import ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--first", "1"]], ids=["one output", "two outputs"])
 def test_killed_commands_run_again_end_as_if_nothing_had_happened(more: list[str]) -> None:
     words = [sys.executable, "-m", "tests.kills", "--kills", "8", "--seed", "3", *more]

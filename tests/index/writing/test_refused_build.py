@@ -14,13 +14,6 @@ from index.versions.gallery_lock import lock_gallery
 from tests.conftest import draw_folder
 
 
-def test_no_folder_is_left_of_a_build_without_a_usable_image(tmp_path: Path, tiny_model: Path) -> None:
-    (tmp_path / "photos").mkdir()
-    with pytest.raises(InputError, match="no usable image"):
-        build(tiny_model, tmp_path / "photos", tmp_path / "gallery")
-    assert not (tmp_path / "gallery").exists()
-
-
 def test_a_folder_that_was_there_stays(tmp_path: Path, tiny_model: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "gallery").mkdir()
@@ -29,14 +22,6 @@ def test_a_folder_that_was_there_stays(tmp_path: Path, tiny_model: Path) -> None
     assert (tmp_path / "gallery").is_dir()
     draw_folder(tmp_path / "photos" / "more")
     assert build(tiny_model, tmp_path / "photos", tmp_path / "gallery").indexed == 15
-
-
-def test_labels_that_match_nothing_leave_nothing_either(tmp_path: Path, tiny_model: Path) -> None:
-    draw_folder(tmp_path / "photos")
-    (tmp_path / "labels.csv").write_text("path,label\nelsewhere.jpg,a\n")
-    with pytest.raises(InputError, match="none of its 1 labelled paths"):
-        build(tiny_model, tmp_path / "photos", tmp_path / "gallery", labels=tmp_path / "labels.csv")
-    assert not (tmp_path / "gallery").exists()
 
 
 def test_who_waits_for_the_lock_of_a_folder_that_goes_is_told(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,18 +12,16 @@ import pytest
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
-from index.network import object_store
-from index.repair.repair import repair_gallery
 from index.sources.reading import read_indexed
 from index.user_cache import user_cache
 from index.writing import workspace
-from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
+from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
 from tests.conftest import draw_image
 from tests.index.galleries import ROOT, SMALL, build, rows, vectors
 from tests.index.hostile import encode
 from tests.index.sources.test_shards import pack_plain
-from tests.remote_servers import OWNER, Fault, FileServer
+from tests.remote_servers import Fault, FileServer
 
 
 def upload(folder: Path, server: FileServer, below: str = "/bucket/photos") -> None:
@@ -97,17 +94,6 @@ def test_an_update_fetches_what_changed_in_a_bucket_and_nothing_else(
     assert {path for path in now if now[path] != ids.get(path)} == {"red/1.png", "red/new.png"}
 
 
-def test_what_was_written_again_with_the_same_bytes_keeps_its_id(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer
-) -> None:
-    upload(image_folder, buckets)
-    build("s3://bucket/photos", tmp_path / "g", tiny_model)
-    before = vectors(tmp_path / "g")
-    buckets.modified += 1000
-    assert update_gallery(tmp_path / "g", config=SMALL).new_images == 0
-    assert vectors(tmp_path / "g") == before
-
-
 def test_a_gallery_of_a_list_keeps_labels_and_captions_and_gives_every_failure_its_reason(
     tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer
 ) -> None:
@@ -154,27 +140,6 @@ def test_an_update_of_a_list_asks_what_changed_and_fetches_only_that(
     assert {path for method, path in web.asked if method == "GET"} == {"/red/2.jpg"}  # once more, as of files
 
 
-def test_a_thorough_update_fetches_everything_and_asks_nothing(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer
-) -> None:
-    build(list_urls(web, tmp_path, image_folder), tmp_path / "g", tiny_model)
-    web.asked.clear()
-    assert not update_gallery(tmp_path / "g", thorough=True, config=SMALL).changed
-    assert (web.count("GET"), web.count("HEAD")) == (15, 0)
-
-
-def test_servers_that_tell_nothing_are_fetched_again(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer
-) -> None:
-    urls = list_urls(web, tmp_path, image_folder)
-    web.plain.add("/red/1.png")
-    build(urls, tmp_path / "g", tiny_model)
-    for _ in range(2):
-        web.asked.clear()
-        assert update_gallery(tmp_path / "g", config=SMALL).new_images == 0
-        assert web.count("GET") == web.asked["GET", "/red/1.png"] == 1
-
-
 def test_a_build_that_was_stopped_goes_on_without_fetching_anything_twice(
     tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +164,7 @@ def test_a_build_that_was_stopped_goes_on_without_fetching_anything_twice(
     assert (web.count("GET"), web.count("HEAD")) == (9, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_after", [4, 11])
 def test_a_build_of_a_bucket_that_was_killed_ends_as_the_same_gallery(
     tmp_path: Path, tiny_model: Path, mixed: Path, buckets: FileServer, stop_after: int
@@ -220,59 +186,6 @@ def test_a_build_of_a_bucket_that_was_killed_ends_as_the_same_gallery(
     assert by_path(tmp_path / "g") == by_path(tmp_path / "whole")
 
 
-def test_what_the_cache_has_of_a_bucket_is_fetched_once_and_not_embedded(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer
-) -> None:
-    upload(image_folder, buckets)
-    config = BuildConfig(batch_size=4, workers=2, checkpoint_images=8, cache=tmp_path / "cache")
-    for name in ("first", "second"):
-        buckets.files[f"/bucket/photos/{name}.png"] = encode(draw_image((9, 9, 9), seed=len(name)), "PNG")
-        buckets.asked.clear()
-        report = build_gallery(
-            model_path=tiny_model, sources=["s3://bucket/photos"], out=tmp_path / name, config=config
-        )
-        assert set(buckets.asked.values()) <= {1, buckets.asked["LIST", "/bucket"]}
-    assert (report.indexed, report.from_cache) == (17, 16)
-    kept = {row.mtime_ns for row in rows(tmp_path / "second")}
-    assert kept == {item.mtime_ns for item in Gallery.open(tmp_path / "second").sources[1].scan()}
-
-
-def test_sources_of_all_kinds_lie_beside_each_other_and_overlap(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer, web: FileServer
-) -> None:
-    upload(image_folder, buckets)
-    urls = list_urls(web, tmp_path, image_folder)
-    sources = ["s3://bucket/photos", "s3://bucket/photos/red", str(urls), image_folder]
-    build_gallery(model_path=tiny_model, sources=sources, out=tmp_path / "g", config=SMALL)
-    found = [row.source for row in rows(tmp_path / "g")]
-    assert [found.count(number) for number in (1, 2, 3, 4)] == [15, 0, 15, 15]
-    remove_from_gallery(tmp_path / "g", sources=["s3://bucket/photos"])
-    report = add_to_gallery(tmp_path / "g", ["s3://bucket/photos/red/*.png"], config=SMALL)
-    assert report.indexed == 15 + 15 + 2
-
-
-def test_a_gallery_of_a_bucket_is_verified_and_repaired_once_it_answers(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    upload(image_folder, buckets)
-    build("s3://bucket/photos", tmp_path / "g", tiny_model)
-    assert verify_gallery(tmp_path / "g", read_images=True).problems == []
-    del buckets.files["/bucket/photos/red/1.png"]
-    report = verify_gallery(tmp_path / "g", read_images=True)
-    assert "s3://bucket/photos/red/1.png: cannot be read any more" in str(report)
-    buckets.files["/bucket/photos/red/1.png"] = (image_folder / "red/1.png").read_bytes()
-    before = vectors(tmp_path / "g")
-    part = max((tmp_path / "g/versions").rglob("*.npy"), key=lambda file: file.stat().st_size)
-    part.write_bytes(part.read_bytes()[:-100])
-    monkeypatch.setattr(object_store, "_RETRIES", {"max_retries": 0})
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "stranger")
-    with pytest.raises(InputError, match=r"permission-denied.*its vector is lost.*--drop-missing"):
-        repair_gallery(tmp_path / "g")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", OWNER)
-    repair_gallery(tmp_path / "g")
-    assert vectors(tmp_path / "g") == before
-
-
 def test_a_bucket_that_is_gone_or_empty_takes_nothing_from_its_gallery(
     tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer
 ) -> None:
@@ -288,19 +201,6 @@ def test_a_bucket_that_is_gone_or_empty_takes_nothing_from_its_gallery(
     buckets.files |= kept
     assert vectors(tmp_path / "g") == before
     assert not update_gallery(tmp_path / "g", config=SMALL).changed
-
-
-def test_a_bucket_that_was_moved_is_said_where_it_is(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer
-) -> None:
-    upload(image_folder, buckets)
-    build("s3://bucket/photos", tmp_path / "g", tiny_model)
-    before = vectors(tmp_path / "g")
-    upload(image_folder, buckets, "/new/place")
-    shutil.copytree(tmp_path / "g", tmp_path / "copy")
-    update_gallery(tmp_path / "copy", roots={None: "s3://new/place"}, config=SMALL)
-    assert vectors(tmp_path / "copy") == before
-    assert Gallery.open(tmp_path / "copy").sources[1].location == "s3://new/place"
 
 
 def test_nothing_is_asked_of_a_network_to_open_search_and_describe_a_gallery(

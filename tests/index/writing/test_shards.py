@@ -21,10 +21,7 @@ from index.commands.index_group import index_group
 from index.embedding.engine import EmbeddedItem
 from index.embedding.outcome_files import find_outcome_files, read_outcomes, write_outcomes
 from index.errors import GalleryError, GalleryMismatchError, ImageError, InputError
-from index.gallery.info import read_info
 from index.gallery.verify import verify_gallery
-from index.model.backends import measuring
-from index.model.backends.names import VARIABLE
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
@@ -33,10 +30,8 @@ from index.writing.sharding import ShardReport, embed_shard, merge_shards, open_
 from tests.conftest import draw_folder, draw_image
 from tests.index.batches_seen import count_seen
 from tests.index.galleries import ROOT, SMALL, mixed_folder
-from tests.index.invoking import invoke, run
-from tests.index.writing.test_remote_build import list_urls
+from tests.index.invoking import invoke
 from tests.models import write_tiny_model, write_two_output_model
-from tests.remote_servers import FileServer
 
 COUNT = 3
 
@@ -118,59 +113,6 @@ def test_the_gallery_of_shards_is_that_of_one_build_to_the_byte(
     assert not (tmp_path / "g" / "shards").exists()
 
 
-def test_the_gallery_of_shards_knows_the_runtime_that_computed_them(
-    tmp_path: Path, tiny_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(measuring, "_SECONDS", 0.01)
-    with monkeypatch.context() as patched:
-        patched.setenv(VARIABLE, "openvino")
-        make_all([folder], tmp_path / "g", tiny_model)
-    merge_shards(tmp_path / "g")
-    runtime = read_info(tmp_path / "g").runtime
-    assert runtime is not None
-    assert runtime["backend"] == "openvino"
-    make_all([folder], tmp_path / "other", tiny_model)
-    monkeypatch.setenv(VARIABLE, "openvino")
-    merge_shards(tmp_path / "other")
-    assert read_info(tmp_path / "other").runtime is None
-
-
-def test_labels_and_metadata_of_a_table_are_those_of_one_build(
-    tmp_path: Path, tiny_model: Path, folder: Path
-) -> None:
-    table, labels = tmp_path / "table.csv", tmp_path / "labels.csv"
-    table.write_text(
-        "path,price\n" + "".join(f"images/red/{n}.{'png' if n % 2 else 'jpg'},{n}\n" for n in range(8))
-    )
-    labels.write_text("path,label\nimages/red/1.png,shoe\nimages/red/2.jpg,hat\n")
-    build_gallery(model_path=tiny_model, sources=[table], out=tmp_path / "whole", config=SMALL, labels_file=labels)
-    make_all([table], tmp_path / "g", tiny_model, labels_file=labels)
-    merge_shards(tmp_path / "g")
-    assert same(tmp_path / "whole", tmp_path / "g")
-
-
-def test_more_shards_than_images_leave_some_empty(tmp_path: Path, tiny_model: Path) -> None:
-    folder = draw_folder(tmp_path / "images", per_class=1)
-    reports = [make(n, [folder], tmp_path / "g", tiny_model, count=5) for n in range(1, 6)]
-    assert sorted(report.images for report in reports) == [0, 0, 1, 1, 1]
-    build_gallery(model_path=tiny_model, sources=[folder], out=tmp_path / "whole", config=SMALL)
-    merge_shards(tmp_path / "g")
-    assert same(tmp_path / "whole", tmp_path / "g")
-
-
-def test_a_finished_shard_is_recognised(
-    tmp_path: Path, tiny_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = make(2, [folder], tmp_path / "g", tiny_model)
-    files = find_outcome_files(tmp_path / "g" / "shards")
-    before = [path.stat().st_mtime_ns for path in files]
-    with count_seen(monkeypatch) as seen:
-        again = make(2, [folder], tmp_path / "g", tiny_model)
-    assert (seen, again.new_images, again.images, again.skipped) == ([], 0, first.images, first.skipped)
-    assert [path.stat().st_mtime_ns for path in find_outcome_files(tmp_path / "g" / "shards")] == before
-
-
 def test_a_shard_that_two_made_counts_once(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
     shards = tmp_path / "shards"
     make_all([folder], tmp_path / "g", tiny_model, shards=shards)
@@ -186,6 +128,7 @@ def test_a_shard_that_two_made_counts_once(tmp_path: Path, tiny_model: Path, fol
     assert not merge_shards(tmp_path / "g", shards=shards).changed
 
 
+@pytest.mark.slow
 def test_shards_that_begin_at_the_same_moment_do_not_hinder_each_other(
     tmp_path: Path, tiny_model: Path, folder: Path
 ) -> None:
@@ -203,6 +146,7 @@ def test_shards_that_begin_at_the_same_moment_do_not_hinder_each_other(
     assert same(tmp_path / "whole", out)
 
 
+@pytest.mark.slow
 def test_a_killed_shard_goes_on_where_it_was(
     tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,45 +320,3 @@ def test_outcomes_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert back[1].vector.tobytes() == vector.tobytes()
     with pytest.raises(GalleryError, match="width of 6"):
         read_outcomes(path, made_by="x", width=6)
-
-
-def test_the_commands_say_what_became_of_the_images(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
-    out = tmp_path / "g"
-    words = ["build", tiny_model, folder, "--out", out, "--batch-size", "4"]
-    assert "shard 1 of 2: 16 images" in run(index_group, *words, "--shard", "1/2")[0]
-    assert "all of them were done already" in run(index_group, *words, "--shard", "1/2")[0]
-    assert '"new_images": 17' in "\n".join(run(index_group, *words, "--shard", "2/2", "--json"))
-    result = invoke(index_group, "merge", out, "--strict")
-    assert result.exit_code == 1
-    assert result.stdout.startswith(f"{out}: built version 000001, 30 images, 30 new")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--shards", "s"], "--shards goes with --shard or --engine ray"),
-        (["--address", "head:1"], "--address goes with --engine ray"),
-        (["--shard", "1/2", "--engine", "ray"], "give one"),
-        (["--shard", "1/2", "--strict"], "--strict goes with `retrieval index merge`"),
-        (["--shard", "1/2", "--cache"], "--cache is of this machine alone"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(image_folder: Path, words: list[str], said: str) -> None:
-    result = invoke(index_group, "build", image_folder, *words)
-    assert result.exit_code == 2
-    assert said in result.stderr
-
-
-def test_shards_of_a_list_of_addresses_become_the_gallery_of_one_build(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer
-) -> None:
-    urls = list_urls(web, tmp_path, image_folder)
-    web.files.pop(next(iter(web.files)))  # one address leads nowhere
-    build_gallery(model_path=tiny_model, sources=[urls], out=tmp_path / "one", config=SMALL)
-    make_all([urls], tmp_path / "many", tiny_model)
-    asked = sum(web.asked.values())
-    merge_shards(tmp_path / "many")
-    assert sum(web.asked.values()) == asked
-    assert content(tmp_path / "many") == content(tmp_path / "one")
-    assert tables(tmp_path / "many") == tables(tmp_path / "one")
-    assert update_gallery(tmp_path / "many", config=SMALL).new_images == 0

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -108,20 +106,3 @@ def test_a_file_that_was_spoilt_in_place_is_damage_that_an_update_would_take_out
     report = verify_gallery(gallery, read_images=True)
     assert (report.problems, len(report.spoilt), len(report.notes)) == ([], 1, 1)
     assert update_gallery(gallery, thorough=True, config=SMALL).indexed == 2
-
-
-def test_an_archive_of_equal_time_is_read_again(folder: Path, tmp_path: Path, tiny_model: Path) -> None:
-    def pack(names: tuple[str, ...]) -> None:
-        with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
-            for name, source in zip(MEMBERS, names, strict=True):
-                archive.writestr(zipfile.ZipInfo(f"x/{name}"), (folder / "x" / source).read_bytes())
-        os.utime(tmp_path / "images.zip", ns=(10**18, 10**18))
-
-    pack(MEMBERS)
-    build(tmp_path / "images.zip", tmp_path / "gallery", tiny_model)
-    pack(("b.bmp", "a.bmp", "c.bmp"))
-    assert not update_gallery(tmp_path / "gallery", config=SMALL).changed
-    assert len(verify_gallery(tmp_path / "gallery", sample=0, read_images=True).notes) == 2
-    assert update_gallery(tmp_path / "gallery", thorough=True, config=SMALL).new_images == 2
-    expected = hashlib.sha256((folder / "x" / "b.bmp").read_bytes()).hexdigest()
-    assert {row.path: row.sha256 for row in rows(tmp_path / "gallery")}["images.zip/x/a.bmp"] == expected

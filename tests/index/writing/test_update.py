@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 from pathlib import Path
@@ -19,16 +18,6 @@ from index.writing.reindex import compact_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build, build_ann, mixed_folder, rows, vectors
 from tests.models import write_tiny_model
-
-
-def test_building_again_makes_no_new_version(tmp_path: Path, tiny_model: Path) -> None:
-    folder = mixed_folder(tmp_path / "images")
-    first = build(folder, tmp_path / "g", tiny_model)
-    second = build(folder, tmp_path / "g", tiny_model)
-    assert (second.version, second.changed, second.new_images) == ("000001", False, 0)
-    assert (second.indexed, second.skipped_by_reason) == (first.indexed, first.skipped_by_reason)
-    assert os.listdir(tmp_path / "g" / "versions") == ["000001"]
-    assert not (tmp_path / "g" / "building").exists()
 
 
 def test_only_new_and_changed_files_are_embedded_again(tmp_path: Path, tiny_model: Path) -> None:
@@ -53,30 +42,6 @@ def test_only_new_and_changed_files_are_embedded_again(tmp_path: Path, tiny_mode
         if after[path] in old_vectors:
             assert new_vectors[after[path]] == old_vectors[after[path]]
     assert old_vectors.keys() - new_vectors.keys() == {before["blue/2.jpg"], before["red/1.png"]}
-
-
-def test_a_skipped_file_is_tried_again_when_only_its_permission_or_target_changed(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    (image_folder / "late.jpg").symlink_to(tmp_path / "arrives_later.jpg")
-    first = build(image_folder, tmp_path / "g", tiny_model)
-    assert first.skipped_by_reason == {"dangling-link": 1}
-    draw_image((1, 2, 3), seed=1).save(tmp_path / "arrives_later.jpg")
-    second = build(image_folder, tmp_path / "g", tiny_model)
-    assert (second.indexed, second.skipped) == (first.indexed + 1, 0)
-
-
-def test_an_open_gallery_answers_on_while_a_new_version_is_made(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    build(image_folder, tmp_path / "g", tiny_model)
-    opened = Gallery.open(tmp_path / "g")
-    query = opened.vector(1)
-    before = opened.search(query, k=5)
-    draw_image((200, 200, 0), seed=3).save(image_folder / "new.png")
-    build(image_folder, tmp_path / "g", tiny_model)
-    assert opened.search(query, k=5) == before
-    assert Gallery.open(tmp_path / "g").count == opened.count + 1
 
 
 def test_another_model_or_other_sources_are_refused_with_advice(
@@ -146,18 +111,6 @@ def test_a_version_that_a_reader_holds_stays_until_it_is_let_go(
     assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000003", "000004"]
 
 
-def test_an_old_version_that_cannot_be_removed_does_not_fail_the_build(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for number in range(3):
-        draw_image((number, 2, 3), seed=number).save(image_folder / f"new{number}.png")
-        build(image_folder, tmp_path / "g", tiny_model)
-    (tmp_path / "g" / "versions" / "000001").write_text("no folder")
-    with caplog.at_level(logging.WARNING):
-        assert build(image_folder, tmp_path / "g", tiny_model).version == "000003"
-    assert "000001: the old version cannot be removed" in caplog.text
-
-
 def test_a_mended_file_gets_its_vector_between_those_of_the_version_before(
     tmp_path: Path, image_folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,15 +163,3 @@ def test_a_damaged_gallery_is_never_called_up_to_date(tmp_path: Path, tiny_model
             GalleryError, match=r"`retrieval index repair`, or go back a version with `retrieval index rollback`"
         ):
             build_ann(folder, tmp_path / "g", tiny_model)
-
-
-def test_a_table_is_not_moved_to_the_folder_of_its_images(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    (tmp_path / "table.csv").write_text("path,label\nimages/red/0.jpg,red\nimages/blue/0.jpg,blue\n")
-    build(tmp_path / "table.csv", tmp_path / "g", tiny_model)
-    moved = image_folder.rename(tmp_path / "bilder")
-    with pytest.raises(InputError, match=r"bilder: a folder, but .*table\.csv is a table, whose lines say where"):
-        update_gallery(tmp_path / "g", roots={None: moved})
-    (tmp_path / "table.csv").write_text((tmp_path / "table.csv").read_text().replace("images/", "bilder/"))
-    assert update_gallery(tmp_path / "g").indexed == 2
