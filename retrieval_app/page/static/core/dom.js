@@ -108,6 +108,12 @@ export function shownText(text) {
   );
 }
 
+/** The same as children of an element, in which a line may break behind the marks between words: `029.American_Crow`. */
+export const shownName = text =>
+  shownText(text)
+    .split(/(?<=[^_./-][_./-])(?=[^_./-])/)
+    .flatMap((part, place) => (place ? [make('wbr'), part] : [part]));
+
 /** A message of the server as a sentence of the page: with a capital, unless it begins with a name such as `a.jpg:`. */
 export function sentence(text) {
   return /^[a-z]+['\u2019]?[a-z]*[ ,]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;

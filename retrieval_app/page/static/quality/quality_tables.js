@@ -1,14 +1,14 @@
 // The parts of the quality page that lead on: labels, confusions and searches that failed, each a link to its images.
 
 import {bar, precise} from '../core/charts.js';
-import {button, count, make, refill, shownScore, shownText} from '../core/dom.js';
+import {button, count, make, refill, shownName, shownScore, shownText} from '../core/dom.js';
 import {whereLabel} from '../core/loading.js';
 import {thumb} from '../core/thumbs.js';
 import {linkTo} from '../core/url_state.js';
 
 const FEW = 12;
 const searchOf = (...labels) => linkTo({view: 'search', filters: [whereLabel(...labels)]});
-const label = text => make('span', {class: 'label-name', title: shownText(text)}, shownText(text));
+const label = text => make('span', {class: 'label-name', title: shownText(text)}, shownName(text));
 
 const COLUMNS = [
   {name: 'Label', value: row => row.label.toLowerCase(), down: false},
@@ -71,7 +71,7 @@ function drawClass({label: name, images, recall_at_1: share, interval}) {
   const span = make('u', {'aria-hidden': 'true', style: {left: `${100 * low}%`, width: `${100 * (high - low)}%`}});
   return make('tr', [
     make('th', {scope: 'row'}, [
-      make('a', {href: searchOf(name), title: `Search in ${shownText(name)}`}, shownText(name)),
+      make('a', {href: searchOf(name), title: `Search in ${shownText(name)}`}, shownName(name)),
     ]),
     make('td.number', images.toLocaleString('en')),
     make('td', {class: 'with-bar', title: `95 % interval: ${precise(low)} to ${precise(high)}`}, [

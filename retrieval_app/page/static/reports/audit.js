@@ -17,7 +17,7 @@ const VERDICTS = {
   drop: 'Drop',
   duplicate: 'Duplicate',
   keep: 'Keep',
-  all: 'All',
+  all: 'All verdicts',
 };
 const SORTS = {
   '-wrong': 'Sort: chance wrong',

@@ -1,7 +1,7 @@
 // Beside the list: the labels by their share of mistakes, and which labels stand in place of which.
 
 import {bar} from '../core/charts.js';
-import {count, make, percent, shownText} from '../core/dom.js';
+import {count, make, percent, shownName, shownText} from '../core/dom.js';
 import {data, items} from './data.js';
 import {onState, readState, writeState} from './local_state.js';
 
@@ -53,7 +53,7 @@ function drawClass([label, number, rate]) {
     label,
     '',
     title,
-    make('span.clip.grow', shownText(label)),
+    make('span.grow', shownName(label)),
     bar(rate, 'bad'),
     make('span.figures', percent(rate)),
   );
@@ -66,7 +66,7 @@ function drawPair({label, suggested, rate, number, here}) {
     label,
     suggested,
     `${words}: ${here.toLocaleString('en')} on this page; ${estimate}`,
-    make('span.clip.grow', words),
+    make('span.grow', [shownName(label), ' → ', shownName(suggested)]),
     make('span.figures', rate === null ? '–' : `${approximate(number)} · ${percent(rate)}`),
   );
 }

@@ -1,7 +1,7 @@
 // One doubted label as a row: the picture, given → suggested, why, and what can be decided.
 
 import {bar} from '../core/charts.js';
-import {button, make, percent, refill, refillKeepingFocus, shownScore, shownText} from '../core/dom.js';
+import {button, make, percent, refill, refillKeepingFocus, shownName, shownScore, shownText} from '../core/dom.js';
 import {decisionButton} from './review_bar.js';
 import {zoomer} from '../core/thumbs.js';
 
@@ -66,7 +66,7 @@ const NO_LABEL = 'It shows none of the labels clearly: leave it out of the label
 const say = ({decision, label}, item) =>
   ({change: `Change to ${shownText(label)}`, keep: `Keep ${shownText(item.label)}`, drop: 'Drop image'})[decision];
 
-const named = (text, kind) => make('span', {class: `two-lines ${kind}`, title: shownText(text)}, shownText(text));
+const named = (text, kind) => make('span', {class: `two-lines ${kind}`, title: shownText(text)}, shownName(text));
 
 /** "polo → t-shirt". @param {DoubtEntry} item */
 export function drawPair(item) {

@@ -1,6 +1,6 @@
 // What the images can be told apart by, with counts: labels, folders, metadata; a click on a value is a condition.
 
-import {button, make, refill, shownText} from '../core/dom.js';
+import {button, make, refill, shownName, shownText} from '../core/dom.js';
 import {get, isAborted} from '../core/api.js';
 import {kindOf, whereOf} from './results.js';
 import {readState, writeState} from '../core/url_state.js';
@@ -169,7 +169,7 @@ export function makeFacets({changed}) {
         dataset: {where: value.where},
         onchange: () => toggle({facet: facet.name, where: value.where}),
       }),
-      make('span', {class: 'two-lines grow', title: text}, text),
+      make('span', {class: 'two-lines grow', title: text}, shownName(text)),
       make('span.figures.soft.small', value.count.toLocaleString('en')),
     ]);
   }
