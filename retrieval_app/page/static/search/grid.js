@@ -1,6 +1,6 @@
 // The grid of results: cards, moved over by arrow keys (one of them is the tab stop), with actions on each.
 
-import {button, find, make, shownScore, shownText} from '../core/dom.js';
+import {button, find, make, shownName, shownScore, shownText} from '../core/dom.js';
 import {bandMark, markBand, shareWords} from '../core/bands.js';
 import {thumb} from '../core/thumbs.js';
 import {readState} from '../core/url_state.js';
@@ -164,7 +164,7 @@ function drawCard(item, {eager, text}) {
         item.band && make('span.card-line', bandMark(item.band)),
         item.is_copy && make('span.card-line', make('span', {class: 'band', title: SAME}, 'the same picture')),
         make('span.card-line', [
-          item.label && make('span', {class: 'chip', title: label}, make('span', label)),
+          item.label && make('span', {class: 'chip', title: label}, make('span', shownName(item.label))),
           item.score !== undefined && make('span', {class: 'score figures', title: SCORE}, shownScore(item.score, 3)),
         ]),
         drawPath(item.path ?? name, text),
