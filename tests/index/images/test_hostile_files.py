@@ -32,6 +32,10 @@ peak_kb = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text(
 print(int(peak_kb) // 1024, file=sys.stderr)
 """
 MEGABYTES_MORE = 150
+OF_OTHER_TESTS = {
+    *("unreadable", "too-costly", "oversized-row", "bad-embedding", "encrypted", "compressed-archive", "removed"),
+    *("needs-package", "not-found", "unreachable", "refused-address"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ def test_every_hostile_file_is_indexed_or_skipped_with_its_reason_in_little_memo
         assert row.reason is None or (row.reason in REASONS and row.detail)
     reasons = Counter(reason for reason in hostile.expected.values() if reason is not None)
     assert hostile.report["skipped_by_reason"] == dict(sorted(reasons.items()))
-    assert len(reasons) >= 12
+    assert set(reasons) >= set(REASONS) - OF_OTHER_TESTS
     assert "Warning" not in hostile.stderr
     assert "Traceback" not in hostile.stderr
     assert hostile.peak_mb < hostile.harmless_peak_mb + MEGABYTES_MORE
