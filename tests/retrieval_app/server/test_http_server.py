@@ -117,6 +117,7 @@ def tell_allowed_connections() -> None:
     sys.stdout.write(f"{_allow_connections(LIMITS, more_files=int(sys.argv[3]))}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("soft", "hard", "beside", "places"),
     [(256, 2000, 0, LIMITS.connections), (300, 500, 0, 212), (300, 500, 112, 100), (64, 64, 0, 1),
