@@ -7,7 +7,7 @@ import ipaddress
 import threading
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from index.errors import InputError, RetrievalError
@@ -164,7 +164,6 @@ def test_a_server_that_dawdles_is_left() -> None:
         release.set()
 
 
-@settings(max_examples=50)
 @given(st.ip_addresses(v=4).filter(lambda address: not address.is_global))
 def test_no_private_address_becomes_public_as_one_of_the_newer_kind(address: ipaddress.IPv4Address) -> None:
     assert not is_public(address)
@@ -178,7 +177,6 @@ def test_public_addresses_are_public() -> None:
     assert all(map(is_public, map(ipaddress.ip_address, ("8.8.8.8", "1.1.1.1", "2606:4700::1111"))))
 
 
-@settings(max_examples=30)
 @given(st.text(max_size=60))
 def test_whatever_is_pasted_is_refused_in_a_sentence_or_asks_nobody(text: str) -> None:
     fetcher = PhotoFetcher(max_bytes=9, may_connect=lambda *_: False)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from index.durable import is_temporary
@@ -240,7 +240,6 @@ def test_two_writers_that_are_killed_leave_a_sound_file_with_all_that_they_told(
     add_token(file, "ben", may=["read"])  # nobody holds the lock any more
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_no_other_text_opens_anything(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     file = tmp_path_factory.mktemp("tokens") / "team.tokens"

@@ -1,4 +1,4 @@
-"""A server with tokens of names and rights: what each opens, by the server's own description, and until when."""
+"""The application of a server with tokens of names and rights: what each opens, by its own description."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import pytest
 
 from retrieval_app.api.security.token_file import add_token, revoke_token, rotate_token
 from retrieval_app.review.log_files import read_log
+from retrieval_app.server.options import ServeOptions
 from tests.retrieval_app.conftest import build_small_gallery
-from tests.serving_server import Answer, Server, serve
+from tests.serving_app import App, open_app
+from tests.serving_server import Answer
 
 PEOPLE = {"reader": "read", "reviewer": "review", "admin": "write", "watcher": "metrics"}
 INCLUDED = {
@@ -46,22 +48,23 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def server(team: dict[str, str], tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Server]:
+def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A gallery of this module's own."""
+    return build_small_gallery(tmp_path_factory.mktemp("served"), model=tiny_model)
+
+
+@pytest.fixture(scope="module")
+def server(gallery: Path, team: dict[str, str]) -> Iterator[App]:
     """A server with all of them, which may be written."""
-    gallery = build_small_gallery(tmp_path_factory.mktemp("served"), model=tiny_model)
-    with serve(
-        gallery, "--writable", "--fetch-addresses", "--tokens", team["file"], log=gallery.parent / "log"
-    ) as server:
-        yield server
-        assert not any(token in server.log.read_text() for name, token in team.items() if name != "file")
+    with open_app(ServeOptions.of(gallery, writable=True, fetches=True, tokens=Path(team["file"]))) as app:
+        yield app
 
 
-def _ask(server: Server, token: str | None, method: str, path: str, **more: Any) -> Answer:
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    return server.ask(method, path, headers={**headers, **more.pop("headers", {})}, **more)
+def _ask(server: App, token: str | None, method: str, path: str, **more: Any) -> Answer:
+    return server.ask(method, path, token=token, **more)
 
 
-def _list_operations(server: Server, token: str) -> list[tuple[str, str, dict[str, Any]]]:
+def _list_operations(server: App, token: str) -> list[tuple[str, str, dict[str, Any]]]:
     document = _ask(server, token, "GET", "/v1/openapi.json").json()
     return [
         (method.upper(), re.sub(r"\{[^}]*\}", "999999", path), operation)
@@ -71,7 +74,7 @@ def _list_operations(server: Server, token: str) -> list[tuple[str, str, dict[st
 
 
 def test_every_operation_opens_to_the_rights_that_the_description_names_and_no_others(
-    server: Server, team: dict[str, str]
+    server: App, team: dict[str, str]
 ) -> None:
     operations = _list_operations(server, team["reader"])
     assert {operation["operationId"] for _, _, operation in operations} > {*CHANGES, *ASKS_ONLY}
@@ -92,17 +95,10 @@ def test_every_operation_opens_to_the_rights_that_the_description_names_and_no_o
     assert not wrong
 
 
-def test_who_may_only_watch_opens_nothing_but_metrics_and_health(server: Server, team: dict[str, str]) -> None:
+def test_who_may_only_watch_opens_nothing_but_metrics_and_health(server: App, team: dict[str, str]) -> None:
     paths = (
-        "/",
-        "/page/nav.js",
-        "/gradio/config",
-        "/v1/openapi.json",
-        "/v1/nothing",
-        "/v1",
-        "/v1/metrics/",
-        "//v1/metrics",
-    )
+        "/", "/page/nav.js", "/gradio/config", "/v1/openapi.json", "/v1/nothing", "/v1", "/v1/metrics/", "//v1/metrics",
+    )  # fmt: skip
     for path in paths:
         assert _ask(server, team["watcher"], "GET", path).status in (403, 404), path
     for path in ("/v1/metrics", "/v1/health", "/v1/ready"):
@@ -112,13 +108,13 @@ def test_who_may_only_watch_opens_nothing_but_metrics_and_health(server: Server,
     assert b"opens no page" in signed_in.body
 
 
-def _sign_in(server: Server, token: str) -> dict[str, str]:
+def _sign_in(server: App, token: str) -> dict[str, str]:
     answer = _ask(server, None, "POST", "/", body=f"token={token}".encode(), headers=FORM)
     assert answer.status == 303
     return {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
 
 
-def _wait_until_shut(server: Server, **brought: Any) -> None:
+def _wait_until_shut(server: App, **brought: Any) -> None:
     end = time.monotonic() + PATIENCE_S
     while server.ask("GET", "/v1/gallery", **brought).status != 401:
         assert time.monotonic() < end, "it still opens"
@@ -126,9 +122,7 @@ def _wait_until_shut(server: Server, **brought: Any) -> None:
 
 
 @pytest.mark.parametrize("way", ["revoked", "rotated"])
-def test_a_token_and_its_sessions_end_while_the_server_runs(
-    server: Server, team: dict[str, str], way: str
-) -> None:
+def test_a_token_and_its_sessions_end_while_the_server_runs(server: App, team: dict[str, str], way: str) -> None:
     file, name = Path(team["file"]), f"guest-{way}"
     _, token = add_token(file, name, may=["review"])
     time.sleep(1)
@@ -147,7 +141,9 @@ def test_a_token_and_its_sessions_end_while_the_server_runs(
     assert server.ask("GET", "/v1/gallery", headers=other).status == 200
 
 
-def test_a_damaged_file_opens_nothing_until_it_is_mended(server: Server, team: dict[str, str]) -> None:
+def test_a_damaged_file_opens_nothing_until_it_is_mended(
+    server: App, team: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     file = Path(team["file"])
     sound = file.read_bytes()
     cookie = _sign_in(server, team["admin"])
@@ -157,21 +153,18 @@ def test_a_damaged_file_opens_nothing_until_it_is_mended(server: Server, team: d
             time.sleep(0.6)
             _wait_until_shut(server, headers=cookie)
             assert _ask(server, "", "GET", "/v1/gallery").status == 401
-        assert "no token opens anything" in server.log.read_text()
+        assert "no token opens anything" in caplog.text
+        assert not any(token in caplog.text for name, token in team.items() if name != "file")
     finally:
         file.write_bytes(sound)
     time.sleep(1)
     assert _ask(server, team["admin"], "GET", "/v1/gallery").status == 200
 
 
-def _log_of(server: Server) -> list[dict[str, Any]]:
-    return read_log(server.log.parent / "small")
-
-
 def test_who_did_what_is_logged_with_the_request_and_what_was_refused_is_not(
-    server: Server, team: dict[str, str]
+    server: App, team: dict[str, str], gallery: Path
 ) -> None:
-    before = len(_log_of(server))
+    before = len(read_log(gallery))
     images = _ask(server, team["reader"], "GET", "/v1/images?limit=2&include=label").json()["images"]
     ids = [image["id"] for image in images]
     body = {"decisions": [{"image_id": ids[0], "decision": "change", "label": "hat"}]}
@@ -184,11 +177,11 @@ def test_who_did_what_is_logged_with_the_request_and_what_was_refused_is_not(
     exported = _ask(server, team["reader"], "POST", "/v1/export", json={"ids": ids, "format": "csv"})
     assert exported.status == 200
     job = _ask(server, team["admin"], "POST", "/v1/update").json()["job"]
-    [ended] = _await_lines(server, "job-done", job)
+    [ended] = _await_lines(gallery, "job-done", job)
     assert (ended["who"], ended["kind"], ended["message"]) == ("admin", "update", "nothing had changed")
-    [_, *earlier] = [line for line in _log_of(server)[before:] if line["what"] == "job-done"]
+    [_, *earlier] = [line for line in read_log(gallery)[before:] if line["what"] == "job-done"]
     assert earlier == []
-    first, undone, export, update = [line for line in _log_of(server)[before:] if line["what"] != "job-done"]
+    first, undone, export, update = [line for line in read_log(gallery)[before:] if line["what"] != "job-done"]
     assert first == {
         "at": first["at"], "who": "reviewer", "from": "192.0.2.7", "what": "decide-labels", "request": "decided-1",
         "step": decided.json()["step"], "decisions": [{"image": ids[0], "decision": "change", "label": "hat"}],
@@ -198,19 +191,21 @@ def test_who_did_what_is_logged_with_the_request_and_what_was_refused_is_not(
     assert (update["who"], update["what"], update["job"]) == ("admin", "update", job)
 
 
-def _await_lines(server: Server, what: str, job: str = "", *, count: int = 1) -> list[dict[str, Any]]:
+def _await_lines(gallery: Path, what: str, job: str = "", *, count: int = 1) -> list[dict[str, Any]]:
     """So many lines of a kind, once they are there: nobody waits for these to be on the disk."""
     end = time.monotonic() + PATIENCE_S
     while True:
-        lines = [line for line in _log_of(server) if line["what"] == what and line.get("job", "") == job]
+        lines = [line for line in read_log(gallery) if line["what"] == what and line.get("job", "") == job]
         if len(lines) >= count:
             return lines
-        assert time.monotonic() < end, _log_of(server)
+        assert time.monotonic() < end, read_log(gallery)
         time.sleep(0.05)
 
 
-def test_who_comes_and_goes_is_logged_and_a_guesser_once_a_minute(server: Server, team: dict[str, str]) -> None:
-    before = len(_log_of(server))
+def test_who_comes_and_goes_is_logged_and_a_guesser_once_a_minute(
+    server: App, team: dict[str, str], gallery: Path
+) -> None:
+    before = len(read_log(gallery))
     cookie = _sign_in(server, team["reader"])
     server.ask("POST", "/", body=b"sign_out=", headers={**FORM, **cookie})
     server.ask("POST", "/", body=b"sign_out=", headers={**FORM, **cookie})  # which ends nothing any more
@@ -219,9 +214,9 @@ def test_who_comes_and_goes_is_logged_and_a_guesser_once_a_minute(server: Server
         assert server.ask("GET", "/v1/gallery", headers=guessed).status == 401
     typed = {**FORM, "X-Forwarded-For": "198.51.100.8"}
     assert server.ask("POST", "/", body=b"token=guess-7", headers=typed).status == 401
-    [*_, last] = _await_lines(server, "sign-in-refused", count=2)
+    [*_, last] = _await_lines(gallery, "sign-in-refused", count=2)
     assert (last["who"], last["from"], last["by"], last["tries"]) == ("a visitor", "198.51.100.8", "token", 1)
-    lines = [line for line in _log_of(server)[before:] if not line["what"].startswith("job")]
+    lines = [line for line in read_log(gallery)[before:] if not line["what"].startswith("job")]
     assert [(line["what"], line["who"], line["from"]) for line in lines] == [
         ("sign-in", "reader", "127.0.0.1"),
         ("sign-out", "reader", "127.0.0.1"),

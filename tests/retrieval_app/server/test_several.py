@@ -1,0 +1,288 @@
+"""Several galleries on one server: each with rights of its own, and nobody is told of one that is not theirs to see."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("gradio", reason="needs the extra `ui`")
+from index.errors import InputError
+from index.writing.build import update_gallery
+from retrieval_app.api.security.token_file import add_token
+from retrieval_app.review.log_files import read_log
+from retrieval_app.server.log_config import LogConfig
+from retrieval_app.server.options import ServedGallery, ServeOptions
+from tests.conftest import draw_image
+from tests.retrieval_app.conftest import build_small_gallery
+from tests.serving_app import App, open_app
+from tests.serving_server import Answer
+
+PEOPLE = {
+    "admin": ["write"], "anna": ["read", "review:shop"], "ben": ["read:shop"], "carl": ["write:fashion"],
+    "watcher": ["metrics:shop"], "lost": ["read:elsewhere"],
+}  # fmt: skip
+COUNTS = {"shop": 19, "fashion": 20}  # the update leaves out what vanished
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+ROOT = "/photos"
+DECISION = {"decisions": [{"image_id": 1, "decision": "keep"}]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """Two galleries, of which one has other images too, a file of tokens, and what the server wrote."""
+    folder = tmp_path_factory.mktemp("several")
+    for name in COUNTS:
+        (folder / name).mkdir()
+        build_small_gallery(folder / name, model=tiny_model)
+    for seed in (7001, 7002):
+        draw_image((10, 250, 250), seed=seed).save(folder / f"fashion/images/red/{seed}.png")
+    update_gallery(folder / "fashion/small")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def team(folder: Path) -> dict[str, str]:
+    """The tokens by name."""
+    return {name: add_token(folder / "team.tokens", name, may=may)[1] for name, may in PEOPLE.items()}
+
+
+def _serve_both(folder: Path, **options: Any) -> ServeOptions:
+    galleries = tuple(ServedGallery(folder / name / "small", name) for name in COUNTS)
+    return ServeOptions(galleries, tokens=folder / "team.tokens", **options)
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path, team: dict[str, str]) -> Iterator[App]:
+    """A server of both galleries."""
+    with open_app(_serve_both(folder, writable=True, logs=LogConfig(access_log=folder / "access.log"))) as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def below(folder: Path, team: dict[str, str]) -> Iterator[App]:
+    """One that lives below a path, which a proxy may take away or leave."""
+    with open_app(_serve_both(folder, root_path=ROOT)) as app:
+        yield app
+
+
+def _ask(server: App, token: str | None, method: str, path: str, **more: Any) -> Answer:
+    return server.ask(method, path, token=token, **more)
+
+
+def _list(server: App, token: str) -> list[dict[str, Any]]:
+    answer = _ask(server, token, "GET", "/v1/galleries")
+    assert answer.status == 200
+    return list(answer.json()["galleries"])
+
+
+def test_each_is_listed_to_those_who_may_look_into_it_with_what_they_may(
+    server: App, team: dict[str, str]
+) -> None:
+    told = {
+        who: {entry["name"]: (entry["can"]["review"], entry["can"]["write"]) for entry in _list(server, team[who])}
+        for who in ("admin", "anna", "ben", "carl")
+    }
+    assert told == {
+        "admin": {"shop": (True, True), "fashion": (True, True)},
+        "anna": {"shop": (True, False), "fashion": (False, False)},
+        "ben": {"shop": (False, False)},
+        "carl": {"fashion": (True, True)},
+    }
+    page = _ask(server, team["ben"], "GET", "/").body.decode()
+    assert ('href="g/shop/"' in page, "fashion" in page) == (True, False)
+    for who in ("watcher", "lost"):
+        assert _ask(server, team[who], "GET", "/v1/galleries").status == 403
+    entry = _list(server, team["ben"])[0]
+    assert (entry["path"], entry["state"], entry["images"], len(entry["shown"])) == (
+        "g/shop/",
+        "ready",
+        COUNTS["shop"],
+        4,
+    )
+    for image_id in entry["shown"]:
+        answer = _ask(server, team["ben"], "GET", f"/g/shop/v1/images/{image_id}/thumbnail")
+        assert answer.status in (200, 409)  # the one whose file vanished
+
+
+def test_what_each_may_in_each_gallery_is_theirs_there_alone(server: App, team: dict[str, str]) -> None:
+    ways = {
+        "read": ("GET", "/v1/gallery", None), "review": ("POST", "/v1/labels/decisions", DECISION),
+        "write": ("DELETE", "/v1/images/999999", None), "metrics": ("GET", "/v1/metrics", None),
+    }  # fmt: skip
+    opened = {
+        (who, gallery): {
+            right
+            for right, (method, path, body) in ways.items()
+            if _ask(server, team[who], method, f"/g/{gallery}{path}", json=body).status not in (401, 403)
+            and not _is_hidden(_ask(server, team[who], method, f"/g/{gallery}{path}", json=body))
+        }
+        for who in PEOPLE
+        for gallery in ("shop", "fashion")
+    }
+    everything = {"read", "review", "write", "metrics"}
+    assert opened == {
+        ("admin", "shop"): everything, ("admin", "fashion"): everything,
+        ("anna", "shop"): {"read", "review"}, ("anna", "fashion"): {"read"},
+        ("ben", "shop"): {"read"}, ("ben", "fashion"): set(),
+        ("carl", "shop"): set(), ("carl", "fashion"): everything,
+        ("watcher", "shop"): {"metrics"}, ("watcher", "fashion"): set(),
+        ("lost", "shop"): set(), ("lost", "fashion"): set(),
+    }  # fmt: skip
+
+
+def _is_hidden(answer: Answer) -> bool:
+    return answer.status == 404 and "no such gallery" in answer.body.decode()
+
+
+PATHS = (
+    "/", "/?view=map", "/v1/gallery", "/v1/health", "/v1/ready", "/v1/nothing", "/page/nav.js", "/page/none.js",
+    "/gradio/", "/gradio/config", "/docs/", "/favicon.ico", "/v1/openapi.json", "", "/photos", "/photos/",
+    "/photos/v1/gallery", "/g/fashion/v1/gallery",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("who", "root"), [(None, None), ("ben", None), ("lost", ""), ("ben", ROOT)],
+    ids=["no token", "another's", "path stripped", "path kept"],
+)  # fmt: skip
+def test_a_gallery_that_one_may_not_look_into_answers_as_one_that_is_not_there(
+    server: App, below: App, team: dict[str, str], who: str | None, root: str | None
+) -> None:
+    token, asked = None if who is None else team[who], server if root is None else below
+    for method in ("GET", "POST"):
+        for path in PATHS:
+            seen = [_ask(asked, token, method, f"{root or ''}/g/{name}{path}") for name in ("fashion", "nowhere")]
+            hidden, missing = (
+                (answer.status, _blank(answer.body), _blank_headers(answer.headers)) for answer in seen
+            )
+            assert hidden == missing, (method, path)
+            assert hidden[0] != 200, (method, path)
+
+
+def _blank(body: bytes) -> str:
+    text = re.sub(r'"request_id":"[^"]*"', "", body.decode())
+    return text.replace("nowhere", "NAME").replace("fashion", "NAME")
+
+
+def _blank_headers(headers: dict[str, str]) -> dict[str, str]:
+    """Those that tell something; both names have the same length."""
+    return {
+        name: _blank(value.encode()) for name, value in headers.items() if name not in ("date", "x-request-id")
+    }
+
+
+def test_who_signs_in_anywhere_is_in_everywhere_that_the_token_opens_and_leaves_at_once(
+    server: App, team: dict[str, str]
+) -> None:
+    for at in ("/", "/g/shop/"):
+        form = f"token={team['anna']}".encode()
+        answer = server.ask("POST", at, body=form, headers=FORM)
+        given, *attributes = answer.headers["set-cookie"].split("; ")
+        assert (answer.status, "path=/" in {text.lower() for text in attributes}) == (303, True)
+        cookie = {"Cookie": given}
+        for path in ("/v1/galleries", "/g/shop/v1/gallery", "/g/fashion/v1/gallery", "/"):
+            assert server.ask("GET", path, headers=cookie).status == 200, path
+        assert b"anna" in server.ask("GET", "/", headers=cookie).body
+        assert server.ask("POST", "/g/fashion/", body=b"sign_out=", headers={**FORM, **cookie}).status == 303
+        for path in ("/v1/galleries", "/g/shop/v1/gallery"):
+            assert server.ask("GET", path, headers=cookie).status == 401, path
+    refused = server.ask("POST", "/g/fashion/", body=f"token={team['ben']}".encode(), headers=FORM)
+    assert (refused.status, "set-cookie" in refused.headers) == (404, False)
+
+
+def test_decisions_and_logs_are_of_the_gallery_that_they_are_about(
+    server: App, team: dict[str, str], folder: Path
+) -> None:
+    named = {"X-Request-Id": "decided-in-shop"}
+    decided = _ask(server, team["anna"], "POST", "/g/shop/v1/labels/decisions", json=DECISION, headers=named)
+    assert decided.status == 200
+    lines = {name: [line["request"] for line in read_log(folder / name / "small")] for name in ("shop", "fashion")}
+    assert ("decided-in-shop" in lines["shop"], "decided-in-shop" in lines["fashion"]) == (True, False)
+    assert _wait_for_line(folder / "access.log", "decided-in-shop")["gallery"] == "shop"
+
+
+def _wait_for_line(log: Path, request_id: str) -> dict[str, Any]:
+    found: list[dict[str, Any]] = []
+
+    def look() -> bool:
+        lines = map(json.loads, log.read_text().splitlines())
+        found[:] = [line for line in lines if line.get("request_id") == request_id]
+        return bool(found)
+
+    _wait_until(look)
+    return found[0]
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < end, "it did not come to be so in 20 seconds"
+        time.sleep(0.05)
+
+
+_IMAGES = r'retrieval_gallery_images\{gallery="([^"]*)"\} (\d+)\.0'
+
+
+def test_metrics_of_all_are_told_at_once_and_of_each_only_to_whom_they_concern(
+    server: App, team: dict[str, str]
+) -> None:
+    def read(who: str) -> dict[str, int]:
+        text = _ask(server, team[who], "GET", "/v1/metrics").body.decode()
+        assert text.count("# TYPE retrieval_gallery_images ") == 1
+        return {name: int(count) for name, count in re.findall(_IMAGES, text)}
+
+    assert (read("admin"), read("watcher")) == (COUNTS, {"shop": COUNTS["shop"]})
+    text = _ask(server, team["admin"], "GET", "/v1/metrics").body.decode()
+    assert 'retrieval_requests_total{gallery="",method="GET",route="/v1/galleries",status="200"}' in text
+
+
+def test_a_gallery_that_breaks_leaves_the_others_and_the_list_as_they_are(
+    folder: Path, tmp_path: Path, team: dict[str, str]
+) -> None:
+    for name in COUNTS:
+        shutil.copytree(folder / name / "small", tmp_path / name)
+    galleries = tuple(ServedGallery(tmp_path / name, name) for name in COUNTS)
+    with open_app(ServeOptions(galleries, tokens=folder / "team.tokens")) as server:
+        for catalogue in tmp_path.glob("fashion/versions/*/catalog.sqlite"):
+            os.truncate(catalogue, 100)
+        listed = {one["name"]: (one["state"], one["images"]) for one in _list(server, team["admin"])}
+        assert listed == {"fashion": ("failed", None), "shop": ("ready", COUNTS["shop"])}
+        for path in ("/", "/g/shop/", "/g/shop/v1/gallery"):
+            assert _ask(server, team["admin"], "GET", path).status == 200, path
+
+
+def test_who_signed_in_is_told_in_the_logs_of_the_galleries_that_it_opened(
+    server: App, team: dict[str, str], folder: Path
+) -> None:
+    assert server.ask("POST", "/", body=f"token={team['carl']}".encode(), headers=FORM).status == 303
+    _wait_until(lambda: "carl" in _signed_in(folder / "fashion/small"))
+    assert "carl" not in _signed_in(folder / "shop/small")
+
+
+def _signed_in(gallery: Path) -> set[str]:
+    return {line["who"] for line in read_log(gallery) if line["what"] == "sign-in"}
+
+
+@pytest.mark.parametrize(
+    ("galleries", "options", "message"),
+    [
+        ((("shop", "small"), ("fashion", "small")), {}, "two galleries have the name small"),
+        ((("shop", "a"), ("shop", "b")), {}, "named twice"),
+        ((("shop", "a b"),), {}, "'a b' is no name of a gallery"),
+        ((("shop", "a"), ("fashion", "b")), {"audit": Path()}, "--audit is about the labels of one gallery"),
+        ((("shop", "a"), ("fashion", "b")), {"workers": 2}, "the processes serve one gallery"),
+    ],
+)
+def test_what_cannot_be_served_together_is_refused_with_what_to_do(
+    folder: Path, galleries: tuple[tuple[str, str], ...], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        ServeOptions(tuple(ServedGallery(folder / path / "small", name) for path, name in galleries), **options)
