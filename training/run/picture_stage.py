@@ -20,6 +20,7 @@ from training.run.extraction import extract_together
 from training.run.phases import Watcher
 from training.run.run_folder import LabelledImage
 
+LEAST_CALLED = 0.05  # of the copies held out that must be called copies, or the model gets no second output
 VIEWS = 6  # of an image: itself, and copies
 LEAST_IMAGES = 40
 _HELD_OUT, _LEAST_HELD, _MOST_HELD = 20, 100, 1000  # one in so many, but at least and at most, tells the threshold
@@ -49,8 +50,8 @@ def train_picture(
         groups: (N,) int64, the same for images that show the same picture already.
 
     Returns:
-        The head, and its report: {"picture_dim", "threshold", "held_out", "found_first", "called_copies"}, the last two
-        as shares of the copies of what was held out.
+        The head, and its report: {"picture_dim", "threshold", "held_out", "found_first", "called_copies", "is_kept"};
+        `found_first` and `called_copies` are shares of the copies of what was held out.
 
     Raises:
         RunError: training diverged.
@@ -66,7 +67,8 @@ def train_picture(
         PictureData(views[~held], groups[~held]), picture_dim=picture_dim, seed=seed,
         progress=lambda done, total: watcher.on_images("copies told apart", done, total),
     )  # fmt: skip
-    return head, {"picture_dim": picture_dim, **_judge(head, views, groups, held)}
+    report = {"picture_dim": picture_dim, **_judge(head, views, groups, held)}
+    return head, {**report, "is_kept": report["called_copies"] >= LEAST_CALLED}
 
 
 def _hold_out(groups: Ids, *, seed: int) -> np.ndarray:
@@ -106,9 +108,13 @@ def describe_picture(report: dict[str, Any] | None) -> list[str]:
     if report is None:
         return []
     lines = [
-        f"copies: of those made of {report['held_out']} images held out, {report['found_first']:.1%} find theirs "
+        f"copies: of strong edits of {report['held_out']} images held out, {report['found_first']:.1%} find theirs "
         f"first; {report['called_copies']:.1%} are called copies, from a cosine of {report['threshold']:.2f} on"
     ]
-    if report["threshold"] >= 1:
-        lines.append("  no cosine tells copies from others: search --by picture ranks, and calls nothing a copy")
+    if not report["is_kept"]:
+        lines.append(
+            f"warning: --copies did not work: {report['called_copies']:.1%} are called copies, at least "
+            f"{LEAST_CALLED:.0%} were expected; the model gets no second output. Give it more images, let the network "
+            "train (--unfreeze), or find copies with the built-in model"
+        )
     return lines

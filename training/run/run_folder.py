@@ -305,13 +305,13 @@ class RunFolder:
         state = {"method": method, "class_count": class_count, "embedding_dim": head.embedding_dim}
         save_checkpoint(self.path / "head.safetensors", pack_modules(head=head), state=state)
 
-    def save_picture_head(self, head: PictureHead, *, threshold: float) -> None:
-        """picture.safetensors: the second output's head, and from which cosine on it calls pictures copies."""
-        state = {"threshold": threshold, "picture_dim": head.picture_dim}
+    def save_picture_head(self, head: PictureHead, *, threshold: float, is_kept: bool) -> None:
+        """picture.safetensors: the second output's head, from which cosine on pictures are copies, whether it works."""
+        state = {"threshold": threshold, "picture_dim": head.picture_dim, "is_kept": is_kept}
         save_checkpoint(self.path / "picture.safetensors", pack_modules(picture=head), state=state)
 
     def load_picture_head(self) -> tuple[PictureHead, float] | None:
-        """What `save_picture_head` wrote; None for a run without a second output.
+        """The second output's head and threshold; None for a run without one, or whose one does not work.
 
         Raises:
             RunError: the run was not finished, or the file is damaged.
@@ -323,6 +323,8 @@ class RunFolder:
                 )
             return None
         tensors, state = load_checkpoint(self.path / "picture.safetensors")
+        if not state["is_kept"]:
+            return None
         hidden, feature_dim = tensors["picture.hidden.weight"].shape
         head = PictureHead(feature_dim, picture_dim=state["picture_dim"], hidden=hidden)
         unpack_module(head, tensors, name="picture")

@@ -425,7 +425,7 @@ class _Phases:
             self._images, self._copies, extractor=extractor, machine=self._machine, watcher=self._watcher,
             picture_dim=self._config.picture.picture_dim, seed=self._config.seed,
         )  # fmt: skip
-        self._run.save_picture_head(head, threshold=report["threshold"])
+        self._run.save_picture_head(head, threshold=report["threshold"], is_kept=report["is_kept"])
         return report
 
     def _confidence_rows(self, beliefs: Beliefs) -> Iterator[list[object]]:

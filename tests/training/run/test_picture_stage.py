@@ -20,7 +20,7 @@ from tests.photos import KINDS, write_photos
 from tests.training.conftest import make_config, make_machine
 from training.options.config import TrainConfig
 from training.options.resolve import resolve
-from training.run.picture_stage import describe_picture
+from training.run.picture_stage import LEAST_CALLED, describe_picture
 from training.run.run_folder import RunFolder
 from training.run.train import train
 
@@ -66,6 +66,19 @@ def test_the_exported_model_answers_by_both_outputs(run: tuple[Path, dict[str, A
         backbone, model.contract.preprocess, device=torch.device("cpu"), precision="float32"
     ).extract(pixels)
     np.testing.assert_allclose(model.giving(PICTURE).embed_batch(pixels), head(features).numpy(), atol=1e-4)
+
+
+def test_an_output_that_calls_too_few_copies_is_warned_of_and_left_out(
+    run: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    weak = RunFolder.open(shutil.copytree(run[0], tmp_path / "run"))
+    head, threshold = weak.load_picture_head() or (None, 0.0)
+    assert head is not None
+    weak.save_picture_head(head, threshold=threshold, is_kept=False)
+    export_run(weak.path, tmp_path / "model.onnx")
+    assert list(Embedder(tmp_path / "model.onnx").contract.widths) == [KIND]
+    told = describe_picture({**run[1]["picture"], "called_copies": LEAST_CALLED / 2, "is_kept": False})
+    assert told[1].startswith("warning: --copies did not work")
 
 
 def test_a_gallery_of_that_model_holds_both(
