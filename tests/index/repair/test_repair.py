@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from index.catalog.rows import CatalogRow
+from index.commands.index_group import index_group
 from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.faiss_library import import_faiss
 from index.gallery.gallery import Gallery
@@ -27,6 +28,7 @@ from index.writing.reindex import compact_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.deep import mostly_slow
 from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, rows, vectors
+from tests.index.invoking import invoke
 from tests.kills import Command, Moment, read_state_apart, run_command
 from tests.models import write_tiny_model
 
@@ -425,3 +427,15 @@ def test_the_version_in_use_is_salvaged_without_its_manifest_and_mark(gallery: P
     assert mend(gallery).catalog == "rows"
     after = {row.path: row.id for row in rows(gallery)}
     assert {row.path: after[row.path] for row in before} == {row.path: row.id for row in before}
+
+
+def test_the_command_says_what_it_did(gallery: Path) -> None:
+    path = place(gallery, "version/vectors/00001.npy")
+    flip(path)
+    with few_for_an_index():
+        result = invoke(index_group, "repair", gallery)
+    assert result.exit_code == 0, result.output
+    assert "mended, version 000003 is sound, 32 images" in result.stdout
+    assert "3 embedded again under their ids" in result.stdout
+    assert f"was damaged: {path}" in result.stdout
+    assert invoke(index_group, "repair", gallery, "--json").stdout.count('"changed": false') == 1

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from index.commands.index_group import index_group
 from index.errors import GalleryError, InputError
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
@@ -14,6 +15,7 @@ from index.versions.versions import find_version
 from index.writing.build import update_gallery
 from tests.conftest import draw_image
 from tests.index.galleries import SMALL, build, rows
+from tests.index.invoking import invoke, run
 
 
 def flip(path: Path) -> None:
@@ -134,3 +136,12 @@ def test_a_repair_after_a_rollback_stays_at_the_version_that_was_gone_back_to(ga
     rollback_gallery(gallery)
     (gallery / "CURRENT").unlink()
     assert repair_gallery(gallery).version == "000001"
+
+
+def test_the_command_says_where_the_gallery_is_now(gallery: Path) -> None:
+    assert run(index_group, "rollback", gallery) == [
+        f"{gallery}: back from version 000002 to version 000001, 15 images"
+    ]
+    refused = invoke(index_group, "rollback", gallery, "--json")
+    assert refused.exit_code != 0
+    assert '"version": "000002"' in invoke(index_group, "rollback", gallery, "--to", "2", "--json").stdout

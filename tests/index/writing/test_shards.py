@@ -30,7 +30,7 @@ from index.writing.sharding import ShardReport, embed_shard, merge_shards, open_
 from tests.conftest import draw_folder, draw_image
 from tests.index.batches_seen import count_seen
 from tests.index.galleries import ROOT, SMALL, mixed_folder
-from tests.index.invoking import invoke
+from tests.index.invoking import invoke, run
 from tests.models import write_tiny_model, write_two_output_model
 
 COUNT = 3
@@ -320,3 +320,14 @@ def test_outcomes_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert back[1].vector.tobytes() == vector.tobytes()
     with pytest.raises(GalleryError, match="width of 6"):
         read_outcomes(path, made_by="x", width=6)
+
+
+def test_the_commands_say_what_became_of_the_images(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
+    out = tmp_path / "g"
+    words = ["build", tiny_model, folder, "--out", out, "--batch-size", "4"]
+    assert "shard 1 of 2: 16 images" in run(index_group, *words, "--shard", "1/2")[0]
+    assert "all of them were done already" in run(index_group, *words, "--shard", "1/2")[0]
+    assert '"new_images": 17' in "\n".join(run(index_group, *words, "--shard", "2/2", "--json"))
+    result = invoke(index_group, "merge", out, "--strict")
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"{out}: built version 000001, 30 images, 30 new")
