@@ -59,3 +59,11 @@ def test_a_damaged_model_in_the_box_is_a_problem(
     report = _examine(capsys, code=1)
     assert report["embedding"] is None
     assert "install that again" in report["problems"][0]
+
+
+def test_in_words_it_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    told = capsys.readouterr().out
+    assert f"numpy {version('numpy')}" in told
+    assert "photos of 512 x 512 pixels a second" in told
+    assert told.endswith("nothing is wrong\n")
