@@ -25,9 +25,7 @@ LOCK_NAME = ".lock"
 BESIDE = "-gallery"
 """How the name of the gallery of `photos` ends that is made beside it."""
 # A gallery that lies among photos is none of them; only what was sent to it is a source, of itself.
-_GALLERYS_OWN = {GALLERY_MARK, LOCK_NAME, "CURRENT", "versions", "building", "shards", "insights"} | {
-    "people", "added", "incoming", "review.sqlite", "review.sqlite-journal",
-}  # fmt: skip
+_GALLERYS_OWN = {GALLERY_MARK, LOCK_NAME, "CURRENT", "versions", "building", "shards", "insights"} | {"people"}
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
 _MOST_BYTES = 1 << 24
 
@@ -69,7 +67,7 @@ def is_vacant(folder: Path) -> bool:
 
 
 def is_empty_lock(folder: Path, name: str) -> bool:
-    """Whether a name in a folder is that of a lock: a file of no bytes, which also earlier programs left."""
+    """Whether a name in a folder is that of a lock: a file of no bytes."""
     if name != LOCK_NAME:
         return False
     try:

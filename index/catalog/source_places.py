@@ -1,29 +1,25 @@
 """Where the sources of a gallery are now, though it, or they, were moved, copied, restored or linked since.
 
 A catalogue names a source that lies in the gallery by its place there, and any other by its absolute path; where the
-others lay as seen from the gallery is a setting of their numbers. Earlier programs wrote absolute paths alone, those of
-the images that were sent included.
+others lay as seen from the gallery is a setting of their numbers.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from index.catalog.rows import CatalogRow
-from index.sources.folder import FolderSource
 from index.sources.source import ImageSource
 from index.text import printable_path
-from index.versions.people import ADDED, ADDED_PLACE, added_folder
+from index.versions.people import ADDED_PLACE, added_folder
 
 PLACES_SETTING = "places"
 LABELS_PLACE = "labels"  # in that setting, of the file that labels come from
-_SENT_NAME = re.compile(r"([^/]+/)?(?P<sha256>[0-9a-f]{64})\.[a-z0-9]+")
 _LOOKED_AT = 64  # items of a source, by which it is known again
 
 
@@ -66,12 +62,7 @@ def find_places(
     """
     home, real = Path(os.path.realpath(gallery)), cache(os.path.realpath)
     found = {number: source.at(_absolute(source.location, home), real) for number, source in recorded.items()}
-    added = _find_added(recorded, found, home=home, take_sample=take_sample)
-    if added is not None:
-        found[added] = FolderSource(str(added_folder(home)))
-        if (former := _find_former_home(recorded[added], home=home)) is not None:
-            seen = {str(number): os.path.relpath(source.location, former) for number, source in found.items()}
-            places = {**seen, **places}
+    added = next((number for number, source in recorded.items() if source.location == ADDED_PLACE), None)
     taken, moves = {source.location for source in found.values()}, []
     for number, source in recorded.items():
         beside = places.get(str(number))
@@ -145,40 +136,3 @@ def _has_file(source: ImageSource, item: CatalogRow) -> bool:
     except (OSError, ValueError):
         return False
     return size == item.size_bytes if item.archive is None else size > (item.starts_at or 0)
-
-
-def _find_added(
-    recorded: Mapping[int, ImageSource], found: Mapping[int, ImageSource], *, home: Path, take_sample: TakeSample
-) -> int | None:
-    """The source of the images that were sent: by its place, or else, in a gallery that was moved, by what it holds.
-
-    It was called `added`, or its files are named by their bytes; and most of its items are in this gallery's folder.
-    """
-    folder = added_folder(home)
-    for number, source in recorded.items():
-        if source.location == ADDED_PLACE:
-            return number
-    folders = {number: source for number, source in found.items() if isinstance(source, FolderSource)}
-    for number, source in folders.items():
-        if source.location in (str(folder), str(home / ADDED)):
-            return number
-    if not folder.is_dir():
-        return None
-    now, shares = FolderSource(str(folder)), {}
-    for number, source in folders.items():
-        sample = take_sample(number, _LOOKED_AT)
-        if sample and (os.path.basename(source.location) == ADDED or all(map(_is_sent, sample))):
-            shares[number] = sum(_has_file(now, item) for item in sample) / len(sample)
-    best = max(shares, key=lambda number: shares[number], default=None)
-    return best if best is not None and shares[best] > 0.5 else None
-
-
-def _find_former_home(added: ImageSource, *, home: Path) -> str | None:
-    """Where a gallery was when an earlier program recorded the images sent to it; None where it tells nothing new."""
-    former, name = os.path.split(added.location)
-    return former if os.path.isabs(former) and name == ADDED and former != str(home) else None
-
-
-def _is_sent(item: CatalogRow) -> bool:
-    named = _SENT_NAME.fullmatch(item.path)
-    return named is not None and item.sha256 in (None, named["sha256"])

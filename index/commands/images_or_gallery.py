@@ -102,7 +102,7 @@ def refuse_gallery(source: str) -> None:
     from index.versions.gallery_identity import Standing, recognise
 
     is_listable = Path(source).is_dir() and os.access(source, os.R_OK | os.X_OK)
-    if is_listable and recognise(Path(source)) in (Standing.MARKED, Standing.PROVEN):
+    if is_listable and recognise(Path(source)) is Standing.MARKED:
         shown = printable_path(source)
         raise InputError(
             f"{shown}: a gallery, not images. Images are put into it by `retrieval index add {shown} SOURCE`; it is "

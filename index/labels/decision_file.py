@@ -8,13 +8,12 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from index.errors import InputError
-from index.labels.decisions import CHANGE, DECISIONS, DROP, KEEP, LabelDecision, LabelKey
+from index.labels.decisions import CHANGE, DECISIONS, KEEP, LabelDecision, LabelKey
 from index.text import printable_path
 
 logger = logging.getLogger(__name__)
 
 _COLUMNS = ("path", "sha256", "label", "decision", "new_label")
-_FORMER_WORDS = {"relabel": CHANGE, "no-class": DROP}  # in files of earlier versions
 
 
 def read_decisions(path: Path, *, known: Collection[LabelKey]) -> dict[LabelKey, LabelDecision]:
@@ -72,7 +71,7 @@ def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _read_decision(row: Mapping[str, str], *, where: str) -> LabelDecision:
-    decision, new = _FORMER_WORDS.get(row["decision"], row["decision"]), row["new_label"].strip()
+    decision, new = row["decision"], row["new_label"].strip()
     if decision not in DECISIONS:
         raise InputError(f"{where}: the decision must be one of {', '.join(DECISIONS)}, found {decision!r}")
     if decision == CHANGE and not new:

@@ -19,7 +19,7 @@ from index.text import printable_path
 logger = logging.getLogger(__name__)
 
 _REMOVAL_ATTEMPTS = 3
-_OWN_FILE = re.compile(  # of work in progress, a version or shards, those of earlier programs included
+_OWN_FILE = re.compile(  # of work in progress, a version or shards
     r"(version/)?(part\.json|manifest\.json|model\.onnx)"
     r"|(version/)?(picture/)?(index\.faiss|(held_out|deleted|stale)\.npy|(vectors|ids)/\d{5,9}\.npy)|checkpoints/\d{9}\.npy(\.tmp)?"
     r"|((version/)?catalog\.sqlite|before\.sqlite(\.tmp)?)(-wal|-shm|-journal)?"

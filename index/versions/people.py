@@ -4,9 +4,6 @@ GALLERY/people/review.sqlite   what they decided about labels and duplicates
 GALLERY/people/added/          the images that they sent
 GALLERY/people/log/            who did what, when and from where
 GALLERY/people/incoming/       what is being written of them; whole files are moved out of it
-
-Earlier programs had all but the log in the gallery's folder itself: there they are read, until `people_moves` moves
-them.
 """
 
 from __future__ import annotations
@@ -33,16 +30,9 @@ def decisions_file(gallery: Path) -> Path:
     return people_folder(gallery) / DECISIONS
 
 
-def former_decisions_file(gallery: Path) -> Path:
-    """Where earlier programs had the decisions."""
-    return gallery / DECISIONS
-
-
 def added_folder(gallery: Path) -> Path:
     """The folder of the images that were sent, without symbolic links: where it is or would be."""
-    now, formerly = people_folder(gallery) / ADDED, gallery / ADDED
-    is_unmoved = not os.path.lexists(now) and os.path.lexists(formerly)
-    return Path(os.path.realpath(formerly if is_unmoved else now))
+    return Path(os.path.realpath(people_folder(gallery) / ADDED))
 
 
 def log_folder(gallery: Path) -> Path:

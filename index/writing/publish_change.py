@@ -30,7 +30,6 @@ from index.versions.gallery_lock import lock_gallery
 from index.versions.manifest import Manifest, Version
 from index.versions.versions import find_version, remove_old_versions
 from index.writing.build_config import BuildConfig
-from index.writing.people_moves import move_people
 from index.writing.settling import settle
 from index.writing.undoing import undone_where_called_off
 from index.writing.workspace import Workspace, find_model
@@ -93,7 +92,6 @@ def open_workspace(
     with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step):
         try:
             claim_gallery(gallery.resolve())
-            move_people(gallery)
             if embedder is None:
                 embedder = Embedder(find_model(gallery), threads=1, backend=usual_runtime_in(gallery))
             work = Workspace(gallery.resolve(), embedder=embedder)

@@ -14,7 +14,7 @@ from index.text import printable_path
 from index.versions.gallery_identity import Standing, recognise
 from retrieval_app.server.options import ServedGallery, check_names
 
-_GALLERIES = (Standing.MARKED, Standing.PROVEN, Standing.DAMAGED)  # of which the last is told when it is opened
+_GALLERIES = (Standing.MARKED, Standing.DAMAGED)  # of which the last is told when it is opened
 
 
 def choose_galleries(given: Sequence[str]) -> tuple[ServedGallery, ...]:

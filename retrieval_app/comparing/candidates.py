@@ -67,7 +67,7 @@ def _find_candidate(text: str) -> tuple[str, Path]:
     if path.is_dir():
         if is_training_folder(path):
             return RUN, path
-        if recognise(path) in (Standing.MARKED, Standing.PROVEN, Standing.DAMAGED):
+        if recognise(path) in (Standing.MARKED, Standing.DAMAGED):
             return GALLERY, path
         raise InputError(
             f"{shown}: a folder, but neither a gallery (`retrieval index build`) nor a run (`retrieval train`), so "

@@ -314,8 +314,8 @@ class Insights:
 
 
 def _remove_results(folder: Path) -> None:
-    """Remove what an earlier version's results were kept in; what somebody else put there stays."""
-    for name in (*NAMES, "copies"):  # as earlier programs call the duplicates
+    """Remove the files of the results of another version of the gallery; what somebody else put there stays."""
+    for name in NAMES:
         (folder / f"{name}.json").unlink(missing_ok=True)
     if not os.listdir(folder):
         folder.rmdir()

@@ -27,7 +27,7 @@ from index.labels.decisions import check_label
 from index.sources.folder_walk import walk_folder
 from index.text import printable_path
 from index.versions.manifest import CATALOG_NAME
-from index.versions.people import INCOMING, PEOPLE, added_folder, incoming_folder
+from index.versions.people import PEOPLE, added_folder, incoming_folder
 from index.versions.versions import hold_current
 
 _EXTENSIONS = {"JPEG": "jpg", "TIFF": "tif"}  # of others, their own name
@@ -178,11 +178,11 @@ def read_current_catalog(gallery: Path) -> Iterator[Catalog]:
 
 def clear_incoming(gallery: Path) -> None:
     """Remove what a killed server left half written, an hour ago or longer: files of the names that it gives, alone."""
-    for left in (incoming_folder(gallery), gallery / INCOMING):  # earlier programs had the second
-        for path in left.iterdir() if left.is_dir() else ():
-            with suppress(OSError):  # it is only in the way, and the next start tries again
-                if _WRITTEN_NAME.fullmatch(path.name) and path.stat().st_mtime < time.time() - _STALE_SECONDS:
-                    path.unlink()
+    left = incoming_folder(gallery)
+    for path in left.iterdir() if left.is_dir() else ():
+        with suppress(OSError):  # it is only in the way, and the next start tries again
+            if _WRITTEN_NAME.fullmatch(path.name) and path.stat().st_mtime < time.time() - _STALE_SECONDS:
+                path.unlink()
 
 
 def find_forgotten(gallery: Path) -> list[AddedImage]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from index.labels.decisions import OPEN
-from retrieval_app.review.database import has_names
 
 _NAMED = (
     "SELECT sha256, label, decided_by, decision, new_label FROM label_decisions AS d "
@@ -27,8 +26,6 @@ class Agreement:
 
 def read_agreement(connection: sqlite3.Connection) -> tuple[Agreement, ...]:
     """Every two people who decided about a label that the other decided about too, by name."""
-    if not has_names(connection):  # a file that earlier programs wrote
-        return ()
     by_label: dict[tuple[str, str], dict[str, tuple[str, str | None]]] = {}
     for sha256, label, name, decision, new_label in connection.execute(_NAMED):
         decided = by_label.setdefault((sha256, label), {})

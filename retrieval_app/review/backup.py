@@ -23,7 +23,7 @@ from index.sources.folder_walk import walk_folder
 from index.sources.items import FoundItem
 from index.text import printable_path, valid_text
 from index.versions.manifest import CATALOG_NAME, Manifest
-from index.versions.people import PEOPLE, added_folder, decisions_file, former_decisions_file
+from index.versions.people import PEOPLE, added_folder, decisions_file
 from index.versions.versions import find_version, hold_current
 from retrieval_app.review.backup_file import (
     DECISIONS_NAME,
@@ -106,7 +106,7 @@ def back_up(
     """
     _check_gallery(gallery)
     _check_out(out, gallery=gallery, overwrite=overwrite)
-    with closing(Database(decisions_file(gallery), formerly=former_decisions_file(gallery))) as database:
+    with closing(Database(decisions_file(gallery))) as database:
         steps = read_history(database)  # before the images: those decided about in between are there then
     notes: list[str] = []
     try:

@@ -17,7 +17,7 @@ CREATE TABLE steps (
     number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused
     kind TEXT NOT NULL CHECK (kind IN ('labels', 'duplicates')),
     decided_at TEXT NOT NULL,
-    decided_by TEXT                            -- a name; none in what earlier programs wrote
+    decided_by TEXT                            -- a name
 );
 CREATE TABLE label_decisions (                 -- the one of the last step holds
     sha256 TEXT NOT NULL,
@@ -67,23 +67,15 @@ class Database:
     A transaction that was left is on the disk: neither a killed process nor a power cut takes it back.
 
     Args:
-        path: of the file.
-        formerly: where it is used as long as it lies there and nobody has moved it to `path`.
+        path: where the file is, or will be made.
     """
 
-    def __init__(self, path: Path, *, formerly: Path | None = None) -> None:
-        self._path, self._formerly = path, formerly
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self._opened: tuple[Path, int, int] | None = None
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._writes = 0
-
-    @property
-    def path(self) -> Path:
-        """Where the file is now, or will be made."""
-        if self._formerly is not None and self._formerly.exists() and not self._path.exists():
-            return self._formerly
-        return self._path
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
@@ -213,16 +205,9 @@ def _code(error: sqlite3.Error) -> str:
     return getattr(error, "sqlite_errorname", None) or "SQLITE_ERROR"
 
 
-def has_names(connection: sqlite3.Connection) -> bool:
-    """Whether steps have who made them: the files of earlier programs do not before something is written."""
-    return any(column[1] == "decided_by" for column in connection.execute("PRAGMA table_info(steps)"))
-
-
 def _prepare(connection: sqlite3.Connection) -> None:
     """Make the tables of a new file, in the transaction of what is written first."""
     if check_version(connection) == VERSION:
-        if not has_names(connection):  # earlier programs go on with it, too: the version is the same
-            connection.execute("ALTER TABLE steps ADD COLUMN decided_by TEXT")
         return
     for statement in _SCHEMA.split(";\n"):
         connection.execute(statement)

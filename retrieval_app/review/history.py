@@ -12,7 +12,7 @@ from datetime import datetime
 
 from index.labels.decision_database import read_labels
 from index.labels.decisions import LabelDecision
-from retrieval_app.review.database import Database, has_names
+from retrieval_app.review.database import Database
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage
 
 LABELS, DUPLICATES = "labels", "duplicates"
@@ -167,8 +167,7 @@ def _read_steps(connection: sqlite3.Connection) -> Iterator[DecidedStep]:
     duplicates: dict[int, list[DuplicateDecision]] = {}
     for number, group in read_duplicates(connection):
         duplicates.setdefault(number, []).append(group)
-    name = "decided_by" if has_names(connection) else "NULL"
-    steps = connection.execute(f"SELECT number, decided_at, {name} FROM steps ORDER BY number")
+    steps = connection.execute("SELECT number, decided_at, decided_by FROM steps ORDER BY number")
     for number, decided_at, decided_by in steps:
         about = (tuple(labels.get(number, ())), tuple(duplicates.get(number, ())))
         if any(about):

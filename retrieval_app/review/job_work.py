@@ -21,7 +21,6 @@ from index.images.image_files import REASONS
 from index.progress import Progress
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
 from index.writing.build_config import BuildConfig
-from index.writing.people_moves import bring_people
 from index.writing.publish_change import BuildReport
 from retrieval_app.review.added_images import AddedImage, name_sources, read_added_rows
 
@@ -92,7 +91,6 @@ class Changes:
     def _add(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
         images = [work.image for work in works if work.image is not None]
         options = self._options(tell)
-        bring_people(self.path, begin_step=options["begin_step"])  # what is named next stays where it is
         report = add_to_gallery(self.path, name_sources(self.path, images), **options)
         self._show(report)
         try:

@@ -16,11 +16,10 @@ from index.gallery.selection import Selection
 from index.marks import read_mark
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.text import printable_path, valid_text
-from index.versions.people import added_folder, decisions_file, former_decisions_file
+from index.versions.people import added_folder, decisions_file
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, remove_from_gallery
 from index.writing.build_config import BuildConfig
-from index.writing.people_moves import bring_people
 from retrieval_app.review.added_images import (
     AddedImage,
     keep_file,
@@ -105,7 +104,6 @@ def restore(
         log = list(backup.read(LOG_NAME, check_line))
         removals = list(backup.read(REMOVED_NAME, read_removal))
         first_new = _first_new_id(backup, gallery)
-        bring_people(gallery, begin_step=begin_step)
         outcomes = {image.path: _restore_file(backup, image, gallery) for image in backup.sent}
         taken_out = {image.path for image in backup.sent if image.removed and outcomes[image.path] == "present"}
     there = [path for path, outcome in outcomes.items() if outcome in ("restored", "present")]
@@ -113,7 +111,7 @@ def restore(
     indexed = _index(gallery, there, taken_out=taken_out, options=options)
     removed = _take_out(gallery, removals, first_new=first_new, options=options)
     attached, lost = attach_steps(Gallery.open(gallery), steps, paths=paths)
-    with closing(Database(decisions_file(gallery), formerly=former_decisions_file(gallery))) as database:
+    with closing(Database(decisions_file(gallery))) as database:
         merged = merge_history(database, attached)
     brought = bring_lines(gallery, log)
     counts = dict.fromkeys(("restored", "present", "removed", "in_the_way"), 0)

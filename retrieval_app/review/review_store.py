@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from index.errors import InputError
 from index.labels.decision_database import read_labels
 from index.labels.decisions import OPEN, LabelDecision, LabelKey, check_label_decision
-from index.versions.people import decisions_file, former_decisions_file
+from index.versions.people import decisions_file
 from retrieval_app.review.agreement import Agreement, read_agreement
 from retrieval_app.review.database import Database, DecidedSinceError
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, check_duplicate_decision
@@ -52,18 +52,17 @@ class ReviewStore:
 
     Args:
         path: of the file.
-        formerly: where it is as long as nobody has moved it to `path`.
     """
 
-    def __init__(self, path: Path, *, formerly: Path | None = None) -> None:
-        self._database = Database(path, formerly=formerly)
+    def __init__(self, path: Path) -> None:
+        self._database = Database(path)
         self._lock = threading.Lock()
         self._current: _Current | None = None
 
     @classmethod
     def of_gallery(cls, gallery: Path) -> ReviewStore:
         """The decisions of a gallery."""
-        return cls(decisions_file(gallery), formerly=former_decisions_file(gallery))
+        return cls(decisions_file(gallery))
 
     @property
     def path(self) -> Path:

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from index.writing.people_moves import try_bring_people
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.cors_origins import check_origins
 from retrieval_app.api.security.hosts import choose_hosts
@@ -18,7 +17,6 @@ from retrieval_app.api.security.token_book import TokenBook
 from retrieval_app.api.security.trusted_proxies import TrustedProxies
 from retrieval_app.page.sign_in_page import draw_sign_in
 from retrieval_app.review.activity_log import ActivityLog
-from retrieval_app.review.joining import join_decisions
 from retrieval_app.server.access_log import Logs, open_logs
 from retrieval_app.server.doors import Doors
 from retrieval_app.server.spans import open_spans
@@ -61,7 +59,7 @@ def open_entrance(opened: ExitStack, options: ServeOptions) -> Entrance:
         proxies=TrustedProxies.of(options.trusted_proxies), origins=check_origins(options.cors_origins),
         root_path=root_path,
     )  # fmt: skip
-    logs = {served.name or "": _open_log(opened, served, access) for served in options.galleries}
+    logs = {served.name or "": _open_log(opened, served) for served in options.galleries}
     sign_in = SignIn(access, draw=draw_sign_in, config=options.sign_in, root_path=root_path, logs=logs)
     return Entrance(doors, access, sign_in, logs, lines)
 
@@ -82,11 +80,8 @@ def choose_access(options: ServeOptions) -> Access:
     )  # fmt: skip
 
 
-def _open_log(opened: ExitStack, served: ServedGallery, access: Access) -> ActivityLog:
-    """The log of a gallery, at the place where what people made of it is from now on."""
-    if access.takes_decisions:
-        try_bring_people(served.path)
-        join_decisions(served.path)
+def _open_log(opened: ExitStack, served: ServedGallery) -> ActivityLog:
+    """The log of a gallery, closed with the server."""
     log = ActivityLog(served.path)
     opened.callback(log.close)
     return log

@@ -78,9 +78,3 @@ def test_a_label_that_no_image_has_is_taken_with_a_warning(
 def test_a_path_of_odd_bytes_does_not_matter(tmp_path: Path) -> None:
     found = read_decisions(_write(tmp_path, HEADER + "caf\udce9.png,x,cat,keep,\n"), known=KNOWN)
     assert found["x", "cat"].decision == KEEP
-
-
-def test_files_of_earlier_versions_say_the_same_in_other_words(tmp_path: Path) -> None:
-    lines = "x.png,x,cat,relabel,dog\ny.png,y,dog,no-class,\n"
-    found = read_decisions(_write(tmp_path, HEADER + lines), known=KNOWN)
-    assert [(d.decision, d.new_label) for d in found.values()] == [(CHANGE, "dog"), (DROP, None)]

@@ -22,12 +22,12 @@ from index.errors import GalleryError
 from index.faiss_library import import_faiss
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
-from index.marks import is_part, read_mark, read_part
+from index.marks import is_part, read_mark
 from index.sources.registry import find_source
 from index.versions.gallery_parts import make_mark, make_part, remove_part
-from index.versions.versions import find_version, read_current, versions_folder
+from index.versions.people import added_folder
+from index.versions.versions import read_current, versions_folder
 from index.writing.build import update_gallery
-from index.writing.people_moves import try_bring_people
 from retrieval_app.commands.index_command import index
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import ROOT, SMALL, build, rows
@@ -125,11 +125,8 @@ def start_server(target: Path) -> None:
     """Do to a folder what `retrieval serve --writable` does when it starts and ends."""
     from retrieval_app.review.database import ReviewError
     from retrieval_app.review.jobs import Jobs
-    from retrieval_app.review.joining import join_decisions
 
     with suppress(GalleryError, ReviewError):
-        try_bring_people(target)
-        join_decisions(target)
         jobs = Jobs(target, on_change=lambda: None, open_gallery=lambda: Gallery.open(target), config=SMALL)
         try:
             jobs.resume()
@@ -166,10 +163,7 @@ def test_what_somebody_put_into_a_gallery_stays_as_it_is(place: Path, tree: dict
         shutil.copytree(place / "gallery", target, symlinks=True)
         own = set(shoot(target)) | {"building"}
         parts = tuple(f"versions/{version}" for version in os.listdir(versions_folder(target)))
-        formerly = ("added", "incoming", "review.sqlite")  # moved to `people`, see test_people_moves
-        plant(
-            {name: thing for name, thing in tree.items() if not name.startswith(formerly)}, target, outside=outside
-        )
+        plant(tree, target, outside=outside)
 
         def is_own(name: str) -> bool:
             return name in own or name.startswith(parts)
@@ -236,89 +230,12 @@ def test_a_lock_that_was_left_and_a_gallery_beside_photos_are_no_images(
 ) -> None:
     (image_folder / ".lock").touch()
     build(image_folder, tmp_path / "g", tiny_model)
-    (tmp_path / "g" / "added").mkdir()
-    draw_image((1, 2, 3), seed=1).save(tmp_path / "g" / "added" / "upload.png")
+    added_folder(tmp_path / "g").mkdir(parents=True)
+    draw_image((1, 2, 3), seed=1).save(added_folder(tmp_path / "g") / "upload.png")
     found = [item.path for item in find_source(str(tmp_path)).scan()]
     assert {path.split("/")[0] for path in found} == {"images"}
     assert not [path for path in found if ".lock" in path]
     assert {row.status for row in rows(tmp_path / "g")} == {"indexed"}
-
-
-def as_before_marks(gallery: Path) -> None:
-    """Let a gallery be as earlier programs wrote it."""
-    (gallery / "gallery.json").unlink()
-    for mark in gallery.rglob("part.json"):
-        mark.unlink()
-
-
-def test_a_gallery_of_an_earlier_program_opens_and_is_marked_when_it_is_written(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    gallery = tmp_path / "g"
-    build(image_folder, gallery, tiny_model)
-    as_before_marks(gallery)
-    assert Gallery.open(gallery).count == 15
-    assert not (gallery / "gallery.json").exists()
-    stranger = gallery / "versions" / "000000"
-    shutil.copytree(image_folder, stranger)
-    for number in range(2):
-        draw_image((9, 9, 9), seed=number).save(image_folder / f"late{number}.png")
-        update_gallery(gallery, config=SMALL)
-    identity = read_mark(gallery)
-    assert identity is not None
-    assert sorted(os.listdir(gallery / "versions")) == ["000000", "000002", "000003"]
-    for name in ("000002", "000003"):
-        part = read_part(gallery / "versions" / name)
-        assert part is not None
-        assert part["gallery"] == identity
-    assert len(shoot(stranger)) == 18
-
-
-@pytest.mark.parametrize(
-    "moment",
-    [
-        "index.writing.publish_change.settle",
-        "index.writing.workspace.publish_version",
-        "index.versions.versions.set_current",
-    ],
-)
-@pytest.mark.parametrize("finished", [False, True])
-def test_unfinished_work_of_an_earlier_program_is_gone_on_with(
-    tmp_path: Path,
-    tiny_model: Path,
-    image_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    moment: str,
-    finished: bool,
-) -> None:
-    def stop(*words: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    if finished:
-        build(image_folder, tmp_path / "g", tiny_model)
-        draw_image((9, 9, 9), seed=9).save(image_folder / "late.png")
-    with monkeypatch.context() as patched:
-        patched.setattr(moment, stop)
-        with pytest.raises(KeyboardInterrupt):
-            build(image_folder, tmp_path / "g", tiny_model)
-    as_before_marks(tmp_path / "g")
-    (tmp_path / "g" / "building" / "publishing").unlink(missing_ok=True)
-    assert build(image_folder, tmp_path / "g", tiny_model).indexed == 15 + finished
-    assert not (tmp_path / "g" / "building").exists()
-    assert find_version(tmp_path / "g").name == f"{1 + finished:06d}"
-
-
-def test_what_an_earlier_program_left_before_it_had_a_plan_goes(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    gallery = tmp_path / "g"
-    build(image_folder, gallery, tiny_model)
-    as_before_marks(gallery)
-    (gallery / "building" / "checkpoints").mkdir(parents=True)
-    os.link(gallery / "versions" / "000001" / "model.onnx", gallery / "building" / "model.onnx")
-    shutil.copy(gallery / "versions" / "000001" / "catalog.sqlite", gallery / "building")
-    assert not update_gallery(gallery, config=SMALL).changed
-    assert not (gallery / "building").exists()
 
 
 def kill_while_marking(place: Path, model: Path, images: Path) -> None:

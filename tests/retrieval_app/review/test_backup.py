@@ -24,7 +24,6 @@ from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import Subject, find_decided_ids, read_all_subjects
 from tests.conftest import draw_folder
 from tests.index.galleries import ROOT
-from tests.old_galleries import age_gallery
 from tests.retrieval_app.review.test_jobs import picture
 from tests.retrieval_app.review.test_moved_galleries import rows_of, send, served, state_of
 
@@ -198,15 +197,6 @@ def test_a_damaged_gallery_can_be_backed_up(made: Made, tmp_path: Path, fresh: P
     assert (report.label_decisions, report.images) == (3, 3)
     assert "nobody knows which images were taken out" in report.notes[0]
     assert restore(tmp_path / "saved.zip", fresh).decisions["restored"] == 4
-
-
-def test_a_gallery_of_an_earlier_program_is_backed_up_as_it_is(made: Made, tmp_path: Path, fresh: Path) -> None:
-    gallery = age_gallery(shutil.copytree(made.gallery, tmp_path / "shop"))
-    report = back_up(gallery, tmp_path / "old.zip")
-    assert (report.label_decisions, report.images, report.removed) == (3, 3, 1)
-    assert (gallery / "added").is_dir()
-    restore(tmp_path / "old.zip", fresh)
-    check_restored(fresh, made)
 
 
 def test_decisions_that_are_made_meanwhile_are_whole_steps(made: Made, tmp_path: Path) -> None:

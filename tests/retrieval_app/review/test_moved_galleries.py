@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,22 +19,9 @@ from index.gallery.verify import verify_gallery
 from index.versions.people import added_folder
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, update_gallery
-from index.writing.people_moves import bring_people
 from retrieval_app.review.jobs import Jobs
 from tests.conftest import draw_folder
-from tests.forked import run
-from tests.old_galleries import age_gallery
 from tests.retrieval_app.review.test_jobs import WAIT_SECONDS, picture
-
-
-def start_and_end() -> None:
-    """Start a server of the gallery that `sys.argv` tells, and end it; the folders of what people made are told."""
-    from retrieval_app.server.assembly import assemble
-    from retrieval_app.server.options import ServeOptions
-
-    gallery = Path(sys.argv[1])
-    with assemble(ServeOptions.of(gallery, token="please-choose-your-own-one", writable=True)):
-        sys.stdout.write(" ".join(name for name in os.listdir(gallery) if name in ("people", "added")) + "\n")
 
 
 @dataclass(frozen=True)
@@ -52,7 +38,6 @@ class Home:
 @contextmanager
 def served(gallery: Path) -> Iterator[Jobs]:
     """The jobs of a server that starts on the gallery, and ends."""
-    bring_people(gallery)
     jobs = Jobs(gallery, on_change=lambda: None, open_gallery=lambda: Gallery.open(gallery))
     try:
         yield jobs
@@ -91,20 +76,13 @@ def first(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Home:
     return home
 
 
-@pytest.fixture(params=["new", "old"])
-def home(request: pytest.FixtureRequest, first: Home, tmp_path: Path) -> Home:
-    """A home of its own; that of `old` is as an earlier program left it, and was there from the start."""
+@pytest.fixture
+def home(first: Home, tmp_path: Path) -> Home:
+    """A home of its own."""
     home = Home(tmp_path / "home")
     shutil.copytree(first.folder, home.folder, symlinks=True)
     update_gallery(home.gallery, roots={str(first.folder / "photos"): home.folder / "photos"})
-    if request.param == "old":
-        age_gallery(home.gallery)
     return home
-
-
-def make_old(gallery: Path) -> None:
-    if not (gallery / "added").exists():
-        age_gallery(gallery)
 
 
 def check_known_again(gallery: Path, before: dict[int, tuple[str | None, str, str | None, str]]) -> None:
@@ -265,34 +243,6 @@ def test_builds_while_images_are_sent_lose_none_and_double_none(home: Home, tiny
     assert state_of(home.gallery).items() >= before.items()
     with served(home.gallery) as jobs:
         assert jobs.resume() == []
-
-
-def test_a_reader_finds_images_that_were_moved_while_it_was_open(home: Home) -> None:
-    make_old(home.gallery)
-    opened = Gallery.open(home.gallery)
-    bring_people(home.gallery)
-    assert not (home.gallery / "added").exists()
-    assert all(opened.place(int(image_id)).file.is_file() for image_id in opened.ids)
-
-
-def test_a_reader_leaves_a_gallery_of_an_earlier_program_as_it_is(home: Home) -> None:
-    make_old(home.gallery)
-    before = sorted(os.listdir(home.gallery))
-    opened = Gallery.open(home.gallery)
-    assert all(opened.place(int(image_id)).file.is_file() for image_id in opened.ids)
-    assert verify_gallery(home.gallery).notes == []
-    assert sorted(os.listdir(home.gallery)) == before
-
-
-def test_a_server_that_takes_decisions_moves_what_people_made_when_it_starts(home: Home) -> None:
-    make_old(home.gallery)
-    before = state_of(home.gallery)
-    for gallery in (home.gallery, home.folder / "shop" / ".." / "shop"):
-        ran = run([gallery], function=start_and_end)
-        assert ran.returncode == 0, ran.stderr
-        assert ran.stdout.splitlines()[-1] == "people"
-        assert os.listdir(home.gallery / "people") == ["added"]
-        assert state_of(home.gallery) == before
 
 
 def test_labels_from_a_file_are_found_where_the_gallery_was_moved_with_it(

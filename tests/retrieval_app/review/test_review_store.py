@@ -272,18 +272,3 @@ def test_a_file_that_was_taken_away_is_noticed(store: ReviewStore) -> None:
     assert store.label_decisions() == {}
     store.decide([LabelDecision(B, "x", "keep")])
     assert set(ReviewStore(store.path).label_decisions()) == {(B, "x")}
-
-
-def test_decisions_go_on_where_another_process_has_moved_them(tmp_path: Path) -> None:
-    former, now = tmp_path / FILE_NAME, tmp_path / "people" / FILE_NAME
-    store = ReviewStore(now, formerly=former)
-    former.touch()
-    store.decide([LabelDecision(A, "x", "keep")])
-    assert (store.path, former.exists()) == (former, True)
-    now.parent.mkdir()
-    former.rename(now)
-    assert set(store.label_decisions()) == {(A, "x")}
-    former.with_name(f"{FILE_NAME}-journal").unlink(missing_ok=True)
-    store.decide([LabelDecision(B, "x", "keep")])
-    assert (store.path, former.exists()) == (now, False)
-    assert set(ReviewStore(now).label_decisions()) == {(A, "x"), (B, "x")}

@@ -4,7 +4,6 @@ import {data, images, items, keyOf} from './data.js';
 
 const COLUMNS = ['path', 'sha256', 'label', 'decision', 'new_label'];
 const WORDS = ['keep', 'change', 'drop'];
-const FORMER_WORDS = {relabel: 'change', 'no-class': 'drop'};
 const PREFIX = `retrieval-audit/${data.key}/`;
 
 const named = fields => Object.fromEntries(COLUMNS.map((name, place) => [name, fields[place]]));
@@ -81,8 +80,8 @@ export function readFile(text) {
 }
 
 function checkEntry(entry, row) {
-  const decision = FORMER_WORDS[entry.decision] ?? entry.decision;
-  const checked = {...entry, decision, new_label: decision === 'change' ? entry.new_label.trim() : ''};
+  const {decision} = entry;
+  const checked = {...entry, new_label: decision === 'change' ? entry.new_label.trim() : ''};
   if (!WORDS.includes(decision) || !entry.sha256 || (decision === 'change' && !checked.new_label)) {
     throw new Error(`row ${row + 1}: expected keep, change with a new_label, or drop`);
   }
