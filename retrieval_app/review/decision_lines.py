@@ -43,7 +43,7 @@ def read_step(line: Mapping[str, Any]) -> DecidedStep:
         decided_at = datetime.fromisoformat(_text(line["decided_at"]))
         if decided_at.tzinfo is None:
             raise ValueError("a time without its zone")
-        decided_by = line["decided_by"]
+        decided_by = line.get("decided_by")
         step = DecidedStep(
             decided_at.astimezone(UTC).isoformat(timespec="seconds"),
             tuple(map(_read_label, _list(line["labels"]))),
