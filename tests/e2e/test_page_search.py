@@ -357,7 +357,7 @@ def test_details_tell_what_an_image_is_and_why(visit: Visit, page_gallery: PageG
 def test_a_label_is_fixed_in_the_details(visit: Visit, page_gallery: PageGallery) -> None:
     path = next(path for path, label in page_gallery.wrong.items() if label == "pants")
     image = page_gallery.ids[path]
-    page = visit.open(f"?details={image}")
+    page = visit.open(f"?text={Path(path).stem}&details={image}")
     panel = details(visit)
     panel.get_by_role("button", name="Fix label").click()
     field = panel.get_by_label("The right label")
@@ -367,9 +367,10 @@ def test_a_label_is_fixed_in_the_details(visit: Visit, page_gallery: PageGallery
     field.fill("pants")
     change.click()
     expect(page.get_by_text("Label changed to “pants”")).to_be_visible()
-    decision = visit.ask(f"images/{image}")["decision"]
-    assert decision["decision"] == "change"
-    assert "pants" in decision.values()
+    told = visit.ask(f"images/{image}")
+    assert (told["label"], told["decision"]) == ("pants", {"decision": "change", "label": "pants"})
+    expect(panel.get_by_text(f"was: {told['given_label']}")).to_be_visible()
+    expect(visit.card(image)).to_contain_text(f"was: {told['given_label']}")
     page.get_by_role("region", name="Messages").get_by_role("button", name="Undo").click()
     expect(panel.get_by_role("button", name="Fix label")).to_be_visible()
     visit.wait_until(lambda: visit.ask(f"images/{image}")["decision"] is None)

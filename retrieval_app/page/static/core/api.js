@@ -51,7 +51,12 @@ export const get = async (path, params, {signal} = {}) => readJson(await ask(add
  * @returns {Promise<AnswerOf<Path, 'post'>>}
  */
 export async function post(path, body, {signal, params} = {}) {
-  return readJson(await ask(address(path, params), {method: 'POST', signal, ...packed(body)}));
+  const answer = await readJson(await ask(address(path, params), {method: 'POST', signal, ...packed(body)}));
+  if (path === 'labels/decisions' || path === 'labels/undo') {
+    described = null; // it counts the labels
+    dispatchEvent(new Event('labels-decided'));
+  }
+  return answer;
 }
 
 /**

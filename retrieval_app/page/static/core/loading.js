@@ -24,6 +24,7 @@ export function notice({icon: name = 'info', size = 28, title, text, bad, role =
 
 /**
  * Fill a view's panel: its head, and what `draw(body, about, retry)` makes of the rest, where a failure of it is told.
+ * Gives what draws it anew.
  *
  * @param {HTMLElement} panel
  * @param {{
@@ -37,6 +38,7 @@ export function openView(panel, {title, lead, kind = '', draw}) {
   refill(panel, make('div.view-head', make('h2', title), about), body);
   const load = () => draw(body, about, load).catch(error => isAborted(error) || showFailure(body, error, load));
   load();
+  return load;
 }
 
 /**

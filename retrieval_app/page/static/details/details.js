@@ -11,10 +11,10 @@ import {announce} from '../core/toast.js';
 
 /**
  * The panel. `hit(id)` gives what the results know of an image, `act(name, id)` is called with 'search', 'more',
- * 'less' or 'open', `step(-1 or 1)` goes to the result beside it, `close()` is called when it is
+ * 'less' or 'open', `decided(image)` after a decision about its label, `step(-1 or 1)` goes to the result beside it, `close()` is called when it is
  * left. Has `element`, `show(id or null)`, `place()` for when results came, `isOpen()`.
  */
-export function makeDetails({hit, act, step, close}) {
+export function makeDetails({hit, act, decided, step, close}) {
   const body = make('div.details-body');
   const title = make('h2', {class: 'clip', tabindex: '-1'}, 'Details');
   const element = make('aside', {class: 'details', 'aria-label': 'Details', hidden: true}, [
@@ -30,7 +30,7 @@ export function makeDetails({hit, act, step, close}) {
   let shown = null;
   let running = null;
 
-  async function load(id) {
+  async function load(id, {isDecided = false} = {}) {
     running?.abort();
     running = new AbortController();
     const {signal} = running;
@@ -50,7 +50,7 @@ export function makeDetails({hit, act, step, close}) {
         standing,
         make('section.column', [
           make('h3', 'Label'),
-          drawLabelForm(image, {facts, decided: () => shown === id && load(id)}),
+          drawLabelForm(image, {facts, decided: () => shown === id && load(id, {isDecided: true})}),
         ]),
         later('Why: the labels of its nearest', whySection(image, {signal})),
         later('Its neighbours', neighbourSection(image, {signal, act})),
@@ -58,6 +58,7 @@ export function makeDetails({hit, act, step, close}) {
         drawFacts(image),
       ]);
       place();
+      if (isDecided) decided(image);
       announce(`Details of ${nameOf(image.path)}`);
     } catch (error) {
       if (isAborted(error)) return;

@@ -6,7 +6,7 @@ import {announce, toast, toastError} from '../core/toast.js';
 
 const quoted = label => `\u201c${shownText(label)}\u201d`;
 const DROP = 'It shows no known label: leave it out of training';
-const DONE = {keep: 'kept', change: 'changed', drop: 'dropped'};
+const DONE = {keep: 'kept', change: 'changed', drop: 'dropped', open: 'decided no more'};
 
 /**
  * The label of an image with its form, if people may decide here; `decided()` is called after a decision.
@@ -17,7 +17,8 @@ const DONE = {keep: 'kept', change: 'changed', drop: 'dropped'};
 export function drawLabelForm(image, {facts, decided}) {
   const element = make('div.label-form.column');
   const form = make('form', {class: 'column', hidden: true});
-  const can = facts.can.review && image.label !== null;
+  const given = image.given_label === undefined ? image.label : image.given_label;
+  const can = facts.can.review && given !== null;
   const toggle =
     can && button('Fix label', {icon: 'label', class: 'small push', 'aria-expanded': 'false'}, () => open(form.hidden));
 
@@ -42,11 +43,12 @@ export function drawLabelForm(image, {facts, decided}) {
     decided();
   }
 
-  if (can) fillForm(form, {image, facts, decide});
+  if (can) fillForm(form, {image, given, facts, decide});
   refill(element, [
     make('div.row', [
       image.label === null ? make('span.soft', 'No label') : make('span.chip', make('span', shownText(image.label))),
-      drawDecision(image.decision),
+      drawDecision(image),
+      can && image.decision?.decision === 'drop' && button('Bring back', {class: 'small'}, () => decide('open')),
       toggle,
     ]),
     drawDoubt(image, {can, decide}),
@@ -55,12 +57,11 @@ export function drawLabelForm(image, {facts, decided}) {
   return element;
 }
 
-/** @param {LabelDecision | null} decision */
-function drawDecision(decision) {
+/** @param {ImageDetails} image */
+function drawDecision({decision, given_label: given}) {
   if (!decision) return null;
-  const changed = decision.decision === 'change';
-  const words = changed ? shownText(decision.label) : DONE[decision.decision];
-  return make('span.chip.on', changed ? icon('right', 12) : icon('check', 13), make('span', words));
+  if (given !== undefined) return make('span.soft', `was: ${shownText(given ?? 'no label')}`);
+  return make('span.chip.on', icon('check', 13), make('span', DONE[decision.decision]));
 }
 
 /** @param {ImageDetails} image */
@@ -84,7 +85,7 @@ function drawDoubt(image, {can, decide}) {
   ]);
 }
 
-function fillForm(form, {image, facts, decide}) {
+function fillForm(form, {image, given, facts, decide}) {
   const input = make('input', {
     class: 'input',
     list: 'all-labels',
@@ -102,7 +103,11 @@ function fillForm(form, {image, facts, decide}) {
     make('div.row.nowrap', input, change),
     make('datalist', {id: 'all-labels'}, [facts.labels.names.map(name => make('option', {value: name}))]),
     make('div.row', [
-      button('Keep as it is', {icon: 'check', class: 'small'}, () => decide('keep')),
+      button(
+        given === image.label ? 'Keep as it is' : `Back to ${quoted(given)}`,
+        {icon: 'check', class: 'small'},
+        () => decide('keep'),
+      ),
       button('Drop from the labels', {icon: 'close', class: 'small danger', title: DROP}, () => decide('drop')),
     ]),
   ]);

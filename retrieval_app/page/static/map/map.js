@@ -1,5 +1,6 @@
 // Map: every image as a point, alike ones near each other; look around, choose labels, open a point, draw round many.
 
+import {reloadAfterDecisions} from '../core/decided.js';
 import {count, refill} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
@@ -25,7 +26,7 @@ export function start(panel) {
     key(['Escape'], 'Leave the drawing, then the chosen images, then the chosen labels', () => view.leave()),
   ]);
   const lead = 'Images that the model finds alike lie near each other.';
-  openView(panel, {title: 'Map', lead, kind: 'map-body', draw: show});
+  reloadAfterDecisions('map', openView(panel, {title: 'Map', lead, kind: 'map-body', draw: show}));
 }
 
 async function show(body, about, retry) {

@@ -204,7 +204,7 @@ export function drawMapView(body, map) {
   const place = readPlace(readState());
   if (place) canvas.goTo(place);
   readChosen(readState());
-  onState(state => state.view === 'map' && readChosen(state));
+  const stop = onState(state => (node.isConnected ? state.view === 'map' && readChosen(state) : stop()));
   addEventListener('themechange', () => {
     style = getComputedStyle(node);
     canvas.refresh();

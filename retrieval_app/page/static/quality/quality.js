@@ -2,6 +2,7 @@
 
 import {calibratedGallery, gallery} from '../core/api.js';
 import {calibrationChart, precise, recallChart, scoreChart} from '../core/charts.js';
+import {reloadAfterDecisions} from '../core/decided.js';
 import {count, fileSize, make, refill, shownText} from '../core/dom.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawClasses, drawConfusion, drawWorst} from './quality_tables.js';
@@ -11,7 +12,7 @@ const TIME = 'In the index alone, measured when it was built';
 
 /** Fill the panel. */
 export function start(panel) {
-  openView(panel, {
+  const load = openView(panel, {
     title: 'Quality',
     lead:
       'How well search works here, measured with the gallery’s own labels: every labelled image '
@@ -19,6 +20,7 @@ export function start(panel) {
     kind: 'quality-body',
     draw: show,
   });
+  reloadAfterDecisions('quality', load);
 }
 
 async function show(body, _, retry) {
@@ -31,7 +33,7 @@ async function show(body, _, retry) {
   const quality = await awaitReady(body, 'quality', {
     retry,
     what: 'Measuring the gallery',
-    why: 'Every labelled image is searched for once. The result is kept, so this happens once for each version of the gallery.',
+    why: 'Every labelled image is searched for once. The result is kept until labels are decided or the gallery changes.',
   });
   if (!quality) return;
   if (!quality.queries) {

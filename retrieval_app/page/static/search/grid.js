@@ -15,7 +15,7 @@ const KEYS = {Enter: 'search', ' ': 'details', i: 'details', x: 'select', m: 'mo
 /**
  * A grid. `act(name, item)` is called with 'search', 'details', 'more', 'less', 'select' or 'duplicates'; `moved(item)`
  * when the keyboard goes to another card. Has `element`, `fill(items)`, `append(items)`, `insertAfter(id, items)`,
- * `remove(ids)`, `mark({selected, open, label})` (the label that the query has), `focus(id)`, `item(id)`, `ids()`.
+ * `remove(ids)`, `relabel(image)`, `mark({selected, open, label})` (the label that the query has), `focus(id)`, `item(id)`, `ids()`.
  */
 export function makeGrid({act, moved}) {
   const element = make('ol', {class: 'grid', 'aria-label': 'Results'});
@@ -126,6 +126,14 @@ export function makeGrid({act, moved}) {
         items.delete(id);
       }
     },
+    relabel({id, label, given_label: given, decision}) {
+      const item = items.get(id);
+      const card = cardOf(id);
+      if (!item || !card) return;
+      Object.assign(item, {label, given_label: given});
+      find(card, '.card-label').replaceWith(drawLabel(item, decision?.decision === 'drop'));
+      mark({});
+    },
     focusFirst: () => stop !== null && focus(stop),
     item: id => items.get(id),
     ids: () => [...items.keys()],
@@ -150,7 +158,6 @@ export function drawSkeletons(number) {
 /** @param {Item} item */
 function drawCard(item, {eager, text}) {
   const name = nameOf(item);
-  const label = shownText(item.label);
   return make('li', {class: `card${item.duplicateOf ? ' is-duplicate' : ''}`, dataset: {id: item.id}}, [
     make(
       'button',
@@ -164,7 +171,7 @@ function drawCard(item, {eager, text}) {
         item.band && make('span.card-line', bandMark(item.band)),
         item.is_copy && make('span.card-line', make('span', {class: 'band', title: SAME}, 'the same picture')),
         make('span.card-line', [
-          item.label && make('span', {class: 'chip', title: label}, make('span', shownName(item.label))),
+          drawLabel(item),
           item.score !== undefined && make('span', {class: 'score figures', title: SCORE}, shownScore(item.score, 3)),
         ]),
         drawPath(item.path ?? name, text),
@@ -191,6 +198,17 @@ function drawCard(item, {eager, text}) {
         title: 'Near-duplicates folded into this one',
         dataset: {act: 'duplicates'},
       }),
+  ]);
+}
+
+/** The label, and what was given where that is another one. @param {Item} item */
+function drawLabel(item, dropped = false) {
+  const label = item.label && shownText(item.label);
+  const given = item.given_label !== undefined && `was: ${shownText(item.given_label ?? 'no label')}`;
+  return make('span.card-label', [
+    label && make('span', {class: 'chip', title: label}, make('span', shownName(item.label))),
+    given && make('span', {class: 'small soft clip', title: given}, given),
+    dropped && make('span.chip.warn', 'dropped'),
   ]);
 }
 

@@ -77,6 +77,12 @@ export class ResultsPane {
     return true;
   }
 
+  /** What was fetched before may be outdated; what is on show stays until another view was shown, or another search. */
+  forget({shown}) {
+    this.#remembered.clear();
+    if (!shown) this.#key = null;
+  }
+
   /** Fetch what is shown anew; a failure stays until somebody tries again. @param {State} state */
   refresh(state) {
     if (!this.#failed) this.show(state, {again: true});

@@ -50,6 +50,7 @@ class SearchView {
     this.details = makeDetails({
       hit: id => this.grid.item(id),
       act,
+      decided: image => this.grid.relabel(image),
       step: by => this.step(by),
       close: () => this.close(),
     });
@@ -93,6 +94,12 @@ class SearchView {
     const keepPlace = () => readState().view === 'search' && this.results.keepPlace();
     addEventListener('scroll', keepPlace, {passive: true});
     onState((state, how) => state.view === 'search' && this.update(state, how));
+    addEventListener('labels-decided', () => {
+      const shown = readState().view === 'search';
+      this.#facetKey = null;
+      this.results.forget({shown});
+      if (shown) this.countFacets(readState());
+    });
     this.update(readState(), {travelled: false});
     this.awaitCalibration();
   }
