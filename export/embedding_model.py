@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
@@ -12,7 +13,7 @@ from training.backbone.pixel_model import PixelModel
 
 
 class EmbeddingModel(PixelModel):
-    """A backbone with its head, maybe two: (N, H, W, 3) uint8 images to (N, D) float32 unit rows, and to (N, P)."""
+    """A backbone with its heads: (N, H, W, 3) uint8 images to float32 unit rows of each, (N, D) of a single one."""
 
     def __init__(
         self,
@@ -20,16 +21,12 @@ class EmbeddingModel(PixelModel):
         head: nn.Module,
         preprocess: PreprocessConfig,
         *,
-        picture: nn.Module | None = None,
+        others: Sequence[nn.Module] = (),
     ) -> None:
-        last = head if picture is None else _TwoHeads(head, picture)
+        last = _Heads([head, *others]) if others else head
         super().__init__(nn.Sequential(OrderedDict(backbone=backbone.module, head=last)), preprocess)
 
 
-class _TwoHeads(nn.Module):
-    def __init__(self, kind: nn.Module, picture: nn.Module) -> None:
-        super().__init__()
-        self.kind, self.picture = kind, picture
-
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        return self.kind(features), self.picture(features)
+class _Heads(nn.ModuleList):
+    def forward(self, features: Tensor) -> tuple[Tensor, ...]:
+        return tuple(head(features) for head in self)

@@ -61,6 +61,7 @@ def export_run(run_path: Path, out: Path, *, lowered: Lowered | None = None) -> 
     preprocess = run.preprocess()
     second = run.load_picture_head()
     picture, threshold = (None, 0.0) if second is None else second
+    untrained = run.load_untrained_head()
     contract = ModelContract(
         backbone=backbone.name,
         method=state["method"],
@@ -72,9 +73,12 @@ def export_run(run_path: Path, out: Path, *, lowered: Lowered | None = None) -> 
         pooling=backbone.pooling,
         picture_dim=0 if picture is None else picture.picture_dim,
         picture_threshold=threshold,
+        untrained_dim=0 if untrained is None else untrained.embedding_dim,
     )
     images = check_images(run.parity_paths(), preprocess)
-    model = EmbeddingModel(backbone, head, preprocess, picture=picture)
+    model = EmbeddingModel(
+        backbone, head, preprocess, others=[one for one in (picture, untrained) if one is not None]
+    )
     return _write(
         model, out, contract=contract, images=images, lowered=lowered, own=partial(LabelledPaths.of_run, run)
     )

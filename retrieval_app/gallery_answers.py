@@ -56,7 +56,7 @@ class GalleryAnswers:
     @property
     def outputs(self) -> tuple[str, ...]:
         """What can be asked by: `kind`, and `picture` where the gallery has such vectors."""
-        return tuple(self._engine.live.current.gallery.manifest.outputs)
+        return tuple(self._engine.live.current.gallery.manifest.answers_by)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -185,7 +185,12 @@ class GalleryAnswers:
             {**row, "wrong": round(doubt.wrong, 4), "suggested": doubt.suggested}
             for row, doubt in zip(rows, items, strict=True)
         ]
-        return {"judged": doubts.judged, "wrong_share": doubts.wrong_share, "items": listed}
+        told = {
+            "judged": doubts.judged,
+            "wrong_share": doubts.wrong_share,
+            "is_lower_bound": doubts.is_lower_bound,
+        }
+        return {**told, "items": listed}
 
     async def _wait(self, read: Callable[[], Computed[Value]], tell: Tell) -> Value:
         """What the engine computes beside, once it is there."""

@@ -10,13 +10,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from index.images.preprocess import Pixels, PreprocessConfig
-from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, PICTURE_NAME
+from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, PICTURE_NAME, UNTRAINED_NAME
 from index.model.contract import METADATA_KEY, ModelContract
 from index.model.embedder import Embedder
 from index.model.seal import SEAL_KEY, seal_model
 
 PREPROCESS = PreprocessConfig(resize=40, crop=32)
-EMBEDDING_DIM, PICTURE_DIM = 16, 12
+EMBEDDING_DIM, PICTURE_DIM, UNTRAINED_DIM = 16, 12, 10
 
 
 def tiny_contract(*, embedding_dim: int = EMBEDDING_DIM) -> ModelContract:
@@ -36,11 +36,18 @@ def write_two_output_model(path: Path, *, seed: int = 0, threshold: float = 0.9)
     return write_tiny_model(path, seed=seed, contract=two_output_contract(threshold=threshold).to_json(), two=True)
 
 
+def write_three_output_model(path: Path) -> Path:
+    """The tiny model as of a training with labels and copies, with an output that saw no label."""
+    contract = replace(two_output_contract(), method="spa", untrained_dim=UNTRAINED_DIM)
+    return write_tiny_model(path, contract=contract.to_json(), two=True, untrained=True)
+
+
 def write_tiny_model(
     path: Path,
     *,
     seed: int = 0,
     two: bool = False,
+    untrained: bool = False,
     contract: str | None = None,
     without_contract: bool = False,
     blind_to_black: bool = False,
@@ -52,6 +59,7 @@ def write_tiny_model(
         path: the file to write.
         seed: of the weights.
         two: let it have a second output.
+        untrained: let it have the output that saw no label.
         contract: metadata text to write instead of the right one.
         without_contract: write no metadata, and so no seal.
         blind_to_black: give black images the zero vector, which is no embedding.
@@ -89,6 +97,10 @@ def write_tiny_model(
         constants["second"] = random.normal(size=(8 * 16, PICTURE_DIM)).astype(np.float32)
         nodes += _make_output("second", PICTURE_NAME)
         outputs[PICTURE_NAME] = PICTURE_DIM
+    if untrained:
+        constants["third"] = random.normal(size=(8 * 16, UNTRAINED_DIM)).astype(np.float32)
+        nodes += _make_output("third", UNTRAINED_NAME)
+        outputs[UNTRAINED_NAME] = UNTRAINED_DIM
     if only_batches_of is not None:
         del constants["one"]
         constants |= {

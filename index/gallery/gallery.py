@@ -30,8 +30,9 @@ from index.gallery.decided_labels import DecidedLabels
 from index.gallery.hits import GalleryImage, Hit
 from index.gallery.opened_catalog import OpenedCatalog
 from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
+from index.model.contract import find_contract
 from index.model.embedder import Embedder
-from index.outputs import KIND, PICTURE
+from index.outputs import KIND, PICTURE, UNTRAINED
 from index.recent import RecentlyUsed
 from index.sources.items import Place
 from index.sources.source import ImageSource, stays_inside
@@ -64,7 +65,7 @@ class Gallery:
         count: N.
         decided: what people decided about labels; pinned as the version is (see `read_decisions`).
         digest: SHA-256 of the manifest, which no other version of any gallery has.
-        output: what it is asked by, `kind`, or `picture` (see `by`).
+        output: whose vectors are searched, `kind`, or another one (see `by`).
         store: the vectors of that output.
         width: D, of them.
         index: what the manifest says of their index.
@@ -150,6 +151,16 @@ class Gallery:
                 other._ask_by(output)
                 self._opened.views[output] = other
         return other
+
+    def judging_labels(self) -> Gallery:
+        """The same version, by the vectors that saw no label where it has them: labels are judged by these."""
+        return self.by(UNTRAINED) if UNTRAINED in self.manifest.outputs else self
+
+    @property
+    def knows_labels(self) -> bool:
+        """Whether all its vectors were made with labels, so that wrong ones which the model has learnt look right."""
+        contract = find_contract(self._root / MODEL_NAME)
+        return contract is not None and contract.knows_labels
 
     @classmethod
     def open(

@@ -13,7 +13,6 @@ from index.catalog.reader import Catalog, opened, read_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import GalleryError
 from index.model.contract import find_contract
-from index.outputs import PICTURE
 from index.text import valid_text
 from index.vectors.stores import store_of
 from index.versions.manifest import (
@@ -26,7 +25,6 @@ from index.versions.manifest import (
     Manifest,
     Version,
     check_file,
-    part_start,
 )
 from index.versions.versions import find_version
 
@@ -176,7 +174,7 @@ def _measure(path: Path, manifest: Manifest) -> dict[str, int]:
         HELD_OUT_NAME: "index",
     }
     for name, described in manifest.files.items():
-        parts[names.get(name.removeprefix(part_start(PICTURE)), "vectors")] += described["bytes"]
+        parts[names.get(name.rpartition("/")[2], "vectors")] += described["bytes"]
     files: dict[tuple[int, int], int] = {}  # versions share files
     for folder, _, inside in os.walk(path):
         for name in inside:

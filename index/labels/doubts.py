@@ -19,6 +19,11 @@ from index.vectors.exact import search_labels
 LEAST_DOUBT = 0.1  # chance of a wrong label from which on it is listed
 WITNESSES = 3  # of either kind
 _LIKELY = 0.5
+LOWER_BOUND = (
+    "This is a lower bound: the model was trained with labels, and wrong labels that it has learnt look right to it. "
+    "A gallery of a model that was trained without labels, such as the one that comes with the package, gives the "
+    "estimate."
+)
 _SHARES = ((0, 10), (10, 100))  # percent of the time: judging, and finding what to compare with
 
 
@@ -74,6 +79,7 @@ class Doubts:
         wrong_share: estimated share (0..1) of these that is wrong.
         pairs: (label, suggested, count) of the items that are likely wrong, the most frequent first.
         mixed: (label, label, images) that are given in each other's place, the most images first.
+        is_lower_bound: whether more labels are wrong than `wrong_share` says, for the model has learnt them.
     """
 
     items: tuple[Doubt, ...]
@@ -81,6 +87,7 @@ class Doubts:
     wrong_share: float
     pairs: tuple[tuple[str, str, int], ...]
     mixed: tuple[tuple[str, str, float], ...] = ()
+    is_lower_bound: bool = False
     _by_id: dict[int, Doubt] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +108,7 @@ class Doubts:
             "total": len(self.items),
             "judged": self.judged,
             "wrong_share": self.wrong_share,
+            "is_lower_bound": self.is_lower_bound,
             "items": [doubt.to_json() for doubt in self.items],
             "pairs": [{"label": label, "suggested": other, "count": count} for label, other, count in self.pairs],
             "kinds": self.count_kinds(),

@@ -1,9 +1,9 @@
 """The model contract: what an exported ONNX file says about itself, and the check that it keeps its word.
 
 Input `images`: uint8 (N, crop, crop, 3), normalisation inside the graph. Output `embeddings`: float32 (N, D), unit
-norm: of what kind an image is. A model may have a second one, `picture`: float32 (N, P), unit norm, near for copies of
-one picture only. N is dynamic. The contract is JSON under the metadata key `retrieval`; with its seal the file vouches
-for its own bytes (see `index.model.seal`).
+norm: of what kind an image is. A model may have two more, float32 of unit norm: `picture` (N, P), near for copies of
+one picture only, and `untrained` (N, U), features that saw no label. N is dynamic. The contract is JSON under the
+metadata key `retrieval`; with its seal the file vouches for its own bytes (see `index.model.seal`).
 """
 
 from __future__ import annotations
@@ -17,18 +17,32 @@ from typing import Any
 
 from index.errors import InputError, ModelFileError
 from index.images.preprocess import PreprocessConfig
-from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, PICTURE_NAME, GraphDescription, GraphValue
+from index.model.backends.backend import (
+    INPUT_NAME,
+    OUTPUT_NAME,
+    PICTURE_NAME,
+    UNTRAINED_NAME,
+    GraphDescription,
+    GraphValue,
+)
 from index.model.seal import SEAL_KEY, UNSEALED
-from index.outputs import KIND, PICTURE
+from index.outputs import KIND, PICTURE, UNTRAINED
 
 METADATA_KEY = "retrieval"
-GRAPH_NAMES = {KIND: OUTPUT_NAME, PICTURE: PICTURE_NAME}
+GRAPH_NAMES = {KIND: OUTPUT_NAME, PICTURE: PICTURE_NAME, UNTRAINED: UNTRAINED_NAME}
 """What can be asked of an image, and the graph's output that answers."""
-SCHEMA_VERSION, TWO_OUTPUTS_VERSION, MEASURED_VERSION = VERSIONS = 2, 3, 4
+SCHEMA_VERSION, TWO_OUTPUTS_VERSION, MEASURED_VERSION, UNTRAINED_VERSION = VERSIONS = 2, 3, 4, 5
 _OF_TWO_OUTPUTS: dict[str, Any] = {"picture_dim": 0, "picture_threshold": 0.0}
 _MEASURED: dict[str, Any] = {"measured": None}
-_UNSAID = {SCHEMA_VERSION: _OF_TWO_OUTPUTS | _MEASURED, TWO_OUTPUTS_VERSION: _MEASURED, MEASURED_VERSION: {}}
+_UNTRAINED: dict[str, Any] = {"untrained_dim": 0}
+_UNSAID: dict[int, dict[str, Any]] = {
+    SCHEMA_VERSION: _OF_TWO_OUTPUTS | _MEASURED | _UNTRAINED,
+    TWO_OUTPUTS_VERSION: _MEASURED | _UNTRAINED,
+    MEASURED_VERSION: _UNTRAINED,
+    UNTRAINED_VERSION: {},
+}
 _ONCE_UNSAID = {"view": "crop", "pooling": "own"}  # models written before could be nothing else
+_METHODS_WITHOUT_LABELS = ("raw", "pca", "pca-half-whitened", "pca-whitened", "distilled")
 _CONTRACT_START, _MAX_CONTRACT_BYTES = b'{"backbone": ', 1 << 20  # its keys are sorted
 
 
@@ -73,7 +87,8 @@ class ModelContract:
     (empty without one), `class_count` the training classes (0 without training). `view` is what of an image the network
     sees (`crop`, `whole`, or `both`, which the graph makes of its input), `pooling` how maps become features.
     `picture_dim` is the width of the second output, 0 where there is none; images whose second outputs have a cosine of
-    at least `picture_threshold` are copies of one picture. `precision` is that of weights and layers: `float32`,
+    at least `picture_threshold` are copies of one picture. `untrained_dim` is the width of the output that saw no
+    label, 0 where there is none. `precision` is that of weights and layers: `float32`,
     `float16` and `bfloat16` (weights, computed with as float32 unless the runtime has it), or `int8`; `measured` says
     what one that is not float32 costs, where that is known.
     """
@@ -90,18 +105,27 @@ class ModelContract:
     picture_dim: int = 0
     picture_threshold: float = 0.0
     measured: MeasuredPrecision | None = None
+    untrained_dim: int = 0
 
     @property
     def schema_version(self) -> int:
         """The lowest that has words for it, so that programs that know one output read what has one."""
+        if self.untrained_dim:
+            return UNTRAINED_VERSION
         if self.measured is not None:
             return MEASURED_VERSION
         return TWO_OUTPUTS_VERSION if self.picture_dim else SCHEMA_VERSION
 
     @property
     def widths(self) -> dict[str, int]:
-        """Of what each output gives, by what it answers: `kind`, and `picture` where there is a second one."""
-        return {KIND: self.embedding_dim} | ({PICTURE: self.picture_dim} if self.picture_dim else {})
+        """Of each output that there is, by its name in `index.outputs`, in the order of the graph."""
+        widths = {KIND: self.embedding_dim, PICTURE: self.picture_dim, UNTRAINED: self.untrained_dim}
+        return {name: width for name, width in widths.items() if width}
+
+    @property
+    def knows_labels(self) -> bool:
+        """Whether the embedding was made with labels, and no other output is free of them."""
+        return not self.untrained_dim and self.method not in _METHODS_WITHOUT_LABELS
 
     def to_json(self) -> str:
         """The metadata text, with the place of the seal; `seal_model` fills it in the whole file."""
@@ -134,7 +158,7 @@ class ModelContract:
             raise InputError(f"the contract must have exactly the keys {sorted(known)}, got {sorted(values)}")
         for name, kind in {"backbone": str, "method": str, "run_id": str, "precision": str, "view": str, "pooling": str,
                            "embedding_dim": int, "class_count": int, "preprocess": dict, "picture_dim": int,
-                           "picture_threshold": float}.items():  # fmt: skip
+                           "picture_threshold": float, "untrained_dim": int}.items():  # fmt: skip
             if not isinstance(values[name], kind):
                 raise InputError(f"the contract's {name} must be {kind.__name__}, got {values[name]!r}")
         if values["embedding_dim"] < 1:
@@ -144,6 +168,8 @@ class ModelContract:
                 f"the contract's picture_dim must not be negative and its picture_threshold a cosine, got "
                 f"{values['picture_dim']} and {values['picture_threshold']}"
             )
+        if values["untrained_dim"] < 0:
+            raise InputError(f"the contract's untrained_dim must not be negative, got {values['untrained_dim']}")
         if values["measured"] is not None:
             values["measured"] = MeasuredPrecision.from_json(values["measured"])
         del values[SEAL_KEY]

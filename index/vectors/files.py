@@ -13,7 +13,7 @@ import numpy.typing as npt
 from index.arrays import Floats, Ids, Vectors, unit_rows
 from index.errors import GalleryDamagedError
 from index.filters.condition import Condition
-from index.outputs import KIND, PICTURE
+from index.outputs import OUTPUTS
 from index.text import printable_path
 from index.vectors.search import VectorSearch
 from index.vectors.shards import VectorFile, gather_rows, read_ids, read_shards
@@ -161,7 +161,7 @@ def is_shared(name: str) -> bool:
 
 def list_shard_files(folder: Path) -> list[str]:
     """The names of the shards' files that a version folder has."""
-    parts = [f"{part_start(output)}{part}" for output in (KIND, PICTURE) for part in ("vectors", "ids")]
+    parts = [f"{part_start(output)}{part}" for output in OUTPUTS for part in ("vectors", "ids")]
     return [f"{part}/{path.name}" for part in parts for path in sorted((folder / part).glob("*.npy"))]
 
 

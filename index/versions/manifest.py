@@ -11,10 +11,12 @@ from typing import Any
 from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.file_hash import hash_file
 from index.images.preprocess import PreprocessConfig
-from index.outputs import KIND, PICTURE
+from index.outputs import KIND, OUTPUTS, PICTURE, UNTRAINED
 from index.text import printable_path
 
-FORMAT_VERSION, TWO_OUTPUTS_VERSION, OTHER_STORE_VERSION, OTHER_RUNTIME_VERSION = VERSIONS = 3, 4, 5, 6
+FORMAT_VERSION, TWO_OUTPUTS_VERSION, OTHER_STORE_VERSION, OTHER_RUNTIME_VERSION, UNTRAINED_VERSION = VERSIONS = (
+    3, 4, 5, 6, 7,
+)  # fmt: skip
 METRIC = "inner-product"
 MANIFEST_NAME = "manifest.json"
 MODEL_NAME = "model.onnx"
@@ -22,9 +24,14 @@ CATALOG_NAME = "catalog.sqlite"
 INDEX_NAME = "index.faiss"
 DELETED_NAME = "deleted.npy"
 HELD_OUT_NAME = "held_out.npy"
-PICTURE_FOLDER = "picture"
-_OF_PICTURES = {"embedding_dim": int, "threshold": float, "index": dict, "deleted": int}
-_SINCE = {"picture": TWO_OUTPUTS_VERSION, "store": OTHER_STORE_VERSION, "runtime": OTHER_RUNTIME_VERSION}
+_OF_PART = {"embedding_dim": int, "index": dict, "deleted": int}
+_PARTS = {PICTURE: {**_OF_PART, "threshold": float}, UNTRAINED: _OF_PART}
+_SINCE = {
+    PICTURE: TWO_OUTPUTS_VERSION,
+    "store": OTHER_STORE_VERSION,
+    "runtime": OTHER_RUNTIME_VERSION,
+    UNTRAINED: UNTRAINED_VERSION,
+}
 _OF_RUNTIME = {"backend": str, "precision": str, "agreement": float}
 _KINDS = {
     "model_sha256": str,
@@ -58,7 +65,8 @@ class Manifest:
     are no members any more; `index` what `vectors.ann_building.build_ann_index` says of the index; `files` the size and
     SHA-256 of every other file of the version, by relative path. `picture` says of the vectors that tell pictures
     apart, in a folder of that name, what the rest says of those of kinds: `embedding_dim`, `index` and `deleted`, and
-    the cosine (`threshold`) from which on two are copies; None where the model has one output. `store` is the `type` of
+    the cosine (`threshold`) from which on two are copies; None where the model has no such output. `untrained` says the
+    same of the vectors that saw no label, without a threshold. `store` is the `type` of
     another store than the folder's files, and the `uri` of its server; None where the vectors are in the folder.
     `runtime` is the `backend` that computed them, the `precision` of its numbers, and its `agreement` with the usual
     one for this model (a cosine less the mean); None where that is the usual one.
@@ -75,10 +83,13 @@ class Manifest:
     picture: dict[str, Any] | None = None
     store: dict[str, Any] | None = None
     runtime: dict[str, Any] | None = None
+    untrained: dict[str, Any] | None = None
 
     @property
     def format_version(self) -> int:
         """The lowest that has words for it, so that programs that know one output read what has one."""
+        if self.untrained is not None:
+            return UNTRAINED_VERSION
         if self.runtime is not None:
             return OTHER_RUNTIME_VERSION
         if self.store is not None:
@@ -87,18 +98,26 @@ class Manifest:
 
     @property
     def outputs(self) -> tuple[str, ...]:
+        """Those of the model, of which it has vectors."""
+        return tuple(name for name in OUTPUTS if name == KIND or getattr(self, name) is not None)
+
+    @property
+    def answers_by(self) -> tuple[str, ...]:
         """What the gallery can be asked by."""
-        return (KIND,) if self.picture is None else (KIND, PICTURE)
+        return tuple(name for name in self.outputs if name != UNTRAINED)
 
     def part(self, output: str) -> Manifest:
         """What it says of the vectors of one output, as if they alone were in their folder (`part_folder`)."""
-        if output == KIND or self.picture is None:
+        described = None if output == KIND else getattr(self, output)
+        if described is None:
             return self
         start = part_start(output)
         files = {name.removeprefix(start): file for name, file in self.files.items() if name.startswith(start)}
-        counts = {**self.counts, "deleted": self.picture["deleted"]}
-        width, index = self.picture["embedding_dim"], self.picture["index"]
-        return replace(self, embedding_dim=width, index=index, counts=counts, files=files, picture=None)
+        counts = {**self.counts, "deleted": described["deleted"]}
+        width, index = described["embedding_dim"], described["index"]
+        return replace(
+            self, embedding_dim=width, index=index, counts=counts, files=files, picture=None, untrained=None
+        )
 
     def to_json(self) -> str:
         """The text of the file."""
@@ -154,10 +173,11 @@ class Manifest:
         if set(values) != known:
             raise ValueError(f"expected exactly the keys {sorted(known)}, got {sorted(values)}")
         _check_kinds(values, _KINDS)
-        if values["picture"] is not None:
-            if not isinstance(values["picture"], dict) or set(values["picture"]) != set(_OF_PICTURES):
-                raise ValueError(f"picture must have exactly the keys {sorted(_OF_PICTURES)}")
-            _check_kinds(values["picture"], _OF_PICTURES)
+        for name, kinds in _PARTS.items():
+            if values[name] is not None:
+                if not isinstance(values[name], dict) or set(values[name]) != set(kinds):
+                    raise ValueError(f"{name} must have exactly the keys {sorted(kinds)}")
+                _check_kinds(values[name], kinds)
         if values["store"] is not None and set(values["store"]) != {"type", "uri"}:
             raise ValueError(f"store must have a type and a uri, got {values['store']!r}")
         if values["runtime"] is not None:
@@ -171,7 +191,7 @@ class Manifest:
 
 def part_start(output: str) -> str:
     """How the names of the files begin that hold an output's vectors and their index."""
-    return "" if output == KIND else f"{PICTURE_FOLDER}/"
+    return "" if output == KIND else f"{output}/"
 
 
 def part_folder(version: Path, output: str) -> Path:

@@ -16,7 +16,7 @@ from index.durable import link_file
 from index.errors import GalleryDamagedError
 from index.file_hash import hash_file
 from index.model.contract import ModelContract
-from index.outputs import KIND, PICTURE
+from index.outputs import KIND, PICTURE, UNTRAINED
 from index.progress import BeginStep, no_steps
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
@@ -76,8 +76,9 @@ def write_version(
     for output, width in contract.widths.items():
         folder = part_folder(version, output)
         own = how if output == KIND else replace(how, queries=None)  # those that were given ask for kinds
+        ann = config if output != UNTRAINED else AnnConfig(index_type="flat")  # nobody searches them
         task = WriterTask(
-            gallery, folder, store, config, width, made[output], own, model_sha256, rows, begin_step, output
+            gallery, folder, store, ann, width, made[output], own, model_sha256, rows, begin_step, output
         )
         published[output] = STORES[store.store].write(task).publish(new, deleted, base)
         files |= {f"{part_start(output)}{name}": file for name, file in published[output].files.items()}
@@ -105,7 +106,11 @@ def _describe(
     found = sum(counts.values())
     if catalog.count("pending"):
         raise GalleryDamagedError(printable_path(CATALOG_NAME), "some items were never settled")
-    kinds, pictures = published[KIND], published.get(PICTURE)
+    kinds = published[KIND]
+    parts = {
+        output: {"embedding_dim": contract.widths[output], "index": part.index, "deleted": part.deleted}
+        for output, part in published.items()
+    }
     return Manifest(
         model_sha256=files[MODEL_NAME]["sha256"],
         preprocessing=contract.preprocess,
@@ -114,14 +119,8 @@ def _describe(
         next_id=catalog.next_id(),
         index=kinds.index,
         files=files,
-        picture=None
-        if pictures is None
-        else {
-            "embedding_dim": contract.picture_dim,
-            "threshold": contract.picture_threshold,
-            "index": pictures.index,
-            "deleted": pictures.deleted,
-        },
+        picture={**parts[PICTURE], "threshold": contract.picture_threshold} if PICTURE in parts else None,
+        untrained=parts.get(UNTRAINED),
         store=store.describe(),
         runtime=runtime,
     )

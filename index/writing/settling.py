@@ -22,6 +22,7 @@ from index.duplicates.near_duplicates import KeptImages
 from index.embedding.cached import open_cached_engine
 from index.embedding.engine import EmbeddedItem
 from index.errors import ImageError
+from index.outputs import KIND, PICTURE
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.fetching_ahead import fetch_ahead
 from index.sources.items import Place
@@ -203,9 +204,10 @@ def _near_duplicates(
     config = DuplicateConfig(
         **{field.name: json.loads(catalog.setting(field.name) or "null") for field in fields(DuplicateConfig)}
     )
-    output, width = list(work.embedder.contract.widths.items())[-1]  # what tells pictures best
+    widths = work.embedder.contract.widths
+    output = PICTURE if PICTURE in widths else KIND
     files = [*hold_vectors(work.base, output), *work.vector_files(catalog)[output]]
-    kept_images = KeptImages(lambda ids: gather_rows(ids, files, embedding_dim=width), config)
+    kept_images = KeptImages(lambda ids: gather_rows(ids, files, embedding_dim=widths[output]), config)
     kept, stream = order[0], np.concatenate(order[1:])
     kept_images.hold(kept, found.hashes[np.searchsorted(found.ids, kept)])
     pairs: list[tuple[int, int]] = []

@@ -10,6 +10,7 @@ import gradio as gr
 from gradio.processing_utils import save_bytes_to_cache
 
 from index.errors import RetrievalError
+from index.labels.doubts import LOWER_BOUND
 from index.outputs import KIND, PICTURE
 from index.text import printable_path
 from retrieval_app.api.errors import explain
@@ -216,7 +217,7 @@ class GalleryApp(gr.Blocks):
         told = (
             f"Of {found['judged']:,} labels about {_percent(found['wrong_share'])} % are wrong; the {len(pictures):,} "
             "likeliest are shown. `retrieval serve` has a page to decide on them."
-        )
+        ) + (f" {LOWER_BOUND}" if found["is_lower_bound"] else "")
         return told, pictures
 
     async def _draw(self, entries: list[dict[str, Any]], caption: Callable[[dict[str, Any]], str]) -> Shown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TypeAlias
 
@@ -130,7 +130,8 @@ class Learning:
         kept = [doubt for doubt in base.items if doubt.id in decided]
         items = sorted([*kept, *found.items], key=lambda doubt: -doubt.wrong)
         wrong = base.wrong_share * base.judged
-        return Learnt(collect_doubts(items, judged=base.judged, wrong=wrong, mixed=found.mixed), len(decisions))
+        learnt = collect_doubts(items, judged=base.judged, wrong=wrong, mixed=found.mixed)
+        return Learnt(replace(learnt, is_lower_bound=base.is_lower_bound), len(decisions))
 
     def _look(self, done: int, total: int) -> None:
         if self._closed:

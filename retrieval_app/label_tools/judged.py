@@ -61,14 +61,14 @@ class JudgedLabels:
 
 
 def judge_gallery(gallery: Gallery) -> JudgedLabels:
-    """Judge the given labels of a gallery by its vectors; labels that one picture alone has are left out.
+    """Judge the given labels of a gallery as the Labels view does; labels that one picture alone has are left out.
 
     Raises:
         InputError: fewer than two labels can be judged.
         GalleryError: the gallery is damaged.
     """
     gallery = gallery.as_given
-    vectors, labels, ids, names = gallery.labelled_vectors()
+    vectors, labels, ids, names = gallery.judging_labels().labelled_vectors()
     rows = np.flatnonzero(labels != UNLABELLED)
     groups = find_duplicate_groups(gallery).groups_of(ids[rows])
     pictures = np.bincount(np.unique(np.stack([labels[rows], groups]), axis=1)[0], minlength=len(names))

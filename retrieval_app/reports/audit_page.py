@@ -194,6 +194,7 @@ def _describe(report: AuditReport) -> dict[str, Any]:
         "key": hashlib.sha256(os.fsencode(run)).hexdigest()[:16],
         "total": len(report.images),
         "noise_rate": report.noise_rate,
+        "is_lower_bound": report.is_lower_bound,
         "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
         "labels": sorted(labels),
         "classes": [astuple(noise) for noise in report.classes],

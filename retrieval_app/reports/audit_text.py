@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from index.labels.decisions import CHANGE, DROP, KEEP
+from index.labels.doubts import LOWER_BOUND
 from index.labels.verdicts import DUPLICATE
 from index.text import printable_path
 from retrieval_app.reports.audit_job import AuditOutcome
@@ -45,6 +46,8 @@ def format_audit(outcome: AuditOutcome) -> str:
         f"about {report.noise_rate:.1%} of the labels are wrong ({report.noise_rate * count:.0f} images)",
         f"every label was judged leave-one-out: from all images but itself; {outcome.seconds:.0f} s in all",
     ]
+    if report.is_lower_bound:
+        lines.append(LOWER_BOUND)
     if outcome.decisions is not None:
         lines.append(f"decisions about {outcome.decided} images taken from {_shown(outcome.decisions)}")
     verdicts = summarise_audit(report)["verdicts"]

@@ -115,7 +115,7 @@ def read_report(gallery: Gallery, *, config: DuplicateConfig | None, progress: P
         for row in _images(gallery)
         if row.sha256 is not None
     ]
-    view = gallery.by(gallery.manifest.outputs[-1])  # what tells pictures best
+    view = gallery.by(gallery.manifest.answers_by[-1])  # what tells pictures best
     picture = gallery.manifest.picture
     if config is not None:
         config = config.settle(None if picture is None else picture["threshold"])

@@ -42,8 +42,11 @@ def _random_images(count: int) -> np.ndarray:
 
 
 def _torch_model(run: Path) -> EmbeddingModel:
-    backbone, head, _ = RunFolder.open(run).load_trained()
-    return EmbeddingModel(backbone, head, RunFolder.open(run).preprocess()).eval()
+    folder = RunFolder.open(run)
+    backbone, head, _ = folder.load_trained()
+    untrained = folder.load_untrained_head()
+    assert untrained is not None
+    return EmbeddingModel(backbone, head, folder.preprocess(), others=[untrained]).eval()
 
 
 def test_the_report_describes_the_file(exported: ExportReport) -> None:
@@ -63,12 +66,12 @@ def test_the_export_is_one_file(exported: ExportReport) -> None:
 @pytest.mark.parametrize("count", [1, 3, 17])
 def test_any_number_of_uint8_images_gives_unit_float32_rows(exported: ExportReport, count: int) -> None:
     session = import_onnxruntime().InferenceSession(exported.model, providers=["CPUExecutionProvider"])
-    (images,), (embeddings,) = session.get_inputs(), session.get_outputs()
+    (images,), (embeddings, _) = session.get_inputs(), session.get_outputs()
     assert (images.type, images.shape[1:]) == ("tensor(uint8)", [32, 32, 3])
     assert (embeddings.type, embeddings.shape[1:]) == ("tensor(float)", [8])
     assert not isinstance(images.shape[0], int)
-    (rows,) = session.run(None, {images.name: _random_images(count)})
-    assert rows.shape == (count, 8)
+    rows, untrained = session.run(None, {images.name: _random_images(count)})
+    assert (rows.shape, untrained.shape) == ((count, 8), (count, 47))
     assert rows.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
 
@@ -78,6 +81,7 @@ def test_the_contract_is_the_runs(exported: ExportReport, finished_run: Finished
     assert contract == ModelContract(
         backbone=BACKBONE, method="spa", embedding_dim=8, preprocess=SMALL,
         run_id=RunFolder.open(finished_run.path).run_id, class_count=4, precision="float32",
+        untrained_dim=47,  # what 48 images span
     )  # fmt: skip
     assert contract.run_id
 
@@ -155,7 +159,7 @@ def test_training_export_and_serving_see_the_same_pixels_and_agree_on_the_embedd
         serving = read_pixels(embedder, path)
         assert np.array_equal(training, serving), path.name
         with torch.inference_mode():
-            expected = model(torch.from_numpy(serving.copy())[None]).numpy()[0]
+            expected = model(torch.from_numpy(serving.copy())[None])[0].numpy()[0]
         served = embedder.embed_image(loaded.image, name=path.name)
         assert float(served @ expected) >= 0.99999, path.name
     rotated = preprocess_image(Image.open(tmp_path / "rotated.jpg").convert("RGB"), SMALL)
@@ -166,7 +170,7 @@ def test_a_model_that_drifts_is_refused(exported: ExportReport, finished_run: Fi
     model, path, images = _torch_model(finished_run.path), Path(exported.model), _random_images(5)
     assert check_parity(model, path, images, name="m.onnx") >= MIN_COSINE
     with torch.no_grad():
-        model.parts.head.linear.weight += 0.01 * torch.randn(8, 512, generator=torch.Generator().manual_seed(0))
+        model.parts.head[0].linear.weight += 0.01 * torch.randn(8, 512, generator=torch.Generator().manual_seed(0))
     with pytest.raises(ParityError, match=r"m\.onnx was not written.*0\.99999 is required") as caught:
         check_parity(model, path, images, name="m.onnx")
     assert 0 < caught.value.min_cosine < MIN_COSINE
@@ -204,8 +208,8 @@ def test_a_drifting_export_leaves_the_previous_file_alone(
 
     def check_against_another(model: EmbeddingModel, onnx_path: Path, images: np.ndarray, *, name: str) -> float:
         with torch.no_grad():
-            model.parts.head.linear.bias += 0.5 * model.parts.head.linear.weight.norm()
-            model.parts.head.linear.bias[0] *= -3
+            model.parts.head[0].linear.bias += 0.5 * model.parts.head[0].linear.weight.norm()
+            model.parts.head[0].linear.bias[0] *= -3
         return original(model, onnx_path, images, name=name)
 
     monkeypatch.setattr(to_onnx, "check_parity", check_against_another)
@@ -374,7 +378,7 @@ def test_a_run_of_an_untrained_method_exports_what_the_backbone_alone_gives(
     report = export_run(tmp_path / "run", tmp_path / "run.onnx")
     contract = Embedder(tmp_path / "run.onnx").contract
     assert report.min_cosine >= MIN_COSINE
-    assert (contract.method, contract.class_count) == (method, 4)
+    assert (contract.method, contract.class_count, contract.untrained_dim) == (method, 4, 0)
     assert contract.embedding_dim == report.embedding_dim == (512 if method == "raw" else 5)
     rows = _embed_pictures(tmp_path / "run.onnx", pictures)
     if method in powers:  # no export of its own: the first axes of the images' normalised features

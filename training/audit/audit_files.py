@@ -81,6 +81,7 @@ def summarise_audit(report: AuditReport) -> dict[str, Any]:
         "run": str(report.run),
         "images": len(report.images),
         "noise_rate": report.noise_rate,
+        "is_lower_bound": report.is_lower_bound,
         "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
         "kinds": {kind: kinds[kind] for kind in KINDS},
         "classes": [asdict(found) for found in report.classes],

@@ -77,6 +77,7 @@ class AuditReport:
         pairs: the most images first; pairs with an estimate below half an image are left out.
         noise_rate: estimated share of all labels that are wrong, 0..1.
         mixed: (label, label, images) that are given in each other's place, the most images first.
+        is_lower_bound: whether more labels are wrong than that: the backbone was trained with them.
     """
 
     run: Path
@@ -85,6 +86,7 @@ class AuditReport:
     pairs: tuple[PairNoise, ...]
     noise_rate: float
     mixed: tuple[tuple[str, str, float], ...] = ()
+    is_lower_bound: bool = False
 
 
 def suspicion_order(image: AuditedImage) -> tuple[float, float]:

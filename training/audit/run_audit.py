@@ -96,6 +96,7 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         pairs=_pair_noise(judgement.suspicion, counts=counts, classes=classes),
         noise_rate=float(counts @ judgement.suspicion.rates / len(images)),
         mixed=tuple((classes[one], classes[two], amount) for one, two, amount in kinds.mixed),
+        is_lower_bound=run.has_trained_network(),
     )
 
 

@@ -16,6 +16,7 @@ from training.head.projection import PrincipalAxes, Projection, count_directions
 from training.head.whitening import fit_within_classes
 from training.options.losses import CLASS_WHITENED
 
+UNTRAINED_DIM = 256  # of the output that labels are judged by: see docs/results/labels.md
 POWERS: Mapping[str, float] = MappingProxyType({"pca": 0.0, "pca-half-whitened": 0.25, "pca-whitened": 0.5})
 """Of its variance, by which every direction of PCA is divided."""
 

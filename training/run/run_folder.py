@@ -20,7 +20,7 @@ import PIL
 import torch
 import torchvision
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from index.durable import write_durably
 from index.errors import RunError
@@ -39,8 +39,8 @@ from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoi
 PARITY_IMAGES = 16
 _FILES = (
     "config.json", "feature_choice.json", "features.json", "labels.csv", "skipped.csv", "environment.json",
-    "metrics.jsonl", "backbone.safetensors", "head.safetensors", "picture.safetensors", "confidences.csv", "trial.json",
-    "network.json", "runtime.json", "report.json",
+    "metrics.jsonl", "backbone.safetensors", "untrained.safetensors", "head.safetensors", "picture.safetensors",
+    "confidences.csv", "trial.json", "network.json", "runtime.json", "report.json",
 )  # fmt: skip
 _ONLY_CHOICE_ONCE = {  # of runs that do not say
     "view": "crop", "pooling": "own", "embedding_cost": 1, "images_per_class": 0, "positive_weights": "none",
@@ -64,8 +64,8 @@ class RunFolder:
     """Paths and files of a run; every file is replaced atomically.
 
     config.json, feature_choice.json, features.json, labels.csv, skipped.csv, environment.json, metrics.jsonl,
-    checkpoints/*.safetensors, backbone.safetensors, head.safetensors, picture.safetensors, confidences.csv, trial.json,
-    network.json, runtime.json, parity/*.png, report.json
+    checkpoints/*.safetensors, backbone.safetensors, untrained.safetensors, head.safetensors, picture.safetensors,
+    confidences.csv, trial.json, network.json, runtime.json, parity/*.png, report.json
     """
 
     def __init__(self, path: Path) -> None:
@@ -304,6 +304,26 @@ class RunFolder:
         """head.safetensors: the embedding head; its presence says that training is finished."""
         state = {"method": method, "class_count": class_count, "embedding_dim": head.embedding_dim}
         save_checkpoint(self.path / "head.safetensors", pack_modules(head=head), state=state)
+
+    def save_untrained_head(self, head: nn.Module) -> None:
+        """untrained.safetensors: the projection of the frozen features that labels are judged by."""
+        save_checkpoint(self.path / "untrained.safetensors", pack_modules(untrained=head), state={})
+
+    def load_untrained_head(self) -> ProjectionHead | None:
+        """What `save_untrained_head` wrote; None where the backbone was trained, or the embedding was not.
+
+        Raises:
+            RunError: the file is damaged.
+        """
+        if not (self.path / "untrained.safetensors").exists():
+            return None
+        tensors, _ = load_checkpoint(self.path / "untrained.safetensors")
+        return ProjectionHead(tensors["untrained.weight"], tensors["untrained.bias"])
+
+    def has_trained_network(self) -> bool:
+        """Whether the backbone of a finished run was trained with its labels."""
+        network = self.read_json("report.json")["network"] if (self.path / "report.json").exists() else None
+        return network is not None and bool(network["ships"])
 
     def save_picture_head(self, head: PictureHead, *, threshold: float, is_kept: bool) -> None:
         """picture.safetensors: the second output's head, from which cosine on pictures are copies, whether it works."""

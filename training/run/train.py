@@ -23,12 +23,13 @@ from training.confidence.confidences import Beliefs
 from training.confidence.same_pictures import MOST_COMPARED, find_duplicates
 from training.data.datasets import require_outside
 from training.head.embedding_heads import Head
-from training.head.untrained import LabelledFeatures, fit_rival, fit_rivals
+from training.head.projection import count_directions
+from training.head.untrained import UNTRAINED_DIM, LabelledFeatures, fit_rival, fit_rivals, fit_untrained
 from training.label_noise.noise import describe_noise
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.make_loss import loss_class
 from training.options.config import FIRM_HOLD, TrainConfig
-from training.options.losses import CLASS_WHITENED, RIVALS
+from training.options.losses import CLASS_WHITENED, RIVALS, UNTRAINED_METHODS
 from training.options.machine import Machine
 from training.run.belief_report import summarise_beliefs
 from training.run.checkpoint import load_checkpoint
@@ -201,6 +202,8 @@ def train(
                 seen = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
                 assert seen is not None
                 searches = searches.seen_as(seen[0].features, training=result.features)
+    if method not in UNTRAINED_METHODS and (network is None or not network["ships"]):
+        run.save_untrained_head(phases.fit_untrained())
     run.save_head(head, method=method, class_count=len(classes))
     picture = None
     if config.picture.copies:
@@ -308,6 +311,11 @@ class _Phases:
         if beliefs is not None and self._leaves_out:
             return LabelledFeatures(features, labels, weights=beliefs.weights.cpu().numpy())
         return LabelledFeatures(features, labels, self._copies if reads_labels else None)
+
+    def fit_untrained(self) -> Head:
+        """The projection of the frozen features that labels are judged by in a gallery."""
+        features = self._source.centre.cpu().numpy()
+        return fit_untrained("pca", features, embedding_dim=min(UNTRAINED_DIM, count_directions(features)))
 
     @property
     def _leaves_out(self) -> bool:

@@ -11,7 +11,7 @@ from index.images.preprocess import Pixels
 from index.model.seal import SealedModel
 
 INPUT_NAME = "images"
-OUTPUT_NAME, PICTURE_NAME = "embeddings", "picture"
+OUTPUT_NAME, PICTURE_NAME, UNTRAINED_NAME = "embeddings", "picture", "untrained"
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
         "version": gallery.version,
         "images": gallery.count,
         "embedding_dim": manifest.embedding_dim,
-        "answers_by": manifest.outputs,
+        "answers_by": manifest.answers_by,
         "model": {
             "backbone": contract.backbone,
             "method": contract.method,

@@ -46,6 +46,7 @@ def list_doubts(snapshot: Snapshot, review: ReviewStore, *, page: DoubtPage, nam
         "version": snapshot.version,
         **counts,
         "wrong_share": doubts.wrong_share,
+        "is_lower_bound": doubts.is_lower_bound,
         "judged": doubts.judged,
         "items": _describe_doubts(snapshot.gallery, shown, decisions),
         "pairs": [

@@ -66,6 +66,9 @@ class DoubtList(_ReviewList):
     """
 
     wrong_share: float | None = Field(description="estimated share of wrong labels among all")
+    is_lower_bound: bool = Field(
+        description="whether more are wrong: the model was trained with labels, and what it has learnt looks right"
+    )
     judged: int = Field(description="labels that were looked at")
     items: list[DoubtEntry]
     pairs: list[LabelPair]

@@ -1011,6 +1011,11 @@ export interface components {
              */
             wrong_share: number | null;
             /**
+             * Is Lower Bound
+             * @description whether more are wrong: the model was trained with labels, and what it has learnt looks right
+             */
+            is_lower_bound: boolean;
+            /**
              * Judged
              * @description labels that were looked at
              */

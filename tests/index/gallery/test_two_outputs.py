@@ -1,4 +1,4 @@
-"""A gallery whose model has two outputs: it keeps both vectors of every image, and is asked by either."""
+"""A gallery whose model has several outputs: it keeps all vectors of every image, and is asked by two of them."""
 
 from __future__ import annotations
 
@@ -25,20 +25,28 @@ from retrieval_app.reports.duplicates_report import read_report
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, few_for_an_index
 from tests.index.invoking import run
-from tests.models import EMBEDDING_DIM, PICTURE_DIM, read_pixels, write_two_output_model
+from tests.models import (
+    EMBEDDING_DIM,
+    PICTURE_DIM,
+    UNTRAINED_DIM,
+    read_pixels,
+    write_three_output_model,
+    write_two_output_model,
+)
 
 OUTPUTS = ("kind", "picture")
+WIDTHS = {"kind": EMBEDDING_DIM, "picture": PICTURE_DIM, "untrained": UNTRAINED_DIM}
 
 
 @pytest.fixture(scope="module")
-def two_outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_two_output_model(tmp_path_factory.mktemp("model") / "two.onnx")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_three_output_model(tmp_path_factory.mktemp("model") / "three.onnx")
 
 
 @pytest.fixture
-def gallery(tmp_path: Path, two_outputs: Path) -> Path:
+def gallery(tmp_path: Path, outputs: Path) -> Path:
     draw_folder(tmp_path / "images", per_class=10)
-    build(tmp_path / "images", tmp_path / "gallery", two_outputs)
+    build(tmp_path / "images", tmp_path / "gallery", outputs)
     return tmp_path / "gallery"
 
 
@@ -46,7 +54,8 @@ def check_vectors(gallery: Path) -> None:
     """Every member's vectors are those that the model gives of its file, and search as such."""
     assert verify_gallery(gallery, sample=1000).problems == []
     opened = Gallery.open(gallery)
-    for output, width in zip(OUTPUTS, (EMBEDDING_DIM, PICTURE_DIM), strict=True):
+    assert opened.manifest.outputs == tuple(WIDTHS)
+    for output, width in WIDTHS.items():
         view = opened.by(output)
         assert (view.width, view.ids.tolist()) == (width, opened.ids.tolist())
         pixels = np.stack([read_pixels(view.embedder, view.place(key).file) for key in view.ids.tolist()])
@@ -57,7 +66,7 @@ def check_vectors(gallery: Path) -> None:
         assert [hit.id for hit in found] == view.ids[best].tolist()
 
 
-def test_it_keeps_both_vectors_of_every_image_and_is_asked_by_either(gallery: Path) -> None:
+def test_it_keeps_all_vectors_of_every_image(gallery: Path) -> None:
     check_vectors(gallery)
 
 
@@ -95,12 +104,12 @@ def test_no_version_but_the_last_two_leaves_anything_behind(gallery: Path, tmp_p
     assert not (gallery / "building").exists()
 
 
-def test_both_have_an_index_of_their_own(tmp_path: Path, two_outputs: Path) -> None:
+def test_both_have_an_index_of_their_own(tmp_path: Path, outputs: Path) -> None:
     draw_folder(tmp_path / "images", per_class=15)
     with few_for_an_index():
-        build(tmp_path / "images", tmp_path / "gallery", two_outputs, index={"index_type": "hnsw"})
+        build(tmp_path / "images", tmp_path / "gallery", outputs, index={"index_type": "hnsw"})
     opened = Gallery.open(tmp_path / "gallery")
-    assert [opened.by(output).index["type"] for output in OUTPUTS] == ["hnsw", "hnsw"]
+    assert [opened.by(output).index["type"] for output in WIDTHS] == ["hnsw", "hnsw", "flat"]
     assert (find_version(tmp_path / "gallery").folder / "picture" / "index.faiss").is_file()
     for output in OUTPUTS:
         view = opened.by(output)
@@ -131,7 +140,7 @@ def test_views_of_a_version_share_its_model(gallery: Path) -> None:
     assert view.embedder._backend is opened.embedder._backend
 
 
-@pytest.mark.parametrize("name", ["picture/vectors/00000.npy", "picture/ids/00000.npy", "vectors/00000.npy"])
+@pytest.mark.parametrize("name", ["picture/vectors/00000.npy", "untrained/ids/00000.npy", "vectors/00000.npy"])
 def test_damage_to_either_is_found_and_mended(gallery: Path, name: str) -> None:
     path = find_version(gallery).folder / name
     content = bytearray(path.read_bytes())
@@ -142,7 +151,7 @@ def test_damage_to_either_is_found_and_mended(gallery: Path, name: str) -> None:
     check_vectors(gallery)
 
 
-def test_a_killed_build_goes_on_with_what_was_embedded(tmp_path: Path, two_outputs: Path) -> None:
+def test_a_killed_build_goes_on_with_what_was_embedded(tmp_path: Path, outputs: Path) -> None:
     draw_folder(tmp_path / "images", per_class=10)
 
     class StoppedError(Exception):
@@ -154,10 +163,10 @@ def test_a_killed_build_goes_on_with_what_was_embedded(tmp_path: Path, two_outpu
 
     with pytest.raises(StoppedError):
         build_gallery(
-            model_path=two_outputs, sources=[tmp_path / "images"], out=tmp_path / "gallery", config=SMALL,
+            model_path=outputs, sources=[tmp_path / "images"], out=tmp_path / "gallery", config=SMALL,
             progress=stop,
         )  # fmt: skip
-    report = build(tmp_path / "images", tmp_path / "gallery", two_outputs)
+    report = build(tmp_path / "images", tmp_path / "gallery", outputs)
     assert 0 < report.new_images < 30
     check_vectors(tmp_path / "gallery")
 

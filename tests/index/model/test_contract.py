@@ -46,6 +46,7 @@ shares = st.floats(0, 1)
 measured = st.builds(
     replace,
     contracts | two_outputs,
+    untrained_dim=st.integers(0, 10_000),
     measured=st.builds(MeasuredPrecision, st.integers(1, 10**6), shares, shares, shares, st.integers(0, 100)),
 )
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from index.gallery.gallery import Gallery
 from index.labels.doubts import LEAST_DOUBT, Doubts
-from index.writing.build import update_gallery
+from index.writing.build import build_gallery, update_gallery
 from retrieval_app.insights.duplicate_groups import find_duplicate_groups
 from retrieval_app.insights.gallery_doubts import find_doubts
-from tests.retrieval_app.insights.conftest import MISLABELLED
+from tests.models import tiny_contract, write_three_output_model, write_tiny_model
+from tests.retrieval_app.insights.conftest import MISLABELLED, draw_labelled
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,26 @@ def test_a_copy_does_not_vouch_for_its_like(build: Callable[[dict[str, str]], Ga
     assert all(doubt.suggested == "red" and doubt.wrong > 0.5 for doubt in found.items[:4])
     group = {doubt.id for doubt in found.items[:4]}
     assert all(other not in group for doubt in found.items[:4] for other, _ in doubt.agreeing)
+
+
+@pytest.mark.parametrize("is_free", [True, False])
+def test_labels_are_judged_by_vectors_that_saw_none_or_the_share_is_called_a_lower_bound(
+    tmp_path: Path, *, is_free: bool
+) -> None:
+    model = tmp_path / "model.onnx"
+    if is_free:
+        write_three_output_model(model)
+    else:
+        write_tiny_model(model, contract=replace(tiny_contract(), method="spa").to_json())
+    build_gallery(model_path=model, sources=[draw_labelled(tmp_path / "images")], out=tmp_path / "gallery")
+    gallery = Gallery.open(tmp_path / "gallery")
+    found = find_doubts(gallery)
+    assert found.is_lower_bound is not is_free
+    judging = gallery.by("untrained" if is_free else "kind")
+    for doubt in found.items:
+        for other, score in doubt.agreeing:
+            assert score == pytest.approx(float(judging.vector(other) @ judging.vector(doubt.id)), abs=1e-5)
+    assert found.items[0].agreeing
 
 
 def test_galleries_with_next_to_nothing_are_judged_or_left_alone(unusual: Gallery) -> None:

@@ -36,7 +36,8 @@ def test_a_run_folder_holds_all_that_was_promised(finished_run: FinishedRun) -> 
     assert names == {
         "config.json", "features.json", "labels.csv", "skipped.csv", "environment.json", "metrics.jsonl",
         "checkpoints/confidence.safetensors", "checkpoints/embedding.safetensors",
-        "backbone.safetensors", "head.safetensors", "confidences.csv", "runtime.json", "report.json",
+        "backbone.safetensors", "untrained.safetensors", "head.safetensors", "confidences.csv", "runtime.json",
+        "report.json",
         *(f"parity/{number:02}.png" for number in range(16)),
     }  # fmt: skip
 

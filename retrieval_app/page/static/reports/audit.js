@@ -36,7 +36,7 @@ function drawHeader() {
     make('h1', icon('label', 22), `Label audit · ${data.run}`),
     make('ul.soft.small', [
       fact(data.total.toLocaleString('en'), data.total === 1 ? 'image' : 'images'),
-      fact(percent(data.noise_rate), 'of labels estimated wrong'),
+      fact(percent(data.noise_rate), `of labels estimated wrong${data.is_lower_bound ? ', a lower bound' : ''}`),
       Object.entries(data.verdicts).map(([verdict, number]) => fact(number.toLocaleString('en'), verdict)),
       fact(items.length.toLocaleString('en'), `of ${data.total.toLocaleString('en')} ${shown}`),
     ]),

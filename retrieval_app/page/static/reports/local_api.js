@@ -35,6 +35,7 @@ export async function get(_, {state, label, suggested, kind, verdict, text, sort
     open: chosen.length - decided.length,
     decided: decided.length,
     wrong_share: data.noise_rate,
+    is_lower_bound: data.is_lower_bound,
     judged: data.total,
     items: sortItems(listed, sort)
       .slice(offset ?? 0, (offset ?? 0) + limit)

@@ -14,6 +14,9 @@ import {toast} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
 const ONE_LABEL = 'All labelled images have the same label, so that none can be doubted for another.';
+const LOWER_BOUND =
+  'This is a lower bound: the model was trained with labels, and wrong labels that it has learnt look right to it. '
+  + 'A gallery of a model that was trained without labels, such as the one that comes with the package, gives the estimate. ';
 let view = null; // what the keys act on, once there is a list
 
 /** Fill the panel. */
@@ -58,17 +61,17 @@ async function open(body, about, retry) {
   });
   if (!first) return;
   about.textContent =
-    described.labels.count === 1 ? ONE_LABEL : describe(first.wrong_share, first.judged ?? described.labels.labelled);
+    described.labels.count === 1 ? ONE_LABEL : describe(first, first.judged ?? described.labels.labelled);
   drawList(body, described, first);
 }
 
-function describe(wrong, labelled) {
+function describe({wrong_share: wrong, is_lower_bound: isLowerBound}, labelled) {
   const estimate =
     wrong === null || wrong === undefined || wrong * labelled < 0.5
       ? ''
       : `About ${(100 * wrong).toFixed(1)} % of the labels are estimated wrong: some `
         + `${Math.round(wrong * labelled).toLocaleString('en')} of ${labelled.toLocaleString('en')}. `;
-  return `${estimate}Here are the most doubtful, worst first. ${KEPT}`;
+  return `${estimate}${isLowerBound ? LOWER_BOUND : ''}Here are the most doubtful, worst first. ${KEPT}`;
 }
 
 /** How many wrong labels are left to be found, and whether it still pays to go on. */
