@@ -49,12 +49,14 @@ def doubts(place: Path, exports: tuple[str, ...], imported: Path | None, as_json
         text = f"{taken['decided']:,} decisions taken; {taken['unknown']:,} about other images or labels left out"
         emit(taken, as_json=as_json, text=text)
         return
+    from index.labels.doubts import LOWER_BOUND
     from retrieval_app.label_tools.formats import WRITERS
 
     judged = _judge(place)
     files = [str(path) for kind, target in targets for path in WRITERS[kind](judged, target)]
-    document = {"labels": len(judged.items), "files": files}
-    emit(document, as_json=as_json, text=f"{len(judged.items):,} labels written: {', '.join(files)}")
+    document = {"labels": len(judged.items), "is_lower_bound": judged.is_lower_bound, "files": files}
+    text = f"{len(judged.items):,} labels written: {', '.join(files)}"
+    emit(document, as_json=as_json, text=f"{text}\n{LOWER_BOUND}" if judged.is_lower_bound else text)
 
 
 def _split(text: str) -> tuple[str, Path]:

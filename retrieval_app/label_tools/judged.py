@@ -48,12 +48,14 @@ class JudgedLabels:
         classes: sorted names of all labels.
         decisions: what people decided so far.
         confidences: gives (N, C) float32 in the order of the items, rows sum to 1; None where they are not known.
+        is_lower_bound: as of `index.labels.doubts.Doubts`.
     """
 
     items: tuple[JudgedLabel, ...]
     classes: tuple[str, ...]
     decisions: Mapping[LabelKey, LabelDecision]
     confidences: Callable[[], Floats] | None = field(default=None, compare=False)
+    is_lower_bound: bool = False
 
     def decided(self, item: JudgedLabel) -> LabelDecision | None:
         """What was decided about a label."""
@@ -95,7 +97,11 @@ def judge_gallery(gallery: Gallery) -> JudgedLabels:
     )
     decisions = ReviewStore.of_gallery(gallery.path).label_decisions()
     return JudgedLabels(
-        items, classes, decisions, lambda: judge_twice(features, numbers, count=count, groups=groups)[order]
+        items,
+        classes,
+        decisions,
+        lambda: judge_twice(features, numbers, count=count, groups=groups)[order],
+        is_lower_bound=gallery.knows_labels,
     )
 
 
