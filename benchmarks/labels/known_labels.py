@@ -64,7 +64,7 @@ def load_known_labels(name: str, part: str, folder: Path, *, workers: int) -> Kn
     """Images of a dataset with features, which are computed once and kept in the folder."""
     file = folder / f"{name}-{part}.npz"
     if not file.exists():
-        paths, columns = _list_images(name, part, folder / "images")
+        paths, columns = list_images(name, part, folder / "images")
         features, rows = _extract(paths, folder / "cache", workers=workers)
         kept: dict[str, Any] = {key: np.array(values)[rows] for key, values in columns.items()}
         described = {"images": len(rows), "dataset": name, "part": part}
@@ -82,7 +82,7 @@ def load_known_labels(name: str, part: str, folder: Path, *, workers: int) -> Kn
         )  # fmt: skip
 
 
-def _list_images(name: str, part: str, images: Path) -> tuple[list[Path], dict[str, list[str]]]:
+def list_images(name: str, part: str, images: Path) -> tuple[list[Path], dict[str, list[str]]]:
     reported = part == "report"
     if name == "clothing":
         records = [one for one in list_dataset(find_photos()).records if one.label not in _NO_CLOTHES]

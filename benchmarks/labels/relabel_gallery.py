@@ -18,9 +18,10 @@ from benchmarks.common.record import ending_in_words, print_machine, write_recor
 from benchmarks.common.tables import format_deviation, format_table
 from benchmarks.labels.known_labels import DATASETS, KnownLabels, load_known_labels, mistake
 from benchmarks.noise.reports import over_seeds
-from index.arrays import NO_ID, normalise_rows
+from index.arrays import normalise_rows
 from index.labels.decisions import CHANGE, DROP
 from index.labels.judge import judge_labels
+from index.labels.kinds import has_rare_label
 from index.labels.verdicts import give_verdicts
 
 KINDS, SEEDS, QUERIES = ("right", "any:0.2", "alike:0.2"), (0, 1, 2), 0.2
@@ -60,7 +61,10 @@ def search_relabelled(known: KnownLabels, kind: str, *, seed: int) -> dict[str, 
     units, right = normalise_rows(known.features[rows]), known.right[rows]
     gallery = np.flatnonzero(~is_query)
     judged = judge_labels(known.features[rows][gallery], given[gallery], count=len(known.classes))
-    verdicts, new = give_verdicts(judged, given[gallery], duplicate_of=np.full(len(gallery), NO_ID))
+    groups = np.arange(len(gallery))
+    verdicts, new = give_verdicts(
+        judged, given[gallery], groups=groups, rare=has_rare_label(given[gallery], groups)
+    )
     said = np.array(verdicts)
     cleaned = np.where(said == CHANGE, new, given[gallery])
     cosines = units[is_query] @ units[gallery].T

@@ -13,12 +13,12 @@ import numpy.typing as npt
 from index.arrays import Ids, Labels, Vectors
 from index.labels.judge import Settled, judge_labels
 from index.labels.kinds import KINDS, Kind, KindTeller
+from index.labels.verdicts import SUSPECT, give_verdicts
 from index.progress import Progress, no_progress
 from index.vectors.exact import search_labels
 
 LEAST_DOUBT = 0.1  # chance of a wrong label from which on it is listed
 WITNESSES = 3  # of either kind
-_LIKELY = 0.5
 LOWER_BOUND = (
     "This is a lower bound: the model was trained with labels, and wrong labels that it has learnt look right to it. "
     "A gallery of a model that was trained without labels, such as the one that comes with the package, gives the "
@@ -36,6 +36,7 @@ class Doubt:
         suggestions: (label, chance that the image shows it) of the likeliest other labels, best first; together they
             are as likely as the label is wrong, at most.
         kind: of trouble, of `index.labels.kinds`.
+        verdict: of `index.labels.verdicts`: keep the label, change it to the first suggestion, or drop the image.
         agreeing: (id, score) of the nearest others with the same label, nearest first, no duplicates.
         disagreeing: (id, score, label) of the nearest with another one, likewise.
     """
@@ -45,6 +46,7 @@ class Doubt:
     wrong: float
     suggestions: tuple[tuple[str, float], ...]
     kind: Kind
+    verdict: str
     agreeing: tuple[tuple[int, float], ...]
     disagreeing: tuple[tuple[int, float, str], ...]
 
@@ -61,6 +63,7 @@ class Doubt:
             "suggested": self.suggested,
             "wrong": self.wrong,
             "kind": self.kind,
+            "verdict": self.verdict,
             "suggestions": [{"label": label, "confidence": share} for label, share in self.suggestions],
             "agreeing": [{"id": number, "score": score} for number, score in self.agreeing],
             "disagreeing": [
@@ -146,6 +149,7 @@ def list_doubts(
     wrong = np.where(can_be_judged & is_open, judgement.wrong, 0.0)
     order = np.lexsort((judgement.own, -wrong))  # of those as likely wrong the one of least confidence first
     kinds = KindTeller(judgement, labels, groups, count=len(names))
+    verdicts, _ = give_verdicts(judgement, labels, groups=groups, rare=kinds.rare, settled=~is_open)
     asked = order[((wrong >= LEAST_DOUBT) | (kinds.copies & is_open))[order]]
     agreeing, disagreeing = search_labels(
         vectors, labels, k=WITNESSES, asked=asked, groups=groups, progress=parts[1]
@@ -158,6 +162,7 @@ def list_doubts(
             wrong=float(wrong[row]),
             suggestions=tuple((names[n], chance) for n, chance in judgement.others(row, label=int(labels[row]))),
             kind=kinds.tell(row),
+            verdict=verdicts[row],
             agreeing=tuple((int(ids[other]), score) for other, score in agreeing.of(place)),
             disagreeing=tuple(
                 (int(ids[other]), score, names[labels[other]]) for other, score in disagreeing.of(place)
@@ -190,7 +195,7 @@ def collect_doubts(
     items: Sequence[Doubt], *, judged: int, wrong: float, mixed: Sequence[tuple[str, str, float]] = ()
 ) -> Doubts:
     """The items, of so many labels that were judged and so many that are estimated to be wrong."""
-    counts = Counter((d.label, d.suggested) for d in items if d.wrong >= _LIKELY and d.suggested is not None)
+    counts = Counter((d.label, d.suggested) for d in items if d.wrong >= SUSPECT and d.suggested is not None)
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     pairs = tuple((label, suggested, count) for (label, suggested), count in ordered)
     share = wrong / judged if judged else 0.0

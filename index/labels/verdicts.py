@@ -1,46 +1,82 @@
-"""What should become of a label: keep, change or drop, by rules that can be said in a sentence each."""
+"""Verdicts: what to do with each judged label (keep, change or drop), for `audit --apply` and for accepting in bulk."""
 
 from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from index.arrays import NO_ID, Ids, Labels
-from index.labels.decisions import CHANGE, DECISIONS, DROP, KEEP
+from index.arrays import NO_ID, Floats, Ids, Labels, rows_by_value
+from index.labels.decisions import CHANGE, DROP, KEEP
 from index.labels.judge import Judgement
 from index.labels.kinds import is_unlike
 
-DUPLICATE = "duplicate"  # no decision, but a reason to make one
-VERDICTS = (*DECISIONS, DUPLICATE)
-
 SUSPECT = 0.5  # a label is doubted where it is at least as likely wrong as right
+Mask = npt.NDArray[np.bool_]
 
 
 def give_verdicts(
-    judgement: Judgement, labels: Labels, *, duplicate_of: Ids, rare: npt.NDArray[np.bool_]
+    judgement: Judgement, labels: Labels, *, groups: Ids, rare: Mask, settled: Mask | None = None
 ) -> tuple[list[str], Ids]:
     """A verdict for every label.
 
-    - `duplicate`: a duplicate of the image has another label; at least one of the two is wrong.
+    Near-duplicates with different labels come first: the most confident label stays (`keep`), the images with another
+    label are left out (`drop`). For all others:
+
     - `keep`: the label is more likely right than wrong, or has too few images to be taken from one unseen.
-    - `drop`: it is not, and the image is unlike the others.
-    - `change`: it is not, and some class is clear; to the likeliest one but the label.
+    - `drop`: the label is likely wrong, and the image is unlike the others.
+    - `change`: the label is likely wrong, and some class is clear; to the likeliest one but the label.
 
     Args:
         judgement: of the N labels.
         labels: (N,) int64.
-        duplicate_of: (N,) int64 row of the duplicate with another label, `NO_ID` without.
+        groups: (N,) int64; near-duplicates have the same number.
         rare: (N,) whether the label has few images, as `index.labels.kinds.has_rare_label` tells.
+        settled: (N,) whether a person has decided the label, which therefore stays; None where nobody has.
 
     Returns:
         N verdicts, and (N,) int64 new labels, `NO_ID` but for `change`.
     """
-    best = judgement.suspicion.best
-    first, second = best[:, 0], best[:, 1]
+    decided = np.zeros(len(labels), dtype=bool) if settled is None else settled
+    stays, loses = compare_duplicates(labels.tolist(), groups, confidences=judgement.own, decided=decided)
     verdicts = np.select(
-        [duplicate_of != NO_ID, (judgement.wrong < SUSPECT) | rare, is_unlike(judgement)],
-        [DUPLICATE, KEEP, DROP],
+        [loses, stays | decided | (judgement.wrong < SUSPECT) | rare, is_unlike(judgement)],
+        [DROP, KEEP, DROP],
         default=CHANGE,
     )
-    others = np.where(first == labels, second, first)
+    best = judgement.suspicion.best
+    others = np.where(best[:, 0] == labels, best[:, 1], best[:, 0])
     return verdicts.tolist(), np.where(verdicts == CHANGE, others, NO_ID).astype(np.int64)
+
+
+def compare_duplicates(
+    labels: Sequence[Hashable | None], groups: Ids, *, confidences: Floats, decided: Mask
+) -> tuple[Mask, Mask]:
+    """Which images stay and which are left out among near-duplicates with different labels.
+
+    The labels that people decided about stay; where nobody did, the label whose image is the most confident in it, so
+    that of every group one image stays.
+
+    Args:
+        labels: of the N images; None where a person dropped the image.
+        groups: (N,) int64; near-duplicates have the same number.
+        confidences: (N,) in the label.
+        decided: (N,) whether a person has decided the label.
+
+    Returns:
+        (N,) which images stay and (N,) which are left out; neither where all of a group have one label.
+    """
+    stays, loses = np.zeros((2, len(groups)), dtype=bool)
+    for rows in rows_by_value(groups):
+        if len(rows) < 2:
+            continue
+        group = rows.tolist()
+        open_rows = [row for row in group if not decided[row]]
+        if len({labels[row] for row in group}) < 2 or not open_rows:
+            continue
+        right = {labels[row] for row in group if decided[row]} - {None}
+        right = right or {labels[max(open_rows, key=lambda row: confidences[row])]}
+        for row in open_rows:
+            (stays if labels[row] in right else loses)[row] = True
+    return stays, loses

@@ -84,6 +84,11 @@ class DoubtEntry(Answer):
         "and the suggested one are given in each other's place; `rare`, its label has fewer than five images; "
         "`unlike`, the image is unlike the others; `copies`, a duplicate has another label"
     )
+    verdict: Literal["keep", "change", "drop"] = Field(
+        description="what `POST /v1/labels/accept` does where the label is likely enough wrong: `change` it to "
+        "`suggested`, or `drop` the image, which is unlike the others or has a near-duplicate with a more credible "
+        "label; `keep` leaves it open"
+    )
     agreeing: list[Neighbour]
     disagreeing: list[OtherNeighbour]
     decision: LabelDecisionEntry | None

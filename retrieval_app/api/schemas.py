@@ -339,6 +339,25 @@ class LabelDecisions(Body):
     )
 
 
+class AcceptVerdicts(Body):
+    """Which verdicts are accepted: of the labels without a decision that the list has under this filter."""
+
+    threshold: float = Field(ge=0.5, le=1, description="the least estimated probability that a label is wrong")
+    label: FilterText | None = Field(default=None, description="only those given this label")
+    suggested: FilterText | None = Field(default=None, description="only those suggested this label")
+    kind: Kind | None = Field(default=None, description="only those of this kind of trouble")
+    preview: bool = Field(default=False, description="only count what would be done")
+    count: int | None = Field(
+        default=None,
+        ge=1,
+        description="labels changed and images dropped, as the preview counted them; refused if it is another number",
+    )
+    version: str | None = Field(
+        default=None,
+        description="of the gallery, as the preview or the list was of it; refused if it is another one",
+    )
+
+
 class Undo(Body):
     """Which step is taken back: without its number the last one, whoever made it."""
 

@@ -49,9 +49,9 @@ def audit(
     """List the images of RUN whose label looks wrong, the most suspicious first, with what they seem to show.
 
     Works on a run of any method. Every label is judged leave-one-out, from all images but itself, and gets a
-    verdict: keep, change, drop (it shows none of the classes clearly) or duplicate (a duplicate of it has another
-    label). RUN/audit/audit.html shows them; what you decide there and save as RUN/audit/decisions.csv counts
-    when audit is called again. Images are never touched.
+    verdict: keep, change or drop (it shows no class clearly, or a near-duplicate has a more credible label).
+    RUN/audit/audit.html shows them; what you decide there and save as RUN/audit/decisions.csv counts when audit is
+    called again. Images are never touched.
 
     \b
     Examples:

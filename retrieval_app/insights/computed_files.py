@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema, core_schema
 from index.durable import replacing
 from index.file_lock import try_lock
 
-_FORMAT = 7  # of the file, and of what is computed: a change of either makes all files of before unreadable
+_FORMAT = 8  # of the file, and of what is computed: a change of either makes all files of before unreadable
 _LOOK_S = 0.3
 Result = TypeVar("Result")
 

@@ -27,7 +27,7 @@ from index.progress import Progress, no_progress
 from index.text import printable_path
 from retrieval_app.insights.duplicate_groups import DuplicateGroups, find_duplicate_groups
 
-_NEEDED = ("path", "sha256", "label", "wrong")
+_NEEDED = ("path", "sha256", "label", "wrong", "verdict")
 _RANKS = (1, 2, 3)
 
 
@@ -173,6 +173,7 @@ def _doubt(
         wrong=_number(row, "wrong", table),
         suggestions=tuple((label, share) for label, share in suggestions if label != row["label"]),
         kind=next((kind for kind in KINDS if kind == row.get("kind")), "wrong"),
+        verdict=row["verdict"],
         agreeing=tuple(sides["agreeing"]),
         disagreeing=tuple((number, score, labels[number]) for number, score in sides["disagreeing"]),
     )

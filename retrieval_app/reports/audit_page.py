@@ -13,15 +13,14 @@ from typing import Any
 
 from index.errors import ImageError
 from index.images.image_files import REASONS, read_image
-from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
+from index.labels.decisions import DECISIONS, KEEP, LabelDecision
 from index.labels.kinds import KINDS
-from index.labels.verdicts import DUPLICATE, VERDICTS
 from index.progress import Progress, no_progress
 from index.text import printable_path, valid_text
 from index.threads import map_ahead, usable_cores
 from retrieval_app.reports.inline_pictures import encode_picture
 from retrieval_app.reports.standalone import bundle_scripts, draw_document, write_document
-from training.audit.report import AuditedImage, AuditReport, Neighbour, suspicion_order
+from training.audit.report import AuditReport, Neighbour, suspicion_order
 
 _STYLES = ("core/base.css", "review/review.css", "reports/audit.css")
 _INSTEAD = {
@@ -96,7 +95,6 @@ class _Table:
         others = [other for other in audited.disagreeing if other.row != twin]
         if twin is not None:  # it is the nearest there can be
             others.insert(0, Neighbour(twin, 1.0))
-        decision, new_label = propose_decision(self._report, audited)
         return {
             "id": self._add_image(row, side=SUSPECT_SIDE),
             "wrong": round(audited.wrong, 4),
@@ -106,7 +104,7 @@ class _Table:
             ],
             "verdict": audited.verdict,
             "kind": audited.kind,
-            "proposal": {"decision": decision, "label": new_label},
+            "new_label": audited.new_label,
             "twin": None if twin is None else self._add_image(twin, side=NEIGHBOUR_SIDE),
             "agreeing": self._add_neighbours(audited.agreeing),
             "disagreeing": self._add_neighbours(others),
@@ -167,22 +165,6 @@ def _draw_picture(wanted: _Wanted) -> tuple[str, str]:
     return encode_picture(loaded.image, side=wanted.side), ""
 
 
-def propose_decision(report: AuditReport, audited: AuditedImage) -> tuple[str, str | None]:
-    """What accepting the verdict on an image decides: (decision, new label).
-
-    Of the labels of a duplicate the one with the higher confidence is right, so that both images agree in the end.
-    """
-    if audited.verdict == CHANGE and audited.new_label:
-        return CHANGE, audited.new_label
-    if audited.verdict == DROP:
-        return DROP, None
-    if audited.verdict == DUPLICATE and audited.duplicate_of is not None:
-        twin = report.images[audited.duplicate_of]
-        if (twin.confidence, twin.label) > (audited.confidence, audited.label):
-            return CHANGE, twin.label
-    return KEEP, None
-
-
 def _describe(report: AuditReport) -> dict[str, Any]:
     """The audit as a whole: what the header and the panels show."""
     verdicts = Counter(image.verdict for image in report.images)
@@ -195,7 +177,7 @@ def _describe(report: AuditReport) -> dict[str, Any]:
         "total": len(report.images),
         "noise_rate": report.noise_rate,
         "is_lower_bound": report.is_lower_bound,
-        "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
+        "verdicts": {verdict: verdicts[verdict] for verdict in DECISIONS},
         "labels": sorted(labels),
         "classes": [astuple(noise) for noise in report.classes],
         "pairs": [astuple(pair) for pair in report.pairs],

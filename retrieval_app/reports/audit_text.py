@@ -8,7 +8,6 @@ from typing import Any
 
 from index.labels.decisions import CHANGE, DROP, KEEP
 from index.labels.doubts import LOWER_BOUND
-from index.labels.verdicts import DUPLICATE
 from index.text import printable_path
 from retrieval_app.reports.audit_job import AuditOutcome
 from training.audit.audit_files import summarise_audit
@@ -17,8 +16,7 @@ _LISTED = 10  # classes, and pairs of classes
 _MEANINGS = {
     KEEP: "more likely right than wrong",
     CHANGE: "looks like another class",
-    DROP: "shows none of the classes clearly",
-    DUPLICATE: "a duplicate of it has another label",
+    DROP: "shows no class clearly, or a near-duplicate has a more credible label",
 }
 
 

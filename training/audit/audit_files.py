@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from index.durable import replacing
+from index.labels.decisions import DECISIONS
 from index.labels.kinds import KINDS
-from index.labels.verdicts import VERDICTS
 from index.output_files import check_own_files, write_csv
 from index.text import valid_text
 from training.audit.report import AuditedImage, AuditReport, Neighbour, suspicion_order
@@ -82,7 +82,7 @@ def summarise_audit(report: AuditReport) -> dict[str, Any]:
         "images": len(report.images),
         "noise_rate": report.noise_rate,
         "is_lower_bound": report.is_lower_bound,
-        "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
+        "verdicts": {verdict: verdicts[verdict] for verdict in DECISIONS},
         "kinds": {kind: kinds[kind] for kind in KINDS},
         "classes": [asdict(found) for found in report.classes],
         "pairs": [asdict(found) for found in report.pairs],

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from index.arrays import connect_rows, rows_by_value
+from index.arrays import connect_rows
 from index.durable import replacing
 from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP
 from index.labels.label_file import HEADER, can_be_named, encode_labels
+from index.labels.verdicts import compare_duplicates
 from index.text import printable_path
 from training.audit.report import AuditedImage, AuditReport
 from training.data.datasets import require_outside
@@ -65,26 +66,20 @@ def _is_ours(path: Path) -> bool:
 def choose_labels(images: Sequence[AuditedImage], *, decided: frozenset[int]) -> list[str | None]:
     """What each image is to be labelled; None leaves it out.
 
-    Among duplicates of an image with several labels, those stay that a person decided about; where nobody did, the
-    label whose image is the most confident in its own, so that one always stays.
-
     Args:
         decided: rows whose verdict is a person's.
     """
-    chosen = [_chosen_label(image) for image in images]
     pairs = [(row, image.duplicate_of) for row, image in enumerate(images) if image.duplicate_of is not None]
-    connected = connect_rows(np.array(pairs, dtype=np.int64).reshape(-1, 2), count=len(images))
-    for group in rows_by_value(connected):
-        undecided = [row for row in group.tolist() if row not in decided]
-        if len(group) == 1 or not undecided:
-            continue
-        right = {chosen[row] for row in group.tolist() if row in decided} - {None}
-        if not right:
-            right = {chosen[max(undecided, key=lambda row: images[row].confidence)]}
-        for row in undecided:
-            if chosen[row] not in right:
-                chosen[row] = None
-    return chosen
+    groups = connect_rows(np.array(pairs, dtype=np.int64).reshape(-1, 2), count=len(images))
+    is_decided = np.array([row in decided for row in range(len(images))], dtype=bool)
+    chosen = [
+        # what people decided about one near-duplicate may be another verdict on the others
+        image.label if image.duplicate_of is not None and row not in decided else _chosen_label(image)
+        for row, image in enumerate(images)
+    ]
+    confidences = np.array([image.confidence for image in images], dtype=np.float32)
+    _, loses = compare_duplicates(chosen, groups, confidences=confidences, decided=is_decided)
+    return [None if loses[row] else label for row, label in enumerate(chosen)]
 
 
 def _chosen_label(image: AuditedImage) -> str | None:

@@ -27,7 +27,7 @@ class AuditedImage:
         confidence: leave-one-out confidence in the label, 0..1: from all images but this one and its duplicates.
         suggestions: the (label, chance that the image shows it) of the likeliest classes, its own among them or not,
             best first, three at most.
-        verdict: of `index.labels.verdicts.VERDICTS`.
+        verdict: of `index.labels.decisions.DECISIONS`.
         new_label: what `change` would make of it; None for the other verdicts.
         agreeing, disagreeing: nearest other images with the same and with another label, nearest first.
         duplicate_of: row of the image with another label that shows the same picture; None without.

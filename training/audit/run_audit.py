@@ -62,8 +62,8 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         progress=lambda done, total: progress("confidences", len(images) * done // total, len(images)),
     )
     kinds = KindTeller(judgement, labels, duplicates.groups, count=len(classes))
-    verdicts, new_labels = give_verdicts(judgement, labels, duplicate_of=duplicates.other_label, rare=kinds.rare)
-    in_trouble = (judgement.wrong >= SUSPECT) | (duplicates.other_label != NO_ID)
+    verdicts, new_labels = give_verdicts(judgement, labels, groups=duplicates.groups, rare=kinds.rare)
+    in_trouble = (judgement.wrong >= SUSPECT) | kinds.copies
     agreeing, disagreeing = search_labels(_embed(run, features), labels, k=NEIGHBOURS)
     shown = judgement.suspicion
     best, chances = shown.best[:, :SUGGESTIONS].tolist(), shown.chances.tolist()

@@ -15,10 +15,11 @@ from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.gallery.gallery_routes import COMPUTING, send_unready
 from retrieval_app.api.gallery.gallery_schemas import Failed
 from retrieval_app.api.review.deciding import decide_group, decide_labels, list_label_decisions, take_back
-from retrieval_app.api.review.doubt_list import list_doubts
+from retrieval_app.api.review.doubt_list import accept_verdicts, list_doubts
 from retrieval_app.api.review.duplicate_list import find_group, list_groups
-from retrieval_app.api.review.review_schemas import Decided, DecidedLabels, DoubtList, GroupList, Undone
+from retrieval_app.api.review.review_schemas import Accepted, Decided, DecidedLabels, DoubtList, GroupList, Undone
 from retrieval_app.api.schemas import (
+    AcceptVerdicts,
     DoubtPage,
     ExportRequest,
     GroupDecision,
@@ -88,6 +89,24 @@ async def keep_label_decisions(asked: AskedAlone, body: LabelDecisions) -> Respo
     """
     decide = asked.logging("decide-labels", decide_labels, tell=partial(_log_labels, body))
     return await asked.tell(decide, asked.snapshot, asked.review, body, by=asked.who)
+
+
+@router.post(
+    "/labels/accept",
+    operation_id="accept_verdicts",
+    summary="Accept the verdicts on labels that are likely enough wrong",
+    **{**_MAY_DECIDE, **answers(Accepted, 409, *BODY_ERRORS)},
+)
+async def accept_label_verdicts(asked: AskedAlone, body: AcceptVerdicts) -> Response:
+    """All of it is one step, which one undo takes back; at most 10,000 decisions, those likeliest wrong.
+
+    Labels below the threshold, of rare labels and with a decision stay as they are; so does one of every group of
+    near-duplicates. 409 where the version or the count is another one than was seen: nothing is decided then.
+    """
+    if body.preview:
+        return await asked.tell(accept_verdicts, asked.snapshot, asked.review, body)
+    accept = asked.logging("accept-verdicts", accept_verdicts, tell=partial(_log_accepted, body))
+    return await asked.tell(accept, asked.snapshot, asked.review, body, by=asked.who)
 
 
 @router.get(
@@ -219,6 +238,10 @@ def _log_labels(body: LabelDecisions, done: dict[str, Any]) -> dict[str, Any]:
         for choice in body.decisions
     ]
     return {"step": done["step"], "decisions": decisions}
+
+
+def _log_accepted(body: AcceptVerdicts, done: dict[str, Any]) -> dict[str, Any]:
+    return {"threshold": body.threshold} | {name: done[name] for name in ("step", "changed", "dropped")}
 
 
 def _log_group(snapshot: Snapshot, body: GroupDecision, done: dict[str, Any]) -> dict[str, Any]:

@@ -30,10 +30,10 @@ class KindCounts(Answer):
 
 
 class Left(Answer):
-    """How many wrong labels are probably left among the open ones that were asked for, and in the next of them."""
+    """How many labels without a decision are estimated wrong: of all labels, or of the listed ones of a filter."""
 
     wrong: float
-    in_next: float
+    in_next: float = Field(description="how many of the next open ones are")
     next: int = Field(description="how many these next ones are")
 
 
@@ -122,6 +122,17 @@ class Decided(Answer):
 
     decided: int
     step: int
+    can_undo: bool
+
+
+class Accepted(Answer):
+    """What accepting verdicts does, or has done, to the labels without a decision."""
+
+    changed: int = Field(description="labels that become the suggested one")
+    dropped: int = Field(description="images that are left out of the label file")
+    expected_wrong: float = Field(description="of these, how many labels are estimated wrong")
+    expected_right: float = Field(description="of these, how many right labels are lost, by the same estimate")
+    step: int | None = Field(description="by which just these decisions can be undone; null of a preview")
     can_undo: bool
 
 

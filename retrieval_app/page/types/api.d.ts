@@ -440,6 +440,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/labels/accept": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Accept the verdicts on labels that are likely enough wrong
+         * @description All of it is one step, which one undo takes back; at most 10,000 decisions, those likeliest wrong.
+         *
+         *     Labels below the threshold, of rare labels and with a decision stay as they are; so does one of every group of
+         *     near-duplicates. 409 where the version or the count is another one than was seen: nothing is decided then.
+         */
+        post: operations["accept_verdicts"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/labels/undo": {
         parameters: {
             query?: never;
@@ -695,6 +718,81 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * AcceptVerdicts
+         * @description Which verdicts are accepted: of the labels without a decision that the list has under this filter.
+         */
+        AcceptVerdicts: {
+            /**
+             * Threshold
+             * @description the least estimated probability that a label is wrong
+             */
+            threshold: number;
+            /**
+             * Label
+             * @description only those given this label
+             */
+            label?: string | null;
+            /**
+             * Suggested
+             * @description only those suggested this label
+             */
+            suggested?: string | null;
+            /**
+             * Kind
+             * @description only those of this kind of trouble
+             */
+            kind?: ("wrong" | "several" | "mixed" | "rare" | "unlike" | "copies") | null;
+            /**
+             * Preview
+             * @description only count what would be done
+             * @default false
+             */
+            preview?: boolean;
+            /**
+             * Count
+             * @description labels changed and images dropped, as the preview counted them; refused if it is another number
+             */
+            count?: number | null;
+            /**
+             * Version
+             * @description of the gallery, as the preview or the list was of it; refused if it is another one
+             */
+            version?: string | null;
+        };
+        /**
+         * Accepted
+         * @description What accepting verdicts does, or has done, to the labels without a decision.
+         */
+        Accepted: {
+            /**
+             * Changed
+             * @description labels that become the suggested one
+             */
+            changed: number;
+            /**
+             * Dropped
+             * @description images that are left out of the label file
+             */
+            dropped: number;
+            /**
+             * Expected Wrong
+             * @description of these, how many labels are estimated wrong
+             */
+            expected_wrong: number;
+            /**
+             * Expected Right
+             * @description of these, how many right labels are lost, by the same estimate
+             */
+            expected_right: number;
+            /**
+             * Step
+             * @description by which just these decisions can be undone; null of a preview
+             */
+            step: number | null;
+            /** Can Undo */
+            can_undo: boolean;
+        };
         /**
          * AgreementEntry
          * @description Two people who decided about the same labels, each by the last decision, and how many of these alike.
@@ -978,6 +1076,12 @@ export interface components {
              * @enum {string}
              */
             kind: "wrong" | "several" | "mixed" | "rare" | "unlike" | "copies";
+            /**
+             * Verdict
+             * @description what `POST /v1/labels/accept` does where the label is likely enough wrong: `change` it to `suggested`, or `drop` the image, which is unlike the others or has a near-duplicate with a more credible label; `keep` leaves it open
+             * @enum {string}
+             */
+            verdict: "keep" | "change" | "drop";
             /** Agreeing */
             agreeing: components["schemas"]["Neighbour"][];
             /** Disagreeing */
@@ -1605,12 +1709,15 @@ export interface components {
         };
         /**
          * Left
-         * @description How many wrong labels are probably left among the open ones that were asked for, and in the next of them.
+         * @description How many labels without a decision are estimated wrong: of all labels, or of the listed ones of a filter.
          */
         Left: {
             /** Wrong */
             wrong: number;
-            /** In Next */
+            /**
+             * In Next
+             * @description how many of the next open ones are
+             */
             in_next: number;
             /**
              * Next
@@ -2076,6 +2183,8 @@ export interface components {
     headers: never;
     pathItems: never;
 }
+export type AcceptVerdicts = components['schemas']['AcceptVerdicts'];
+export type Accepted = components['schemas']['Accepted'];
 export type AgreementEntry = components['schemas']['AgreementEntry'];
 export type ApartEntry = components['schemas']['ApartEntry'];
 export type Band = components['schemas']['Band'];
@@ -2818,6 +2927,30 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Decided"];
+                };
+            };
+        };
+    };
+    accept_verdicts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AcceptVerdicts"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Accepted"];
                 };
             };
         };

@@ -13,10 +13,10 @@ declare global {
     closest<E extends Element = HTMLElement>(selectors: string): E | null;
   }
 
+  type Accepted = api.Accepted;
   type ClassEntry = api.ClassEntry;
   type Confusion = api.Confusion;
-  /** A doubted label; the page of an audit knows its verdict, too. */
-  type DoubtEntry = api.DoubtEntry & {proposal?: LabelDecision | null; verdict?: string};
+  type DoubtEntry = api.DoubtEntry;
   type FacetEntry = api.FacetEntry;
   type GalleryFacts = api.GalleryFacts;
   type GalleryMap = api.GalleryMap;

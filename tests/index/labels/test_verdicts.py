@@ -10,7 +10,7 @@ from index.labels.decisions import CHANGE, DROP, KEEP
 from index.labels.judge import Judgement
 from index.labels.kinds import CLEAR
 from index.labels.suspicion import Suspicion
-from index.labels.verdicts import DUPLICATE, SUSPECT, give_verdicts
+from index.labels.verdicts import SUSPECT, compare_duplicates, give_verdicts
 
 TYPICAL = 0.8  # the highest confidence of most images
 CLEAR_HERE = CLEAR * TYPICAL
@@ -25,29 +25,26 @@ def _judgement(confidences: np.ndarray, *, wrong: list[float]) -> Judgement:
 
 
 @pytest.mark.parametrize(
-    ("confidences", "wrong", "duplicate_of", "expected"),
+    ("confidences", "wrong", "expected"),
     [
-        ((0.9, 0.05, 0.05), 0.1, NO_ID, (KEEP, NO_ID)),
-        ((0.1, 0.8, 0.1), SUSPECT - 0.01, NO_ID, (KEEP, NO_ID)),
-        ((0.3, 0.3, 0.2), SUSPECT - 0.01, NO_ID, (KEEP, NO_ID)),  # nothing is clear, but nothing speaks against it
-        ((0.1, 0.2, 0.7), SUSPECT, NO_ID, (CHANGE, 2)),
-        ((0.1, CLEAR_HERE + 0.001, 0.2), 0.9, NO_ID, (CHANGE, 1)),
-        ((0.1, CLEAR_HERE - 0.001, 0.2), 0.9, NO_ID, (DROP, NO_ID)),
-        ((0.6, 0.3, 0.1), 0.9, NO_ID, (CHANGE, 1)),  # never to its own label
-        ((0.9, 0.05, 0.05), 0.1, 5, (DUPLICATE, NO_ID)),
-        ((0.05, 0.9, 0.05), 0.9, 5, (DUPLICATE, NO_ID)),
-        ((0.2, 0.2, 0.2), 0.9, 5, (DUPLICATE, NO_ID)),
+        ((0.9, 0.05, 0.05), 0.1, (KEEP, NO_ID)),
+        ((0.1, 0.8, 0.1), SUSPECT - 0.01, (KEEP, NO_ID)),
+        ((0.3, 0.3, 0.2), SUSPECT - 0.01, (KEEP, NO_ID)),  # nothing is clear, but nothing speaks against it
+        ((0.1, 0.2, 0.7), SUSPECT, (CHANGE, 2)),
+        ((0.1, CLEAR_HERE + 0.001, 0.2), 0.9, (CHANGE, 1)),
+        ((0.1, CLEAR_HERE - 0.001, 0.2), 0.9, (DROP, NO_ID)),
+        ((0.6, 0.3, 0.1), 0.9, (CHANGE, 1)),  # never to its own label
     ],
 )
 def test_every_rule_gives_its_verdict(
-    confidences: tuple[float, ...], wrong: float, duplicate_of: int, expected: tuple[str, int]
+    confidences: tuple[float, ...], wrong: float, expected: tuple[str, int]
 ) -> None:
     others = 6 * [(TYPICAL, 0.1, 0.1)]
     table = np.array([confidences, *others], dtype=np.float32)
     verdicts, new = give_verdicts(
         _judgement(table, wrong=[wrong] + 6 * [0.1]),
         np.zeros(7, dtype=np.int64),
-        duplicate_of=np.array([duplicate_of] + 6 * [NO_ID]),
+        groups=np.arange(7),
         rare=np.zeros(7, dtype=bool),
     )
     assert (verdicts[0], new[0]) == expected
@@ -62,7 +59,7 @@ def test_what_is_clear_is_measured_by_what_is_usual_in_the_run() -> None:
     verdicts, new = give_verdicts(
         _judgement(confidences, wrong=[0.1, 0.1, 0.9]),
         np.zeros(3, dtype=np.int64),
-        duplicate_of=np.full(3, NO_ID),
+        groups=np.arange(3),
         rare=np.zeros(3, dtype=bool),
     )
     assert (verdicts[2], new[2]) == (CHANGE, 1)
@@ -73,8 +70,47 @@ def test_no_image_is_taken_unseen_from_a_label_that_has_few() -> None:
     verdicts, new = give_verdicts(
         _judgement(confidences, wrong=[0.9, 0.9, 0.9]),
         np.zeros(3, dtype=np.int64),
-        duplicate_of=np.array([NO_ID, 5, NO_ID]),
+        groups=np.arange(3),
         rare=np.array([True, True, False]),
     )
-    assert verdicts == [KEEP, DUPLICATE, CHANGE]
+    assert verdicts == [KEEP, KEEP, CHANGE]
     assert new.tolist() == [NO_ID, NO_ID, 1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "confidences", "decided", "lose"),
+    [
+        (["cat", "dog"], [0.2, 0.7], [], [0]),
+        (["cat", "dog"], [0.5, 0.5], [], [1]),  # one always stays
+        (["cat", "cat", "dog"], [0.8, 0.1, 0.5], [], [2]),  # of one label all do
+        (["cat", "cat"], [0.1, 0.2], [], []),
+        (["cat", "dog"], [0.2, 0.7], [0], [1]),
+        (["dog", "dog"], [0.2, 0.7], [0], []),
+        ([None, "dog"], [0.2, 0.7], [0], []),  # a person dropped the first
+        (["cat", "dog"], [0.2, 0.7], [0, 1], []),
+    ],
+)
+def test_of_near_duplicates_with_different_labels_the_most_credible_label_stays(
+    labels: list[str | None], confidences: list[float], decided: list[int], lose: list[int]
+) -> None:
+    stays, loses = compare_duplicates(
+        [*labels, "owl"],
+        np.array([0] * len(labels) + [1]),
+        confidences=np.array([*confidences, 0.1], dtype=np.float32),
+        decided=np.isin(np.arange(len(labels) + 1), decided),
+    )
+    assert np.flatnonzero(loses).tolist() == lose
+    assert not (stays & loses).any()
+
+
+def test_a_copy_with_another_label_is_dropped_and_the_credible_one_is_kept() -> None:
+    """However likely wrong the judge finds the label that stays: at most one of the two is taken away."""
+    confidences = np.array([[0.3, 0.6, 0.1], [0.1, 0.6, 0.3], [0.6, 0.1, 0.1]], dtype=np.float32)
+    verdicts, new = give_verdicts(
+        _judgement(confidences, wrong=[0.9, 0.95, 0.1]),
+        np.array([0, 1, 0]),
+        groups=np.array([0, 0, 1]),
+        rare=np.zeros(3, dtype=bool),
+    )
+    assert verdicts == [KEEP, DROP, KEEP]
+    assert (new == NO_ID).all()

@@ -71,8 +71,8 @@ def test_the_audit_takes_the_place_of_the_gallerys_own_doubts(labelled: Gallery,
     ("content", "problem"),
     [
         (None, "cannot be read"),
-        ("path,label\na,b\n", "lacks the columns sha256, wrong"),
-        ("path,sha256,label,wrong\n{path},{sha256},red,much\n", "'much', no number"),
+        ("path,label\na,b\n", "lacks the columns sha256, wrong, verdict"),
+        ("path,sha256,label,wrong,verdict\n{path},{sha256},red,much,keep\n", "'much', no number"),
     ],
 )
 def test_what_is_no_audit_is_told(labelled: Gallery, tmp_path: Path, content: str | None, problem: str) -> None:

@@ -18,8 +18,7 @@ import pytest
 from PIL import Image
 
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
-from index.labels.verdicts import DUPLICATE
-from retrieval_app.reports.audit_page import NEIGHBOUR_SIDE, SUSPECT_SIDE, propose_decision, write_audit_page
+from retrieval_app.reports.audit_page import NEIGHBOUR_SIDE, SUSPECT_SIDE, write_audit_page
 from tests.chromium import open_chromium, skip_without_playwright
 from tests.photos import write_photos
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
@@ -70,7 +69,7 @@ def draw_report(folder: Path) -> AuditReport:
         ),
         audit_image(limes[0], TEMPLATE, wrong=0.95, verdict=DROP, kind="unlike", suggestions=(("lime", 0.3),)),
         audit_image(
-            limes[1], "skirt", wrong=0.7, verdict=DUPLICATE, kind="copies", confidence=0.02, duplicate_of=5
+            limes[1], "skirt", wrong=0.7, verdict=DROP, kind="copies", confidence=0.02, duplicate_of=5
         ),
         audit_image(limes[1], "lime", wrong=0.2, verdict=KEEP, confidence=0.8),
         audit_image(skirts[0], "skirt", wrong=0.1),
@@ -144,19 +143,6 @@ def test_the_limit_takes_suspects_first_and_the_most_suspicious_of_them(tmp_path
     assert write_audit_page(bare_report(images), tmp_path / "audit.html", limit=3) == 3
     data = read_data(tmp_path / "audit.html")
     assert [Path(data["images"][item["id"]][0]).stem for item in data["items"]] == ["m", "l", "k"]
-
-
-def test_the_two_labels_of_a_duplicate_are_resolved_to_the_surer_one(tmp_path: Path) -> None:
-    for confidences, expected in (
-        ((0.2, 0.6), [(CHANGE, "b"), (KEEP, None)]),
-        ((0.6, 0.2), [(KEEP, None), (CHANGE, "a")]),
-        ((0.4, 0.4), [(CHANGE, "b"), (KEEP, None)]),
-    ):
-        images = tuple(
-            audit_image(tmp_path / "x", label, wrong=0.5, verdict=DUPLICATE, confidence=sure, duplicate_of=1 - row)
-            for row, (label, sure) in enumerate(zip("ab", confidences, strict=True))
-        )
-        assert [propose_decision(bare_report(images), image) for image in images] == expected
 
 
 def test_nothing_of_a_name_or_label_can_end_the_data_and_the_policy_lets_nothing_in(
@@ -343,16 +329,16 @@ def test_keys_decide_and_go_on_and_undo_comes_back(visit: Visit) -> None:
 def test_accepting_all_asks_first_spares_what_is_decided_and_is_undone_at_once(visit: Visit) -> None:
     page, dialog = visit.page, visit.page.get_by_role("dialog")
     visit.press("l")
-    page.get_by_role("button", name="Accept all shown").click()
-    expect(dialog).to_contain_text("Accept 4 suggestions?")
-    expect(dialog).to_contain_text("Change the label: 3, drop the image: 1")
+    page.get_by_label("Least probability of a wrong label").fill("75")
+    expect(page.locator(".accept-line")).to_contain_text("changes 2 labels, drops 1 image")
+    page.get_by_role("button", name="Accept…").click()
+    expect(dialog).to_contain_text("Changes 2 labels, drops 1 image.")
+    expect(dialog).to_contain_text("about 3 of these labels are wrong, and about 0 right")
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator(".review-done")).to_contain_text("1 of 5 decided")
-    page.get_by_role("button", name="Accept all shown").click()
+    page.get_by_role("button", name="Accept…").click()
     page.get_by_role("button", name="Accept", exact=True).click()
-    expect(page.locator(".review-done")).to_contain_text("5 of 5 decided")
-    assert visit.pressed(0) == [r'Keep a, "b"\u000ac']
-    assert visit.pressed(4) == ["Change to lime"]
+    expect(page.locator(".review-done")).to_contain_text("4 of 5 decided")
     visit.press("u")
     expect(page.locator(".review-done")).to_contain_text("1 of 5 decided")
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from index.labels.decisions import CHANGE
-from index.labels.verdicts import DUPLICATE
+from index.labels.decisions import CHANGE, DROP
 from tests.training.audits import audited
 from training.audit.audit_files import write_audit_tables
 from training.audit.report import AuditReport, ClassNoise, Neighbour, PairNoise
@@ -25,7 +24,7 @@ def report() -> AuditReport:
     """Three images, the last one the most suspicious."""
     images = (
         audited("a.png", "cat", agreeing=(Neighbour(1, 0.5),), disagreeing=(Neighbour(2, 0.25),)),
-        audited(ODD, "cat", wrong=0.1, verdict=DUPLICATE, duplicate_of=2),
+        audited(ODD, "cat", wrong=0.1, verdict=DROP, duplicate_of=2),
         audited("c.png", "dog", wrong=0.9, confidence=0.2, verdict=CHANGE, new_label="cat", duplicate_of=1,
                 suggestions=(("cat", 0.7), ("dog", 0.2))),
     )  # fmt: skip
@@ -74,7 +73,7 @@ def test_noise_has_a_row_a_class_and_a_row_a_pair(report: AuditReport, tmp_path:
 def test_the_summary_counts_every_verdict(report: AuditReport, tmp_path: Path) -> None:
     write_audit_tables(report, tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["verdicts"] == {"keep": 1, "change": 1, "drop": 0, "duplicate": 1}
+    assert summary["verdicts"] == {"keep": 1, "change": 1, "drop": 1}
     assert (summary["images"], summary["noise_rate"]) == (3, 0.2667)
     assert summary["pairs"] == [{"label": "dog", "suggested": "cat", "noise_rate": 0.6, "images": 0.6}]
 

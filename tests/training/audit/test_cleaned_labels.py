@@ -9,7 +9,6 @@ import pytest
 
 from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP, KEEP
-from index.labels.verdicts import DUPLICATE
 from index.sources.given_labels import read_label_file
 from tests.training.audits import audited
 from tests.training.conftest import make_config
@@ -31,22 +30,9 @@ def test_verdicts_keep_change_and_leave_out() -> None:
 
 def _copies(*rows: tuple[str, float, int]) -> list[AuditedImage]:
     return [
-        audited(str(row), label, confidence=confidence, verdict=DUPLICATE, duplicate_of=other)
+        audited(str(row), label, confidence=confidence, verdict=KEEP, duplicate_of=other)
         for row, (label, confidence, other) in enumerate(rows)
     ]
-
-
-def test_of_two_copies_the_more_confident_stays() -> None:
-    assert choose_labels(_copies(("cat", 0.2, 1), ("dog", 0.7, 0)), decided=NOBODY) == [None, "dog"]
-
-
-def test_of_equally_confident_copies_one_stays() -> None:
-    assert choose_labels(_copies(("cat", 0.5, 1), ("dog", 0.5, 0)), decided=NOBODY) == ["cat", None]
-
-
-def test_copies_with_the_label_that_wins_all_stay() -> None:
-    images = _copies(("cat", 0.8, 2), ("cat", 0.1, 2), ("dog", 0.5, 0))
-    assert choose_labels(images, decided=NOBODY) == ["cat", "cat", None]
 
 
 def test_what_a_person_decided_about_one_copy_settles_the_others() -> None:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from index.errors import InputError, RunError
-from index.labels.decisions import KEEP
-from index.labels.verdicts import DUPLICATE, VERDICTS
+from index.labels.decisions import DECISIONS, DROP, KEEP
 from tests.training.audits import (
     BACKBONE,
     COLOURS,
@@ -73,7 +72,7 @@ def test_a_report_says_everything_of_every_image_in_the_order_of_the_run(
     assert report.run == messy.path
     for image in report.images:
         assert 0 <= image.wrong <= 1
-        assert image.verdict in VERDICTS
+        assert image.verdict in DECISIONS
         assert [share for _, share in image.suggestions] == sorted((s for _, s in image.suggestions), reverse=True)
         assert {label for label, _ in image.suggestions} <= set(COLOURS)
         assert dict(image.suggestions).get(image.label, 0) == pytest.approx(1 - image.wrong)
@@ -94,7 +93,7 @@ def test_neighbours_agree_or_disagree_and_never_are_the_image_itself(report: Aud
 def test_a_copy_with_another_label_is_told_on_both_sides(messy: MessyRun, report: AuditReport) -> None:
     rows = {image.path: row for row, image in enumerate(report.images)}
     original, copy = rows[messy.data / ORIGINAL], rows[messy.data / COPY]
-    assert {row for row, image in enumerate(report.images) if image.verdict == DUPLICATE} == {original, copy}
+    assert sorted((report.images[original].verdict, report.images[copy].verdict)) == [DROP, KEEP]
     assert (report.images[original].duplicate_of, report.images[copy].duplicate_of) == (copy, original)
 
 

@@ -11,14 +11,7 @@ import {onState, readState, writeState} from './local_state.js';
 import {drawPanels} from './panels.js';
 import {moreFilters} from './surroundings.js';
 
-const VERDICTS = {
-  suspects: 'Suspects',
-  change: 'Change',
-  drop: 'Drop',
-  duplicate: 'Duplicate',
-  keep: 'Keep',
-  all: 'All verdicts',
-};
+const VERDICTS = {suspects: 'Suspects', change: 'Change', drop: 'Drop', keep: 'Keep', all: 'All verdicts'};
 const SORTS = {
   '-wrong': 'Sort: chance wrong',
   confidence: 'Sort: own-label confidence',

@@ -13,10 +13,9 @@ const root = commonFolder(images.map(({path}) => path));
 
 /** The images to decide on as the label list has them, in the order of their doubt; `wanted` is what a search reads. */
 export const items = data.items.map((item, order) => {
-  const {id, proposal, suggestions, twin} = item;
+  const {id, new_label: newLabel, suggestions, twin} = item;
   const {path, sha256, label} = images[id];
-  const suggested =
-    proposal.decision === 'change' ? proposal.label : suggestions.map(one => one.label).find(one => one !== label);
+  const suggested = newLabel ?? suggestions.map(one => one.label).find(one => one !== label);
   return {
     ...item,
     order,

@@ -18,15 +18,8 @@ export const isAborted = () => false;
 export const gallery = async () => ({labels: {labelled: data.total || 1, names: data.labels}, can: {review: true}});
 
 /** The doubted labels that pass what is asked for, a page of them. */
-export async function get(_, {state, label, suggested, kind, verdict, text, sort, offset, limit}) {
-  const chosen = items.filter(
-    item =>
-      ofVerdict(item, verdict)
-      && (!text || item.wanted.includes(text))
-      && (!label || item.label === label)
-      && (!suggested || item.suggested === suggested)
-      && (!kind || item.kind === kind),
-  );
+export async function get(_, {state, sort, offset, limit, ...filter}) {
+  const chosen = choose(filter);
   const decided = chosen.filter(item => decisionOf(item.key));
   const listed = {all: chosen, decided, open: chosen.filter(item => !decisionOf(item.key))}[state];
   return {
@@ -50,6 +43,18 @@ export async function get(_, {state, label, suggested, kind, verdict, text, sort
   };
 }
 
+/** @param {any} filter */
+function choose({label, suggested, kind, verdict, text}) {
+  return items.filter(
+    item =>
+      ofVerdict(item, verdict)
+      && (!text || item.wanted.includes(text))
+      && (!label || item.label === label)
+      && (!suggested || item.suggested === suggested)
+      && (!kind || item.kind === kind),
+  );
+}
+
 /** The same, which is always ready. */
 export const getReady = get;
 
@@ -59,11 +64,29 @@ export async function post(path, body) {
     const keys = new Set(undo());
     return {undone: items.filter(item => keys.has(item.key)).map(item => item.id), can_undo: canUndo()};
   }
+  if (path === 'labels/accept') return accept(body);
   const changes = body.decisions.map(({image_id: id, decision, label}) => [
     byId.get(id),
     decision === 'open' ? null : {decision, label},
   ]);
   return {decided: changes.length, step: decide(changes), can_undo: canUndo()};
+}
+
+function accept({threshold, preview, ...filter}) {
+  const chosen = choose(filter).filter(
+    item => item.wrong >= threshold && item.verdict !== 'keep' && !decisionOf(item.key),
+  );
+  const changed = chosen.filter(item => item.verdict === 'change').length;
+  const wrong = chosen.reduce((total, item) => total + item.wrong, 0);
+  const step = preview ? null : decide(chosen.map(item => [item, {decision: item.verdict, label: item.new_label}]));
+  return {
+    changed,
+    dropped: chosen.length - changed,
+    expected_wrong: wrong,
+    expected_right: chosen.length - wrong,
+    step,
+    can_undo: canUndo(),
+  };
 }
 
 /** Save the file of decisions; gives how many are in it. */

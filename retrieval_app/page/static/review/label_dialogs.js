@@ -51,14 +51,38 @@ export function askLabel(item, names, done) {
   field.focus();
 }
 
-/** Ask before so many suggestions are accepted. */
+/** Ask before all verdicts from a threshold on are accepted. @param {Accepted} preview */
+export function confirmAccept(preview, percentage, run) {
+  const some = value => `about ${Math.round(value).toLocaleString('en')}`;
+  openDialog({
+    title: `Accept the verdicts on labels that are at least ${percentage} % likely wrong?`,
+    body: [
+      make('p', `${sentence(describeAccepted(preview))}.`),
+      make(
+        'p',
+        `By the estimate ${some(preview.expected_wrong)} of these labels are wrong, and ${some(preview.expected_right)} `
+          + 'right. One undo takes all of it back.',
+      ),
+    ],
+    actions: [
+      {text: 'Cancel', class: 'quiet'},
+      {text: 'Accept', class: 'primary', run},
+    ],
+  });
+}
+
+/** "changes 120 labels, drops 8 images". @param {Accepted} preview */
+export const describeAccepted = ({changed, dropped}) =>
+  `changes ${count(changed, 'label')}, drops ${count(dropped, 'image')}`;
+
+/** Ask before the verdicts on so many selected images are accepted. */
 export function confirmMany(decisions, run) {
   const some = kind => decisions.filter(({decision}) => decision === kind).length;
   const kinds = Object.entries({'change the label': 'change', 'keep the label': 'keep', 'drop the image': 'drop'})
     .filter(([, kind]) => some(kind))
     .map(([words, kind]) => `${words}: ${some(kind).toLocaleString('en')}`);
   openDialog({
-    title: `Accept ${count(decisions.length, 'suggestion')}?`,
+    title: `Accept ${count(decisions.length, 'verdict')}?`,
     body: make('p', `${sentence(kinds.join(', '))}. One undo takes all of it back.`),
     actions: [
       {text: 'Cancel', class: 'quiet'},

@@ -13,25 +13,15 @@ export function wordsFor(decision) {
   ];
 }
 
-/**
- * The decision that accepts what is suggested, or the verdict of an audit; null without either.
- *
- * @param {DoubtEntry} item
- * @returns {LabelDecision | null}
- */
-export function proposalOf({label, suggested, proposal}) {
-  if (proposal) return proposal;
-  return suggested && suggested !== label ? {decision: 'change', label: suggested} : null;
-}
-
-/** Whether it is accepted with all others: labels of so few images that none is taken from them unseen are not. */
-export const mayBeAccepted = item => item.decision === null && item.kind !== 'rare' && proposalOf(item) !== null;
-
 /** Decisions that take no new label. */
 /** @type {LabelDecision} */
 export const KEEP = {decision: 'keep', label: null};
 /** @type {LabelDecision} */
 export const DROP = {decision: 'drop', label: null};
+
+/** The decision that accepts the verdict. @param {DoubtEntry} item @returns {LabelDecision} */
+export const proposalOf = ({verdict, suggested}) =>
+  verdict === 'change' ? {decision: 'change', label: suggested} : verdict === 'drop' ? DROP : KEEP;
 
 /** What kind of trouble a label is in, and what it means. */
 export const KINDS = {
@@ -43,7 +33,7 @@ export const KINDS = {
   mixed: {title: 'Labels mixed up', means: 'both labels are given in each other’s place: swapped, or are they one?'},
   rare: {title: 'Rare label', means: 'so few images have it that it is hardly known what it looks like'},
   unlike: {title: 'Unlike the others', means: 'no label is clear: it may show none of them'},
-  copies: {title: 'Copies that differ', means: 'a duplicate of it has another label'},
+  copies: {title: 'Copies that differ', means: 'a near-duplicate of it has another label'},
 };
 
 const MIXED_SHOWN = 5;
@@ -72,7 +62,7 @@ const named = (text, kind) => make('span', {class: `two-lines ${kind}`, title: s
 export function drawPair(item) {
   return make('p.given-suggested', [
     named(item.label, 'given'),
-    proposalOf(item)?.decision === 'change' && [
+    item.verdict === 'change' && [
       make('span', {class: 'arrow', role: 'img', 'aria-label': 'looks like'}, '→'),
       named(item.suggested, 'suggested'),
     ],
@@ -189,8 +179,7 @@ function drawNear(title, neighbours, item, on) {
 function drawDecide(place, item, on) {
   const {decision} = item;
   const proposal = proposalOf(item);
-  const isSuggested =
-    decision !== null && decision.decision === proposal?.decision && decision.label === proposal.label;
+  const isSuggested = decision !== null && decision.decision === proposal.decision && decision.label === proposal.label;
   const isOther = decision?.decision === 'change' && !isSuggested;
   const entry = (key, words, pressed, run, more) =>
     decisionButton(key, words, {pressed, onclick: pressed ? () => on.decide(item, null) : run, ...more});
@@ -198,9 +187,9 @@ function drawDecide(place, item, on) {
     entry(key, say(decided, item), pressed, () => on.decide(item, decided), more);
   const other = isOther ? `→ ${shownText(decision.label)}` : 'Other label…';
   refillKeepingFocus(place, [
-    proposal && offer('A', proposal, isSuggested, {kind: 'proposed'}),
-    proposal?.decision !== 'keep' && offer('L', KEEP, decision?.decision === 'keep'),
+    offer('A', proposal, isSuggested, {kind: 'proposed'}),
+    proposal.decision !== 'keep' && offer('L', KEEP, decision?.decision === 'keep'),
     entry('R', other, isOther, () => on.ask(item), {title: 'Change to a label you type'}),
-    proposal?.decision !== 'drop' && offer('X', DROP, decision?.decision === 'drop', {title: NO_LABEL}),
+    proposal.decision !== 'drop' && offer('X', DROP, decision?.decision === 'drop', {title: NO_LABEL}),
   ]);
 }

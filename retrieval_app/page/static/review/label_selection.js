@@ -1,6 +1,64 @@
-// Several images of the label list, to be decided at once.
+// Several images of the label list, decided at once: those above a threshold, or those selected.
 
-import {button, count, make, refill} from '../core/dom.js';
+import {post} from '../core/api.js';
+import {button, count, debounce, make, refill} from '../core/dom.js';
+import {keep, readKept} from '../core/kept.js';
+import {toastError} from '../core/toast.js';
+import {confirmAccept, describeAccepted} from './label_dialogs.js';
+
+const THRESHOLD = 'accept-threshold'; // in percent
+const [LEAST, MOST, USUAL] = [50, 99, 70];
+
+/**
+ * Accepting the verdicts on all labels that are likely enough wrong, shown or not; `update` counts them anew.
+ *
+ * @param {import('./review_list.js').ReviewList<DoubtEntry, LabelDecision>} list
+ */
+export function makeAccept(list, readChoice) {
+  const within = value => Math.min(MOST, Math.max(LEAST, Math.round(Number(value)) || USUAL));
+  const field = make('input', {
+    class: 'input threshold',
+    type: 'number',
+    min: LEAST,
+    max: MOST,
+    step: 5,
+    value: within(readKept(THRESHOLD)),
+    'aria-label': 'Least probability of a wrong label, in percent',
+    oninput: () => update(),
+    onchange: () => {
+      field.value = String(within(field.value));
+      keep(THRESHOLD, field.value);
+    },
+  });
+  const words = make('span', {role: 'status'});
+  const accept = button('Accept…', {class: 'small', disabled: true}, () =>
+    confirmAccept(preview, within(field.value), () => {
+      const {changed, dropped} = preview;
+      list.accept({...ask(), count: changed + dropped, version: list.version}, describeAccepted(preview));
+    }),
+  );
+  /** @type {Accepted} */
+  let preview;
+  let turn = 0;
+
+  function ask() {
+    const chosen = Object.entries(readChoice()).filter(([, value]) => value);
+    return {threshold: within(field.value) / 100, ...Object.fromEntries(chosen)};
+  }
+  const update = debounce(async () => {
+    const now = (turn += 1);
+    try {
+      const found = await post('labels/accept', {...ask(), preview: true});
+      if (now !== turn) return;
+      preview = found;
+      words.textContent = describeAccepted(found);
+      accept.disabled = !(found.changed + found.dropped);
+    } catch (error) {
+      toastError(error);
+    }
+  }, 200);
+  return {element: make('div.row.accept-line', 'At least', field, '% likely wrong:', words, accept), update};
+}
 
 /**
  * The selection and the bar that acts on it: `accept(items)`, `decide(items, decision)`.
@@ -44,7 +102,7 @@ export function makeSelection(list, {accept, decide, KEEP, DROP}) {
     element.hidden = !items.length;
     refill(element, [
       make('b', {role: 'status'}, `${count(items.length, 'image')} selected`),
-      button('Accept suggestions', {class: 'primary'}, () => accept(items)),
+      button('Accept verdicts', {class: 'primary'}, () => accept(items)),
       button('Keep labels', {}, () => all(KEEP)),
       button('Drop', {}, () => all(DROP)),
       button('Select none', {icon: 'close', iconOnly: true, class: 'quiet'}, clear),

@@ -4,13 +4,12 @@ import {gallery} from '../core/api.js';
 import {button, count, make, refill, shownText} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
 import {askLabel, confirmMany, enlarge, enlargeNeighbour} from './label_dialogs.js';
-import {DROP, drawMixed, drawRow, KEEP, KINDS, mayBeAccepted, proposalOf, wordsFor} from './label_rows.js';
-import {makeSelection} from './label_selection.js';
+import {DROP, drawMixed, drawRow, KEEP, KINDS, proposalOf, wordsFor} from './label_rows.js';
+import {makeAccept, makeSelection} from './label_selection.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
 import {ReviewList} from './review_list.js';
 import {drawHint, FILE, KEPT, moreFilters, PAGE} from './surroundings.js';
-import {toast} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
 const ONE_LABEL = 'All labelled images have the same label, so that none can be doubted for another.';
@@ -25,7 +24,7 @@ export function start(panel) {
   registerKeys('labels', 'Labels', [
     key(['j', 'ArrowDown'], 'Next image', () => view.list.step(1)),
     key(['k', 'ArrowUp'], 'Previous image', () => view.list.step(-1)),
-    key(['a'], 'Accept the suggestion', () => view.act('a')),
+    key(['a'], 'Accept the verdict', () => view.act('a')),
     key(['Enter'], 'The same, on a row', event => (event.target.closest('button, a, summary') ? false : view.act('a'))),
     key(['l'], 'Keep the label', () => view.act('l')),
     key(['1', '2', '3'], 'Choose that suggestion', event => view.act(event.key)),
@@ -61,38 +60,32 @@ async function open(body, about, retry) {
   });
   if (!first) return;
   about.textContent =
-    described.labels.count === 1 ? ONE_LABEL : describe(first, first.judged ?? described.labels.labelled);
+    described.labels.count === 1
+      ? ONE_LABEL
+      : `${first.is_lower_bound ? LOWER_BOUND : ''}Here are the most doubtful labels, worst first. ${KEPT}`;
   drawList(body, described, first);
 }
 
-function describe({wrong_share: wrong, is_lower_bound: isLowerBound}, labelled) {
-  const estimate =
-    wrong === null || wrong === undefined || wrong * labelled < 0.5
-      ? ''
-      : `About ${(100 * wrong).toFixed(1)} % of the labels are estimated wrong: some `
-        + `${Math.round(wrong * labelled).toLocaleString('en')} of ${labelled.toLocaleString('en')}. `;
-  return `${estimate}${isLowerBound ? LOWER_BOUND : ''}Here are the most doubtful, worst first. ${KEPT}`;
-}
-
 /** How many wrong labels are left to be found, and whether it still pays to go on. */
-function describeLeft({wrong, in_next: inNext, next}) {
-  if (!next) return '';
-  const some = value => (value < 0.5 ? 'hardly any' : `some ${Math.round(value).toLocaleString('en')}`);
-  const pays = inNext < next / 10 ? ' It hardly pays to go on.' : '';
-  const ahead = wrong - inNext < 0.5 ? '' : `, of the next ${next} ${some(inNext)}`;
-  return `Of the open ones listed ${some(wrong)} are probably wrong${ahead}.${pays}`;
+function describeLeft({judged, open: listed, left: {wrong, in_next: inNext, next}}, filter) {
+  const some = wrong < 0.5 ? 'Hardly any' : `About ${Math.round(wrong).toLocaleString('en')}`;
+  const isChosen =
+    filter.label || filter.suggested || filter.kind || filter.text || (filter.verdict ?? 'all') !== 'all';
+  const labels = isChosen ? 'labels of this choice' : `${judged.toLocaleString('en')} labels`;
+  const pays = next && inNext < next / 10 ? ' It hardly pays to go on.' : '';
+  return `${some} of the ${labels} are estimated wrong and not decided yet; ${listed.toLocaleString('en')} doubtful ones are listed.${pays}`;
 }
 
 const describeAgreement = ({reviewers, both, alike}) =>
   `${reviewers.join(' and ')} decided ${alike.toLocaleString('en')} of ${count(both, 'label')} alike.`;
 
-const readFilter = (state = readState()) => ({
-  state: readListState(state),
+const readChoice = (state = readState()) => ({
   label: state.extra.label ?? '',
   suggested: state.extra.suggested ?? '',
   kind: state.extra.kind ?? '',
   ...moreFilters(state),
 });
+const readFilter = (state = readState()) => ({state: readListState(state), ...readChoice(state)});
 const choose = change => writeState({extra: {...readState().extra, ...change}});
 
 function drawList(body, described, first) {
@@ -123,13 +116,6 @@ function drawList(body, described, first) {
     on: {state: state => choose({state: state === 'open' ? '' : state}), undo: () => list.undo()},
   });
   const found = make('p', {role: 'status'});
-  const acceptAll =
-    canReview
-    && button(
-      'Accept all shown…',
-      {class: 'quiet small', title: 'Take what is suggested for each of the images shown, but those of rare labels'},
-      () => acceptMany(list.items.filter(mayBeAccepted)),
-    );
   const option = (value, text, selected) => make('option', {value, selected}, text);
   let ranked = 0; // decisions that what is shown was ranked with
   const left = make('span', {role: 'status'});
@@ -178,11 +164,15 @@ function drawList(body, described, first) {
       if (answer) drawProgress(answer);
       bar.update({...now.tally, state: now.filter.state});
       found.textContent = `${count(now.total, 'image')}${whichOf(now.filter)}`;
-      if (acceptAll) acceptAll.hidden = !now.items.some(mayBeAccepted);
+      if (answer) accept?.update();
     },
-    onRecount: drawProgress,
+    onRecount(answer) {
+      drawProgress(answer);
+      accept?.update();
+    },
     onMove: item => view?.zoomed?.show(item),
   });
+  const accept = canReview && makeAccept(list, readChoice);
   const selection = makeSelection(list, {
     accept: acceptMany,
     decide: (items, decision) => list.decide(items.map(item => [item, decision])),
@@ -194,14 +184,15 @@ function drawList(body, described, first) {
     bar.element,
     progress,
     mixed,
-    make('div.row.review-line', found, kind, acceptAll, hint),
+    make('div.row.review-line', found, kind, hint),
+    accept && accept.element,
     place,
     more,
     selection.element,
   ]);
 
   function drawProgress(answer) {
-    left.textContent = describeLeft(answer.left);
+    left.textContent = describeLeft(answer, list.filter);
     rankedAnew.hidden = answer.learnt === ranked;
     agreement.textContent = answer.agreement.map(describeAgreement).join(' ');
   }
@@ -231,14 +222,13 @@ function drawList(body, described, first) {
     ]);
   }
   function acceptMany(items) {
-    const changes = items.map(item => [item, proposalOf(item)]).filter(([, decision]) => decision);
+    const changes = items.map(item => [item, proposalOf(item)]);
     const run = () => {
       list.decide(changes);
       selection.clear();
     };
     const decisions = changes.map(([, decision]) => decision);
-    if (changes.length) confirmMany(decisions, run);
-    else toast('None of them has a suggestion');
+    confirmMany(decisions, run);
   }
   /** @type {(item: DoubtEntry, label: string) => LabelDecision} */
   const labelled = (item, label) => (label === item.label ? KEEP : {decision: 'change', label});
@@ -272,10 +262,8 @@ function drawList(body, described, first) {
   function decide(item, name) {
     const suggestion = item.suggestions[Number(name) - 1];
     const on = decision => list.decide([[item, decision]], {onward: true});
-    if (name === 'a' && proposalOf(item)) on(proposalOf(item));
-    else if (name === 'a') {
-      toast('There is no suggestion here: keep the label (L), write another (R) or drop the image (X)');
-    } else if (name === 'l') on(KEEP);
+    if (name === 'a') on(proposalOf(item));
+    else if (name === 'l') on(KEEP);
     else if (name === 'x') on(DROP);
     else if (name === 'r') ask(item, true);
     else if (name === 's') selection.toggle(item, !selection.has(item));

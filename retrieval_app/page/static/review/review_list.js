@@ -5,7 +5,8 @@ import {button, debounce, refill} from '../core/dom.js';
 import {showFailure} from '../core/loading.js';
 import {announce, toast, toastError} from '../core/toast.js';
 
-/** @typedef {{state: 'open' | 'decided' | 'all', label?: string, suggested?: string, kind?: string}} ListFilter */
+/** @typedef {{state: 'open' | 'decided' | 'all', label?: string, suggested?: string, kind?: string, verdict?: string,
+ *   text?: string}} ListFilter */
 
 /**
  * The list in `place`, with what leads on in `more`.
@@ -25,6 +26,7 @@ export class ReviewList {
   /** @type {Item | null} */
   current = null;
   total = 0;
+  version = null; // of the gallery
   tally = {open: 0, decided: 0, canUndo: false};
   /** @type {{step: number, before: [Item, Decision | null][] | null}[]} */
   #past = [];
@@ -62,6 +64,7 @@ export class ReviewList {
       refill(place);
     }
     this.total = answer.total;
+    this.version = answer.version;
     Object.assign(tally, {open: answer.open, decided: answer.decided, canUndo: answer.can_undo ?? tally.canUndo});
     for (const item of answer.items) {
       if (this.#cardOf(item)) continue;
@@ -195,6 +198,18 @@ export class ReviewList {
     announce(changes.length === 1 ? words(changes[0][1]) : `${changes.length} decisions made`);
     if (onward) this.step(1);
     else if (this.current) onMove?.(this.current);
+  }
+
+  /** One step for undo that the server decides: of labels that are likely enough wrong, shown or not. */
+  async accept(body, words) {
+    try {
+      const {step} = await this.#inTurn(() => post('labels/accept', body));
+      if (step !== null) this.#past.push({step, before: null});
+      toast(`Done: ${words}`);
+      await this.refresh();
+    } catch (error) {
+      this.#fail(error);
+    }
   }
 
   /** @param {[Item, Decision | null][]} changes */

@@ -149,6 +149,37 @@ def test_a_decided_label_is_what_everything_shows_until_it_is_undone(
     assert wait_for(review, "/v1/quality")["queries"] == before["quality"]
 
 
+def test_verdicts_are_accepted_above_a_threshold_in_one_step_and_spare_one_of_two_copies(
+    review: TestClient,
+) -> None:
+    doubts = wait_for(review, "/v1/labels/doubts")
+    copies = [item for item in doubts["items"] if item["kind"] == "copies"]
+    assert sorted(item["verdict"] for item in copies) == ["drop", "keep"]
+    threshold = 0.6
+    likely = [item for item in doubts["items"] if item["wrong"] >= threshold and item["verdict"] != "keep"]
+    body = {"threshold": threshold, "version": doubts["version"]}
+    preview = review.post("/v1/labels/accept", json=body | {"preview": True}).json()
+    assert preview["changed"] + preview["dropped"] == len(likely) > 0
+    assert preview["expected_wrong"] == pytest.approx(sum(item["wrong"] for item in likely))
+    assert preview["expected_right"] == pytest.approx(len(likely) - preview["expected_wrong"])
+    assert review.get("/v1/labels/decisions").json()["decisions"] == []
+    for other in ({"count": len(likely) + 1}, {"version": "another"}):
+        assert review.post("/v1/labels/accept", json=body | other).status_code == 409
+    done = review.post("/v1/labels/accept", json=body | {"count": len(likely)}).json()
+    decided = review.get("/v1/labels/decisions").json()["decisions"]
+    assert {(one["image_id"], one["decision"], one["new_label"]) for one in decided} == {
+        (item["id"], item["verdict"], item["suggested"] if item["verdict"] == "change" else None)
+        for item in likely
+    }
+    left = review.get("/v1/labels/doubts").json()
+    assert left["left"]["wrong"] < doubts["left"]["wrong"]
+    assert left["open"] == doubts["open"] - len(likely)
+    again = review.post("/v1/labels/accept", json=body).json()
+    assert (again["changed"], again["dropped"], again["step"]) == (0, 0, None)
+    undone = review.post("/v1/labels/undo", json={"step": done["step"]}).json()["undone"]
+    assert sorted(undone) == sorted(item["id"] for item in likely)
+
+
 def test_an_undo_takes_back_only_the_step_that_it_names(review: TestClient, image_ids: dict[str, int]) -> None:
     def decide(path: str) -> int:
         body = {"decisions": [{"image_id": image_ids[path], "decision": "keep"}]}
