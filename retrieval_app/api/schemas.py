@@ -296,6 +296,12 @@ class GroupPage(Parameters):
     state: ReviewState = "all"
 
 
+class DuplicatePage(GroupPage):
+    """A page of the groups of near-duplicates."""
+
+    labels_differ: bool | None = Field(default=None, description="only groups whose images have different labels")
+
+
 class DoubtPage(GroupPage):
     """A page of the doubted labels."""
 

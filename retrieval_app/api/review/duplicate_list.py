@@ -6,9 +6,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from index.gallery.gallery import Gallery
+from index.labels.doubts import Doubts
 from index.text import valid_text
 from retrieval_app.api.review.doubt_list import turn_to
-from retrieval_app.api.schemas import GroupPage
+from retrieval_app.api.schemas import DuplicatePage
 from retrieval_app.insights.duplicate_groups import DuplicateGroups
 from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, name_group
@@ -19,16 +20,24 @@ _groups_of: WeakKeyDictionary[Gallery, dict[str, DuplicateGroup]] = WeakKeyDicti
 
 
 def list_groups(
-    snapshot: Snapshot, found: DuplicateGroups, review: ReviewStore, *, page: GroupPage
+    snapshot: Snapshot, found: DuplicateGroups, review: ReviewStore, *, page: DuplicatePage
 ) -> dict[str, Any]:
     """The document of /v1/duplicates."""
     groups, decisions = _name_groups(snapshot.gallery, found), review.duplicate_decisions()
-    shown, counts = turn_to(page, list(groups), decisions.__contains__)
+    listed = [
+        name
+        for name, group in groups.items()
+        if page.labels_differ in (None, _labels_differ(snapshot.gallery, group))
+    ]
+    shown, counts = turn_to(page, listed, decisions.__contains__)
+    doubts = snapshot.insights.doubts.value
     return {
         "state": "ready",
         "version": snapshot.version,
         **counts,
-        "items": [_describe_group(snapshot.gallery, name, groups[name], decisions.get(name)) for name in shown],
+        "items": [
+            _describe_group(snapshot.gallery, name, groups[name], decisions.get(name), doubts) for name in shown
+        ],
         "can_undo": review.can_undo("duplicates"),
     }
 
@@ -62,12 +71,29 @@ def describe_duplicates(gallery: Gallery, groups: DuplicateGroups | None, image_
 
 
 def _describe_group(
-    gallery: Gallery, name: str, group: DuplicateGroup, decision: DuplicateDecision | None
+    gallery: Gallery, name: str, group: DuplicateGroup, decision: DuplicateDecision | None, doubts: Doubts | None
 ) -> dict[str, Any]:
     decided = None if decision is None else {"decision": decision.decision, "keep": _find_kept(group, decision)}
-    images = [_describe_image(gallery, image, group) for image in group.images]
-    labels = {image["label"] for image in images} - {None}
-    return {"group": name, "images": images, "labels_differ": len(labels) > 1, "decision": decided}
+    labels_differ = _labels_differ(gallery, group)
+
+    def wrong(image: GroupedImage) -> float:
+        """Probability that the label is wrong, where labels differ; half where it was not judged."""
+        if doubts is None or not labels_differ or image.id in gallery.decided.by_id:
+            return 0.0
+        doubt = doubts.find(image.id)
+        return doubt.wrong if doubt else 0.0 if image.indexed and image.label is not None else 0.5
+
+    return {
+        "group": name,
+        "images": [_describe_image(gallery, image, group) for image in group.images],
+        "labels_differ": labels_differ,
+        "best": min(group.images, key=lambda image: (wrong(image), -image.size_bytes)).id,
+        "decision": decided,
+    }
+
+
+def _labels_differ(gallery: Gallery, group: DuplicateGroup) -> bool:
+    return len({_find_label(gallery, image) for image in group.images} - {None}) > 1
 
 
 def _find_label(gallery: Gallery, image: GroupedImage) -> str | None:

@@ -21,9 +21,9 @@ from retrieval_app.api.review.review_schemas import Accepted, Decided, DecidedLa
 from retrieval_app.api.schemas import (
     AcceptVerdicts,
     DoubtPage,
+    DuplicatePage,
     ExportRequest,
     GroupDecision,
-    GroupPage,
     LabelDecisions,
     ListFile,
     Undo,
@@ -73,7 +73,7 @@ async def show_doubts(asked: Asked, page: Annotated[DoubtPage, Query()]) -> Resp
     summary="Images that look alike",
     **answers(GroupList | Failed, also=COMPUTING),
 )
-async def show_duplicates(asked: Asked, page: Annotated[GroupPage, Query()]) -> Response:
+async def show_duplicates(asked: Asked, page: Annotated[DuplicatePage, Query()]) -> Response:
     """Groups of near-duplicates, those that the gallery set aside included, and what was decided."""
     duplicates = asked.snapshot.insights.duplicates
     if duplicates.value is None:

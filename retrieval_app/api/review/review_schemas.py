@@ -107,6 +107,10 @@ class GroupEntry(Answer):
     group: str
     images: list[GroupImageEntry]
     labels_differ: bool
+    best: int = Field(
+        description="the image to keep unless somebody marks others: of different labels one of that which is most "
+        "probably right, then the largest file"
+    )
     decision: GroupDecisionEntry | None
 
 

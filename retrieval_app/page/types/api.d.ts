@@ -1382,6 +1382,11 @@ export interface components {
             images: components["schemas"]["GroupImageEntry"][];
             /** Labels Differ */
             labels_differ: boolean;
+            /**
+             * Best
+             * @description the image to keep unless somebody marks others: of different labels one of that which is most probably right, then the largest file
+             */
+            best: number;
             decision: components["schemas"]["GroupDecisionEntry"] | null;
         };
         /**
@@ -2860,6 +2865,8 @@ export interface operations {
                 offset?: number;
                 limit?: number;
                 state?: "open" | "decided" | "all";
+                /** @description only groups whose images have different labels */
+                labels_differ?: boolean | null;
             };
             header?: never;
             path?: never;

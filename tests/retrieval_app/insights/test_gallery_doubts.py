@@ -46,7 +46,7 @@ def test_the_document_has_what_the_api_shows(doubts: Doubts) -> None:
     document = doubts.to_json()
     assert document["total"] == len(document["items"]) == len(doubts.items)
     assert document["items"][0].keys() == {
-        "id", "label", "suggested", "wrong", "kind", "suggestions", "agreeing", "disagreeing"
+        "id", "label", "suggested", "wrong", "kind", "verdict", "suggestions", "agreeing", "disagreeing"
     }  # fmt: skip
     assert document["pairs"][0].keys() == {"label", "suggested", "count"}
     assert [item["wrong"] for item in document["items"]] == sorted(

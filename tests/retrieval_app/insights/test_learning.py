@@ -154,7 +154,7 @@ def test_what_fails_is_logged_and_the_list_stays(
 def test_an_audit_judges_by_what_the_gallery_does_not_have_and_learns_nothing(
     labelled: Gallery, ids: dict[str, int], decide: Decide, tmp_path: Path
 ) -> None:
-    (tmp_path / "audit.csv").write_text("path,sha256,label,wrong\n", encoding="utf-8")
+    (tmp_path / "audit.csv").write_text("path,sha256,label,wrong,verdict\n", encoding="utf-8")
     insights = Insights(labelled, cache=None, audit=tmp_path)
     base = insights.wait("doubts").value
     decision = decide(WRONG, KEEP)

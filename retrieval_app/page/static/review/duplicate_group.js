@@ -102,7 +102,7 @@ export function drawGroup(group, {canReview, on}) {
     ]);
   }
   function redraw() {
-    keep = new Set(group.decision?.decision === 'copies' ? group.decision.keep : keep.size ? keep : [images[0].id]);
+    keep = new Set(group.decision?.decision === 'copies' ? group.decision.keep : keep.size ? keep : [group.best]);
     draw();
   }
   redraw();

@@ -39,7 +39,7 @@ export function start(panel) {
   });
 }
 
-const readFilter = (state = readState()) => ({state: readListState(state)});
+const readFilter = (state = readState()) => ({state: readListState(state), labels_differ: Boolean(state.extra.differ)});
 
 async function open(body, _, retry) {
   view = null;
@@ -54,8 +54,13 @@ async function open(body, _, retry) {
 }
 
 function drawList(body, first, canReview) {
+  const differ = make('input', {
+    type: 'checkbox',
+    onchange: () => writeState({extra: {...readState().extra, differ: differ.checked ? '1' : null}}),
+  });
   const bar = drawReviewBar({
     canReview,
+    filters: [make('label.row', differ, 'Labels differ')],
     file: {
       path: 'duplicates/file',
       text: 'Download list',
@@ -100,6 +105,7 @@ function drawList(body, first, canReview) {
     pack: ([[group, decision]]) => ({group: group.group, ...(decision ?? {decision: 'open', keep: []})}),
     onChange(now) {
       bar.update({...now.tally, state: now.filter.state});
+      differ.checked = Boolean(now.filter.labels_differ);
       found.textContent = count(now.total, 'group');
     },
   });
@@ -112,7 +118,8 @@ function drawList(body, first, canReview) {
 
   list.take(first, true);
   onState(state => {
-    if (state.view === 'duplicates' && readListState(state) !== list.filter.state) list.refresh();
+    if (state.view !== 'duplicates' || JSON.stringify(readFilter(state)) === JSON.stringify(list.filter)) return;
+    list.refresh();
   });
   view = {
     list,

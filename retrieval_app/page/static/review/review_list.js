@@ -6,7 +6,7 @@ import {showFailure} from '../core/loading.js';
 import {announce, toast, toastError} from '../core/toast.js';
 
 /** @typedef {{state: 'open' | 'decided' | 'all', label?: string, suggested?: string, kind?: string, verdict?: string,
- *   text?: string}} ListFilter */
+ *   text?: string, labels_differ?: boolean}} ListFilter */
 
 /**
  * The list in `place`, with what leads on in `more`.

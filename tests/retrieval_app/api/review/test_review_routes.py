@@ -319,6 +319,10 @@ def test_duplicates_are_decided_and_undone(review: TestClient) -> None:
     group = next(group for group in groups["items"] if group["labels_differ"])
     paths = {image["path"] for image in group["images"]}
     assert {"red/0.jpg", "green/copy.jpg"} <= paths
+    wait_for(review, "/v1/labels/doubts")
+    differing = review.get("/v1/duplicates", params={"labels_differ": True}).json()["items"]
+    assert [one["labels_differ"] for one in differing] == [True]
+    assert {image["id"]: image["label"] for image in group["images"]}[differing[0]["best"]] == "red"
     keep = [group["images"][0]["id"]]
     body = {"group": group["group"], "decision": "copies", "keep": keep}
     answer = review.post("/v1/duplicates/decisions", json=body).json()
