@@ -35,9 +35,9 @@ from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import LiveGallery
 
 WRONG, COPIES, EDITS = 0.2, 10, 10
-THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9)
+THRESHOLDS = (0.5, 0.6, 0.8, 0.9, 0.7)
 COLUMNS = ("dataset", "seed", "way", "threshold", "images", "wrong", "left wrong", "changed", "dropped",
-           "right changed", "right dropped", "copies left", "expected wrong", "said left")  # fmt: skip
+           "right changed", "right dropped", "copies left", "expected wrong", "open wrong", "said")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,9 @@ def measure(photos: list[Photo], table: Path, out: Path) -> list[list[Any]]:
         run_retrieval("audit", run, "--apply", cleaned, *cache)
     with cleaned.open(newline="", encoding="utf-8") as file:
         labels = {(cleaned.parent / row["path"]).resolve(): row["label"] for row in csv.DictReader(file)}
-    rows = [["audit --apply", 0.5, *score(photos, {photo: labels.get(photo.path) for photo in photos}), "", ""]]
+    rows = [
+        ["audit --apply", 0.5, *score(photos, {photo: labels.get(photo.path) for photo in photos}), "", "", ""]
+    ]
     model = out / "mobilenet_v2.onnx"
     if not model.exists():
         run_retrieval("export", *backbone, *weights, "--out", model)
@@ -143,7 +145,7 @@ def measure(photos: list[Photo], table: Path, out: Path) -> list[list[Any]]:
 
 
 def accept_at_thresholds(photos: list[Photo], path: Path) -> list[list[Any]]:
-    """A row for each threshold; every step is undone before the next."""
+    """A row for each threshold; every step is undone before the next. The last one's list is ranked anew."""
     live, review, rows = LiveGallery(path), ReviewStore.of_gallery(path), []
     snapshot = live.current
     snapshot.insights.wait("doubts")
@@ -152,10 +154,15 @@ def accept_at_thresholds(photos: list[Photo], path: Path) -> list[list[Any]]:
         done = accept_verdicts(snapshot, review, AcceptVerdicts(threshold=threshold))
         decisions = review.label_decisions()
         labels = {photo: decide(photo, decisions) for photo in photos}
-        while (listed := list_doubts(snapshot, review, page=page, names=False))["learnt"] != len(decisions):
-            time.sleep(0.5)  # the list is ranked anew beside
-        said = round(done["expected_wrong"]), round(listed["left"]["wrong"])
-        rows.append([threshold, *score(photos, labels), *said])
+        rows.append([threshold, *score(photos, labels), round(done["expected_wrong"]), "", ""])
+        if threshold == THRESHOLDS[-1]:
+            open_wrong = sum(p.given != p.right and (p.sha256, p.given) not in decisions for p in photos)
+            said = list_doubts(snapshot, review, page=page, names=False)
+            first = round(said["left"]["wrong"])
+            while said["learnt"] != len(decisions):
+                time.sleep(0.5)  # the list is ranked anew beside
+                said = list_doubts(snapshot, review, page=page, names=False)
+            rows[-1][-2:] = [open_wrong, f"{first}, anew {said['left']['wrong']:.0f}"]
         review.undo()
     live.close()
     return rows

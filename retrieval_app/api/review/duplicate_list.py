@@ -73,13 +73,14 @@ def describe_duplicates(gallery: Gallery, groups: DuplicateGroups | None, image_
 def _describe_group(
     gallery: Gallery, name: str, group: DuplicateGroup, decision: DuplicateDecision | None, doubts: Doubts | None
 ) -> dict[str, Any]:
-    decided = None if decision is None else {"decision": decision.decision, "keep": _find_kept(group, decision)}
     labels_differ = _labels_differ(gallery, group)
 
     def wrong(image: GroupedImage) -> float:
         """Probability that the label is wrong, where labels differ; half where it was not judged."""
-        if doubts is None or not labels_differ or image.id in gallery.decided.by_id:
+        if doubts is None or not labels_differ:
             return 0.0
+        if (decided := gallery.decided.by_id.get(image.id)) is not None:
+            return float(decided.label is None)
         doubt = doubts.find(image.id)
         return doubt.wrong if doubt else 0.0 if image.indexed and image.label is not None else 0.5
 
@@ -88,7 +89,9 @@ def _describe_group(
         "images": [_describe_image(gallery, image, group) for image in group.images],
         "labels_differ": labels_differ,
         "best": min(group.images, key=lambda image: (wrong(image), -image.size_bytes)).id,
-        "decision": decided,
+        "decision": None
+        if decision is None
+        else {"decision": decision.decision, "keep": _find_kept(group, decision)},
     }
 
 
