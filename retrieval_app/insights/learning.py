@@ -129,7 +129,7 @@ class Learning:
         # What was decided stays listed with the doubt that it was decided for.
         kept = [doubt for doubt in base.items if doubt.id in decided]
         items = sorted([*kept, *found.items], key=lambda doubt: -doubt.wrong)
-        # What is left is never estimated above what was before: the list is short then, and the judge errs upwards.
+        # What is left counts as no more than before: decisions never raise the estimate.
         wrong = sum(doubt.wrong for doubt in kept) + found.wrong_share * found.judged
         wrong = min(wrong, base.wrong_share * base.judged)
         learnt = collect_doubts(items, judged=base.judged, wrong=wrong, mixed=found.mixed)
