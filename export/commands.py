@@ -84,8 +84,8 @@ def export(
 ) -> None:  # fmt: skip
     """Write a trained RUN, or a backbone without any training, to one portable ONNX file.
 
-    A RUN is a folder of `retrieval train`, or of `python -m training.distill`, whose model has two outputs. For
-    --precision int8 it may be a model file too, or `box`, the model in the box.
+    A RUN is a folder of `retrieval train`. For --precision int8 it may be a model file too, or `box`, the model in the
+    box.
 
     The file takes uint8 images, normalises them itself, gives unit vectors, and carries a JSON contract. It is written
     only if ONNX Runtime agrees with torch on real images.

@@ -1,4 +1,4 @@
-"""The exports: a trained run, a backbone without training, and a student of two outputs."""
+"""The exports: a trained run, a backbone without training, and a model file in another precision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from export.precision import lower_precision
 from export.to_onnx import HALF, ExportReport, export_model, require_onnx_name
 from export.untrained_models import check_images, make_raw, make_whitened
 from index.errors import InputError
-from index.images.preprocess import Pixels, PreprocessConfig
+from index.images.preprocess import Pixels
 from index.model.backends.names import USUAL_BACKEND
 from index.model.contract import ModelContract
 from index.model.embedder import Embedder
@@ -25,7 +25,6 @@ from index.progress import Progress, no_progress
 from training.backbone.backbones import load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor
 from training.backbone.pixel_model import PixelModel
-from training.distill.run import CHECKED, CHECKPOINT, STUDENT, load_student
 from training.options.backbone_libraries import preprocess_for
 from training.options.resolve import resolve_input
 from training.run.run_folder import RunFolder
@@ -132,37 +131,6 @@ def export_untrained(
     model = EmbeddingModel(loaded, made.head, preprocess)
     own = None if whiten is None else partial(LabelledPaths.of_folder, whiten)
     return _write(model, out, contract=contract, images=made.check_images, lowered=lowered, own=own)
-
-
-def is_student(folder: Path) -> bool:
-    """Whether a folder is of `training.distill`, finished or not."""
-    return (folder / STUDENT).exists() or (folder / CHECKPOINT).exists()
-
-
-def export_student(folder: Path, out: Path, *, lowered: Lowered | None = None) -> ExportReport:
-    """Export what `training.distill` has made: one file of two outputs, its weights in float16 or as `lowered` says.
-
-    Raises:
-        RunError: it is not finished.
-        InputError: the file cannot be written.
-        ParityError: ONNX Runtime disagrees with torch.
-    """
-    student, made = load_student(folder)
-    preprocess = PreprocessConfig(resize=made["side"], crop=made["side"])
-    contract = ModelContract(
-        backbone=made["backbone"],
-        method="distilled",
-        embedding_dim=made["kind_dim"],
-        preprocess=preprocess,
-        precision=HALF,
-        view="whole",
-        picture_dim=made["picture_dim"],
-        picture_threshold=made["picture_threshold"],
-    )
-    images = check_images(sorted((folder / CHECKED).glob("*.png")), preprocess)
-    return _write(
-        PixelModel(student, preprocess), out, contract=contract, images=images, lowered=lowered, own=None
-    )
 
 
 def export_again(model: Path, out: Path, *, lowered: Lowered | None = None) -> ExportReport:

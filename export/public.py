@@ -43,7 +43,7 @@ def export(
     only if ONNX Runtime agrees with torch on real images.
 
     Args:
-        run: folder of a finished training run, or of a student of `python -m training.distill`.
+        run: folder of a finished training run.
         out: the file to write.
         backbone: in place of a run, any torchvision classification model, `timm:NAME`, `open_clip:NAME`, or `box`.
         weights: of that backbone: `pretrained`, `none` or a file.
@@ -55,7 +55,7 @@ def export(
         pooling: of a backbone without a run: `own`, `gem` or `layers`, as in training; None is `own`.
         cache: folder of backbone features for `whiten`; None is your cache folder.
         precision: `fp32`, `fp16`, `bf16` or `int8`; what another than `fp32` costs is measured, and stands in the
-            file's contract. (A student is in `fp16` already, which `fp32` leaves as it is.)
+            file's contract.
         images: labelled images that it is measured on; None takes those of the run, or of `whiten`.
         max_recall_drop: nothing is written where it costs more Recall@1, 0..1, than this.
         progress: called with (done, total) images to whiten on, or to measure the precision on.
@@ -84,7 +84,7 @@ def export(
         if unused := [name for name, value in without.items() if value is not None]:
             raise InputError(f"{unused[0]}: needs backbone, and would do nothing with a run")
         with naming_extras("exporting"):
-            from export.exports import export_again, export_run, export_student, is_student
+            from export.exports import export_again, export_run
             from index.model.in_the_box import find_box
 
         folder = as_path(run, "run")
@@ -93,8 +93,7 @@ def export(
         lowered = _lowered(precision, images, max_recall_drop, progress)
         if folder.suffix == ".onnx" and folder.is_file():
             return export_again(folder, as_path(out, "out"), lowered=lowered)
-        write = export_student if is_student(folder) else export_run
-        return write(folder, as_path(out, "out"), lowered=lowered)
+        return export_run(folder, as_path(out, "out"), lowered=lowered)
     if backbone == IN_THE_BOX and weights is None:
         weights = "pretrained"
     if backbone is None or weights is None:

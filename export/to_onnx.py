@@ -7,7 +7,6 @@ from pathlib import Path
 
 import onnx
 
-from export.half_weights import keep_in_half
 from export.parity import check_parity
 from index.durable import replacing
 from index.errors import InputError
@@ -47,8 +46,7 @@ def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check
 
     Args:
         model: in eval mode; float32.
-        contract: what the file says of itself; where its precision is `float16`, so are the weights in it, which are
-            computed with as float32.
+        contract: what the file says of itself.
         out: the file; replaced atomically, and only if the check passes.
         check_images: (N, crop, crop, 3) uint8 real images.
 
@@ -61,8 +59,6 @@ def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check
         out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as temporary:
             proto = write_graph(model.eval().float().cpu(), contract)
-            if contract.precision == HALF:
-                keep_in_half(proto, HALF)
             temporary.write_bytes(seal_graph(proto, contract))
             min_cosine = check_parity(model, temporary, check_images, name=str(out))
     except NoGraphError as error:

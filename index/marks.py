@@ -38,10 +38,8 @@ def read_mark(gallery: Path) -> str | None:
 
 
 def is_training_folder(folder: Path) -> bool:
-    """Whether a folder is what `retrieval train` or `training.distill` wrote: its pictures are none to search."""
-    return "run_id" in (read_object(folder / "config.json") or {}) or os.path.isfile(
-        folder / "student.safetensors"
-    )
+    """Whether a folder is what `retrieval train` wrote: its pictures are none to search."""
+    return "run_id" in (read_object(folder / "config.json") or {})
 
 
 def read_part(folder: Path) -> Mapping[str, Any] | None:

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from export.exports import Lowered, export_run, export_untrained
+from export.half_weights import keep_in_half
 from export.precision import LabelledPixels, centred_cosine, lower_precision, recall_at_1
 from export.public import export
 from export.strided_pooling import drop_positions
@@ -262,3 +263,14 @@ def test_a_model_file_is_made_int8_with_all_that_it_gives(pictures: Path, tmp_pa
         export(model, tmp_path / "half.onnx", precision="fp16", images=pictures)
     with pytest.raises(InputError, match="measured on images with labels: give a folder of them by --images"):
         export(model, tmp_path / "none.onnx", precision="int8")
+
+
+def test_what_float16_cannot_hold_stays_as_it_is() -> None:
+    large = numpy_helper.from_array(np.full(300, 1e6, dtype=np.float32), "large")
+    small = numpy_helper.from_array(np.full(3, 0.1, dtype=np.float32), "small")
+    whole = numpy_helper.from_array(np.arange(300), "whole")
+    proto = onnx.ModelProto()
+    proto.graph.initializer.extend([large, small, whole])
+    keep_in_half(proto, "float16")
+    assert list(proto.graph.initializer) == [large, small, whole]
+    assert not proto.graph.node

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
@@ -148,10 +147,6 @@ EDITS: Sequence[tuple[float, Edit]] = (
     (0.15, shrink), (0.2, write), (0.15, stamp), (0.25, frame), (0.5, compress),
 )  # fmt: skip
 """(how often, edit), in the order in which they are done."""
-MILD_EDITS: Sequence[tuple[float, Edit]] = (
-    (0.9, partial(cut, least=0.4)), (0.5, mirror), (0.5, partial(recolour, strength=0.25)),
-)  # fmt: skip
-"""Those that leave a picture what it is."""
 
 
 def draw_copy(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from PIL import Image
 
 from training.data import copies
-from training.data.copies import EDITS, MILD_EDITS, Edit, draw_copy
+from training.data.copies import EDITS, draw_copy
 
 NAMES = [edit.__name__ for _, edit in EDITS]  # type: ignore[attr-defined]
 KEEPS_SIZE = {"mirror", "recolour", "grey", "blur", "shrink", "write", "stamp", "compress"}
@@ -63,14 +61,3 @@ def test_the_generator_alone_decides() -> None:
     first, again, other = (draw_copy(picture, np.random.default_rng(seed)) for seed in (7, 7, 8))
     assert (first.size, first.tobytes()) == (again.size, again.tobytes())
     assert (first.size, first.tobytes()) != (other.size, other.tobytes())
-
-
-def test_mild_copies_stay_nearer_to_the_picture_than_strong_ones() -> None:
-    picture = _picture()
-    small = np.asarray(picture.resize((30, 20)), dtype=float)
-
-    def distance(edits: Sequence[tuple[float, Edit]]) -> float:
-        drawn = [draw_copy(picture, np.random.default_rng(seed), edits=edits) for seed in range(60)]
-        return float(np.mean([abs(np.asarray(copy.resize((30, 20)), dtype=float) - small) for copy in drawn]))
-
-    assert distance(MILD_EDITS) < 0.8 * distance(EDITS)
