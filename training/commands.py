@@ -169,7 +169,6 @@ def train(
 
 def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     """The report for people: what was trained, and what training bought beside the untrained baselines."""
-    from training.run.belief_report import describe_beliefs
     from training.run.look_report import describe_choice
     from training.run.network.report import describe_network
     from training.run.picture_stage import describe_picture
@@ -188,16 +187,12 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     if report["noise"] is not None:
         noise = report["noise"]
         lines.append(f"labels made wrong: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
-    if "beliefs" not in report:
-        return "\n".join(
-            [*lines, f"{report['run']}/report.json has the figures of the earlier version that trained it"]
-        )
     lines += describe_choice(report.get("feature_choice"))
-    lines += describe_beliefs(report["beliefs"], run=report["run"])
-    lines += describe_trial(report["trial"], takes_rival=config.selection.select == "auto")
+    if report["beliefs"] is not None:
+        lines.append(f"labels: `retrieval audit {report['run']}` estimates how many are wrong, and lists them")
+    lines += describe_trial(report["trial"])
     lines += describe_network(report.get("network"))
     lines += describe_picture(report.get("picture"))
-    if report["val"] is None:
-        return "\n".join([*lines, "no --val given: Recall@K on other images tells how good this is"])
     lines += describe_validation(report)
-    return "\n".join(lines)
+    verdict = report["verdict"]
+    return "\n".join([*lines, *([] if verdict is None else ["", f"verdict: {verdict['text']}"])])

@@ -71,7 +71,8 @@ def train(
     """
     from training.options.resolve import resolve
 
-    config = resolve(**options if weights is None else {"weights": str(weights), **options})
+    asked = options if weights is None else {"weights": str(weights), **options}
+    config = resolve(**asked)
     targets = parse_log_targets(log)
     with naming_extras("training"):
         from training.options.machine import Machine, resolve_device
@@ -95,7 +96,7 @@ def train(
     def run() -> dict[str, Any]:
         with open_loggers(targets, tell=watcher.on_note) as loggers:
             return run_training(
-                data, out, config=config, machine=machine, val=others, resume=resume,
+                data, out, config=config, asked=asked, machine=machine, val=others, resume=resume,
                 watcher=watcher.beside(loggers),
             )  # fmt: skip
 

@@ -30,7 +30,7 @@ class AuditOutcome:
         decided: how many images they are about.
         cleaned: the label file, None without.
         seconds: that all of it took.
-        config: of the run, for the command that trains again.
+        trained: the config.json of the run, for the command that trains again.
     """
 
     report: AuditReport
@@ -39,7 +39,7 @@ class AuditOutcome:
     decided: int
     cleaned: CleanedLabels | None
     seconds: float
-    config: dict[str, Any] = field(repr=False)
+    trained: dict[str, Any] = field(repr=False)
 
 
 def run_audit(
@@ -88,5 +88,5 @@ def run_audit(
         decided=len(decided),
         cleaned=cleaned,
         seconds=time.perf_counter() - started,
-        config=document["config"],
+        trained=document,
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from index.config_fields import flag_of
 from index.labels.decisions import CHANGE, DROP, KEEP
 from index.labels.doubts import LOWER_BOUND
 from index.text import printable_path
@@ -13,6 +15,7 @@ from retrieval_app.reports.audit_job import AuditOutcome
 from training.audit.audit_files import summarise_audit
 
 _LISTED = 10  # classes, and pairs of classes
+_OF_LABELS = ("path_column", "label_column", "split_column", "protocol", "label_noise", "hierarchy")
 _MEANINGS = {
     KEEP: "more likely right than wrong",
     CHANGE: "looks like another class",
@@ -91,15 +94,27 @@ def _next_lines(outcome: AuditOutcome) -> list[str]:
             f"open {_shown(folder / 'audit.html')}, save what you decide as {_shown(folder / 'decisions.csv')}, then:",
             f"  retrieval audit {_quoted(run)} --apply cleaned.csv",
         ]
-    config = outcome.config
+    again = run.with_name(run.name + "-cleaned")
     return [
         f"{_shown(cleaned.file)}: {cleaned.images} images, {cleaned.relabelled} of them with a new label; "
         f"{cleaned.left_out} left out",
-        "train with it (and with the other options of the run):",
-        f"  retrieval train {_quoted(cleaned.file)} --weights {shlex.quote(config['weights'])} "
-        f"--backbone {config['backbone']} --recipe {config['recipe']} --method {config['loss']['method']} "
-        f"--out {_quoted(run.with_name(run.name + '-cleaned'))}",
+        "train with it, by the options of the run:",
+        f"  retrieval train {_quoted(cleaned.file)} {' '.join(_repeat_options(outcome.trained))} "
+        f"--out {_quoted(again)}",
     ]
+
+
+def _repeat_options(trained: Mapping[str, Any]) -> Iterator[str]:
+    """The words of a run's options, those left out that said how its labels were read or made wrong."""
+    options = {name: value for name, value in trained["asked"].items() if name not in _OF_LABELS}
+    if trained["val"] is not None:
+        options["val"] = trained["val"]
+    for name, value in options.items():
+        flag = flag_of(name)
+        if isinstance(value, bool):
+            yield flag if value else f"--no-{flag[2:]}"
+        elif value is not None:
+            yield f"{flag} {shlex.quote(printable_path(str(value)))}"
 
 
 def _shown(path: Path) -> str:

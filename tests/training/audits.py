@@ -61,8 +61,9 @@ class MessyRun:
 
 def train_messy(data: Path, out: Path, *, cache: Path, **changes: Any) -> MessyRun:
     """Raw features unless another method is asked for."""
-    train(data, out, config=make_config(**{"backbone": BACKBONE, "method": "raw"} | changes),
-          machine=make_machine(cache))  # fmt: skip
+    changes = {"backbone": BACKBONE, "method": "raw"} | changes
+    asked = {"weights": "none", "recipe": "paper", "trial": False, "label_noise": "uniform:0", **changes}
+    train(data, out, config=make_config(**changes), asked=asked, machine=make_machine(cache))
     return MessyRun(out, data, cache)
 
 

@@ -95,7 +95,7 @@ def test_columns_of_a_folder_are_refused(pictures, options, capsys) -> None:
 
 def test_without_validation_images_the_text_says_how_to_get_figures(pictures, options, capsys) -> None:
     assert _train(pictures, *options) == 0
-    assert "no --val given" in capsys.readouterr().out
+    assert "not compared" in capsys.readouterr().out
 
 
 def test_the_options_arrive_in_the_run(pictures, options, tmp_path) -> None:

@@ -21,8 +21,10 @@ _WRONG = 0.05  # of all trials of equal methods
 _SHOWN = NormalDist().inv_cdf(0.975)  # standard deviations to either bound of the interval of 95 %
 
 
-def is_clearly_behind(difference: PairedDifference, *, classes: int, rivals: int) -> bool:
-    """Whether a method finds less than the best of its rivals, by more than chance.
+def widen_interval(difference: PairedDifference, *, classes: int, rivals: int) -> tuple[float, float] | None:
+    """The interval beyond which a method finds more, or less, than the best of its rivals by more than chance.
+
+    None on fewer than `LEAST_CLASSES`, which tell nothing.
 
     Args:
         difference: its own minus the best one's, with the interval of 95 % over classes.
@@ -30,6 +32,7 @@ def is_clearly_behind(difference: PairedDifference, *, classes: int, rivals: int
         rivals: of which the best one was picked.
     """
     if classes < LEAST_CLASSES:
-        return False
+        return None
     reach = float(stdtrit(classes - 1, 1 - _WRONG / rivals)) * math.sqrt(classes / (classes - 1)) / _SHOWN
-    return difference.mean + reach * (difference.high - difference.mean) < 0
+    mean = difference.mean
+    return mean - reach * (mean - difference.low), mean + reach * (difference.high - mean)

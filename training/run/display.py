@@ -12,7 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from index.commands.progress_lines import ProgressLines
-from training.run.belief_report import tell_beliefs
 from training.run.loss_curve import draw_curve
 from training.run.phases import NETWORK, EpochReport, Watcher
 from training.run.trial_report import tell_trial
@@ -112,7 +111,6 @@ def _saying(say: Callable[[str], None]) -> Watcher:
     return Watcher(
         on_validation=lambda epoch, recall: say(_validation_line(epoch, recall)),
         on_trial=lambda trial: say_all(tell_trial(trial)),
-        on_beliefs=lambda beliefs: say(tell_beliefs(beliefs)),
         on_note=say,
     )
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from index.errors import InputError
-from index.evaluation.comparison import PairedDifference
 from training.backbone.backbones import Backbone, layout_of, with_features
 from training.options.config import AUTO, POOLINGS, VIEW_COSTS, InputConfig
-
-MARGIN = 0.005  # of Recall@1 that anything must find more than the first, which is what everybody would expect
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +58,26 @@ class Tried:
     """A candidate and what it found.
 
     Attributes:
-        recall: Recall@1 (fraction) by part, as a trial has them.
-        mean: of the parts.
-        difference: of `mean`, from the first candidate, with an interval over classes; None for the first itself.
+        recall: Recall@1 (fraction).
+        difference: of it from the first candidate's.
+        interval: of the difference, as `clear_lead.widen_interval` has it.
     """
 
     candidate: Candidate
-    recall: Mapping[str, float]
-    mean: float
-    difference: PairedDifference | None
+    recall: float
+    difference: float
+    interval: tuple[float, float] | None
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
-        difference = self.difference
         return {
             "view": self.candidate.view,
             "pooling": self.candidate.pooling,
             "passes": self.candidate.passes,
             "feature_dim": self.candidate.feature_dim,
-            "recall_at_1": dict(self.recall),
-            "mean": self.mean,
-            "difference": None if difference is None else difference.mean,
-            "difference_interval": None if difference is None else [difference.low, difference.high],
+            "recall_at_1": self.recall,
+            "difference": self.difference,
+            "difference_interval": None if self.interval is None else list(self.interval),
         }
 
 
@@ -112,6 +107,6 @@ class FeatureChoice:
 
 
 def choose(tried: Sequence[Tried]) -> Candidate:
-    """The candidate of the highest mean, but the first one unless that leads it by more than `MARGIN`."""
-    first, best = tried[0], max(tried, key=lambda one: one.mean)
-    return best.candidate if best.mean > first.mean + MARGIN else first.candidate
+    """The candidate that finds most, where it finds more than the first one by more than chance; else the first."""
+    best = max(tried, key=lambda one: one.recall)
+    return best.candidate if best.interval is not None and best.interval[0] > 0 else tried[0].candidate

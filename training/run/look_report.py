@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from training.run.trial_report import QUESTIONS
-
 _VIEWS = {"crop": "the crop", "whole": "the whole image", "both": "crop and whole image, averaged"}
 _POOLINGS = {"own": "the network's own pooling", "gem": "generalised mean", "layers": "several layers"}
 
@@ -29,7 +27,7 @@ def describe_choice(choice: Mapping[str, Any] | None) -> list[str]:
     ]
     (taken,) = (one for one in choice["tried"] if _name(one) == chosen)
     if taken is first:
-        return [*lines, f"so the features are the usual ones, {chosen}: nothing else finds half a point more"]
+        return [*lines, f"so the features are the usual ones, {chosen}: no other finds more by more than chance"]
     low, high = taken["difference_interval"]
     return [
         *lines,
@@ -39,12 +37,10 @@ def describe_choice(choice: Mapping[str, Any] | None) -> list[str]:
 
 
 def _tabulate(tried: list[Mapping[str, Any]]) -> list[str]:
-    parts = [part for part in QUESTIONS if part in tried[0]["recall_at_1"]]
-    heads = "".join(f"{QUESTIONS[part]:>14}" for part in parts)
-    lines = [f"{'  Recall@1, %':<60}{heads}{'passes':>8}{'width':>8}"]
-    for one in sorted(tried, key=lambda one: -float(one["mean"])):
-        values = "".join(f"{100 * one['recall_at_1'][part]:>14.2f}" for part in parts)
-        lines.append(f"  {_name(one):<58}{values}{one['passes']:>8}{one['feature_dim']:>8,}")
+    lines = [f"{'':<60}{'Recall@1, %':>14}{'passes':>8}{'width':>8}"]
+    for one in sorted(tried, key=lambda one: -float(one["recall_at_1"])):
+        found = 100 * one["recall_at_1"]
+        lines.append(f"  {_name(one):<58}{found:>14.2f}{one['passes']:>8}{one['feature_dim']:>8,}")
     return lines
 
 

@@ -24,7 +24,8 @@ from training.run.feature_choice import Candidate
 from training.run.phases import Watcher
 from training.run.prepare import label_images, open_extractor
 
-IMAGES = 1000  # of whole classes: drawing ends with the class that makes them as many
+FEWEST_IMAGES, MOST_IMAGES = 100, 1000  # of whole classes: drawing ends with the class that makes them as many
+SHARE = 0.1  # of the views of images that a run extracts: what the sample may cost
 LEAST_CLASSES = 100  # where there are so many: larger classes give some of their images
 _EVERY = "every"
 
@@ -39,18 +40,18 @@ class Sample:
     features: Mapping[Candidate, Floats]
 
 
-def draw_sample(labels: Sequence[str], *, seed: int) -> np.ndarray:
-    """Sorted int64 rows of about `IMAGES` images of whole classes, drawn by the seed; of every class at least two.
+def draw_sample(labels: Sequence[str], *, images: int, seed: int) -> np.ndarray:
+    """Sorted int64 rows of about `images` images of whole classes, drawn by the seed; of every class at least two.
 
     Of classes that are too large to let `LEAST_CLASSES` in, some images are drawn.
     """
     classes, numbers, sizes = np.unique(np.array(labels), return_inverse=True, return_counts=True)
     generator = np.random.default_rng(seed)
     usable = [label for label in generator.permutation(len(classes)) if sizes[label] >= 2]
-    most = max(2, IMAGES // max(1, min(LEAST_CLASSES, len(usable))))
+    most = max(2, images // max(1, min(LEAST_CLASSES, len(usable))))
     drawn: list[np.ndarray] = [np.empty(0, dtype=np.int64)]
     for label in usable:
-        if sum(map(len, drawn)) >= IMAGES:
+        if sum(map(len, drawn)) >= images:
             break
         drawn.append(generator.permutation(np.flatnonzero(numbers == label))[:most])
     return np.sort(np.concatenate(drawn))
@@ -80,8 +81,12 @@ class SampleReader:
         views = {candidate.view for candidate in candidates}
         self._views = [view for view in ("crop", "whole") if view in views or "both" in views]
 
-    def read(self, records: Sequence[Record]) -> Sample:
-        """Draw from the records, label as training would, and extract; what cannot be used is left out."""
+    def read(self, records: Sequence[Record], *, views: int) -> Sample:
+        """Draw from the records, label as training would, and extract; what cannot be used is left out.
+
+        Args:
+            views: that the run extracts.
+        """
         usable = keep_usable_classes([record.label for record in records])[0]
         records = [record for record, kept in zip(records, usable, strict=True) if kept]
         labels = [record.label for record in records]
@@ -89,7 +94,9 @@ class SampleReader:
         by_features = noise is not None and noise.kind == "nearest-class"  # of which the sample's alone are known
         if not by_features:
             labels = label_images(labels, features=_read_nothing, config=self._config)
-        rows = draw_sample(labels, seed=self._config.seed)
+        images = int(SHARE * views / len(self._views))
+        images = max(FEWEST_IMAGES, min(images, MOST_IMAGES))
+        rows = draw_sample(labels, images=images, seed=self._config.seed)
         hashes, by_view = self._extract([records[row].path for row in rows])
         rows = rows[list(hashes)]
         features = self._combine(by_view)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from training.data.datasets import SkippedImage
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
 from training.options.config import AUTO, CopiesConfig, TrainConfig
 from training.options.network import NetworkConfig
-from training.options.resolve import absolute_file
+from training.options.resolve import FILES, absolute_file
 from training.options.runtimes import TORCH
 from training.picture.head import PictureHead
 from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
@@ -76,8 +77,11 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
 
     @classmethod
-    def create(cls, path: Path, *, config: TrainConfig, data: Path, val: Path | None = None) -> RunFolder:
-        """A new run folder.
+    def create(
+        cls, path: Path, *, config: TrainConfig, data: Path, val: Path | None = None,
+        asked: Mapping[str, Any] = MappingProxyType({}),
+    ) -> RunFolder:  # fmt: skip
+        """A new run folder; `asked` are the options that were given.
 
         Raises:
             RunError: the path exists and is not an empty folder, or cannot be written.
@@ -90,7 +94,9 @@ class RunFolder:
         try:
             run.confidence_checkpoint.parent.mkdir(parents=True, exist_ok=True)
             inputs = _describe_inputs(data=data, val=val)
-            run.write_json("config.json", {"run_id": secrets.token_hex(8), **inputs, "config": asdict(config)})
+            asked = {name: absolute_file(value) if name in FILES else value for name, value in asked.items()}
+            document = {"run_id": secrets.token_hex(8), **inputs, "asked": asked, "config": asdict(config)}
+            run.write_json("config.json", document)
             run.write_json("environment.json", describe_environment())
         except OSError as error:
             raise RunError(f"{path}: the run folder cannot be written: {error}") from error

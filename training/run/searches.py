@@ -70,6 +70,29 @@ class AgainstTraining:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchScores:
+    """What one head finds in the searches of `Searches`; None where there is nothing to ask or to find."""
+
+    among: RetrievalScores
+    apart: RetrievalScores | None
+    against: RetrievalScores | None
+    has_scenes: bool = False
+
+    @property
+    def telling(self) -> RetrievalScores | None:
+        """Those that tell how new photos fare: with scenes apart where there are any."""
+        return self.apart if self.has_scenes else self.among
+
+    def to_json(self) -> dict[str, Any]:
+        """Those among each other, and the others under `apart` and `against_training`."""
+        return {
+            **_describe(self.among),
+            "apart": None if self.apart is None else _describe(self.apart),
+            "against_training": None if self.against is None else _describe(self.against),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Searches:
     """What validation images are asked for.
 
@@ -88,32 +111,26 @@ class Searches:
         against = None if self.against is None else replace(self.against, features=training)
         return replace(self, among=replace(self.among, features=features), against=against)
 
-    def describe(self, head: nn.Module) -> dict[str, Any]:
-        """The scores of a head among each other, and the others under `apart` and `against_training`.
-
-        These are None where there is nothing to ask or to find.
-        """
+    def score(self, head: nn.Module) -> SearchScores:
+        """What a head finds."""
         embeddings = embed_features(head, self.among.features)
-        among = _describe(self.among.score(embeddings))
-        return {
-            **among,
-            "apart": self._describe_apart(embeddings),
-            "against_training": self._describe_against(head, embeddings),
-        }
+        return SearchScores(
+            self.among.score(embeddings), self._score_apart(embeddings), self._score_against(head, embeddings),
+            has_scenes=self.scenes is not None,
+        )  # fmt: skip
 
-    def _describe_apart(self, embeddings: Floats) -> dict[str, Any] | None:
+    def _score_apart(self, embeddings: Floats) -> RetrievalScores | None:
         if self.scenes is None:
             return None
         try:
-            return _describe(replace(self.among, scenes=self.scenes.groups).score(embeddings))
+            return replace(self.among, scenes=self.scenes.groups).score(embeddings)
         except InputError:  # every image has those of its label in its own scene
             return None
 
-    def _describe_against(self, head: nn.Module, embeddings: Floats) -> dict[str, Any] | None:
+    def _score_against(self, head: nn.Module, embeddings: Floats) -> RetrievalScores | None:
         if (against := self.against) is None:
             return None
-        scores = against.score(embeddings, embed_features(head, against.features), ks=self.among.ks)
-        return None if scores is None else _describe(scores)
+        return against.score(embeddings, embed_features(head, against.features), ks=self.among.ks)
 
 
 def plan_searches(among: ValidationSet, validation: KnownImages, training: KnownImages) -> Searches:

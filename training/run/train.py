@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -51,10 +52,21 @@ from training.run.prepare import (
 )
 from training.run.run_folder import LabelledImage, RunFolder
 from training.run.same_start import require_same_files
-from training.run.searches import KnownImages, Searches, find_trial_scenes, plan_searches
+from training.run.searches import KnownImages, SearchScores, find_trial_scenes, plan_searches
 from training.run.start import TrainedHead
 from training.run.trial import TrialData, run_trial
 from training.run.validate import ValidationSet, embed_features
+from training.run.verdict import (
+    FROZEN_HEAD,
+    HOLDOUT,
+    QUESTIONS,
+    TRAINED,
+    VAL,
+    add_network,
+    ask_validation,
+    compare_validation,
+    reach_verdict,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +91,7 @@ def train(
     config: TrainConfig,
     machine: Machine,
     val: Path | None = None,
+    asked: Mapping[str, Any] = MappingProxyType({}),
     resume: bool = False,
     watcher: Watcher | None = None,
 ) -> dict[str, Any]:
@@ -86,12 +99,14 @@ def train(
 
     Args:
         out: the run folder; new, or begun with the same options where `resume`.
-        val: other labelled images for Recall@K; reported, never used to choose.
+        val: other labelled images for Recall@K, which choose the embedding that is exported (`--select auto`).
+        asked: the options of `config` that were not left to a recipe, for the command that trains again.
         resume: continue a run that was interrupted; a finished one gives its report again.
 
     Returns:
         The report: {"run", "seconds", "phases", "val", "val_scenes", "baselines", "images", "trained_on", "classes",
-        "skipped", "noise", "method", "embedding_dim", "feature_choice", "trial", "network", "picture", "beliefs"}.
+        "skipped", "noise", "method", "embedding_dim", "verdict", "feature_choice", "trial", "network", "picture",
+        "beliefs"}.
         "val" is among the validation images, "apart" in it with their scenes apart, and "against_training" in it their
         search among the training images; None where there is none. "feature_choice" is None where view and pooling
         were given, "network" where the backbone stays frozen, "picture" without --copies.
@@ -129,14 +144,15 @@ def train(
             if loss.trains:
                 loss_class(loss.method)  # whether its package is there, before any long work
         require_directions(len(dataset.records), max(one.feature_dim for one in candidates), config=config)
-        run = RunFolder.create(out, config=config, data=data, val=val)
+        run = RunFolder.create(out, config=config, data=data, val=val, asked=asked)
     with _discarding(run, when_new=is_new):
         watcher.on_run(run)
     if config.input.is_open:
         with clock.measure("look"), _discarding(run, when_new=is_new):
             config = settle_features(
-                run, dataset.records, candidates, network=backbone, config=config, machine=machine, watcher=watcher
-            )
+                run, dataset.records, candidates, views=len(listed), network=backbone, config=config,
+                machine=machine, watcher=watcher,
+            )  # fmt: skip
             sizes = config.input
             extractor = open_extractor(backbone, sizes, view=sizes.view, pooling=sizes.pooling, machine=machine)
     with _discarding(run, when_new=is_new):
@@ -172,13 +188,16 @@ def train(
             trial = phases.try_out()
         watcher.on_trial(trial)
         phases.hold(FIRM_HOLD if trial["hold"] is None else trial["hold"])  # there was too little to try it on
-        if config.selection.select == "auto":
-            method = trial["better_rival"] or method
     beliefs = phases.believe(clock)
     embedding_dim = phases.settle_width(beliefs)
     believed = phases.summarise(beliefs)
     if believed is not None:
         watcher.on_beliefs(believed)
+    # A benchmark's test part, which a protocol validates on, only reports.
+    by_val = prepared is not None and config.data.protocol == "folder"
+    verdict = phases.ask_holdout(trial) if config.loss.trains else None
+    if verdict is not None and verdict["exported"] != TRAINED and not by_val:
+        method = verdict["exported"]
     if method in RIVALS:
         with clock.measure("projection"), _discarding(run, when_new=is_new):
             fitted = phases.images(beliefs, reads_labels=method == CLASS_WHITENED)
@@ -190,18 +209,38 @@ def train(
     if prepared is not None:
         searches = plan_searches(*prepared, know())
         rivals = fit_rivals(phases.images(beliefs), embedding_dim=embedding_dim)
-    baselines, network = _score_rivals(rivals, searches), None
+    network, trained = None, head
     if config.network.trains:
         with clock.measure("network"):
             result = phases.train_network(extractor, method=method, beliefs=beliefs, guidance=guidance)
-        network = result.report
-        if result.head is not None:
-            head, method = result.head, config.network_loss.method
-            run.save_backbone(extractor.backbone)
-            if searches is not None:
-                seen = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
-                assert seen is not None
-                searches = searches.seen_as(seen[0].features, training=result.features)
+        network, trained = result.report, result.head or head
+    scores = {} if searches is None else {name: searches.score(rival) for name, rival in rivals.items()}
+    if searches is not None and trained is not head:
+        rivals[FROZEN_HEAD], scores[FROZEN_HEAD] = head, searches.score(head)
+        seen = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
+        assert seen is not None
+        searches = searches.seen_as(seen[0].features, training=result.features)
+    if searches is not None and (trained is not head or method not in RIVALS):
+        scores[TRAINED] = searches.score(trained)
+    if trained is not head and verdict is not None:
+        verdict = add_network(verdict)
+    if by_val and prepared is not None and TRAINED in scores:
+        question = ask_validation(prepared[1].labels, trained=classes)
+        heads = {TRAINED: trained, **rivals}
+        verdict = _ask_validation(scores, question=question, heads=heads, config=config) or verdict
+    exported = TRAINED if verdict is None else verdict["exported"]
+    found = scores[exported if exported in scores else method] if scores else None
+    if trained is not head and exported == TRAINED:
+        head, method = trained, config.network_loss.method
+        run.save_backbone(extractor.backbone)
+    elif trained is not head and network is not None:  # copies are told by the backbone that is exported
+        network = {**network, "ships": False, "left_by": VAL}
+        extractor = open_extractor(
+            load_backbone(config.backbone, config.weights, seed=config.seed, side=config.input.crop), config.input,
+            view=config.input.view, pooling=config.input.pooling, machine=machine,
+        )  # fmt: skip
+    if exported in rivals and exported != FROZEN_HEAD:
+        head, method = rivals[exported], exported
     if method not in UNTRAINED_METHODS and (network is None or not network["ships"]):
         run.save_untrained_head(phases.fit_untrained())
     run.save_head(head, method=method, class_count=len(classes))
@@ -209,12 +248,19 @@ def train(
     if config.picture.copies:
         with clock.measure(PICTURE_PHASE):
             picture = phases.train_picture(extractor)
+    baselines = {
+        name: {"embedding_dim": {TRAINED: trained, **rivals}[name].embedding_dim, **one.to_json()}
+        for name, one in scores.items()
+        if name != exported or name in RIVALS
+    }
     report = {
         "run": str(out),
         "seconds": time.perf_counter() - started,
         "phases": {name: {"seconds": seconds} for name, seconds in clock.seconds.items()},
-        **_score(head, searches),
-        "baselines": baselines,
+        "val": None if found is None else found.to_json(),
+        "val_scenes": None if searches is None or searches.scenes is None else searches.scenes.to_json(),
+        "baselines": None if searches is None else baselines,
+        "verdict": verdict,
         "images": len(images),
         "trained_on": trained_on,
         "classes": len(classes),
@@ -336,7 +382,7 @@ class _Phases:
         return find_trial_scenes(self._know(), copies=self._copies)
 
     def try_out(self) -> dict[str, Any]:
-        if not self._has_tried():
+        if not (self._run.path / "trial.json").exists():
             features, labels = self._source.centre.cpu().numpy(), self._labels.cpu().numpy()
             trial = run_trial(
                 TrialData(features, labels, self._copies, self._scenes),
@@ -347,9 +393,15 @@ class _Phases:
             self._run.write_json("trial.json", trial.to_json())
         return self._run.read_json("trial.json")
 
-    def _has_tried(self) -> bool:
-        """Whether a trial stands; those of earlier versions knew no hold, and are made again."""
-        return (self._run.path / "trial.json").exists() and "hold" in self._run.read_json("trial.json")
+    def ask_holdout(self, trial: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The verdict by the holdout, once the width is settled."""
+        part = None if trial is None else trial["deciding"]
+        width, feature_dim = self._config.embedding.width, self._source.centre.shape[1]
+        return reach_verdict(
+            None if trial is None or part is None else trial[part], by=HOLDOUT, question=QUESTIONS.get(part or "", ""),
+            chooses=self._config.selection.select == "auto",
+            widths={TRAINED: width, **dict.fromkeys(RIVALS, width), "raw": feature_dim},
+        )  # fmt: skip
 
     def hold(self, hold: float | None) -> None:
         """Train with the hold that the trial chose, where the run left that open."""
@@ -481,18 +533,19 @@ def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, judge: s
         )
 
 
-def _score(head: Head, searches: Searches | None) -> dict[str, Any]:
-    if searches is None:
-        return {"val": None, "val_scenes": None}
-    return {
-        "val": searches.describe(head),
-        "val_scenes": None if searches.scenes is None else searches.scenes.to_json(),
-    }
-
-
-def _score_rivals(rivals: Mapping[str, Head], searches: Searches | None) -> dict[str, Any] | None:
-    if searches is None:
+def _ask_validation(
+    scores: Mapping[str, SearchScores],
+    *,
+    question: str,
+    heads: Mapping[str, Head],
+    config: TrainConfig,
+) -> dict[str, Any] | None:
+    """The verdict by --val; None where its images only find those of their own scene."""
+    found = {name: telling for name, one in scores.items() if (telling := one.telling) is not None}
+    if TRAINED not in found:
         return None
-    return {
-        name: {"embedding_dim": rival.embedding_dim, **searches.describe(rival)} for name, rival in rivals.items()
-    }
+    comparison = compare_validation(found, seed=config.seed)
+    return reach_verdict(
+        comparison.to_json(), by=VAL, question=question,
+        chooses=config.selection.select == "auto", widths={name: head.embedding_dim for name, head in heads.items()},
+    )  # fmt: skip

@@ -26,48 +26,15 @@ from training.head.embedding_heads import Head
 from training.head.projection import count_directions
 from training.head.untrained import LabelledFeatures, fit_rivals
 from training.options.config import FIRM_HOLD, HOLDS, TrainConfig
-from training.run.class_sizes import SizeBand, band_by_size
-from training.run.clear_lead import LEAST_CLASSES, is_clearly_behind
+from training.run.class_sizes import band_by_size
+from training.run.clear_lead import LEAST_CLASSES
 from training.run.heads import choose_rows, find_beliefs, train_head
 from training.run.phases import PhaseContext
-from training.run.trial_splits import Split, split_for_trial
+from training.run.trial_splits import MANY_CLASSES, Split, split_for_trial
 from training.run.validate import ValidationSet, embed_features
+from training.run.verdict import QUESTIONS, TRAINED, Comparison, compare
 
-TRAINED, REFERENCE = "trained", "raw"  # raw features are wider than the others: shown, never chosen
-PARTS = ("unseen", "seen")
-
-
-@dataclass(frozen=True, slots=True)
-class TrialPart:
-    """Recall@1 (fractions) by method on what was held out, over all folds.
-
-    Attributes:
-        queries: how many.
-        recall: by method; the trained one with the hold that the trial chose.
-        best_rival: of the trained one's width.
-        difference: trained minus `best_rival`, with an interval over classes.
-        behind: methods that find clearly less than `best_rival`.
-        by_size: Recall@1 by how many images a class trained on, for seen classes.
-    """
-
-    queries: int
-    recall: Mapping[str, float]
-    best_rival: str
-    difference: PairedDifference
-    behind: frozenset[str] = frozenset()
-    by_size: tuple[SizeBand, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {
-            "queries": self.queries,
-            "recall_at_1": dict(self.recall),
-            "best_rival": self.best_rival,
-            "difference": self.difference.mean,
-            "difference_interval": [self.difference.low, self.difference.high],
-            "behind": sorted(self.behind),
-            "by_class_size": [band.to_json() for band in self.by_size],
-        }
+PARTS = tuple(QUESTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,34 +45,21 @@ class Trial:
     """
 
     folds: int
-    unseen: TrialPart | None
-    seen: TrialPart | None
+    unseen: Comparison | None
+    seen: Comparison | None
     holds: Mapping[float, float]
     hold: float | None = None
 
     @property
-    def parts(self) -> list[TrialPart]:
-        """Those that could be searched."""
-        return [part for part in (self.unseen, self.seen) if part is not None]
+    def parts(self) -> dict[str, Comparison]:
+        """Those that could be searched, new classes first."""
+        return {name: part for name in PARTS if (part := getattr(self, name)) is not None}
 
     @property
-    def better_rival(self) -> str | None:
-        """The method to take instead of training; None where training may be worth it, or nothing could be tried.
-
-        Training is kept where it is clearly behind the best rival in neither part. Else the highest mean Recall@1 over
-        both parts decides, among methods that are behind in neither (not among unseen classes, if each is somewhere).
-        """
-        behind = frozenset[str]().union(*(part.behind for part in self.parts))
-        if TRAINED not in behind:
-            return None
-        names = [name for name in self.parts[0].recall if name != REFERENCE]
-        allowed = [name for name in names if name not in behind]
-        allowed = allowed or [name for name in names if name not in self.parts[0].behind]
-        best = max(allowed, key=lambda name: (self._mean(name), name != TRAINED))
-        return None if best == TRAINED else best
-
-    def _mean(self, name: str) -> float:
-        return float(np.mean([part.recall[name] for part in self.parts]))
+    def deciding(self) -> str | None:
+        """The part that decides: the first in which one method finds clearly more, else the first; None without any."""
+        clear = (name for name, part in self.parts.items() if part.winner is not None)
+        return next(clear, next(iter(self.parts), None))
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, as they stand in the report."""
@@ -115,7 +69,7 @@ class Trial:
             "seen": None if self.seen is None else self.seen.to_json(),
             "holds": {f"{hold:g}": recall for hold, recall in self.holds.items()},
             "hold": self.hold,
-            "better_rival": self.better_rival,
+            "deciding": self.deciding,
         }
 
 
@@ -167,6 +121,8 @@ def run_trial(
     """
     splits = list(split_for_trial(data.labels, seed=config.seed, scenes=data.scenes))
     hits: dict[str, _Hits] = {part: _Hits() for part in PARTS}
+    given, holds, chosen = config, dict[float, float](), config.embedding.hold
+    has_many = len(np.unique(data.labels)) >= MANY_CLASSES
     for number, split in enumerate(splits):
         searched = data.searched(split)
         heads: Mapping[str, Head] = {}
@@ -174,9 +130,13 @@ def run_trial(
             heads = fit_heads(data.take(split.train), config=config, device=device)
         sizes = np.bincount(data.labels[split.train], minlength=int(data.labels.max()) + 1)
         for (part, validation), (name, head) in itertools.product(searched.items(), heads.items()):
+            name = _name_hold(chosen) if name == TRAINED and holds else name
             hits[part].add(name, validation, head, sizes=sizes)
         progress(number + 1, len(splits))
-    holds, chosen = _choose_hold(hits, config=config)
+        # Of many classes the first fold chooses the hold; of few all of them do, and cost little.
+        if not holds and (has_many or number == len(splits) - 1):
+            holds, chosen = _choose_hold(hits, config=given)
+            config = replace(config, embedding=replace(config.embedding, hold=chosen))
     unseen, seen = (found.compare(chosen, seed=config.seed) for found in hits.values())
     return Trial(len(splits), unseen, seen, holds, chosen)
 
@@ -222,7 +182,11 @@ def _list_holds(config: TrainConfig) -> Iterator[tuple[str, float]]:
     if hold is not None:
         yield TRAINED, hold
     else:
-        yield from ((f"{TRAINED}, hold {value:g}", value) for value in HOLDS)
+        yield from ((_name_hold(value), value) for value in HOLDS)
+
+
+def _name_hold(hold: float | None) -> str:
+    return f"{TRAINED}, hold {hold:g}"
 
 
 def _choose_hold(hits: Mapping[str, _Hits], *, config: TrainConfig) -> tuple[dict[float, float], float | None]:
@@ -255,7 +219,7 @@ class _Hits:
 
     def add(self, name: str, validation: ValidationSet, head: Head, *, sizes: Labels) -> None:
         found = validation.score(embed_features(head, validation.features))
-        if not self.by_method or name == next(iter(self.by_method)):
+        if name == "raw":  # which every fold has
             self._labels.append(found.labels)
             self._sizes.append(sizes[found.labels])
         self.by_method.setdefault(name, []).append(found.hits[1])
@@ -274,26 +238,14 @@ class _Hits:
         first, second = (np.concatenate(self.by_method[method]) for method in (name, over))
         return paired_bootstrap(first, second, seed=seed, clusters=np.concatenate(self._labels))
 
-    def compare(self, hold: float | None, *, seed: int) -> TrialPart | None:
+    def compare(self, hold: float | None, *, seed: int) -> Comparison | None:
         """All folds' queries together; None without any."""
         if not self.by_method:
             return None
-        names = {f"{TRAINED}, hold {hold:g}": TRAINED} if hold is not None else {}
+        names = {_name_hold(hold): TRAINED} if hold is not None else {}
         joined = {names.get(name, name): np.concatenate(parts) for name, parts in self.by_method.items()}
         joined = {name: found for name, found in joined.items() if not name.startswith(f"{TRAINED}, ")}
-        recall = {name: float(found.mean()) for name, found in joined.items()}
-        rivals = [name for name in recall if name not in (TRAINED, REFERENCE)]
-        best = max(rivals, key=lambda name: recall[name])
         labels, sizes = np.concatenate(self._labels), np.concatenate(self._sizes)
-        against = {
-            name: paired_bootstrap(found, joined[best], seed=seed, clusters=labels)
-            for name, found in joined.items()
-            if name not in (best, REFERENCE)
-        }
-        behind = frozenset(
-            name
-            for name, difference in against.items()
-            if is_clearly_behind(difference, classes=self.classes, rivals=len(rivals))
+        return compare(
+            joined, labels, seed=seed, by_size=band_by_size(sizes, labels, joined) if sizes.all() else ()
         )
-        bands = band_by_size(sizes, labels, joined) if sizes.all() else ()
-        return TrialPart(len(labels), recall, best, against[TRAINED], behind, bands)

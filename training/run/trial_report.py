@@ -1,4 +1,4 @@
-"""A trial in words: what each method found among what was held out, for which classes, and what follows."""
+"""A trial in words: what each method found among what was held out, and for which classes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from training.run.class_sizes import name_sizes
+from training.run.verdict import QUESTIONS
 
-QUESTIONS = {"unseen": "new classes", "seen": "new photos"}
 
-
-def describe_trial(trial: Mapping[str, Any] | None, *, takes_rival: bool) -> list[str]:
-    """Lines for people.
-
-    Args:
-        trial: as `Trial.to_json` gives it; None: there was none.
-        takes_rival: whether the run takes the better rival, where there is one (`--select auto`).
-    """
+def describe_trial(trial: Mapping[str, Any] | None) -> list[str]:
+    """Lines for people, of what `Trial.to_json` gives; none where there was no trial."""
     if trial is None:
         return []
     parts = {name: trial[name] for name in QUESTIONS if trial[name] is not None}
@@ -26,7 +20,6 @@ def describe_trial(trial: Mapping[str, Any] | None, *, takes_rival: bool) -> lis
         "",
         *_tabulate(parts, hold=trial["hold"]),
         *_describe_sizes(parts),
-        _conclude(trial, parts, takes_rival=takes_rival),
     ]
 
 
@@ -61,28 +54,3 @@ def _describe_sizes(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
         found = ", ".join(f"{name} {100 * band['recall_at_1'][name]:.1f}" for name in names)
         texts.append(f"{name_sizes(*band['images'])} images: {found}")
     return [f"  new photos of classes of {'; '.join(texts)}"]
-
-
-def _conclude(trial: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]], *, takes_rival: bool) -> str:
-    differences = "; ".join(
-        f"{100 * part['difference']:+.1f} [{100 * part['difference_interval'][0]:+.1f}, "
-        f"{100 * part['difference_interval'][1]:+.1f}] against {part['best_rival']} on {QUESTIONS[name]}"
-        for name, part in parts.items()
-    )
-    better = trial["better_rival"]
-    if better is None:
-        leads = all(part["difference"] > 0 for part in parts.values())
-        kept = (
-            "so the trained embedding is kept"
-            if leads
-            else "nothing is clearly ahead of the trained embedding: kept"
-        )
-        seems_behind = any(part["difference_interval"][1] < 0 for part in parts.values())
-        decides = "; a wider one decides, as the best of several is partly so by chance" if seems_behind else ""
-        return f"{kept}: {differences} (points, with intervals over classes{decides})"
-    if takes_rival:
-        return f"so the embedding is {better}, without training, which is clearly behind: {differences}"
-    return (
-        f"warning: training is clearly behind {better} of the same width on this data ({differences}); "
-        "--select auto takes that, in a new --out"
-    )

@@ -23,7 +23,7 @@ class Split:
 
 
 def split_for_trial(labels: np.ndarray, *, seed: int, scenes: np.ndarray | None = None) -> Iterator[Split]:
-    """The folds: with 25 classes or more, a fifth of them is held out once; fewer all take a turn, in three folds.
+    """The folds: fifths of the classes, as many as hold out 25 classes; fewer than 25 all take a turn, in three folds.
 
     Below four classes none can be held out, and images alone are. Of every class that trains, a fifth of the images is
     held out, one at least, and none of fewer than three. With scenes it is those of whole scenes, of half a class's at
@@ -38,7 +38,7 @@ def split_for_trial(labels: np.ndarray, *, seed: int, scenes: np.ndarray | None 
     classes = generator.permutation(np.unique(labels))
     folds, held_in = FEW_FOLDS, np.arange(len(classes)) % FEW_FOLDS
     if len(classes) >= MANY_CLASSES:
-        folds, held_in = 1, np.where(np.arange(len(classes)) < len(classes) // 5, 0, 1)
+        folds, held_in = -(-MANY_CLASSES // (len(classes) // 5)), np.arange(len(classes)) % 5
     elif len(classes) < LEAST_CLASSES:
         folds, held_in = 1, np.ones(len(classes), dtype=np.int64)
     elif len(classes) < 2 * FEW_FOLDS:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from index.evaluation.look_alikes import WORTHLESS
+from training.run.verdict import FROZEN_HEAD, TRAINED
 
 _SEARCHES = {
     "among": "photos of these classes, searched among each other",
@@ -13,16 +14,19 @@ _SEARCHES = {
     "against_training": "new photos of the same things, searched among your training photos",
 }
 _HEADING = "Recall@1 by what is searched, %"
+_TRAINS = (TRAINED, FROZEN_HEAD)
 _COLUMNS = {"among": "among", "apart": "apart", "against_training": "training"}
 
 
 def describe_validation(report: Mapping[str, Any]) -> list[str]:
     """The tables of all methods and K, and of Recall@1 by what was searched where there is more than one search."""
-    method, rows = report["method"], {}
-    if method not in report["baselines"]:
-        rows[f"{method} ({report['embedding_dim']}-d)"] = report["val"]
+    if report["val"] is None:
+        return []
+    rows = {}
+    if report["method"] not in report["baselines"]:
+        rows[f"{report['method']} ({report['embedding_dim']}-d)"] = report["val"]
     for name, scores in report["baselines"].items():
-        rows[f"{name} ({scores['embedding_dim']}-d), untrained"] = scores
+        rows[f"{name} ({scores['embedding_dim']}-d){'' if name in _TRAINS else ', untrained'}"] = scores
     ks = list(report["val"]["recall"])
     width = max(len(_HEADING), *map(len, rows)) + 1
     lines = ["", f"{'Recall@K in validation, %':<{width}}" + "".join(f"{'K=' + k:>8}" for k in ks)]

@@ -123,7 +123,7 @@ def test_without_decisions_the_verdicts_are_applied_and_one_copy_stays(
     assert _audit(messy, tmp_path / "audit", "--apply", str(cleaned)) == 0
     text = capsys.readouterr().out
     assert (
-        f"retrieval train '{cleaned}' --weights none --backbone {BACKBONE} --recipe paper --method raw --out"
+        f"retrieval train '{cleaned}' --weights none --recipe paper --no-trial --backbone {BACKBONE} --method raw --out"
         in text
     )
     labels = read_label_file(cleaned)

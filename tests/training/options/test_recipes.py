@@ -27,7 +27,6 @@ from tests.models import read_pixels
 from tests.training.conftest import IMAGES, FinishedRun, all_options, make_config, make_machine
 from tests.training.runs import InterruptionError, figures, interrupt_at, read_csv, read_metrics, weights
 from training.audit.run_audit import audit_labels
-from training.commands import format_report
 from training.head.embedding_heads import ProjectionHead
 from training.options.config import (
     HOLDS,
@@ -384,7 +383,7 @@ def test_data_too_small_for_a_trial_trains_and_says_so(pictures, cache, tmp_path
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["method"] == "proxy-nca"
     assert report["trial"] == {
-        "folds": 1, "unseen": None, "seen": None, "holds": {}, "hold": None, "better_rival": None,
+        "folds": 1, "unseen": None, "seen": None, "holds": {}, "hold": None, "deciding": None,
     }  # fmt: skip
 
 
@@ -407,25 +406,32 @@ WRECKED = (*NO_LOOK, "--start", "random", "--lr", "100", "--steps", "30", "--sel
 """A head thrown about by its optimizer, which no data makes worth having."""
 
 
-def test_where_training_gains_nothing_auto_takes_an_untrained_embedding_that_exports_and_audits(
-    patches, other_pictures, cache, tmp_path, capsys
+@pytest.mark.parametrize("by", ["holdout", "--val"])
+def test_where_training_loses_auto_exports_an_untrained_embedding_and_says_why(
+    patches, cache, tmp_path, capsys, by: str
 ) -> None:
     out = tmp_path / "run"
-    arguments = (patches, "--out", out, "--cache", cache, *SMALL, *WRECKED, "--val", other_pictures)
+    arguments = (patches, "--out", out, "--cache", cache, *SMALL, *WRECKED)
+    arguments += ("--val", patches) if by == "--val" else ()
     assert _train(*arguments) == 0
-    report = json.loads((out / "report.json").read_text())
-    method = report["trial"]["better_rival"]
+    report, text = json.loads((out / "report.json").read_text()), capsys.readouterr().out
+    verdict, method = report["verdict"], report["method"]
     assert method in RIVALS
-    assert report["method"] == method
-    text = capsys.readouterr().out
-    assert f"so the embedding is {method}, without training" in text
-    assert report["val"]["recall"] == report["baselines"][method]["recall"]
-    assert set(report["phases"]) == {"features", "trial", "confidence", "projection"}
+    assert (verdict["outcome"], verdict["exported"], verdict["rival"]) == ("untrained", method, method)
+    assert verdict["decided_by"] == by
+    assert verdict["difference_interval"][1] < 0
+    assert text.splitlines()[-1] == f"verdict: {verdict['text']}"
+    assert f"the better one ({method}) is exported" in verdict["text"]
+    if by == "--val":
+        assert report["val"]["recall"] == report["baselines"][method]["recall"]
+        assert report["baselines"]["trained"]["recall"]["1"] == verdict["recall_at_1"]["trained"]
+    else:
+        assert set(report["phases"]) == {"features", "trial", "confidence", "projection"}
 
     run = RunFolder.open(out)
     _, head, state = run.load_trained()
     assert state["method"] == method
-    assert isinstance(head, ProjectionHead)
+    assert head.embedding_dim == report["embedding_dim"] == verdict["embedding_dim"][method]
     assert export_run(out, tmp_path / "model.onnx").min_cosine >= MIN_COSINE
     audit = audit_labels(run, machine=make_machine(cache))
     assert len(audit.images) == 100
@@ -438,11 +444,7 @@ def test_training_that_loses_is_kept_and_pointed_out_unless_auto_was_asked_for(
 ) -> None:
     assert _train(patches, *options, *WRECKED[:-1], "trained") == 0
     out = capsys.readouterr().out
-    assert re.search(
-        rf"warning: training is clearly behind ({'|'.join(RIVALS)}) of the same width",
-        out,
-    )
-    assert "--select auto takes that, in a new --out" in out
+    assert re.search(rf"--method ({'|'.join(RIVALS)}) in a new --out gives the better one", out)
     assert RunFolder.open(tmp_path / "run").load_trained()[2]["method"] == "proxy-nca"
 
 
@@ -473,21 +475,6 @@ def test_a_run_stopped_after_its_trial_does_not_repeat_it_and_arrives_at_the_sam
     assert weights(out) == weights(tmp_path / "straight")
     assert figures(out) == figures(tmp_path / "straight")
     assert (out / "confidences.csv").read_bytes() == (tmp_path / "straight" / "confidences.csv").read_bytes()
-
-
-def test_a_trial_of_an_earlier_version_is_made_again_and_its_report_still_prints(
-    pictures: Path, cache: Path, tmp_path: Path
-) -> None:
-    config, machine, out = make_config(**QUICK), make_machine(cache), tmp_path / "run"
-    with pytest.raises(InterruptionError):
-        train(pictures, out, config=config, machine=machine, watcher=interrupt_at("embedding", 2))
-    trial = json.loads((out / "trial.json").read_text())
-    earlier = {"folds": trial["folds"], "unseen": None, "seen": None, "better_untrained": None}
-    (out / "trial.json").write_text(json.dumps(earlier))
-    report = train(pictures, out, config=config, machine=machine, resume=True)
-    assert report["trial"] == trial
-    old = {name: value for name, value in report.items() if name != "beliefs"} | {"trial": earlier}
-    assert "report.json has the figures of the earlier version" in format_report(old, config=config)
 
 
 def test_a_run_stopped_within_its_trial_tries_again_to_the_same_result(

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from training.run.belief_report import describe_beliefs, summarise_beliefs
+from training.run.belief_report import summarise_beliefs
 
 LABELS = np.repeat(np.arange(4), [40, 40, 5, 2])
 WEIGHTS = np.select([LABELS == 0, LABELS == 1, LABELS == 2], [0.9, 0.7, 0.2], 0.5).astype(np.float32)
@@ -23,10 +23,3 @@ def test_weights_are_averaged_by_image_by_class_and_by_class_size() -> None:
     assert [(one["class"], one["images"]) for one in found["least_believed"]] == [
         ("hat", 5), ("body", 2), ("shirt", 40), ("dress", 40),
     ]  # fmt: skip
-
-
-def test_people_read_percents_and_where_to_look() -> None:
-    first, second = describe_beliefs(summarise_beliefs(WEIGHTS, LABELS, classes=CLASSES), run="runs/a")
-    assert "80 % in classes of 40 images, 35 % in classes of 2-5 images" in first
-    assert second.startswith("  least: hat 20 %, body 50 %, shirt 70 %, dress 90 %; `retrieval audit runs/a`")
-    assert describe_beliefs(None, run="runs/a") == []

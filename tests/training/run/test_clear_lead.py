@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from index.evaluation.comparison import paired_bootstrap
-from training.run.clear_lead import is_clearly_behind
+from training.run.clear_lead import widen_interval
 
 RIVALS, IMAGES = 4, 20
 
@@ -23,7 +23,8 @@ def _called_behind(classes: int, *, worse: float = 0.0, trials: int = 400) -> tu
         hits = (things + methods > 0).astype(np.float64)
         best = 1 + hits[1:].mean(axis=1).argmax()
         difference = paired_bootstrap(hits[0], hits[best], seed=0, resamples=400, clusters=labels)
-        clearly += is_clearly_behind(difference, classes=classes, rivals=RIVALS)
+        interval = widen_interval(difference, classes=classes, rivals=RIVALS)
+        clearly += interval is not None and interval[1] < 0
         by_interval += difference.high < 0
     return clearly / trials, by_interval / trials
 

@@ -73,22 +73,14 @@ TRIAL = {
     "seen": {"recall_at_1": {"trained": 0.958, "raw": 0.9, "pca": 0.833}, "best_rival": "pca"},
     "hold": 0.2,
 }
-BELIEFS = {
-    "mean_weight": 0.56,
-    "least_believed": [
-        {"class": name, "mean_weight": 0.01} for name in ("[red]skip", "not-sure", "other", "shirt")
-    ],
-}
 LEARNT = [
     "trial, Recall@1 %: new classes 89.3 (untrained 88.1), new photos 95.8 (83.3)",
-    "labels are believed by 56 % on average, least: [red]skip 1 %, not-sure 1 %, other 1 %",
 ]
 
 
 def test_what_was_learnt_so_far_is_told_in_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     with watch_training() as watcher:
         watcher.on_trial(TRIAL)
-        watcher.on_beliefs(BELIEFS)
         watcher.on_trial(TRIAL | {"unseen": None})
         watcher.on_trial(TRIAL | {"unseen": None, "seen": None})  # too few images for one
     assert capsys.readouterr().err.splitlines() == [
@@ -106,7 +98,6 @@ def _draw_on_terminal(monkeypatch: pytest.MonkeyPatch, *, columns: int, encoding
         with watch_training() as watcher:
             watcher.on_images("validation features", 5, 20)
             watcher.on_trial(TRIAL)
-            watcher.on_beliefs(BELIEFS)
             for epoch in range(1, 301):
                 report = replace(EMBEDDING, epoch=epoch, epochs=300, loss=8 / 2 ** (epoch / 100))
                 watcher.on_epoch(report)
@@ -125,7 +116,6 @@ def test_the_course_of_the_loss_fits_on_a_terminal_beside_the_bar(
     assert drawn == "".join(sorted(drawn, reverse=True))
     assert {drawn[0], drawn[-1]} == {"█", "▁"}
     assert LEARNT[0] in told
-    assert "[red]skip 1 %" in told
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from index.errors import InputError
-from index.evaluation.comparison import PairedDifference
 from tests.training.conftest import make_config
 from training.backbone.backbones import load_backbone
-from training.run.feature_choice import MARGIN, Candidate, Tried, choose, list_candidates
+from training.run.feature_choice import Candidate, Tried, choose, list_candidates
 
 AUTO = {"recipe": "default", "trial": True, "view": "auto", "pooling": "auto", "resize": 72, "crop": 64}
 
@@ -48,12 +48,12 @@ def test_a_vision_transformer_has_views_but_its_own_pooling_only() -> None:
         candidates("vit_b_32", resize=256, crop=224, pooling="gem")
 
 
-def _tried(pooling: str, mean: float) -> Tried:
-    return Tried(Candidate("crop", pooling, 8), {"unseen": mean}, mean, PairedDifference(0.0, -1.0, 1.0, 1.0))
+def _tried(pooling: str, recall: float, low: float) -> Tried:
+    return Tried(Candidate("crop", pooling, 8), recall, recall - 0.5, (low, 1.0))
 
 
-def test_the_usual_one_is_kept_unless_another_leads_it_by_more_than_the_margin() -> None:
-    usual, level = _tried("own", 0.5), _tried("gem", 0.5 + MARGIN / 2)
+def test_the_usual_one_is_kept_unless_another_leads_it_by_more_than_chance() -> None:
+    usual, level, better = _tried("own", 0.5, 0.0), _tried("gem", 0.6, -0.01), _tried("layers", 0.7, 0.01)
     assert choose([usual, level]) == usual.candidate
-    assert choose([usual, level, _tried("layers", 0.5 + 2 * MARGIN)]).pooling == "layers"
-    assert choose([usual, _tried("gem", 0.4)]) == usual.candidate
+    assert choose([usual, level, better]) == better.candidate
+    assert choose([usual, replace(level, interval=None)]) == usual.candidate

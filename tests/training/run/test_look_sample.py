@@ -15,7 +15,7 @@ from training.backbone.extract import extract_features, open_store
 from training.data.datasets import Record, list_dataset
 from training.run import look_sample
 from training.run.feature_choice import Candidate, list_candidates
-from training.run.look_sample import IMAGES, LEAST_CLASSES, Sample, SampleReader, draw_sample
+from training.run.look_sample import LEAST_CLASSES, MOST_IMAGES, Sample, SampleReader, draw_sample
 from training.run.phases import Watcher
 from training.run.prepare import label_images, open_extractor
 
@@ -23,7 +23,7 @@ OPEN = {"recipe": "default", "trial": True, "view": "auto", "pooling": "auto"}
 
 
 def read(
-    records: tuple[Record, ...], cache: Path, *, watcher: Watcher | None = None, **changes: Any
+    records: tuple[Record, ...], cache: Path, *, views: int = 0, watcher: Watcher | None = None, **changes: Any
 ) -> tuple[SampleReader, Sample]:
     config = make_config(**(OPEN | changes))
     network = load_backbone(config.backbone, "none")
@@ -31,27 +31,31 @@ def read(
     reader = SampleReader(
         network, candidates, config=config, machine=make_machine(cache), watcher=watcher or Watcher()
     )
-    return reader, reader.read(records)
+    return reader, reader.read(records, views=views)
 
 
 def test_a_sample_is_of_whole_classes_and_no_larger_than_it_must() -> None:
     labels = [f"class {number % 400}" for number in range(3200)] + ["alone"]
-    rows = draw_sample(labels, seed=0)
+    rows = draw_sample(labels, images=MOST_IMAGES, seed=0)
     drawn = Counter(labels[row] for row in rows)
-    assert IMAGES <= len(rows) < IMAGES + 8
+    assert MOST_IMAGES <= len(rows) < MOST_IMAGES + 8
     assert set(drawn.values()) == {8}
     assert (np.diff(rows) > 0).all()
-    assert rows.tolist() == draw_sample(labels, seed=0).tolist() != draw_sample(labels, seed=1).tolist()
+    assert (
+        rows.tolist()
+        == draw_sample(labels, images=MOST_IMAGES, seed=0).tolist()
+        != draw_sample(labels, images=MOST_IMAGES, seed=1).tolist()
+    )
 
 
 def test_large_classes_give_some_of_their_images_so_that_many_classes_are_in() -> None:
     labels = np.repeat(np.arange(2 * LEAST_CLASSES), 40).astype(str).tolist()
-    drawn = Counter(labels[row] for row in draw_sample(labels, seed=0))
+    drawn = Counter(labels[row] for row in draw_sample(labels, images=MOST_IMAGES, seed=0))
     assert len(drawn) == LEAST_CLASSES
-    assert set(drawn.values()) == {IMAGES // LEAST_CLASSES}
+    assert set(drawn.values()) == {MOST_IMAGES // LEAST_CLASSES}
     few = ["a"] * 700 + ["b"] * 600 + ["c"]
-    assert Counter(few[row] for row in draw_sample(few, seed=0)) == {"a": 500, "b": 500}
-    assert draw_sample(["a", "b"], seed=0).tolist() == []
+    assert Counter(few[row] for row in draw_sample(few, images=MOST_IMAGES, seed=0)) == {"a": 500, "b": 500}
+    assert draw_sample(["a", "b"], images=MOST_IMAGES, seed=0).tolist() == []
 
 
 def test_what_is_kept_is_what_the_run_would_extract(pictures: Path, tmp_path: Path) -> None:
@@ -96,7 +100,7 @@ def test_labels_are_as_wrong_as_those_that_will_train(pictures: Path, cache: Pat
 def test_an_image_that_cannot_be_read_is_left_out_of_every_view(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look_sample, "IMAGES", 24)
+    monkeypatch.setattr(look_sample, "FEWEST_IMAGES", 24)
     (tmp_path / "broken.jpg").write_bytes(b"no image")
     first, *others = list_dataset(pictures).records
     records = (Record(tmp_path / "broken.jpg", first.label), *others)

@@ -45,7 +45,7 @@ def _nearest_is_right(queries: KnownImages, gallery: KnownImages, *, barred: np.
 def test_each_search_answers_its_own_question() -> None:
     training, validation = _photos(seed=2, folder="train"), _photos(seed=3, folder="val")
     searches = plan_searches(_among(validation), validation, training)
-    found = searches.describe(RawHead(24))
+    found = searches.score(RawHead(24)).to_json()
     scene = np.arange(144) // SHOTS
     own = np.eye(144, dtype=bool)
     assert found["recall"]["1"] == _nearest_is_right(validation, validation, barred=own) > 0.9
@@ -84,7 +84,9 @@ def _part_at_random(*, named: bool, column: bool = False) -> tuple[KnownImages, 
 @pytest.mark.parametrize("clue", ["column", "names", "closeness"])
 def test_bursts_parted_between_training_and_validation_do_not_find_each_other(clue: str) -> None:
     validation, training, barred = _part_at_random(named=clue == "names", column=clue == "column")
-    found = plan_searches(_among(validation), validation, training).describe(RawHead(24))["against_training"]
+    found = (
+        plan_searches(_among(validation), validation, training).score(RawHead(24)).to_json()["against_training"]
+    )
     assert _nearest_is_right(validation, training, barred=np.zeros_like(barred)) > 0.95
     honest = _nearest_is_right(validation, training, barred=barred)
     assert honest < 0.6
@@ -101,7 +103,7 @@ def test_photos_of_other_days_than_those_that_train_may_find_all_of_these() -> N
     searches = plan_searches(_among(validation), validation, training)
     assert searches.scenes is not None
     assert not searches.scenes.is_certain
-    found = searches.describe(RawHead(24))["against_training"]["recall"]["1"]
+    found = searches.score(RawHead(24)).to_json()["against_training"]["recall"]["1"]
     assert found == _nearest_is_right(validation, training, barred=np.zeros((144, 144), dtype=bool))
 
 
@@ -117,7 +119,7 @@ def test_only_images_of_trained_labels_search_the_training_images_and_never_find
         training.features, [f"x{label}" for label in training.labels], training.hashes, training.clues
     )
     assert plan_searches(_among(others), others, training).against is None
-    assert plan_searches(_among(others), others, training).describe(RawHead(24))["against_training"] is None
+    assert plan_searches(_among(others), others, training).score(RawHead(24)).to_json()["against_training"] is None
 
 
 def test_a_benchmark_is_asked_as_it_says_alone() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training.run.trial_report import QUESTIONS
+from training.run.verdict import QUESTIONS
 
 MAIN = ("val/recall_at_1", "trial/new_classes/trained", "trial/new_photos/trained")
 """By which runs are compared."""

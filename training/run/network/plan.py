@@ -168,10 +168,11 @@ def describe_plan(plan: NetworkPlan, *, side: int) -> str:
     """In plain words, before anything trains on views of `side` pixels."""
     what = "the whole network" if plan.last is None else f"its last {plan.last} blocks"
     what = "its last block" if plan.last == 1 else what
+    beside = plan.seconds - plan.epochs * plan.epoch_seconds
     return (
         f"network: will train {what} on views of {side} pixels for {describe_epochs(plan.epochs)}, "
-        f"{describe_time(plan.epoch_seconds)} each: {describe_time(plan.seconds)} in all, of the "
-        f"{describe_time(plan.budget_s)} of --time-budget"
+        f"{describe_time(plan.epoch_seconds)} each, and {describe_time(beside)} for measuring, decoding and choosing: "
+        f"{describe_time(plan.seconds)} in all, of the {describe_time(plan.budget_s)} of --time-budget"
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from training.run.network.choice import START
-from training.run.trial_report import QUESTIONS
+from training.run.verdict import QUESTIONS, VAL
 
 _FEW = 100
 """Fewer images than these, held out, let chance decide: with 100 a share of one half has an error of 5 points."""
@@ -37,15 +39,29 @@ def describe_network(network: Mapping[str, Any] | None) -> list[str]:
     for name in names:
         figures = ", ".join(f"{QUESTIONS[part]} {100 * found:.1f}" for part, found in tried[name].items())
         lines.append(f"  {'without it' if name == 'frozen' else f'with it ({chosen})'}: {figures}")
-    return [*lines, f"ships: {_name_shipping(network)}", *_doubt(sum(held[part] for part in tried[names[0]]))]
+    exported = f"exported: {_name_exported(network)}"
+    return [*lines, exported, *_doubt(sum(held[part] for part in tried[names[0]]))]
 
 
-def _name_shipping(network: Mapping[str, Any]) -> str:
+def _name_exported(network: Mapping[str, Any]) -> str:
     if not network["ships"]:
-        return "the embedding on the frozen backbone, which finds as much; the network's training is discarded"
+        why = "by --val" if network.get("left_by") == VAL else "which finds as much by the figures above"
+        return f"the embedding on the frozen backbone, {why}; {_ask_for_time(network)}"
     if network["weights"] == START:
-        return "the backbone as it was, for no epoch of its training found more"
+        return f"the backbone as it was, for no epoch of its training found more; {_ask_for_time(network)}"
     return "the trained network"
+
+
+def _ask_for_time(network: Mapping[str, Any]) -> str:
+    """Whether more epochs might help, by the course of what was held out."""
+    course = [np.mean(list(found.values())) for one in network["epochs"] if (found := one["map_at_r"])]
+    if len(course) < 2:
+        return "too few epochs were judged to tell whether more would help"
+    shown = f"MAP@R by judged epoch: {', '.join(f'{100 * one:.1f}' for one in course)}"
+    if course[-1] <= max(course[:-1]):
+        return f"more epochs would hardly help ({shown})"
+    way = "a longer --time-budget" if network.get("plan") else "more --network-epochs"
+    return f"it was still rising, so that {way} may help ({shown})"
 
 
 def _doubt(count: int) -> list[str]:

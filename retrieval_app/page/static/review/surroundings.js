@@ -11,11 +11,11 @@ export const KEPT =
   'What you decide shows at once in search, filters, Quality and exports, and dropped images leave the results; '
   + 'pictures and folders stay as they are.';
 
-const TRAIN = 'retrieval train labels.csv --weights imagenet --out run-cleaned';
+const TRAIN = 'retrieval train labels.csv --out run-cleaned';
 
 /** What is said of the file above the list. */
 export const drawHint = () => [
-  'The label file lists every image with your decisions applied; train with it: ',
+  'The label file lists every image with your decisions applied; train with it, by the options of your first training: ',
   make('code', TRAIN),
 ];
 
@@ -50,7 +50,7 @@ function describeFile(headers, paths) {
     `Saved as labels.csv: ${count(rows, 'image')}${changed ? `, ${changed.toLocaleString('en')} with another label` : ''}.`,
     left.length && `Left out: ${left.join(', ')}.`,
     paths === 'relative' && 'Move it into the folder of the images.',
-    `Train with it: ${TRAIN}`,
+    `Train with it, by the options of your first training: ${TRAIN}`,
   ]
     .filter(Boolean)
     .join(' ');

@@ -91,8 +91,8 @@ def test_epochs_that_were_asked_for_are_not_cut() -> None:
 def test_a_plan_is_said_in_words_and_settles_what_was_open() -> None:
     plan = choose_plan(costs({SOME: 50}), budget_s=600, epochs=None)
     assert describe_plan(plan, side=160) == (
-        "network: will train its last 4 blocks on views of 160 pixels for 10 epochs, 51 s each: 8.67 min in all, of "
-        "the 10 min of --time-budget"
+        "network: will train its last 4 blocks on views of 160 pixels for 10 epochs, 51 s each, and 10 s "
+        "for measuring, decoding and choosing: 8.67 min in all, of the 10 min of --time-budget"
     )
     settled = plan.settle(NetworkConfig("auto", time_budget="10m", network_epochs=None, network_lr=0.1))
     assert (settled.unfreeze, settled.epochs) == ("last-4", 10)

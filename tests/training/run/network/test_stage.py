@@ -191,7 +191,7 @@ def test_the_text_report_tells_what_the_network_bought(network_run: Path) -> Non
     report = json.loads((network_run / "report.json").read_text())
     text = format_report(report, config=network_config())
     assert "network: last-3 (3 of 14 blocks" in text
-    assert "ships" in text
+    assert "exported: " in text
 
 
 @pytest.mark.parametrize("epoch", [1, 2])

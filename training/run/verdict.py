@@ -1,0 +1,173 @@
+"""Verdict of a training: the trained embedding against the best untrained one, and which of them is exported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from index.arrays import Labels
+from index.evaluation.comparison import paired_bootstrap
+from index.evaluation.metrics import RetrievalScores, Scores
+from training.run.class_sizes import SizeBand
+from training.run.clear_lead import widen_interval
+
+TRAINED = "trained"
+FROZEN_HEAD = "head"  # the trained head on the frozen backbone, beside a network that trained
+HOLDOUT, VAL = "holdout", "--val"
+NEW_CLASSES, NEW_PHOTOS, MIXED = "new classes", "new photos", "the images of --val"
+QUESTIONS = {"unseen": NEW_CLASSES, "seen": NEW_PHOTOS}  # of the parts of the holdout
+_NAMES = {  # with the verb that goes with them
+    "raw": "raw features find", "pca": "PCA finds", "pca-half-whitened": "half-whitened PCA finds",
+    "pca-whitened": "whitened PCA finds", "class-whitened": "within-class whitening, without a step of training, finds",
+    FROZEN_HEAD: "the trained head on the frozen backbone finds",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Recall@1 (fractions) of the trained embedding and its rivals on the same queries.
+
+    Attributes:
+        queries, classes: how many.
+        recall: by method.
+        best_rival: the one that finds most, besides the trained one.
+        difference: trained minus `best_rival`.
+        interval: of the difference, by which it counts as clear: of 95 % over classes, widened for few classes and for
+            the best of several rivals; None on too few classes.
+        by_size: Recall@1 by how many images a class trains on, where that is known.
+    """
+
+    queries: int
+    classes: int
+    recall: Mapping[str, float]
+    best_rival: str
+    difference: float
+    interval: tuple[float, float] | None
+    by_size: tuple[SizeBand, ...] = ()
+
+    @property
+    def winner(self) -> str | None:
+        """`trained` or `best_rival`, where one of them finds more by more than chance."""
+        if self.interval is None or self.interval[0] <= 0 <= self.interval[1]:
+            return None
+        return TRAINED if self.difference > 0 else self.best_rival
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "queries": self.queries,
+            "classes": self.classes,
+            "recall_at_1": dict(self.recall),
+            "best_rival": self.best_rival,
+            "winner": self.winner,
+            "difference": self.difference,
+            "difference_interval": None if self.interval is None else list(self.interval),
+            "by_class_size": [band.to_json() for band in self.by_size],
+        }
+
+
+def compare(
+    hits: Mapping[str, Scores], labels: Labels, *, seed: int, by_size: tuple[SizeBand, ...] = ()
+) -> Comparison:
+    """Compare (Q,) hits of `trained` with those of all other methods, on queries of the classes `labels` (Q,)."""
+    recall = {name: float(found.mean()) for name, found in hits.items()}
+    rivals = [name for name in recall if name != TRAINED]
+    best = max(rivals, key=lambda name: recall[name])
+    difference = paired_bootstrap(hits[TRAINED], hits[best], seed=seed, clusters=labels)
+    classes = len(np.unique(labels))
+    interval = widen_interval(difference, classes=classes, rivals=len(rivals))
+    return Comparison(len(labels), classes, recall, best, difference.mean, interval, by_size)
+
+
+def compare_validation(scores: Mapping[str, RetrievalScores], *, seed: int) -> Comparison:
+    """The same of scores of --val, all of the same queries."""
+    return compare({name: found.hits[1] for name, found in scores.items()}, scores[TRAINED].labels, seed=seed)
+
+
+_NOT_COMPARED = (
+    "Whether training helps was not compared, as nothing was held out. The trained embedding is exported; --val with "
+    "labelled images that do not train would tell."
+)
+
+
+def ask_validation(labels: Sequence[str], *, trained: Sequence[str]) -> str:
+    """The question that images of these labels answer, by the labels that train."""
+    shared = set(labels) & set(trained)
+    if not shared:
+        return NEW_CLASSES
+    return NEW_PHOTOS if shared == set(labels) else MIXED
+
+
+def reach_verdict(
+    comparison: Mapping[str, Any] | None, *, by: str, question: str, chooses: bool, widths: Mapping[str, int]
+) -> dict[str, Any]:
+    """The verdict as the report has it: the figures, who won, what is exported, and `text`.
+
+    Args:
+        comparison: of `Comparison.to_json`; None where nothing could be compared.
+        by: `holdout` or `--val`.
+        question: that the comparison answers.
+        chooses: whether what won is exported; else the trained embedding is, whoever won.
+        widths: of the embeddings by method.
+    """
+    if comparison is None:
+        return {"outcome": "cannot tell", "exported": TRAINED, "decided_by": None, "text": _NOT_COMPARED}
+    winner, best = comparison["winner"], comparison["best_rival"]
+    verdict = {
+        "outcome": "cannot tell" if winner is None else "trained" if winner == TRAINED else "untrained",
+        "exported": best if chooses and winner == best else TRAINED,
+        "decided_by": by,
+        "question": question,
+        "queries": comparison["queries"],
+        "classes": comparison["classes"],
+        "rival": best,
+        "recall_at_1": {name: comparison["recall_at_1"][name] for name in (TRAINED, best)},
+        "embedding_dim": {name: widths[name] for name in (TRAINED, best)},
+        "difference": comparison["difference"],
+        "difference_interval": comparison["difference_interval"],
+    }
+    return {
+        **verdict,
+        "text": f"{_describe_figures(verdict)} {_conclude(best, by=by, winner=winner, chooses=chooses)}",
+    }
+
+
+def _describe_figures(verdict: Mapping[str, Any]) -> str:
+    rival, widths = verdict["rival"], verdict["embedding_dim"]
+    trained, other = (100 * verdict["recall_at_1"][name] for name in (TRAINED, rival))
+    sign = -100 if verdict["difference"] < 0 else 100
+    interval = ""
+    if verdict["difference_interval"] is not None:
+        interval = " [{:.1f}, {:.1f}]".format(*sorted(sign * bound for bound in verdict["difference_interval"]))
+    return (
+        f"On {verdict['question']} ({verdict['decided_by']}: {verdict['queries']:,} photos of {verdict['classes']} "
+        f"classes) the trained embedding ({widths[TRAINED]}-d) finds {trained:.1f} % first; {_NAMES[rival]} "
+        f"{other:.1f} % ({widths[rival]}-d): {abs(100 * verdict['difference']):.1f} points "
+        f"{'more' if sign < 0 else 'fewer'}{interval}."
+    )
+
+
+def _conclude(best: str, *, by: str, winner: str | None, chooses: bool) -> str:
+    if winner is None:
+        more = "more classes in --val" if by == VAL else "more classes, or --val with other labelled images,"
+        return f"That may be chance: it cannot be told which is better. The trained one is exported; {more} would tell."
+    chosen = " As --val chose it, its figure is a little too good." if by == VAL and chooses else ""
+    if winner == TRAINED:
+        return f"The trained embedding is exported.{chosen}"
+    if chooses:
+        return f"Training did not help: the better one ({best}) is exported.{chosen}"
+    way = "leave out --unfreeze" if best == FROZEN_HEAD else f"--method {best}"
+    return (
+        f"Training did not help, but the options ask for the trained embedding, which is exported; {way} in a new "
+        "--out gives the better one."
+    )
+
+
+def add_network(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """The verdict by the holdout where a network trained after it and found more of what that held out."""
+    better = "Then the network itself was trained; it finds more of what that stage held out, and is exported."
+    figures = verdict["text"] if verdict["decided_by"] is None else _describe_figures(verdict)
+    return {**verdict, "exported": TRAINED, "text": f"{figures} {better}"}
