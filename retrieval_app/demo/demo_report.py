@@ -60,9 +60,9 @@ def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
             f"  {name:<18}{100 * row['recall']:6.1f}   [{100 * row['interval'][0]:.1f}, {100 * row['interval'][1]:.1f}]"
             for name, row in report["recall_at_1"].items()
         ),
-        f"  (default ships {report['ships']}, as its trial says; the others took no step of training; raw is the "
+        f"  (default exports {report['exports']}; the others took no step of training; raw is the "
         f"backbone at full width, the others are {report['embedding_dim']}-d)",
-        *_trial_line(report["trial"]),
+        f"The verdict of the training: {report['verdict']['text']}",
         f"Wrong labels: {found['wrong']} of {found['labels']}. Of the {found['wrong']} labels that the default recipe "
         f"believes least, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "
         f"{found['wrong_with_true_label_suggested']} of the wrong ones.",
@@ -75,20 +75,6 @@ def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
         f"  then the page is at {ADDRESS}, and as a Gradio app at {ADDRESS}gradio/",
     ]
     return "\n".join(lines)
-
-
-def _trial_line(trial: dict[str, Any]) -> list[str]:
-    """What the trial found; nothing where there were too few pictures for it."""
-    parts = []
-    for part, what in (("unseen", "kinds"), ("seen", "pictures")):
-        if trial[part] is not None:
-            recall, best = trial[part]["recall_at_1"], trial[part]["best_rival"]
-            parts.append(
-                f"{100 * recall['trained']:.1f} trained and {100 * recall[best]:.1f} {best} on {what} held out"
-            )
-    if not parts:
-        return []
-    return [f"The default recipe's trial, by the noisy labels, Recall@1 in %: {'; '.join(parts)}."]
 
 
 def _truth(path: str | Path) -> str:

@@ -156,8 +156,8 @@ def run_demo(
                 **{name: trained["baselines"][name] for name in RIVALS},
             }.items()
         },
-        "trial": trained["trial"],
-        "ships": trained["method"],
+        "verdict": trained["verdict"],
+        "exports": trained["method"],
         "embedding_dim": trained["embedding_dim"],
         "wrong_labels": judge_confidences(folder.run / "confidences.csv"),
         "audit": {**judge_audit(outcome.report), "page": str(folder.run / "audit" / "audit.html")},

@@ -10,12 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from index.arrays import Floats
 from index.evaluation.comparison import paired_bootstrap
 from training.backbone.backbones import Backbone
 from training.confidence.same_pictures import find_duplicates
 from training.data.datasets import Record
-from training.data.scene_clues import read_clues
 from training.head.projection import count_directions
 from training.head.untrained import fit_untrained
 from training.options.config import TrainConfig
@@ -25,7 +23,6 @@ from training.run.feature_choice import Candidate, FeatureChoice, Tried, choose
 from training.run.look_sample import Sample, SampleReader
 from training.run.phases import Watcher
 from training.run.run_folder import RunFolder
-from training.run.searches import KnownImages, find_trial_scenes
 from training.run.validate import ValidationSet, embed_features
 
 _IMAGES_A_DIRECTION = 4  # of PCA: of as many directions as images, whitening leaves nothing to find
@@ -84,15 +81,15 @@ def look(
 def judge_candidates(sample: Sample, *, embedding_dim: int, seed: int) -> tuple[Tried, ...]:
     """What each candidate finds, in their order; empty where there is nothing to find.
 
-    Photos of one scene, by the features of the first candidate, do not find each other.
+    Duplicates, by the features of the first candidate, do not find each other. (Scenes are not looked for: what tells
+    them of a whole collection misleads in a sample of it.)
     """
     count = len(sample.labels)
     if count < 2 * _IMAGES_A_DIRECTION:
         return ()
     first = next(iter(sample.features))
-    searched = ValidationSet(
-        sample.features[first], sample.labels, ks=(1,), scenes=_find_scenes(sample, sample.features[first])
-    )
+    copies = find_duplicates(sample.features[first], sample.labels, hashes=sample.hashes).groups
+    searched = ValidationSet(sample.features[first], sample.labels, ks=(1,), scenes=copies)
     if not searched.can_find():
         return ()
     found = {}
@@ -107,15 +104,3 @@ def judge_candidates(sample: Sample, *, embedding_dim: int, seed: int) -> tuple[
         interval = widen_interval(difference, classes=classes, rivals=max(1, len(found) - 1))
         tried.append(Tried(one, scores.recall[1], difference.mean, interval))
     return tuple(tried)
-
-
-def _find_scenes(sample: Sample, features: Floats) -> np.ndarray | None:
-    """(N,) int64, the same for photos of one scene; None where nothing points to scenes."""
-    clues = read_clues(
-        [record.path for record in sample.records],
-        groups=[record.group for record in sample.records],
-        hashes=sample.hashes,
-    )
-    known = KnownImages(features, [str(label) for label in sample.labels], sample.hashes, clues)
-    copies = find_duplicates(features, sample.labels, hashes=sample.hashes).groups
-    return find_trial_scenes(known, copies=copies)

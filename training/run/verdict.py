@@ -21,7 +21,7 @@ NEW_CLASSES, NEW_PHOTOS, MIXED = "new classes", "new photos", "the images of --v
 QUESTIONS = {"unseen": NEW_CLASSES, "seen": NEW_PHOTOS}  # of the parts of the holdout
 _NAMES = {  # with the verb that goes with them
     "raw": "raw features find", "pca": "PCA finds", "pca-half-whitened": "half-whitened PCA finds",
-    "pca-whitened": "whitened PCA finds", "class-whitened": "within-class whitening, without a step of training, finds",
+    "pca-whitened": "whitened PCA finds", "class-whitened": "within-class whitening finds",
     FROZEN_HEAD: "the trained head on the frozen backbone finds",
 }  # fmt: skip
 
@@ -124,7 +124,7 @@ def reach_verdict(
         "queries": comparison["queries"],
         "classes": comparison["classes"],
         "rival": best,
-        "recall_at_1": {name: comparison["recall_at_1"][name] for name in (TRAINED, best)},
+        "recall_at_1": {name: comparison["recall_at_1"][name] for name in (TRAINED, best, "raw")},
         "embedding_dim": {name: widths[name] for name in (TRAINED, best)},
         "difference": comparison["difference"],
         "difference_interval": comparison["difference_interval"],
@@ -137,7 +137,7 @@ def reach_verdict(
 
 def _describe_figures(verdict: Mapping[str, Any]) -> str:
     rival, widths = verdict["rival"], verdict["embedding_dim"]
-    trained, other = (100 * verdict["recall_at_1"][name] for name in (TRAINED, rival))
+    trained, other, raw = (100 * verdict["recall_at_1"][name] for name in (TRAINED, rival, "raw"))
     sign = -100 if verdict["difference"] < 0 else 100
     interval = ""
     if verdict["difference_interval"] is not None:
@@ -146,7 +146,7 @@ def _describe_figures(verdict: Mapping[str, Any]) -> str:
         f"On {verdict['question']} ({verdict['decided_by']}: {verdict['queries']:,} photos of {verdict['classes']} "
         f"classes) the trained embedding ({widths[TRAINED]}-d) finds {trained:.1f} % first; {_NAMES[rival]} "
         f"{other:.1f} % ({widths[rival]}-d): {abs(100 * verdict['difference']):.1f} points "
-        f"{'more' if sign < 0 else 'fewer'}{interval}."
+        f"{'more' if sign < 0 else 'fewer'}{interval}{'' if rival == 'raw' else f'; raw features find {raw:.1f} %'}."
     )
 
 

@@ -38,7 +38,7 @@ def test_the_demo_goes_from_photos_to_a_gallery_of_kinds_that_were_not_trained_o
     assert gallery.count == report["gallery"]["indexed"] == 4 * 8
     assert list(gallery.embedder.contract.widths) == [KIND, PICTURE]
     trained = Gallery.open(folder / "gallery-trained")
-    assert trained.embedder.contract.method == report["ships"]
+    assert trained.embedder.contract.method == report["exports"]
     assert not {path.name for path in (folder / "photos/training").iterdir()} & {
         path.name for path in (folder / "photos/unseen").iterdir()
     }

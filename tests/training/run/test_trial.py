@@ -165,7 +165,7 @@ def _run(labels: np.ndarray, *, told: bool = True, **changes: Any) -> Trial:
 def test_labels_that_tell_something_make_training_win(classes: int, images: int) -> None:
     labels = np.arange(classes * images) % classes
     trial = _run(labels)
-    assert _winner(trial) in (None, "trained", CLASS_WHITENED), "which reads the labels too"
+    assert _winner(trial) not in POWERS
     assert trial.seen is not None
     assert trial.seen.recall["trained"] > max(trial.seen.recall[name] for name in POWERS) + 0.05
     assert (trial.unseen is None) == (classes < 4)
@@ -182,7 +182,7 @@ def test_labels_that_tell_nothing_do_not_make_training_win() -> None:
         assert trial.unseen is not None
         assert trial.seen is not None
         assert _winner(trial) != "trained" or trial.seen.winner != "trained", "never ahead in both"
-        differences.append([trial.unseen.difference, trial.seen.difference])
+        differences.append([p.recall["trained"] - p.recall[CLASS_WHITENED] for p in (trial.unseen, trial.seen)])
     assert np.abs(np.mean(differences, axis=0)).max() < 0.05, "neither better nor worse on average"
 
 
