@@ -71,7 +71,9 @@ def look(
     if len(candidates) == 1:
         return FeatureChoice(candidates[0])
     reader = SampleReader(network, candidates, config=config, machine=machine, watcher=watcher)
-    sample = reader.read(records, views=views)
+    if not (images := reader.afford(views=views)):
+        return FeatureChoice(candidates[0], images=len(records))
+    sample = reader.read(records, images=images)
     tried = judge_candidates(sample, embedding_dim=config.embedding.width, seed=config.seed)
     chosen = choose(tried) if tried else candidates[0]
     reader.keep(sample, chosen)

@@ -81,12 +81,13 @@ class SampleReader:
         views = {candidate.view for candidate in candidates}
         self._views = [view for view in ("crop", "whole") if view in views or "both" in views]
 
-    def read(self, records: Sequence[Record], *, views: int) -> Sample:
-        """Draw from the records, label as training would, and extract; what cannot be used is left out.
+    def afford(self, *, views: int) -> int:
+        """Images that the sample may have of a run that extracts so many views; 0 where they would tell nothing."""
+        images = int(SHARE * views / len(self._views))
+        return 0 if images < FEWEST_IMAGES else min(images, MOST_IMAGES)
 
-        Args:
-            views: that the run extracts.
-        """
+    def read(self, records: Sequence[Record], *, images: int) -> Sample:
+        """Draw about so many of the records, label as training would, and extract; what cannot be used is left out."""
         usable = keep_usable_classes([record.label for record in records])[0]
         records = [record for record, kept in zip(records, usable, strict=True) if kept]
         labels = [record.label for record in records]
@@ -94,8 +95,6 @@ class SampleReader:
         by_features = noise is not None and noise.kind == "nearest-class"  # of which the sample's alone are known
         if not by_features:
             labels = label_images(labels, features=_read_nothing, config=self._config)
-        images = int(SHARE * views / len(self._views))
-        images = max(FEWEST_IMAGES, min(images, MOST_IMAGES))
         rows = draw_sample(labels, images=images, seed=self._config.seed)
         hashes, by_view = self._extract([records[row].path for row in rows])
         rows = rows[list(hashes)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.training.runs import InterruptionError, weights
 from training.audit.run_audit import audit_labels
 from training.commands import format_report
 from training.options.config import TrainConfig
+from training.run import look_sample
 from training.run.look_report import describe_choice
 from training.run.phases import Watcher
 from training.run.run_folder import RunFolder
@@ -40,6 +42,14 @@ def framed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pixels[inner, inner] = rng.integers(0, 256, (SIDE * 3 // 4, SIDE * 3 // 4, 3))
             Image.fromarray(pixels).save(folder / f"{label}" / f"{number}.png")
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def affordable() -> Iterator[None]:
+    """Let these few images be tried, of which no run of theirs would have the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(look_sample, "SHARE", 10.0)
+        yield
 
 
 def look_config(**changes: Any) -> TrainConfig:

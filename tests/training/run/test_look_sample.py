@@ -13,7 +13,6 @@ from tests.training.conftest import make_config, make_machine
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import extract_features, open_store
 from training.data.datasets import Record, list_dataset
-from training.run import look_sample
 from training.run.feature_choice import Candidate, list_candidates
 from training.run.look_sample import LEAST_CLASSES, MOST_IMAGES, Sample, SampleReader, draw_sample
 from training.run.phases import Watcher
@@ -23,7 +22,7 @@ OPEN = {"recipe": "default", "trial": True, "view": "auto", "pooling": "auto"}
 
 
 def read(
-    records: tuple[Record, ...], cache: Path, *, views: int = 0, watcher: Watcher | None = None, **changes: Any
+    records: tuple[Record, ...], cache: Path, *, images: int = 1000, watcher: Watcher | None = None, **changes: Any
 ) -> tuple[SampleReader, Sample]:
     config = make_config(**(OPEN | changes))
     network = load_backbone(config.backbone, "none")
@@ -31,7 +30,7 @@ def read(
     reader = SampleReader(
         network, candidates, config=config, machine=make_machine(cache), watcher=watcher or Watcher()
     )
-    return reader, reader.read(records, views=views)
+    return reader, reader.read(records, images=images)
 
 
 def test_a_sample_is_of_whole_classes_and_no_larger_than_it_must() -> None:
@@ -97,16 +96,16 @@ def test_labels_are_as_wrong_as_those_that_will_train(pictures: Path, cache: Pat
     assert sum(one != other for one, other in zip(given, used, strict=True)) == len(given) // 2
 
 
-def test_an_image_that_cannot_be_read_is_left_out_of_every_view(
-    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(look_sample, "FEWEST_IMAGES", 24)
+def test_an_image_that_cannot_be_read_is_left_out_of_every_view(pictures: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.jpg").write_bytes(b"no image")
     first, *others = list_dataset(pictures).records
     records = (Record(tmp_path / "broken.jpg", first.label), *others)
     told: list[tuple[int, int]] = []
     watcher = Watcher(on_images=lambda _, done, total: told.append((done, total)))
-    _, sample = read(records, tmp_path / "cache", watcher=watcher)
+    reader, sample = read(records, tmp_path / "cache", images=24, watcher=watcher)
+    assert [reader.afford(views=views) for views in (1990, 2000, 30_000)] == [0, 100, 1000], (
+        "a tenth of two views each"
+    )
     assert len(sample.records) == len(sample.labels) == len(set(sample.hashes))
     assert {len(features) for features in sample.features.values()} == {len(sample.labels)}
     assert told[-1] == (48, 48), "two views of the 24 that were drawn"

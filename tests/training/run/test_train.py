@@ -46,7 +46,7 @@ def test_the_report_says_what_was_done_and_what_training_bought(finished_run: Fi
     report = finished_run.report
     assert set(report) == {
         "run", "seconds", "phases", "val", "val_scenes", "baselines", "images", "trained_on", "classes", "skipped",
-        "noise", "method", "feature_choice", "trial", "network", "picture", "beliefs",
+        "noise", "method", "embedding_dim", "verdict", "feature_choice", "trial", "network", "picture", "beliefs",
     }  # fmt: skip
     assert (report["run"], report["images"], report["classes"], report["skipped"]) == (
         str(finished_run.path), 48, 4, 0,
