@@ -15,7 +15,7 @@ from training.run.class_sizes import SizeBand
 from training.run.clear_lead import widen_interval
 
 TRAINED = "trained"
-FROZEN_HEAD = "head"  # the trained head on the frozen backbone, beside a network that trained
+FROZEN_HEAD = "frozen head"  # the trained head on the frozen backbone, beside a network that trained
 HOLDOUT, VAL = "holdout", "--val"
 NEW_CLASSES, NEW_PHOTOS, MIXED = "new classes", "new photos", "the images of --val"
 QUESTIONS = {"unseen": NEW_CLASSES, "seen": NEW_PHOTOS}  # of the parts of the holdout

@@ -163,6 +163,8 @@ def test_validation_is_asked_with_the_trained_network_and_baselines_with_the_fro
         ("network_epochs", "network_batch_size", "network_judge_every", "network_crop")))  # fmt: skip
     frozen = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache), val=other_pictures)
     report = json.loads((network_run / "report.json").read_text())
+    frozen_head = report["baselines"].pop("frozen head")
+    assert frozen_head["recall"] == frozen["val"]["recall"]
     assert report["baselines"] == frozen["baselines"]
     run = RunFolder.open(network_run)
     backbone, head, _ = run.load_trained()
