@@ -16,6 +16,7 @@ from tests.training.data.protocols.test_load import make_cub
 from tests.training.runs import read_csv
 from training.commands import default_cache
 from training.commands import train as command
+from training.options.config import USUAL_DIM
 from training.options.losses import LIBRARY_METHODS, METHODS, RIVALS
 from training.options.resolve import DEFAULT
 
@@ -169,6 +170,8 @@ def test_every_config_field_has_a_flag_with_help_and_its_default() -> None:
                 assert shown.startswith("the trial" if usual is None else str(usual)), (
                     "help shows what is used without --recipe paper"
                 )
+            elif field.name == "embedding_dim":
+                assert str(shown).startswith(str(USUAL_DIM))
             elif not isinstance(field.default, bool):  # --x/--no-x tells by itself
                 assert shown is (field.default is not None)
         if "choices" in field.metadata:
