@@ -412,7 +412,7 @@ def test_where_training_loses_auto_exports_an_untrained_embedding_and_says_why(
 ) -> None:
     out = tmp_path / "run"
     arguments = (patches, "--out", out, "--cache", cache, *SMALL, *WRECKED)
-    arguments += ("--val", patches) if by == "--val" else ()
+    arguments += ("--val", patches, "--embedding-dim", "1") if by == "--val" else ()
     assert _train(*arguments) == 0
     report, text = json.loads((out / "report.json").read_text()), capsys.readouterr().out
     verdict, method = report["verdict"], report["method"]
