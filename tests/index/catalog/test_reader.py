@@ -189,12 +189,6 @@ def test_any_file_name_is_kept_byte_for_byte(tmp_path_factory: pytest.TempPathFa
         assert {row.path for row in catalog.find(range(1, len(paths) + 1)).values()} == paths
 
 
-def test_find_gives_indexed_rows_only(catalog: CatalogWriter) -> None:
-    scan(catalog, "abc")
-    settle(catalog, {1: "x", 2: None})
-    assert set(catalog.find([1, 2, 3, 99])) == {1}
-
-
 def test_metadata_and_the_place_in_an_archive_are_kept(catalog: CatalogWriter) -> None:
     scan(
         catalog,
@@ -208,22 +202,16 @@ def test_metadata_and_the_place_in_an_archive_are_kept(catalog: CatalogWriter) -
 
 
 def test_rows_come_complete_over_many_pages(catalog: CatalogWriter) -> None:
-    scan(catalog, (f"{i:05d}" for i in range(9001)))
+    scan(catalog, (f"{i:05d}" for i in range(4001)))
     seen = []
     for row in catalog.rows(status="pending"):
         seen.append(row.id)
         if row.id % 1000 == 0:  # settling rows while they are read must lose none
             settle(catalog, {row.id: "x"})
-    assert seen == list(range(1, 9002))
-    assert catalog.count("indexed") == 9
-    assert [row.id for row in catalog.rows(after=4999, limit=3)] == [5000, 5001, 5002]
+    assert seen == list(range(1, 4002))
+    assert catalog.count("indexed") == 4
+    assert [row.id for row in catalog.rows(after=2999, limit=3)] == [3000, 3001, 3002]
     assert [row.id for row in catalog.rows(status="indexed", after=2000, limit=2)] == [3000, 4000]
-
-
-def test_rows_can_be_asked_for_by_label(catalog: CatalogWriter) -> None:
-    scan(catalog, ["a/1", "b/1", "a/2"])
-    assert [row.path for row in catalog.rows(label="a")] == ["a/1", "a/2"]
-    assert [row.path for row in catalog.rows(label="a", status="pending", limit=1)] == ["a/1"]
 
 
 @pytest.mark.parametrize("compact", [True, False])
@@ -304,16 +292,6 @@ def test_a_damaged_catalogue_is_a_gallery_error(tmp_path: Path) -> None:
         read_catalog(tmp_path / "junk.sqlite") as catalog,
     ):
         catalog.indexed_ids()
-
-
-def test_the_documented_columns_are_there_for_other_tools(catalog: CatalogWriter, tmp_path: Path) -> None:
-    catalog.write_finished(tmp_path / "done.sqlite", compact=True)
-    connection = sqlite3.connect(tmp_path / "done.sqlite")
-    names = [row[1] for row in connection.execute("PRAGMA table_info(images)")]
-    connection.close()
-    place = "id source path archive starts_at size_bytes mtime_ns sha256 phash"
-    outcome = "status reason detail keeper label metadata"
-    assert names == [*place.split(), *outcome.split()]
 
 
 def test_a_statement_that_takes_too_long_is_ended_and_said_to_be(tmp_path: Path) -> None:

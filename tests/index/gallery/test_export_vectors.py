@@ -4,14 +4,13 @@ import csv
 import json
 import os
 import resource
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pyarrow import parquet
 
-from index.errors import GalleryError, InputError, MissingDependencyError
+from index.errors import GalleryError, InputError
 from index.gallery.export_vectors import CSV_COLUMNS, export_vectors
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
@@ -39,7 +38,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     return folder / "g"
 
 
-@pytest.fixture(params=[4096, 3, 1])
+@pytest.fixture(params=[4096, 3])
 def block_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("index.vectors.files._ROWS_AT_ONCE", request.param)
 
@@ -134,11 +133,3 @@ def test_a_name_that_cannot_be_written_is_refused_before_any_work(gallery: Path,
     assert sorted(os.listdir(tmp_path)) == ["link", "taken.csv"]
     with pytest.raises(GalleryError, match="no such gallery"):
         export_vectors(tmp_path / "none", tmp_path / "v.npy")
-
-
-def test_parquet_without_pyarrow_is_refused_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(MissingDependencyError, match="writing Parquet needs the package 'pyarrow'"):
-        export_vectors(tmp_path / "no gallery", tmp_path / "v.parquet")

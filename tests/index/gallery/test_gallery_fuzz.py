@@ -73,6 +73,7 @@ def answer(gallery: Path) -> list[object]:
     return [opened.manifest.to_json(), hits, embedded.tobytes(), opened.labelled_vectors()[0].tobytes()]
 
 
+@pytest.mark.slow
 @pytest.mark.deep
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_is_named_and_never_answered_from(gallery: Path, name: str) -> None:
@@ -116,6 +117,7 @@ def forge_files() -> None:
     sys.stdout.write(f"{refused}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.deep
 @pytest.mark.parametrize("name", FORGED)
 def test_damage_under_a_matching_checksum_ends_in_an_error_or_an_answer_but_never_in_a_crash(
@@ -124,6 +126,7 @@ def test_damage_under_a_matching_checksum_ends_in_an_error_or_an_answer_but_neve
     forge(gallery, name, copy=tmp_path / "forged")
 
 
+@pytest.mark.slow
 @pytest.mark.deep
 @pytest.mark.parametrize("index_type", ANN_TYPES)
 def test_no_damage_of_any_type_of_index_ends_in_a_crash(
@@ -155,6 +158,7 @@ def read_cut_files() -> None:
             sys.stdout.write("refused\n")
 
 
+@pytest.mark.slow
 @pytest.mark.deep
 @pytest.mark.parametrize("index_type", ANN_TYPES)
 def test_a_faiss_file_that_ends_anywhere_is_refused(
@@ -169,35 +173,30 @@ def test_a_faiss_file_that_ends_anywhere_is_refused(
     assert max(missing, default=0) < 8  # bytes of the last number, of which faiss needs no more
 
 
-@pytest.mark.parametrize("said", ANN_TYPES)
-@pytest.mark.parametrize("lying", ANN_TYPES)
+@pytest.mark.slow
+@pytest.mark.parametrize(("said", "lying"), [("hnsw", "ivf"), ("ivf", "pq"), ("pq", "hnsw")])
 def test_a_faiss_file_of_another_type_than_the_manifest_says_is_refused(
     whole: dict[str, Path], tmp_path: Path, said: str, lying: str
 ) -> None:
     shutil.copytree(whole[said], tmp_path / "g")
     shutil.copyfile(locate(whole[lying], "index.faiss"), locate(tmp_path / "g", "index.faiss"))
     change_manifest(tmp_path / "g")
-    if lying == said:
-        assert len(answer(tmp_path / "g")) == 4
-        return
     with pytest.raises(RetrievalError, match=r"index\.faiss"):
         answer(tmp_path / "g")
 
 
-def test_a_manifest_that_names_an_index_without_its_files_is_refused(
-    whole: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_manifest_that_names_an_index_without_its_files_is_refused(gallery: Path, tmp_path: Path) -> None:
     for name in ("index.faiss", "held_out.npy"):
-        gallery = tmp_path / name
-        shutil.copytree(whole["hnsw"], gallery)
-        locate(gallery, name).unlink()
-        manifest = locate(gallery, "manifest.json")
+        copy = tmp_path / name
+        shutil.copytree(gallery, copy)
+        locate(copy, name).unlink()
+        manifest = locate(copy, "manifest.json")
         values = json.loads(manifest.read_text())
         del values["files"][name]
         manifest.write_text(json.dumps(values))
-        change_manifest(gallery)
+        change_manifest(copy)
         with pytest.raises(RetrievalError, match=re.escape(name)):
-            answer(gallery)
+            answer(copy)
 
 
 def test_a_faiss_file_that_announces_more_than_it_holds_is_refused(gallery: Path, tmp_path: Path) -> None:

@@ -87,24 +87,12 @@ def test_an_index_of_its_own_file_is_told_with_what_it_takes(tmp_path: Path, tin
     assert told == {"type": "hnsw", "index_type": "hnsw", "reason": "asked for", "recall_target": 0.9}
     assert info.index["factory"].startswith("HNSW")
     assert info.index["queries"] == 1
-    assert [point["kept"] for point in info.index["filtered"]] == [0.5, 0.05, 0.005, 0.0005]
     version = find_version(tmp_path / "g").folder
     own = sum((version / name).stat().st_size for name in ("index.faiss", "held_out.npy"))
     assert info.disk_bytes["index"] == own
     remove_from_gallery(tmp_path / "g", selection=Selection(patterns=("red/0.jpg",)), config=SMALL)
     deleted = (find_version(tmp_path / "g").folder / "deleted.npy").stat().st_size
     assert read_info(tmp_path / "g").disk_bytes["index"] == own + deleted
-
-
-def test_the_five_largest_labels_are_named_in_the_order_of_size(tmp_path: Path, tiny_model: Path) -> None:
-    for number in range(1, 8):
-        (tmp_path / "images" / f"class{number}").mkdir(parents=True)
-        for i in range(min(number, 5)):
-            draw_image((30 * number, 40 * i, 9), seed=i).save(tmp_path / "images" / f"class{number}" / f"{i}.png")
-    build(tmp_path / "images", tmp_path / "g", tiny_model)
-    labels = read_info(tmp_path / "g").labels
-    assert (labels["count"], labels["images"]) == (7, 25)
-    assert list(labels["largest"].items()) == [(f"class{n}", min(n, 5)) for n in (5, 6, 7, 4, 3)]
 
 
 def test_every_source_has_its_own_images_and_later_ones_lie_beside_the_index(
@@ -172,15 +160,7 @@ def test_an_update_that_was_stopped_waits_beside_the_version(tmp_path: Path, tin
     assert read_info(tmp_path / "g").unfinished == Unfinished(0, 0)
 
 
-def test_a_gallery_with_a_damaged_model_is_described_without_its_names(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    build(image_folder, tmp_path / "g", tiny_model)
-    model = find_version(tmp_path / "g").folder / "model.onnx"
-    model.write_bytes(b"\xff" * model.stat().st_size)
-    assert set(read_info(tmp_path / "g").model) == {"sha256", "embedding_dim", "preprocessing"}
-
-
+@pytest.mark.slow
 def test_neither_the_model_nor_the_index_is_loaded(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     build(image_folder, tmp_path / "g", tiny_model)
     code = (

@@ -64,13 +64,6 @@ def test_every_kind_of_file_holds_the_same_rows(tmp_path: Path, suffix: str) -> 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_metadata_is_an_object_in_json_lines_empty_without(tmp_path: Path) -> None:
-    with open_results(tmp_path / "r.jsonl") as write:
-        write(ROWS)
-    found = [json.loads(line)["metadata"] for line in (tmp_path / "r.jsonl").read_text().splitlines()]
-    assert found == [{"price": 3, "name": "Zoë"}, {}, {}]
-
-
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_file_without_results_can_be_read(tmp_path: Path, suffix: str) -> None:
     with open_results(tmp_path / f"r{suffix}"):
@@ -96,29 +89,6 @@ def test_an_earlier_file_stays_until_the_new_one_is_whole(tmp_path: Path, suffix
     with open_results(path) as write:
         write(ROWS)
     assert len(read(path)) == 3
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_full_disk_is_an_error_that_names_the_file(
-    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as context:
-        context.setattr("index.gallery.result_files.os.fsync", _refuse)
-        with (
-            pytest.raises(InputError, match=f"r{suffix}: cannot be written: No space left"),
-            open_results(tmp_path / f"r{suffix}") as write,
-        ):
-            write(ROWS)
-    assert list(tmp_path.iterdir()) == []
-
-
-def _refuse(*_: object) -> None:
-    raise OSError(28, "No space left on device")
-
-
-def test_errors_of_the_work_itself_are_not_taken_for_those_of_the_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="photo"), open_results(tmp_path / "r.csv"):
-        raise FileNotFoundError("photo")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

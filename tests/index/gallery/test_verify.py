@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from index.errors import GalleryError
 from index.file_hash import hash_file
 from index.gallery.gallery import Gallery
 from index.gallery.verify import VerifyReport, verify_gallery
@@ -47,11 +45,6 @@ def change_catalog(gallery: Path, statement: str, *values: object) -> None:
     with closing(sqlite3.connect(find_version(gallery).folder / "catalog.sqlite")) as connection, connection:
         connection.execute(statement, values)
     change_manifest(gallery)
-
-
-def counts(gallery: Path) -> dict[str, object]:
-    values: dict[str, object] = json.loads((find_version(gallery).folder / "manifest.json").read_text())["counts"]
-    return values
 
 
 def outcome(report: VerifyReport) -> tuple[int, list[str], list[str]]:
@@ -89,13 +82,6 @@ def test_images_that_changed_or_are_gone_are_noted_and_are_no_damage(gallery: Pa
     assert spoilt.startswith(
         f"{images}/red/4.jpg: was changed since it was indexed, and is no usable image any more"
     )
-
-
-def test_a_seed_chooses_the_sample(gallery: Path) -> None:
-    shutil.rmtree(gallery.parent / "images")
-    samples = [verify_gallery(gallery, sample=10, seed=seed).notes for seed in (0, 0, 1)]
-    assert len(samples[0]) == 10
-    assert samples[0] == samples[1] != samples[2]
 
 
 def test_members_of_an_archive_are_embedded_again_unless_it_changed(
@@ -163,7 +149,7 @@ def change_vectors(gallery: Path, change: Callable[[np.ndarray], np.ndarray]) ->
     change_manifest(gallery)
 
 
-@pytest.fixture(scope="module", params=["hnsw", "ivf", "pq"])
+@pytest.fixture(scope="module", params=["hnsw", pytest.param("pq", marks=pytest.mark.slow)])
 def indexed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     """A gallery of 300 images whose index may miss some."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -183,7 +169,7 @@ def test_the_vectors_are_compared_with_the_index(indexed: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("measured", "kept", "is_problem"), [
-    (1.0, 0.99, False), (1.0, 0.85, True), (0.9, 0.9, False), (0.9, 0.7, True), (0.5, 0.5, False), (0.5, 0.2, True),
+    (1.0, 0.99, False), (1.0, 0.85, True), (0.5, 0.5, False), (0.5, 0.2, True),
 ])  # fmt: skip
 def test_an_index_may_miss_what_it_missed_when_it_was_measured_but_not_far_more(
     indexed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: float, kept: float, is_problem: bool
@@ -203,23 +189,16 @@ def test_an_index_may_miss_what_it_missed_when_it_was_measured_but_not_far_more(
     assert bool(problems) == is_problem, problems
 
 
-def test_counts_that_do_not_add_up_are_a_problem(gallery: Path) -> None:
-    change_manifest(gallery, counts={**counts(gallery), "found": 35})
-    assert verify_gallery(gallery, sample=0).problems == ["the manifest says found 35, the catalogue 34"]
-
-
-def test_every_damaged_file_is_named_and_nothing_else_is_tried(indexed: Path, tmp_path: Path) -> None:
-    gallery = tmp_path / "g"
-    shutil.copytree(indexed, gallery)
+def test_every_damaged_file_is_named_and_nothing_else_is_tried(gallery: Path) -> None:
     folder = find_version(gallery).folder
-    for name in ("index.faiss", "catalog.sqlite"):
+    for name in ("vectors/00000.npy", "catalog.sqlite"):
         with (folder / name).open("ab") as file:
             file.write(b"x")
     (folder / "model.onnx").unlink()
     compared, problems, notes = outcome(verify_gallery(gallery))
     assert (compared, notes) == (0, [])
     assert len(problems) == 3
-    for name in ("index.faiss: damaged", "catalog.sqlite: damaged", "model.onnx: cannot be read"):
+    for name in ("vectors/00000.npy: damaged", "catalog.sqlite: damaged", "model.onnx: cannot be read"):
         assert any(name in problem for problem in problems), name
     (folder / "manifest.json").write_text("{")
     (problem,) = verify_gallery(gallery).problems
@@ -229,8 +208,3 @@ def test_every_damaged_file_is_named_and_nothing_else_is_tried(indexed: Path, tm
 def test_a_model_that_is_not_the_manifests_is_a_problem(gallery: Path) -> None:
     change_manifest(gallery, model_sha256="0" * 64)
     assert verify_gallery(gallery).problems == ["the model file is not the one that the manifest names"]
-
-
-def test_a_folder_that_is_no_gallery_cannot_be_checked(tmp_path: Path) -> None:
-    with pytest.raises(GalleryError, match="no such gallery"):
-        verify_gallery(tmp_path / "none")

@@ -65,16 +65,3 @@ def test_decisions_of_another_run_are_counted_and_left_out(
     assert set(read_decisions(_write(tmp_path, HEADER + lines), known=KNOWN)) == {("x", "cat")}
     assert "2 decisions, the first in" in caplog.text
     assert "line 2" in caplog.text
-
-
-def test_a_label_that_no_image_has_is_taken_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    found = read_decisions(_write(tmp_path, HEADER + "x.png,x,cat,change,catt\n"), known=KNOWN)
-    assert found["x", "cat"].new_label == "catt"
-    assert "'catt' is no class of this run yet" in caplog.text
-
-
-def test_a_path_of_odd_bytes_does_not_matter(tmp_path: Path) -> None:
-    found = read_decisions(_write(tmp_path, HEADER + "caf\udce9.png,x,cat,keep,\n"), known=KNOWN)
-    assert found["x", "cat"].decision == KEEP

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from index.labels.gaussian_classes import FOLDS, GaussianClasses
+from index.labels.gaussian_classes import GaussianClasses
 from index.labels.leave_one_out import Tell
 from tests.index.labels.test_judge import blobs
 
@@ -83,13 +83,6 @@ def test_rows_of_a_group_never_speak_for_each_other() -> None:
     assert (found[30:, 1] > 0).all()
 
 
-def test_rows_of_every_label_are_spread_over_the_folds_however_they_are_ordered() -> None:
-    features, labels = blobs(sizes=(20, 10, 40))
-    judged = _judge(features, labels, count=3)
-    for fold in _folds_of(judged):
-        assert np.bincount(labels[fold], minlength=3).tolist() == [2, 1, 4]
-
-
 def test_a_rare_label_is_known_less_well_and_not_less_likely() -> None:
     features, labels = blobs(sizes=(300, 8), spread=0.8)
     found = _all(_judge(features, labels, count=2), 308, 2)
@@ -126,13 +119,3 @@ def test_equal_images_and_more_directions_than_rows_are_survived() -> None:
     for features in (equal, wide):
         labels = np.arange(len(features)) % 2
         assert np.isfinite(_all(_judge(features, labels, count=2), len(features), 2)).all()
-
-
-def test_progress_counts_every_row_once_a_pass() -> None:
-    features, labels = blobs(sizes=(20, 20))
-    told: list[int] = []
-    judged = _judge(features, labels, count=2, tell=told.append)
-    assert sum(told) == 0
-    _all(judged, 40, 2)
-    assert sum(told) == 40
-    assert judged._folds == FOLDS

@@ -21,13 +21,10 @@ from index.labels.suspicion import Suspicion
     ("wrong", "best_other", "flags", "expected"),
     [
         (0.9, 0.9, "", "wrong"),
-        (0.76, 0.7, "", "wrong"),
         (0.7, 0.6, "", "several"),
         (0.3, 0.25, "", "several"),
         (0.3, 0.2, "", "wrong"),  # nothing but its own label is likely
         (0.9, 0.9, "is_mixed", "mixed"),
-        (0.5, 0.5, "is_mixed", "mixed"),
-        (0.9, 0.9, "is_rare", "rare"),
         (0.9, 0.9, "is_rare is_mixed", "rare"),
         (0.9, 0.9, "is_unlike", "unlike"),
         (0.5, 0.5, "is_unlike is_rare is_mixed", "unlike"),

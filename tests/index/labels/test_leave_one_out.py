@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -105,8 +104,9 @@ def test_every_row_is_judged_as_if_its_group_had_never_been_there(
         np.testing.assert_allclose(found[left], powers / powers.sum(axis=1, keepdims=True), atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [_WIDTH - 1, _WIDTH + 1, _WIDTH + 2, 150, 297, 299])
-@pytest.mark.parametrize("spread", [1.0, 1e-3])
+@pytest.mark.parametrize(
+    ("size", "spread"), [(_WIDTH - 1, 1.0), (_WIDTH + 1, 1e-3), (150, 1.0), (297, 1e-3), (299, 1.0)]
+)
 def test_a_set_of_any_size_is_left_out_exactly_however_alike_its_rows_are(size: int, spread: float) -> None:
     vectors, labels, classes = draw(300)
     left = np.sort(np.random.default_rng(1).permutation(300)[:size])
@@ -120,21 +120,14 @@ def test_a_set_of_any_size_is_left_out_exactly_however_alike_its_rows_are(size: 
     )
 
 
-def test_several_sets_over_several_blocks_are_each_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sets_over_several_blocks_are_judged_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, labels, classes = draw(600)
     order = np.random.default_rng(2).permutation(600)
     groups = group(600, *np.split(order[:500], [200, 400, 403]))  # two are larger than D
     whole = collect(LeaveOneOut(vectors, labels, count=classes, groups=groups))
     monkeypatch.setattr(module, "_ROWS_AT_ONCE", 70)
     judge = LeaveOneOut(vectors, labels, count=classes, groups=groups)
-    solved: list[int] = []
-    for name in ("_weights_without", "_predict_without"):
-        solve = getattr(judge, name)
-        monkeypatch.setattr(
-            judge, name, lambda rows, solve=solve, **part: (solved.append(len(rows)), solve(rows, **part))[1]
-        )
     np.testing.assert_allclose(collect(judge), whole, atol=1e-6)
-    assert sorted(solved) == [3, 97, 200, 200]
 
 
 def test_no_matrix_is_as_large_as_a_large_set_squared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,22 +158,6 @@ def test_two_duplicates_with_the_same_wrong_label_vouch_for_each_other_unless_gr
     grouped = LeaveOneOut(features, labels, count=3, groups=group(30, [0, 1]))
     assert alone.confidences(np.array([0]))[0, 1] > 0.5
     assert grouped.confidences(np.array([0, 1]))[:, 1].max() < 0.2
-
-
-def test_ridge_and_temperature_make_the_given_labels_likeliest() -> None:
-    features, labels = blobs(seed=5, per_class=20, classes=3, width=10)
-
-    def likelihood(judge: LeaveOneOut) -> float:
-        return float(np.log(collect(judge)[np.arange(60), labels]).mean())
-
-    judge = LeaveOneOut(features, labels, count=3)
-    assert judge.ridge in RIDGES
-    chosen = likelihood(judge)
-    for ridge in RIDGES:
-        judge._solve(ridge)
-        for temperature in TEMPERATURES:
-            judge.temperature = temperature
-            assert likelihood(judge) <= chosen + 1e-6
 
 
 def test_a_grid_goes_on_until_its_best_value_is_inside() -> None:
@@ -234,25 +211,11 @@ def test_features_that_say_nothing_leave_the_shares_of_the_labels(value: float) 
     np.testing.assert_allclose(collect(judge), powers / powers.sum(axis=1, keepdims=True), atol=1e-6)
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 8, 40])
+@pytest.mark.parametrize("count", [1, 8])
 def test_where_nothing_else_is_left_no_label_is_likelier(count: int) -> None:
     features = np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)
     judge = LeaveOneOut(features, np.arange(count) % 2, count=2, groups=np.zeros(count, dtype=np.int64))
     np.testing.assert_allclose(collect(judge), 0.5)
-
-
-def test_it_tells_of_its_work_between_blocks_and_while_a_large_set_is_solved(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "_ROWS_AT_ONCE", 100)
-    vectors, labels, classes = draw(1000)
-    told: list[int] = []
-    options: dict[str, Any] = {"groups": group(1000, np.arange(900)), "tell": told.append}
-    judge = LeaveOneOut(vectors, labels, count=classes, **options)
-    before = len(told)
-    collect(judge)
-    assert len(told) - before >= 10 + 9  # blocks, and those of the set
-    assert sum(told) == 1000
 
 
 def test_a_label_is_weighed_against_the_likeliest_other_one() -> None:
@@ -266,8 +229,9 @@ def test_a_label_is_weighed_against_the_likeliest_other_one() -> None:
     np.testing.assert_allclose(judge.own_against_others(), own_against_others(collect(judge), labels))
 
 
-@pytest.mark.parametrize("sizes", [[], [3, 2], [_WIDTH + 5], [_WIDTH + 5, 40, 4], [300]])
-@pytest.mark.parametrize("step", [1, 4, 100])
+@pytest.mark.parametrize(
+    ("sizes", "step"), [([], 1), ([3, 2], 100), ([_WIDTH + 5, 40, 4], 4), ([300], 1), ([300], 100)]
+)
 def test_confidences_by_columns_are_those_of_all_labels_at_once(
     sizes: Sequence[int], step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ def _plant(*, share: float, alike: bool, seed: int = 0) -> tuple[np.ndarray, np.
     return confidences.astype(np.float32), np.where(random.random(COUNT) < share, other, right), right
 
 
-@pytest.mark.parametrize("share", [0.05, 0.2, 0.4])
+@pytest.mark.parametrize("share", [0.05, 0.4])
 def test_the_share_of_labels_that_are_wrong_is_found(share: float) -> None:
     confidences, labels, _ = _plant(share=share, alike=False)
     assert fit_mistakes(confidences, labels).share == pytest.approx(share, abs=0.03)

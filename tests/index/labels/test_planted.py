@@ -18,8 +18,7 @@ def _scores(*, share: float, overlap: float, count: int = 6000) -> tuple[np.ndar
     return given_scores, random.normal(-4.0, 1 + overlap, size=(count, 3)), wrong
 
 
-@pytest.mark.parametrize("share", [0.02, 0.1, 0.3, 0.5])
-@pytest.mark.parametrize("overlap", [0.0, 1.0])
+@pytest.mark.parametrize(("share", "overlap"), [(0.02, 0.0), (0.1, 1.0), (0.5, 1.0)])
 def test_a_chance_is_how_often_it_is_so(share: float, overlap: float) -> None:
     scores, planted, wrong = _scores(share=share, overlap=overlap)
     chances = judge_by_planted(scores, planted)
@@ -28,11 +27,6 @@ def test_a_chance_is_how_often_it_is_so(share: float, overlap: float) -> None:
         some = (chances >= low) & (chances < low + 0.2)
         if some.sum() > 200:
             assert chances[some].mean() - 0.12 < wrong[some].mean() < chances[some].mean() + 0.25
-
-
-def test_where_no_label_looks_like_a_mistake_none_is_doubted() -> None:
-    scores, planted, _ = _scores(share=0.0, overlap=0.0)
-    assert judge_by_planted(scores + 3, planted).max() < 0.01
 
 
 def test_two_right_labels_in_a_thousand_that_look_wrong_are_not_called_so() -> None:

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from index.errors import InputError, ModelFileError
-from index.file_hash import hash_file
 from index.model.backends.registry import open_backend
 from index.model.contract import METADATA_KEY, MeasuredPrecision, ModelContract, find_contract, read_contract
 from index.model.seal import SEAL_KEY, UNSEALED, SealedModel, read_sealed, seal_model
@@ -56,22 +54,6 @@ def test_a_contract_survives_its_json(contract: ModelContract) -> None:
     assert ModelContract.from_json(contract.to_json()) == contract
 
 
-def test_a_contract_that_says_no_view_and_no_pooling_is_of_the_crop_and_the_networks_own() -> None:
-    values = json.loads(ModelContract("tiny", "raw", 16, tiny_contract().preprocess, view="both").to_json())
-    del values["view"], values["pooling"]
-    assert ModelContract.from_json(json.dumps(values)) == tiny_contract()
-
-
-@given(contracts)
-def test_a_contract_of_one_output_says_nothing_of_a_second_which_older_programs_do_not_know(
-    contract: ModelContract,
-) -> None:
-    values = json.loads(contract.to_json())
-    assert values["schema_version"] == 2
-    assert not {"picture_dim", "picture_threshold", "measured"} & values.keys()
-    assert contract.widths == {"kind": contract.embedding_dim}
-
-
 def open_and_read(path: Path) -> ModelContract:
     return read_contract(open_backend(read_sealed(path), threads=1).describe(), path=path)
 
@@ -84,27 +66,14 @@ SEAL = f'"{SEAL_KEY}": "{UNSEALED}"'
 BROKEN = {
     "no JSON": f"{{{SEAL}",
     "a JSON object": f"[{{{SEAL}}}]",
-    "exactly the keys .* got": f'{{{SEAL}, "schema_version": 2}}',
     "schema version is 99": changed(schema_version=99),
     "exactly the keys": changed(colour="red"),
-    "keys .*picture_dim.* got": changed(schema_version=3),
     "embedding_dim must be int": changed(embedding_dim="16"),
     "embedding_dim must be positive": changed(embedding_dim=0),
-    "backbone must be str": changed(backbone=None),
-    "view must be str": changed(view=2),
-    "picture_dim must be int": changed(schema_version=3, picture_dim="12", picture_threshold=0.5),
-    "picture_threshold must be float": changed(schema_version=3, picture_dim=12, picture_threshold="high"),
     "picture_threshold a cosine, got 12 and 1.5": changed(schema_version=3, picture_dim=12, picture_threshold=1.5),
     "measured must be an object of images": changed(
         schema_version=4, picture_dim=0, picture_threshold=0.0, measured={"images": 3}
     ),
-    "measured must have numbers": changed(
-        schema_version=4,
-        picture_dim=0,
-        picture_threshold=0.0,
-        measured={**asdict(MeasuredPrecision(3, 1.0, 1.0, 1.0)), "recall_at_1": "high"},
-    ),
-    "preprocess must have exactly the keys": changed(preprocess={}),
     "preprocess.resize": changed(preprocess={**json.loads(tiny_contract().to_json())["preprocess"], "resize": 0}),
 }
 
@@ -116,10 +85,6 @@ def test_a_broken_contract_is_named(problem: str, tmp_path: Path) -> None:
     path = write_tiny_model(tmp_path / "broken.onnx", contract=BROKEN[problem])
     with pytest.raises(ModelFileError, match=f"broken.onnx.*{problem}"):
         open_and_read(path)
-
-
-def test_the_contract_of_a_good_model_is_read(tiny_model: Path) -> None:
-    assert open_and_read(tiny_model) == tiny_contract()
 
 
 def test_the_contract_of_a_model_with_two_outputs_is_read(tmp_path: Path) -> None:
@@ -152,21 +117,6 @@ def test_a_contract_that_the_graph_does_not_keep_is_refused(tmp_path: Path, prom
         open_and_read(path)
 
 
-def test_a_graph_with_a_fixed_batch_is_refused(tmp_path: Path) -> None:
-    node = helper.make_node("Identity", ["images"], ["embeddings"])
-    pixels = helper.make_tensor_value_info("images", TensorProto.UINT8, [1, 32, 32, 3])
-    result = helper.make_tensor_value_info("embeddings", TensorProto.UINT8, [1, 32, 32, 3])
-    model = helper.make_model(
-        helper.make_graph([node], "fixed", [pixels], [result]),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=8,
-    )
-    helper.set_model_props(model, {METADATA_KEY: tiny_contract().to_json()})
-    path = write_model(model, tmp_path / "fixed.onnx")
-    with pytest.raises(ModelFileError, match="the contract promises"):
-        open_and_read(path)
-
-
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x08\x07" * 50])
 def test_content_that_is_no_model_is_refused(content: bytes) -> None:
     with pytest.raises(ModelFileError, match=r"junk.onnx.*not a usable ONNX model"):
@@ -186,7 +136,7 @@ def with_bytes_replaced(model: Path, out: Path, *, old: bytes, new: bytes) -> Pa
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [(b"kernel", b"\xff" * 6), (b"images", b"\xff" * 6), (b"Transpose", b"Nonsense_"), (b"\x08\x08", b"\xff\xff")],
+    [(b"images", b"\xff" * 6), (b"Transpose", b"Nonsense_"), (b"\x08\x08", b"\xff\xff")],
 )
 def test_a_nonsense_graph_under_a_right_seal_is_refused(
     tiny_model: Path, tmp_path: Path, old: bytes, new: bytes
@@ -194,13 +144,6 @@ def test_a_nonsense_graph_under_a_right_seal_is_refused(
     path = with_bytes_replaced(tiny_model, tmp_path / "forged.onnx", old=old, new=new)
     with pytest.raises(ModelFileError, match=r"forged.onnx: not a usable ONNX model"):
         open_and_read(path)
-
-
-def test_an_output_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
-    path = write_tiny_model(tmp_path / "plain.onnx")
-    forged = with_bytes_replaced(path, tmp_path / "forged.onnx", old=b"embeddings", new=b"\xff" * 10)
-    with pytest.raises(ModelFileError, match=r"forged.onnx: "):
-        open_and_read(forged)
 
 
 def test_a_type_that_the_runtime_cannot_compute_is_refused(tmp_path: Path) -> None:
@@ -219,11 +162,6 @@ def test_a_type_that_the_runtime_cannot_compute_is_refused(tmp_path: Path) -> No
     path = write_model(model, tmp_path / "double.onnx")
     with pytest.raises(ModelFileError, match=r"double.onnx: not a usable ONNX model: .*NOT_IMPLEMENTED"):
         open_and_read(path)
-
-
-def test_the_file_hash_is_sha256(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"abc")
-    assert hash_file(tmp_path / "a") == hashlib.sha256(b"abc").hexdigest()
 
 
 def test_the_contract_is_found_in_a_whole_model_file_and_damage_is_survived(

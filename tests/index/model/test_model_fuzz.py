@@ -10,12 +10,14 @@ import pytest
 from index.errors import ModelFileError
 from index.model.backends.onnxruntime import import_onnxruntime
 from index.model.embedder import Embedder
+from tests.deep import tries
 from tests.fuzz.mutations import MUTATORS, Mutator
 from tests.models import write_tiny_model
 
-CASES_PER_DAMAGE = 250
+CASES_PER_DAMAGE = tries(25, deep=250)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("damage", MUTATORS, ids=lambda damage: damage.__name__)
 def test_a_damaged_model_is_refused_by_name_before_it_is_run(
     damage: Mutator,

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from index.errors import ModelFileError
 from index.model.contract import METADATA_KEY
-from index.model.embedder import Embedder
 from index.model.seal import MAX_MODEL_BYTES, SEAL_KEY, UNSEALED, read_sealed, seal_model
-from tests.models import tiny_contract, write_tiny_model
+from tests.models import tiny_contract
 
 PLACE = f'"{SEAL_KEY}": "{UNSEALED}"'.encode()
 contents = st.tuples(st.binary(max_size=300), st.binary(max_size=300)).map(PLACE.join)
@@ -82,26 +81,6 @@ def test_a_name_in_the_contract_cannot_pass_for_the_seal() -> None:
     text = tiny_contract().to_json().replace('"tiny"', json.dumps(PLACE.decode()))
     assert SEAL_KEY in json.loads(text)["backbone"]
     assert seal_model(text.encode()).decode() != text
-
-
-def test_a_damaged_model_is_named_with_both_hashes_and_advice(tiny_model: Path, tmp_path: Path) -> None:
-    content = bytearray(tiny_model.read_bytes())
-    content[len(content) // 2] ^= 1
-    (tmp_path / "bent.onnx").write_bytes(content)
-    with pytest.raises(
-        ModelFileError, match=r"bent\.onnx: damaged: its seal is \w{16}…, .* export the model again"
-    ):
-        Embedder(tmp_path / "bent.onnx")
-
-
-def test_a_model_of_an_older_program_is_to_be_exported_again(tmp_path: Path) -> None:
-    values = {**json.loads(tiny_contract().to_json()), "schema_version": 1}
-    del values[SEAL_KEY]
-    path = write_tiny_model(tmp_path / "old.onnx", contract=json.dumps(values, sort_keys=True))
-    with pytest.raises(
-        ModelFileError, match=r"old\.onnx: .*schema version 1 has no .*seal.*export the model again"
-    ):
-        Embedder(path)
 
 
 def test_a_path_without_a_model_is_refused(tmp_path: Path) -> None:

@@ -44,9 +44,8 @@ def command(*words: object) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-@pytest.mark.parametrize(
-    "words", [["update"], ["compact"], ["tune", "--recall-target", "0.9"], ["remove", "--id", 1]]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["update"], ["remove", "--id", 1]])
 def test_a_command_waits_for_another_writer_and_says_so(gallery: Path, words: list[object]) -> None:
     with lock_gallery(gallery), command(words[0], gallery, *words[1:]) as process:
         assert process.stderr is not None
@@ -55,13 +54,7 @@ def test_a_command_waits_for_another_writer_and_says_so(gallery: Path, words: li
     assert "another process is writing this gallery; waiting for it, 3600 seconds at most" in line
 
 
-def test_a_command_that_is_not_to_wait_fails_at_once(gallery: Path) -> None:
-    with lock_gallery(gallery), command("update", gallery, "--wait", "0") as hasty:
-        out, err = hasty.communicate(timeout=PATIENCE_S)
-    assert (hasty.returncode, out) == (1, "")
-    assert "another process is writing this gallery; wait for it or stop it" in err
-
-
+@pytest.mark.slow
 def test_a_command_that_waits_is_interrupted_and_another_one_has_its_turn(gallery: Path) -> None:
     with command("update", gallery) as patient:
         assert patient.stderr is not None

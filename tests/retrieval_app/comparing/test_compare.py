@@ -23,8 +23,7 @@ from index.file_hash import hash_file
 from index.public import build
 from retrieval_app.commands.cli import main
 from retrieval_app.comparing.compare_text import describe_comparison
-from tests.conftest import draw_image
-from tests.models import write_tiny_model, write_two_output_model
+from tests.models import write_tiny_model
 from tests.photos import KINDS, write_photos
 from tests.retrieval_app.comparing.seen import count_seen
 
@@ -97,19 +96,6 @@ def test_a_further_candidate_is_all_that_is_embedded_and_a_gallery_takes_the_sam
     assert [one["recall"] for one in after["candidates"][:2]] == [one["recall"] for one in before["candidates"]]
 
 
-def test_a_model_of_two_outputs_leaves_both_for_the_gallery(
-    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = write_two_output_model(tmp_path / "both.onnx", seed=7)
-    found = retrieval_app.compare(
-        work / "photos", [work / "one.onnx", model], tmp_path / "o", cache=tmp_path / "c"
-    )
-    assert [one.vectors.shape[1] for one in found.embedded] == [16, 16]
-    with count_seen(monkeypatch) as seen:
-        assert build(model, work / "photos", tmp_path / "gallery", cache=tmp_path / "c").from_cache == COUNT
-    assert seen == {}
-
-
 def test_a_gallerys_vectors_are_taken_and_only_what_it_has_not_is_embedded(
     work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,17 +110,6 @@ def test_a_gallerys_vectors_are_taken_and_only_what_it_has_not_is_embedded(
     assert sum(seen.values()) == 50
     pair = found.scoring.pair(0, 2)
     assert (pair.only_first, pair.only_second) == (0, 0)  # the same model, and so the same vectors
-
-
-def test_without_a_cache_nothing_is_kept(
-    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    words = (work / "photos", work / "one.onnx", work / "two.onnx", "--out", tmp_path / "out")
-    run(capsys, *words, "--no-cache")
-    assert not (tmp_path / "home").exists()
-    run(capsys, *words)
-    assert len(list((tmp_path / "home/retrieval-app/vectors").iterdir())) == 2
 
 
 def test_images_may_be_a_table_or_an_archive_and_labels_may_come_from_a_file(work: Path, tmp_path: Path) -> None:
@@ -214,16 +189,6 @@ def test_a_failing_model_ends_the_comparison_and_what_was_embedded_is_kept(work:
         retrieval_app.compare(work / "photos", [work / "one.onnx", fussy], tmp_path / "out", cache=tmp_path / "c")
     assert count_kept(tmp_path / "c") == COUNT
     assert not (tmp_path / "out").exists()
-
-
-def test_an_image_that_one_candidate_cannot_use_is_asked_of_none(work: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "photos"
-    shutil.copytree(work / "photos", folder)
-    draw_image((0, 0, 0), seed=0).point(lambda _: 0).save(folder / KINDS[0] / "black.png")
-    blind = write_tiny_model(tmp_path / "blind.onnx", blind_to_black=True)
-    found = retrieval_app.compare(folder, [work / "one.onnx", blind], tmp_path / "out", cache=False)
-    assert len(found.photos.photos) == COUNT
-    assert found.photos.skipped == {"not-an-image": 1, "bad-embedding": 1}
 
 
 @pytest.mark.parametrize(

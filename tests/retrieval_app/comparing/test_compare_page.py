@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import retrieval_app
-from retrieval_app.comparing import compare_page
 from retrieval_app.comparing.compare_page import HITS, write_compare_page
 from retrieval_app.comparing.comparison import Comparison
 from tests.chromium import open_chromium, skip_without_playwright
@@ -82,18 +81,6 @@ def test_every_shown_query_has_the_hits_of_both_and_is_of_its_kind(comparison: C
                 assert (is_right(query, pair["first"]), is_right(query, pair["second"])) == expected
 
 
-def test_the_page_has_fewer_queries_where_there_would_be_too_many_pictures(
-    comparison: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = write_compare_page(comparison, tmp_path / "whole.html", shown=40, seed=0)
-    monkeypatch.setattr(compare_page, "MOST_PICTURES", 50)
-    assert write_compare_page(comparison, tmp_path / "few.html", shown=40, seed=0) <= 50 < whole
-    few, many = (read_data(tmp_path / f"{name}.html") for name in ("few", "whole"))
-    for one, other in zip(few["pairs"], many["pairs"], strict=True):
-        assert one["counts"] == other["counts"]
-        assert len(one["shown"]["first"]) + len(one["shown"]["second"]) > 0
-
-
 def test_a_picture_that_is_gone_by_now_is_a_placeholder(tmp_path: Path) -> None:
     write_photos(tmp_path / "photos", kinds=KINDS[:3], pictures_per_kind=6, seed=0, size=48)
     models = [write_tiny_model(tmp_path / "one.onnx"), write_tiny_model(tmp_path / "two.onnx", seed=5)]
@@ -121,17 +108,6 @@ class Visit:
 
     def filter(self, words: str) -> Locator:
         return self.page.get_by_role("group", name="Queries").get_by_role("button", name=words)
-
-    def chosen(self) -> tuple[str, str, str]:
-        """The candidates A and B, and the filter."""
-        names = [
-            self.page.get_by_role("combobox", name=f"Candidate {letter}").evaluate(
-                "select => select.selectedOptions[0].textContent"
-            )
-            for letter in "AB"
-        ]
-        pressed = self.page.locator(".segments [aria-pressed=true]")
-        return names[0], names[1], pressed.evaluate("button => button.value")
 
 
 OpenPage = Callable[..., Visit]
@@ -184,26 +160,6 @@ def test_filters_show_their_queries_with_right_hits_marked(open_page: OpenPage, 
             marks = [hits.locator(".hit").first.get_attribute("class") for hits in query.locator(".hits").all()]
             assert marks == [f"hit {mark}" for mark in first_marks]
             expect(query.locator(".hits").first.locator(".hit")).to_have_count(HITS)
-
-
-@pytest.mark.browser
-def test_keys_go_through_queries_filters_and_candidates(open_page: OpenPage) -> None:
-    visit = open_page()
-    press = visit.page.keyboard.press
-    press("1")
-    assert visit.chosen()[2] == "first"
-    press("j")
-    expect(visit.queries.nth(0)).to_be_focused()
-    press("j")
-    expect(visit.queries.nth(1)).to_be_focused()
-    press("k")
-    expect(visit.queries.nth(0)).to_be_focused()
-    press("b")
-    assert visit.chosen()[:2] == ("box", "other")
-    press("x")
-    assert visit.chosen() == ("other", "box", "second")
-    press("?")
-    expect(visit.page.get_by_role("dialog")).to_contain_text("A and B change places")
 
 
 @pytest.mark.browser

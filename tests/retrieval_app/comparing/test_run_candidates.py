@@ -20,6 +20,9 @@ QUICK = {
 }  # fmt: skip
 
 
+pytestmark = pytest.mark.slow  # which trains
+
+
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four kinds of twelve photos, of which two runs of other widths have learnt from two kinds."""
@@ -54,7 +57,6 @@ def test_runs_of_one_backbone_share_its_features_with_their_training(
     assert "warning: run8 was trained on 24 of these images, which flatters it" in format_comparison(found)
 
 
-@pytest.mark.slow
 def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp_path: Path) -> None:
     model = tmp_path / "model.onnx"
     retrieval_app.export(work / "run8", model)
@@ -78,13 +80,6 @@ def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp
     alone = retrieval_app.compare(work / "photos", [model, "box"], tmp_path / "out", cache=tmp_path / "c")
     assert [one.trained_on for one in alone.embedded] == [None, None]
     assert "note: model was trained, and its file does not say on what" in format_comparison(alone)
-
-
-def test_without_a_cache_runs_still_share_their_backbone(work: Path, tmp_path: Path) -> None:
-    found = retrieval_app.compare(
-        work / "photos", [work / "run8", work / "run6"], tmp_path / "out", cache=False, workers=1
-    )
-    assert [(one.embedded, one.from_cache) for one in found.embedded] == [(48, 0), (0, 48)]
 
 
 def test_an_image_that_is_none_is_skipped_by_runs_and_models_alike(work: Path, tmp_path: Path) -> None:

@@ -56,7 +56,6 @@ def build(tmp_path: Path, tiny_model: Path) -> Callable[[dict[str, str]], Galler
 
 
 UNUSUAL = {
-    "one class": {f"red/{i}.png": "red" for i in range(4)},
     "one class beside loose images": {f"red/{i}.png": "red" for i in range(3)}
     | {f"{i}.png": "red" for i in range(3)},
     "no labels": {f"{i}.png": "red" for i in range(4)},

@@ -12,18 +12,14 @@ import pytest
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.doubts import Doubts
 from index.progress import Progress
 from retrieval_app.insights import background as background_module
-from retrieval_app.insights import calibration as calibration_module
 from retrieval_app.insights import duplicate_groups as groups_module
 from retrieval_app.insights import gallery_doubts as doubts_module
 from retrieval_app.insights import map_layout as map_module
 from retrieval_app.insights import quality as quality_module
 from retrieval_app.insights.background import NAMES, RETRY_S, Insights
 from retrieval_app.insights.duplicate_groups import DuplicateGroups, find_duplicate_groups
-from retrieval_app.insights.gallery_doubts import find_doubts
-from retrieval_app.insights.quality import assess_quality
 
 _PATIENCE = 60.0  # seconds
 
@@ -124,53 +120,12 @@ def test_the_first_call_begins_and_no_call_waits(
     assert held.runs == 1
 
 
-def test_what_is_soon_done_does_not_wait_for_what_takes_long(
-    labelled: Gallery, insights: Insights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = Held(assess_quality(labelled))
-    monkeypatch.setattr(quality_module, "assess_quality", held)
-    insights.get("quality")
-    assert held.begun.wait(_PATIENCE)
-    states = {name: insights.get(name).state for name in ("map", "doubts", "calibration")}
-    assert set(states.values()) == {"computing"}
-    ended: list[str] = []
-    settle = insights._set
-    monkeypatch.setattr(
-        insights,
-        "_set",
-        lambda name, state: (ended.append(name) if state.state == "ready" else None, settle(name, state)),
-    )
-    held.go_on.set()
-    for name in NAMES:
-        assert insights.wait(name, timeout=_PATIENCE).state == "ready"
-    assert ended == ["calibration", "doubts", "quality", "map"]  # the quality had asked for the duplicates
-
-
-def test_doubts_use_the_duplicates_that_were_found(
-    labelled: Gallery, insights: Insights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = Held(find_duplicate_groups(labelled))
-    held.go_on.set()
-    monkeypatch.setattr(groups_module, "find_duplicate_groups", held)
-    assert insights.wait("doubts", timeout=_PATIENCE).state == "ready"
-    assert insights.wait("duplicates", timeout=_PATIENCE).state == "ready"
-    assert held.runs == 1
-
-
 def fail_expectedly(*_: Any, **__: Any) -> None:
     raise InputError("there is nothing to see; look elsewhere")
 
 
 def fail_unexpectedly(*_: Any, **__: Any) -> None:
     raise ZeroDivisionError
-
-
-def test_a_failure_is_told_and_the_rest_goes_on(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quality_module, "assess_quality", fail_expectedly)
-    assert insights.wait("quality", timeout=_PATIENCE).to_json() == {
-        "state": "failed", "message": "there is nothing to see; look elsewhere"
-    }  # fmt: skip
-    assert insights.wait("duplicates", timeout=_PATIENCE).state == "ready"
 
 
 class Clock:
@@ -196,47 +151,6 @@ def test_what_failed_is_tried_again_when_it_is_asked_for_a_while_later(
     found = asked.wait("doubts", timeout=_PATIENCE)
     assert (found.state, found.value is not None and found.value.judged) == ("ready", 0)
     asked.close()
-
-
-def test_what_fails_after_long_work_is_tried_again_only_after_longer(
-    insights: Insights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(monkeypatch)
-
-    def fail_late(*_: Any, **__: Any) -> None:
-        clock.now += 60
-        fail_expectedly()
-
-    monkeypatch.setattr(quality_module, "assess_quality", fail_late)
-    for _ in range(2):
-        assert insights.wait("quality", timeout=_PATIENCE).state == "failed"
-        clock.now += 239
-        assert insights.quality.state == "failed"
-        clock.now += 1
-    monkeypatch.setattr(quality_module, "assess_quality", assess_quality)
-    assert insights.wait("quality", timeout=_PATIENCE).state == "ready"
-
-
-def test_a_result_that_is_nothing_is_no_failure(
-    build: Callable[[dict[str, str]], Gallery], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, asked = Clock(monkeypatch), Insights(build({"a/1.png": "red"}), cache=None)
-    assert asked.wait("calibration", timeout=_PATIENCE).to_json() == {"state": "ready"}
-    monkeypatch.setattr(calibration_module, "calibrate", fail_expectedly)
-    clock.now += 100 * RETRY_S
-    assert (asked.calibration.state, asked.calibration.value) == ("ready", None)
-    asked.close()
-
-
-def test_what_failed_stays_so_where_the_version_is_no_longer_served(
-    insights: Insights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(monkeypatch)
-    monkeypatch.setattr(quality_module, "assess_quality", fail_expectedly)
-    assert insights.wait("quality", timeout=_PATIENCE).state == "failed"
-    insights.close()
-    clock.now += 100 * RETRY_S
-    assert insights.wait("quality", timeout=_PATIENCE).state == "failed"
 
 
 def test_a_mistake_of_the_program_leaves_nobody_waiting(
@@ -266,33 +180,6 @@ def test_closing_stops_the_work_and_begins_nothing(
     assert held.ended.wait(_PATIENCE)
     for name in ("duplicates", "quality", "map"):
         assert insights.wait(name, timeout=_PATIENCE).state == "failed"
-
-
-def test_closing_stops_the_judging_of_labels(
-    labelled: Gallery, insights: Insights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reported: queue.Queue[tuple[int, int]] = queue.Queue()
-    go_on, ended = threading.Event(), threading.Event()
-
-    def watch(gallery: Gallery, progress: Progress, *, duplicates: DuplicateGroups) -> Doubts:
-        def tell(done: int, total: int) -> None:
-            reported.put((done, total))
-            assert go_on.wait(_PATIENCE)
-            progress(done, total)
-
-        try:
-            return find_doubts(gallery, tell, duplicates=duplicates)
-        finally:
-            ended.set()
-
-    monkeypatch.setattr(doubts_module, "find_doubts", watch)
-    insights.get("doubts")
-    done, total = reported.get(timeout=_PATIENCE)
-    assert 0 <= 10 * done <= total  # the first tenth is judging
-    insights.close()
-    go_on.set()
-    assert ended.wait(_PATIENCE)
-    assert reported.empty()  # it was left at the first report after that
 
 
 def test_without_a_cache_or_where_it_cannot_be_written_results_are_given_all_the_same(

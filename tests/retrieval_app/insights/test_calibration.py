@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from index.arrays import UNLABELLED, normalise_rows
 from index.gallery.gallery import Gallery
 from index.vectors.exact import search
-from retrieval_app.insights.calibration import DEPTH, Calibration, calibrate, learn_shares
+from retrieval_app.insights.calibration import DEPTH, calibrate, learn_shares
 from tests.index.vector_sources import VectorSource
 
 
@@ -44,11 +43,6 @@ def test_what_is_said_holds_for_photos_from_elsewhere_where_scenes_are_kept_apar
     assert said["as they are"] - same > 0.06, "which is what keeping them apart mends"
 
 
-def test_one_scene_says_nothing() -> None:
-    vectors, labels = VectorSource(width=16).draw(100, seed=1)
-    assert learn_shares(vectors, labels, seed=0, groups=np.zeros(100, dtype=np.int64)) is None
-
-
 def test_labels_of_a_single_scene_do_not_ask_as_they_could_only_miss() -> None:
     random, labels = np.random.default_rng(0), np.arange(800) // 8
     things = random.normal(size=(100, 16)).astype(np.float32)
@@ -71,23 +65,6 @@ def test_the_share_rises_with_the_score_and_lies_in_its_interval(labelled: Galle
     assert all(0 <= band.low <= band.share <= band.high <= 1 for band in bands)
     scores = [point[0] for point in calibration.points]
     assert scores == sorted(set(scores))
-
-
-@pytest.mark.parametrize(
-    ("share", "name"), [(0.8, "very likely"), (0.79, "likely"), (0.2, "doubtful"), (0.1, "unlikely")]
-)
-def test_bands_are_named_by_their_share(share: float, name: str) -> None:
-    calibration = Calibration(((0.5, share, 0.0, 1.0),), asked=100)
-    above, below = calibration.bands(np.array([0.7, 0.2]))
-    assert above.name == below.name == name
-    assert above.to_json() == {"share": share, "low": 0.0, "high": 1.0, "name": name}
-
-
-def test_few_different_members_leave_a_wide_interval() -> None:
-    vectors, labels = VectorSource(width=16).draw(60, seed=1)
-    few = learn_shares(vectors, labels, seed=0)
-    assert few is not None
-    assert all(high - low > 0.04 for _, _, low, high in few.points)
 
 
 def test_too_few_labels_say_nothing(unusual: Gallery) -> None:

@@ -70,7 +70,7 @@ def test_what_is_of_something_else_is_not_read(tmp_path: Path) -> None:
     [
         (name, value)
         for name in ("inner", "one", "by_number", "ids", "places")
-        for value in (None, 7, "text", {}, [None], [[1]], [2**70], {"a": 1})
+        for value in (None, 7, {}, [None], [2**70])
         if (name, value)
         not in (("one", None), ("by_number", {}), ("places", [2**70]))  # which are of the right kind
     ],

@@ -9,7 +9,6 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from index.errors import InputError
 from index.filters.condition import join
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
@@ -83,15 +82,6 @@ def test_every_value_is_selected_by_its_own_filter(tables: Gallery, text: str | 
                 kept = catalog.matching_ids(join([*chosen, parse_filter(value.where)]))
                 assert len(kept) == value.count, value.where
     assert facets.to_json()["total"] == facets.total
-
-
-def test_nothing_to_tell_apart_gives_no_facets(tables: Gallery) -> None:
-    assert count_facets(tables, parse_filter("id < 0")) == Facets(total=0, facets=[])
-
-
-def test_unknown_metadata_is_told(tables: Gallery) -> None:
-    with pytest.raises(InputError, match="sise"):
-        count_facets(tables, parse_filter("sise = 3"))
 
 
 def test_values_are_found_by_a_part_among_those_that_are_not_shown(tables: Gallery) -> None:

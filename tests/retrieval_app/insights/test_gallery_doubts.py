@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from index.gallery.gallery import Gallery
-from index.labels.doubts import LEAST_DOUBT, Doubts
+from index.labels.doubts import Doubts
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.insights.duplicate_groups import find_duplicate_groups
 from retrieval_app.insights.gallery_doubts import find_doubts
@@ -40,19 +40,6 @@ def test_planted_mistakes_rank_first_and_what_they_show_is_suggested(
     assert doubts.find(ids["blue/3.png"]) is None
     assert doubts.judged == labelled.count
     assert set(doubts.pairs) == {("red", "blue", 1), ("green", "red", 1)}
-
-
-def test_the_document_has_what_the_api_shows(doubts: Doubts) -> None:
-    document = doubts.to_json()
-    assert document["total"] == len(document["items"]) == len(doubts.items)
-    assert document["items"][0].keys() == {
-        "id", "label", "suggested", "wrong", "kind", "verdict", "suggestions", "agreeing", "disagreeing"
-    }  # fmt: skip
-    assert document["pairs"][0].keys() == {"label", "suggested", "count"}
-    assert [item["wrong"] for item in document["items"]] == sorted(
-        (doubt.wrong for doubt in doubts.items), reverse=True
-    )
-    assert document["items"][-1]["wrong"] >= LEAST_DOUBT
 
 
 def test_a_copy_does_not_vouch_for_its_like(build: Callable[[dict[str, str]], Gallery]) -> None:
@@ -97,11 +84,3 @@ def test_galleries_with_next_to_nothing_are_judged_or_left_alone(unusual: Galler
     assert 0 <= found.wrong_share <= 1
     assert found.judged in (0, 2)
     assert len(found.items) <= found.judged
-
-
-def test_progress_rises_over_judging_and_comparing_to_the_end(labelled: Gallery) -> None:
-    told: list[tuple[int, int]] = []
-    find_doubts(labelled, lambda done, total: told.append((done, total)))
-    assert told == sorted(told)
-    assert told[-1] == (labelled.count, labelled.count)
-    assert {done for done, _ in told} >= {labelled.count * percent // 100 for percent in (10, 100)}

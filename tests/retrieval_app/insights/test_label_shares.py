@@ -23,12 +23,6 @@ def test_the_labels_of_a_members_neighbours_are_counted_without_itself(
     assert shares.shares[0].mean_score == pytest.approx(sum(blue) / len(blue))
 
 
-def test_a_vector_has_no_label_of_its_own(labelled: Gallery, ids: dict[str, int]) -> None:
-    shares = share_labels(labelled, labelled.vector(ids["red/1.png"]), k=3)
-    assert (shares.label, shares.own_share) == (None, None)
-    assert shares.to_json()["shares"][0]["label"] == "red"
-
-
 def test_without_labels_nobody_has_a_share(unusual: Gallery) -> None:
     shares = share_labels(unusual, int(unusual.ids[0]))
     assert shares.neighbours == unusual.count - 1

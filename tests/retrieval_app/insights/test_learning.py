@@ -87,16 +87,6 @@ def test_what_was_decided_keeps_its_doubt_and_the_rest_is_ranked_anew(
     assert found.suggested == MISLABELLED[other]
 
 
-def test_a_label_that_was_kept_is_not_doubted_by_its_like_any_more(
-    learn: Learn, decide: Decide, base: Doubts, ids: dict[str, int]
-) -> None:
-    """Somebody says that the blue picture is red: to the judge a picture that looks blue may be red from now on."""
-    before = base.find(ids[WRONG])
-    assert before is not None
-    doubts, _ = learn(decide(WRONG, KEEP))
-    assert [doubt.id for doubt in doubts.items if doubt.id == ids[WRONG]] == [ids[WRONG]]
-
-
 def test_a_new_label_is_suggested_where_others_look_alike(
     learn: Learn, decide: Decide, base: Doubts, ids: dict[str, int]
 ) -> None:
@@ -117,11 +107,6 @@ def test_what_was_dropped_says_nothing_more(learn: Learn, decide: Decide, ids: d
         other for doubt in doubts.items for other, _ in doubt.suggestions if doubt.id not in map(ids.get, blue)
     }
     assert "blue" not in named
-
-
-def test_without_decisions_the_list_is_as_it_was(learn: Learn, decide: Decide, base: Doubts) -> None:
-    learn(decide(WRONG, CHANGE, SHOWN))
-    assert learn() == (base, 0)
 
 
 def test_it_rests_longer_than_it_took(labelled: Gallery, base: Doubts, decide: Decide) -> None:

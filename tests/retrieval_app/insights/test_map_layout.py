@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from index.errors import MissingDependencyError
 from index.gallery.gallery import Gallery
-from index.writing.build import update_gallery
 from retrieval_app.insights import map_layout
 from retrieval_app.insights.map_layout import lay_out
 
@@ -50,17 +47,6 @@ def test_of_many_members_a_sample_is_shown(labelled: Gallery, monkeypatch: pytes
     assert (layout.sampled, layout.total, len(layout.ids)) == (True, labelled.count, 20)
     assert set(layout.ids.tolist()) <= set(labelled.ids.tolist())
     assert (np.diff(layout.ids) > 0).all()
-
-
-def test_members_that_are_all_alike_lie_in_the_middle(build: Callable[[dict[str, str]], Gallery]) -> None:
-    gallery = build({"a/0.png": "red"})
-    source = Path(gallery.sources[1].root)
-    for number in range(1, 12):
-        (source / f"a/{number}.png").write_bytes((source / "a/0.png").read_bytes())
-    update_gallery(gallery.path)
-    layout = lay_out(Gallery.open(gallery.path))
-    assert np.isfinite([layout.x, layout.y]).all()
-    assert len(layout.ids) == 12
 
 
 def test_what_is_missing_is_told(labelled: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:

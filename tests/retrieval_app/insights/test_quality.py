@@ -77,14 +77,6 @@ def test_a_gallery_where_every_image_finds_only_its_own_scene_says_so(
     assert (found.apart.found_by, found.apart.scenes, found.apart.images) == ("copies", 2, 4)
 
 
-def test_the_histogram_counts_every_query(labelled: Gallery) -> None:
-    document = assess_quality(labelled).to_json()
-    histogram = document["histogram"]
-    assert sum(histogram["same"]) == sum(histogram["different"]) == document["queries"] == labelled.count
-    assert len(histogram["edges"]) == len(histogram["same"]) + 1
-    assert document["index"]["type"] == "flat"
-
-
 def test_galleries_with_next_to_nothing_have_a_reason_or_a_score(unusual: Gallery) -> None:
     progress: list[tuple[int, int]] = []
     assessed = assess_quality(unusual, lambda done, total: progress.append((done, total)))

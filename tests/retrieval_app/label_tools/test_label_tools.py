@@ -14,7 +14,6 @@ import pytest
 from cleanlab.filter import find_label_issues
 from hypothesis import given
 from hypothesis import strategies as st
-from pyarrow import parquet
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
@@ -56,16 +55,6 @@ def test_cleanlab_finds_label_issues_in_what_is_written_for_it(gallery: Path, tm
     assert all(Path(path).parent.name == names[label] for path, label in zip(paths, labels, strict=True))
     issues = find_label_issues(labels, shares, n_jobs=1)
     assert {Path(paths[row]).name for row in np.flatnonzero(issues)} >= {"wrong_0.png", "wrong_1.png"}
-
-
-def test_the_tables_say_the_same_of_every_judged_label(gallery: Path, tmp_path: Path) -> None:
-    table, columns = tmp_path / "labels.csv", tmp_path / "labels.parquet"
-    assert main(["doubts", str(gallery), "--export", f"csv:{table}", "--export", f"parquet:{columns}"]) == 0
-    rows = list(csv.DictReader(table.read_text().splitlines()))
-    assert [(r["path"], float(r["wrong"])) for r in rows] == [
-        (r["path"], r["wrong"]) for r in parquet.read_table(columns).to_pylist()
-    ]
-    assert {Path(row["path"]).name for row in rows[:2]} == {"wrong_0.png", "wrong_1.png"}
 
 
 def test_what_is_annotated_in_label_studio_becomes_the_gallerys_decisions(gallery: Path, tmp_path: Path) -> None:

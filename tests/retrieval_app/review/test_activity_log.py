@@ -48,12 +48,6 @@ def test_a_line_is_on_the_disk_when_it_was_recorded(log: ActivityLog, tmp_path: 
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_nothing_is_made_before_something_is_logged(log: ActivityLog, tmp_path: Path) -> None:
-    assert read_log(tmp_path) == []
-    log.close()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_lines_of_many_threads_are_all_there_in_the_order_of_time(log: ActivityLog, tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: _record(log, number=number), range(200)))
@@ -115,23 +109,6 @@ def test_a_full_disk_costs_nobody_time_and_no_line(
     assert [line["number"] for line in read_log(tmp_path)] == list(range(20))
 
 
-def test_of_too_many_lines_that_wait_the_number_of_those_lost_is_told(
-    log: ActivityLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(activity_log, "_AGAIN_S", 0.05)
-    monkeypatch.setattr(activity_log, "MOST_LINES", 10)
-    (tmp_path / "people").write_text("in the way")
-    for number in range(25):
-        _record(log, number=number)
-    (tmp_path / "people").unlink()
-    end = time.monotonic() + 10
-    while not (lines := read_log(tmp_path)) or lines[-1]["what"] != "lines-lost":
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    assert lines[-1]["lines"] + len(lines) - 1 == 25
-    assert lines[-2]["number"] == 24
-
-
 def test_of_too_many_lines_that_wait_those_of_visits_are_lost_first(
     log: ActivityLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,15 +132,7 @@ def test_of_too_many_lines_that_wait_those_of_visits_are_lost_first(
     assert lines[-1]["lines"] == 48
 
 
-def test_who_is_not_to_wait_does_not(log: ActivityLog, tmp_path: Path) -> None:
-    begun = time.monotonic()
-    for number in range(1000):
-        _record(log, number=number, wait=False)
-    assert time.monotonic() - begun < activity_log.MOST_WAIT_S * 100  # as many files, each synced, took longer
-    log.close()
-    assert len(read_log(tmp_path)) == 1000
-
-
+@pytest.mark.slow
 def test_what_a_killed_process_had_recorded_is_there_and_others_go_on(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen(

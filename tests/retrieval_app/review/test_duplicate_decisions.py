@@ -42,11 +42,6 @@ def test_kept_images_are_found_by_path_where_a_new_gallery_gave_them_other_ids()
     assert decision.find_kept(renumbered) == (1, 2)
 
 
-def test_kept_images_are_found_by_id_where_their_files_were_moved() -> None:
-    decision = DuplicateDecision(GROUP, "copies", (2,))
-    assert decision.find_kept([replace(image, path=f"/y/{image.image_id}") for image in GROUP]) == (2,)
-
-
 def test_another_of_the_same_bytes_stands_for_a_kept_image_that_is_not_found() -> None:
     decision = DuplicateDecision(GROUP, "copies", (1, 2))
     moved = [GroupImage(A, 11, "/y/1"), GroupImage(A, 12, "/y/2"), GroupImage(B, 13, "/y/3")]

@@ -8,12 +8,11 @@ from pathlib import Path
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision
 from index.versions.people import DECISIONS as FILE_NAME
-from index.writing.build import build_gallery
 from retrieval_app.review.gallery_labels import Decisions, stream_label_file
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import find_subjects
 from tests.conftest import draw_folder
-from tests.retrieval_app.review.conftest import FORMULA, HOSTILE, build, ids_by_path, write_hostile
+from tests.retrieval_app.review.conftest import HOSTILE, build, ids_by_path, write_hostile
 from training.data.datasets import list_dataset
 
 
@@ -49,15 +48,6 @@ def test_decisions_are_applied_to_every_copy_of_the_image(shop: Gallery, tmp_pat
     assert set(ids) - set(labels) == {"blue/1.png"}
     assert labels["green/2.jpg"] == "green"
     assert written == {"kept": 13, "changed": 3, "dropped": 1}
-
-
-def test_hostile_names_come_back_as_the_same_files(hostile: Gallery, tmp_path: Path) -> None:
-    written = write(hostile, {}, tmp_path / "labels.csv")
-    records = list_dataset(tmp_path / "labels.csv").records
-    assert set(HOSTILE) <= {os.fsencode(record.path.name) for record in records}
-    assert all(record.path.is_file() for record in records)
-    assert [record.path.name for record in records if record.label == FORMULA] == ["1.png"]
-    assert written == {"kept": len(HOSTILE) + 7, "unnamable": 1}
 
 
 def test_a_gallery_is_built_again_with_the_labels_and_the_decisions_hold_no_more(
@@ -96,12 +86,3 @@ def test_members_of_archives_and_images_without_a_label_are_left_out_and_counted
     labelled: LabelDecision = loose.decide("change", new_label="red")
     counts = write(gallery, {labelled.key: labelled}, tmp_path / "labels.csv")
     assert counts == {"kept": 5, "changed": 1, "in-archives": 1}
-
-
-def test_images_that_the_build_set_aside_keep_their_labels(tmp_path: Path, tiny_model: Path) -> None:
-    images = draw_folder(tmp_path / "images", per_class=2)
-    (images / "red" / "copy.jpg").write_bytes((images / "red" / "0.jpg").read_bytes())
-    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "shop", dedup="exact")
-    gallery = Gallery.open(tmp_path / "shop")
-    assert gallery.count == 6
-    assert write(gallery, {}, tmp_path / "labels.csv") == {"kept": 7}

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -48,13 +46,6 @@ def test_steps_are_read_as_they_were_decided_and_come_back_through_lines(tmp_pat
     assert other.duplicate_decisions() == store.duplicate_decisions()
     assert other.undo() is not None
     assert held(other) == {A: "keep", B: "boot"}
-
-
-def test_nothing_was_decided_without_a_file_or_in_an_empty_one(tmp_path: Path) -> None:
-    assert read_history(Database(tmp_path / "none.sqlite")) == []
-    (tmp_path / "empty.sqlite").touch()
-    assert read_history(Database(tmp_path / "empty.sqlite")) == []
-    assert not (tmp_path / "none.sqlite").exists()
 
 
 def test_of_two_decisions_the_later_holds_and_can_be_undone(tmp_path: Path) -> None:
@@ -109,7 +100,7 @@ GOOD = {"sha256": A, "label": "x", "decision": "keep", "new_label": None, "image
         {"decided_at": LATE, "labels": GOOD, "duplicates": []},
         *({"decided_at": LATE, "labels": [{**GOOD, **wrong}], "duplicates": []} for wrong in (
             {"sha256": "A" * 64}, {"sha256": 5}, {"label": "\ud800"}, {"decision": "destroy"}, {"image_id": -1},
-            {"image_id": True}, {"image_id": 1 << 70}, {"path": "\ud800"}, {"decision": "change"}, {"path": None},
+            {"image_id": True}, {"image_id": 1 << 70}, {"path": "\ud800"}, {"decision": "change"},
         )),
         *({"decided_at": LATE, "labels": [], "duplicates": [group]} for group in (
             None, {"decision": "copies", "keep": [9], "images": [[A, 1, "x"], [B, 2, "y"]]},
@@ -136,18 +127,3 @@ def test_who_decided_is_kept_and_goes_into_backups_and_back(tmp_path: Path) -> N
     merge_history(Database(brought.path), map(read_step, lines))
     assert [step.decided_by for step in read_history(Database(brought.path))] == ["anna", None]
     assert steps[0].keep({f"{A}/shoe"}).decided_by == "anna"
-
-
-def test_decisions_of_an_earlier_program_have_no_name_and_later_ones_do(tmp_path: Path) -> None:
-    path = tmp_path / "earlier.sqlite"
-    store = store_with(path, DecidedStep(EARLY, (label(A),)))
-    store.close()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("ALTER TABLE steps DROP COLUMN decided_by")
-        connection.commit()
-    assert [step.decided_by for step in read_history(Database(path))] == [None]
-    ReviewStore(path).decide([label(B)], by="ben")
-    assert [step.decided_by for step in read_history(Database(path))] == [None, "ben"]
-    with closing(sqlite3.connect(path)) as connection:  # as an earlier program goes on
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
-        connection.execute("INSERT INTO steps (kind, decided_at) VALUES ('labels', ?)", (LATE,))

@@ -7,13 +7,12 @@ import signal
 import sys
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from index.filters.parser import parse_filter
 from retrieval_app.review.added_images import AddedImage
-from retrieval_app.review.job_list import Asker, Job, JobList, UnknownJobError
+from retrieval_app.review.job_list import Asker, JobList
 from retrieval_app.review.job_work import Work
 from tests.forked import ForkedCommand
 
@@ -79,19 +78,6 @@ def test_what_a_process_may_have_ended_at_is_tried_alone(tmp_path: Path) -> None
     assert taken == [[0], [1], [2], [3, 4]]
 
 
-def test_a_job_that_ends_its_processes_is_not_tried_for_ever(tmp_path: Path) -> None:
-    told = list[Job]()
-    jobs: JobList[int] = JobList(max_waiting=9, max_kept=9, on_over=told.append, path=tmp_path / "jobs.sqlite")
-    job = jobs.append("add", 1)
-    for _ in range(3):
-        begin_in_a_process_that_is_killed(tmp_path)
-    with jobs.alone():
-        assert jobs.take(together=(), most=1) == []
-    assert jobs.get(job.id).state == "failed"
-    assert "3 processes" in jobs.get(job.id).message
-    assert [one.id for one in told] == [job.id]
-
-
 def test_a_job_that_was_called_off_is_cancelled_where_its_process_is_killed(tmp_path: Path) -> None:
     jobs = share(tmp_path)
     job = jobs.append("add", 1)
@@ -109,13 +95,6 @@ def test_what_waits_once_is_the_same_job_for_all(tmp_path: Path) -> None:
     assert other.append("update", 0, once=True).id == first.id
     one.take(together=(), most=1)
     assert other.append("update", 0, once=True).id != first.id
-
-
-def test_jobs_in_memory_are_one_process_s_own(tmp_path: Path) -> None:
-    one, other = (JobList[int](max_waiting=9, max_kept=9) for _ in range(2))
-    job = one.append("add", 1)
-    with pytest.raises(UnknownJobError):
-        other.get(job.id)
 
 
 @given(

@@ -161,16 +161,6 @@ def test_many_waiting_adds_become_one_new_version(shop: Shop, block: Callable[[]
     assert gallery.count == 6 + 1 + 20
 
 
-def test_later_updates_leave_added_images_and_their_labels_alone(shop: Shop) -> None:
-    [job] = shop.wait(shop.jobs.add(picture(1), name="x", label="hats"))
-    update_gallery(shop.path)
-    assert label_of(shop.open(), job) == "hats"
-    [update] = shop.wait(shop.jobs.update())
-    assert (update.state, update.message) == ("done", "nothing had changed")
-    assert update.result is not None
-    assert "gallery" not in update.result
-
-
 def test_a_removed_image_stays_out_until_it_is_sent_again(shop: Shop) -> None:
     [one, _] = shop.wait(shop.jobs.add(picture(1), name="x"), shop.jobs.add(picture(2), name="x"))
     assert one.result is not None
@@ -181,23 +171,6 @@ def test_a_removed_image_stays_out_until_it_is_sent_again(shop: Shop) -> None:
     [again] = shop.wait(shop.jobs.add(picture(1), name="x"))
     assert again.state == "done"
     assert shop.open().count == 6 + 3
-
-
-def test_one_removal_that_cannot_be_done_does_not_stop_the_others(shop: Shop, block: Callable[[], None]) -> None:
-    block()
-    some, rest = shop.jobs.remove([1, 2]), shop.jobs.remove([3, 4, 5, 6, 7])
-    shop.gate.set()
-    some, rest = shop.wait(some, rest)
-    assert (some.state, rest.state) == ("done", "failed")
-    assert "nothing would be left" in rest.message
-    assert shop.open().count == 5
-
-
-def test_an_update_finds_what_was_put_into_the_sources(shop: Shop) -> None:
-    (shop.path.parent / "images" / "red" / "new.png").write_bytes(picture(5))
-    [job] = shop.wait(shop.jobs.update())
-    assert job.message == "there is a new version"
-    assert shop.open().count == 7
 
 
 def test_an_evaluation_is_the_gallery_s_own_and_a_filter_chooses_who_asks(shop: Shop) -> None:
@@ -243,18 +216,6 @@ def test_a_job_that_fails_says_why_and_the_next_one_is_done(shop: Shop, monkeypa
     assert done.state == "done"
 
 
-def test_an_unforeseen_failure_is_logged_and_the_next_job_is_done(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(Changes, "_options", lambda *_: 1 // 0)
-    [failed] = shop.wait(shop.jobs.add(picture(1), name="x"))
-    assert (failed.state, failed.message) == ("failed", "an unforeseen failure; the server's log tells more")
-    assert "ZeroDivisionError" in caplog.text
-    monkeypatch.undo()
-    [done] = shop.wait(shop.jobs.add(picture(2), name="x"))
-    assert done.state == "done"
-
-
 def test_stopping_waits_for_the_running_job_and_a_start_goes_on_with_the_others(
     shop: Shop, block: Callable[[], None]
 ) -> None:
@@ -296,6 +257,7 @@ def test_stopping_ends_a_job_that_would_take_long(shop: Shop, monkeypatch: pytes
     assert "the server was stopped while it ran" in str(stopped.message)
 
 
+@pytest.mark.slow
 def test_a_killed_server_loses_no_image_that_it_took(folder: Path, tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.png" for number in range(4)]
     for number, file in enumerate(files):
@@ -311,13 +273,6 @@ def test_a_killed_server_loses_no_image_that_it_took(folder: Path, tmp_path: Pat
     shop.jobs.close()
     labels = {image.label for image in shop.open().sample(100, seed=0)}
     assert labels == {"blue", "green", "red", "label 0", "label 1", "label 2", "label 3"}
-
-
-def test_a_start_with_nothing_left_behind_does_nothing(shop: Shop) -> None:
-    [job] = shop.wait(shop.jobs.add(picture(1), name="x"))
-    assert job.result is not None
-    shop.wait(shop.jobs.remove([job.result["image_id"]]))
-    assert Shop(shop.path).jobs.resume() == []
 
 
 def test_a_gallery_that_sets_copies_aside_says_which_image_a_copy_repeats(
@@ -346,22 +301,7 @@ def test_a_label_is_refused_where_a_file_gives_all_labels(tmp_path: Path, tiny_m
     assert label_of(shop.open(), job) is None
 
 
-def test_threads_that_add_at_once_lose_nothing(shop: Shop) -> None:
-    added: list[Job] = []
-
-    def add(number: int) -> None:
-        added.extend(shop.jobs.add(picture(10 * number + n), name="x", label=f"label {number}") for n in range(5))
-
-    threads = [threading.Thread(target=add, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    done = shop.wait(*added)
-    assert {job.state for job in done} == {"done"}
-    assert shop.open().count == 6 + 20
-
-
+@pytest.mark.slow
 def test_jobs_wait_for_another_process_and_all_are_done_exactly_once(shop: Shop) -> None:
     rounds = 15
     command = [sys.executable, "-c", UPDATE_AGAIN_AND_AGAIN, str(shop.path), str(rounds)]
@@ -387,18 +327,6 @@ def test_a_job_that_waits_for_another_process_says_so_and_can_be_cancelled(shop:
     assert (job.state, job.message) == ("cancelled", "cancelled; the gallery is as it was")
     assert Shop(shop.path).jobs.resume() == []  # nothing of it is kept
     assert (shop.open().version, shop.open().count) == ("000001", 6)
-
-
-def test_a_job_that_waits_for_another_process_ends_with_the_server(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("retrieval_app.review.jobs._GRACE_S", 0.05)
-    with lock_gallery(shop.path):
-        job = shop.jobs.add(picture(1), name="x")
-        await_message(shop, job, "waiting for another process that writes this gallery")
-        shop.jobs.close()
-    assert shop.jobs.get(job.id).state == "failed"
-    assert "is added at the next start" in shop.jobs.get(job.id).message
 
 
 def test_a_job_that_waits_is_cancelled_at_once_and_the_others_are_done(
@@ -477,26 +405,6 @@ def test_of_jobs_done_together_only_the_cancelled_ones_are_not(
     assert shop.open().count == 6 + 1 + 2
 
 
-def test_a_removal_that_fails_removes_nothing_later_either(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr("index.writing.workspace.write_version", full_disk)
-        [failed] = shop.wait(shop.jobs.remove([1, 2]))
-    assert failed.state == "failed"
-    [added] = shop.wait(shop.jobs.add(picture(1), name="x"))
-    assert added.state == "done"
-    assert shop.open().count == 6 + 1
-
-
-def test_what_fails_behind_the_publication_does_not_fail_the_job(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr("index.writing.publish_change.remove_old_versions", full_disk)
-        [removed] = shop.wait(shop.jobs.remove([1]))
-    assert (removed.state, shop.open().count) == ("done", 5)
-    assert "is in use, but what is left over stays" in caplog.text
-
-
 def test_a_version_that_cannot_be_served_yet_does_not_fail_the_job(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -546,37 +454,6 @@ def test_the_end_of_every_job_is_logged_with_who_asked_for_it(shop: Shop, block:
     assert (lines[some.id]["kind"], lines[some.id]["request"]) == ("remove", "r1")
     assert "nothing would be left" in lines[rest.id]["message"]
     assert "asker" not in shop.jobs.get(some.id).to_json()
-
-
-def test_jobs_that_a_stop_leaves_undone_are_logged_too_and_long_reasons_are_cut(
-    shop: Shop, block: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("retrieval_app.review.jobs._MAX_LOGGED", 30)
-    block()
-    waiting = [shop.jobs.add(picture(number), name="x", asker=Asker("anna")) for number in range(5)]
-    closing = threading.Thread(target=shop.jobs.close)
-    closing.start()
-    shop.gate.set()
-    closing.join(WAIT_SECONDS)
-    told = _ends(shop)
-    assert {job for what, job, who, _ in told if (what, who) == ("job-failed", "anna")} == {
-        job.id for job in waiting
-    }
-    assert {len(line["message"]) for line in read_log(shop.path) if line["what"] == "job-failed"} == {30}
-
-
-def test_only_the_last_results_of_a_kind_are_kept() -> None:
-    jobs: JobList[int] = JobList(max_waiting=9, max_kept=9, max_of_kind={"evaluate": (9, 2)})
-    over = []
-    for number in range(4):
-        over.append(jobs.append("evaluate", number))
-        [(job, _)] = jobs.take(together=(), most=1)
-        jobs.update([job], state="done", message="done", result={})
-    jobs.append("evaluate", 5)
-    for job in over[:2]:
-        with pytest.raises(UnknownJobError):
-            jobs.get(job.id)
-    assert [jobs.get(job.id).state for job in over[2:]] == ["done", "done"]
 
 
 def test_only_so_many_jobs_wait_and_only_the_last_ones_are_kept() -> None:

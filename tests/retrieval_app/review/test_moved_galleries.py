@@ -136,10 +136,12 @@ def replace_by_link(home: Home, to: Path) -> Path:
     return home.gallery
 
 
-WAYS = (move_alone, copy_alone, move_all, rename_alone, link_gallery, link_home, replace_by_link)
+MORE_WAYS = (move_alone, rename_alone, link_gallery, replace_by_link)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [copy_alone, move_all, link_home, *(pytest.param(way, marks=pytest.mark.slow) for way in MORE_WAYS)]
+)
 def test_a_gallery_in_another_place_knows_its_images_again(
     home: Home, tmp_path: Path, way: Callable[[Home, Path], Path]
 ) -> None:
@@ -148,6 +150,7 @@ def test_a_gallery_in_another_place_knows_its_images_again(
     check_known_again(way(home, tmp_path / "deep" / "er"), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relative", [True, False])
 @pytest.mark.parametrize("moved", [True, False])
 def test_a_gallery_whose_folder_of_sent_images_is_a_link_knows_them_again(
@@ -164,18 +167,6 @@ def test_a_gallery_whose_folder_of_sent_images_is_a_link_knows_them_again(
             (tmp_path / "home").mkdir()
             (gallery.parent / "uploads").rename(target)
     check_known_again(gallery, before)
-
-
-def test_a_copy_uses_its_own_images_though_the_original_is_still_there(home: Home, tmp_path: Path) -> None:
-    before, copy = state_of(home.gallery), copy_alone(home, tmp_path)
-    check_known_again(copy, before)
-    assert state_of(home.gallery) == before
-    opened = Gallery.open(copy)
-    sent = [
-        int(row.id) for row in rows_of(copy) if row.status == "indexed" and len(os.path.basename(row.path)) > 60
-    ]
-    assert len(sent) == 4
-    assert all(opened.place(image_id).file.is_relative_to(copy) for image_id in sent)
 
 
 def test_a_gallery_built_from_anothers_sent_images_keeps_them_apart_from_its_own(
@@ -223,13 +214,7 @@ def test_another_folder_in_the_same_place_is_not_taken_for_the_photos(home: Home
         update_gallery(gallery)
 
 
-def test_a_build_beside_sent_images_keeps_them(home: Home, tiny_model: Path) -> None:
-    before = state_of(home.gallery)
-    report = build_gallery(model_path=tiny_model, sources=[home.folder / "photos"], out=home.gallery)
-    assert (report.new_images, report.vanished) == (0, 0)
-    assert state_of(home.gallery) == before
-
-
+@pytest.mark.slow
 def test_builds_while_images_are_sent_lose_none_and_double_none(home: Home, tiny_model: Path) -> None:
     before = state_of(home.gallery)
     with served(home.gallery) as jobs:
@@ -271,22 +256,3 @@ def test_a_source_through_a_link_is_the_source_itself(tmp_path: Path, tiny_model
         assert len(state_of(tmp_path / "shop")) == count
     with read_catalog(find_version(tmp_path / "shop").folder / "catalog.sqlite") as catalog:
         assert len(catalog.sources()) == 1
-
-
-def test_another_folder_in_the_place_of_the_photos_that_shares_a_few_files_is_not_them(
-    first: Home, tmp_path: Path
-) -> None:
-    home = Home(tmp_path / "home")
-    shutil.copytree(first.folder, home.folder)
-    update_gallery(home.gallery, roots={str(first.folder / "photos"): home.folder / "photos"})
-    home.folder.rename(tmp_path / "away")
-    moved = Home(tmp_path / "away")
-    (moved.folder / "photos").rename(tmp_path / "photos")
-    shared = sorted(path for path in (tmp_path / "photos").rglob("*") if path.is_file())[0]
-    place = moved.folder / "photos" / shared.relative_to(tmp_path / "photos")
-    place.parent.mkdir(parents=True)
-    shutil.copy2(shared, place)
-    before = state_of(moved.gallery)
-    with pytest.raises(InputError, match="no such folder or file; if it was moved"):
-        update_gallery(moved.gallery)
-    assert state_of(moved.gallery) == before

@@ -96,16 +96,6 @@ def test_a_photo_of_the_same_bytes_with_another_label_stays(
     assert "blue/moved.jpg" in paths_in(new)
 
 
-def test_the_last_images_of_a_gallery_stay_and_are_told(
-    photos: Path, saved: Path, tmp_path: Path, tiny_model: Path
-) -> None:
-    (tmp_path / "few" / "red").mkdir(parents=True)
-    shutil.copy(photos / "red" / "0.jpg", tmp_path / "few" / "red")
-    build_gallery(model_path=tiny_model, sources=[tmp_path / "few"], out=tmp_path / "new")
-    assert restore(saved, tmp_path / "new").removals == {"taken_out": 0, "out": 1, "added_again": 0, "last": 1}
-    assert paths_in(tmp_path / "new") == {"red/0.jpg"}
-
-
 def copy_backup(saved: Path, out: Path, *, removed: bytes | None) -> Path:
     """A backup with another list of what was taken out, or as earlier programs wrote it, with none."""
     with zipfile.ZipFile(saved) as archive, write_backup(out, overwrite=False) as writer:
@@ -117,15 +107,6 @@ def copy_backup(saved: Path, out: Path, *, removed: bytes | None) -> Path:
             writer.add("removed.jsonl", [removed])
         writer.finish(manifest)
     return out
-
-
-def test_a_backup_without_the_list_is_restored_as_before(
-    photos: Path, saved: Path, tmp_path: Path, tiny_model: Path
-) -> None:
-    old = copy_backup(saved, tmp_path / "old.zip", removed=None)
-    new = build_anew(photos, tmp_path / "new", tiny_model)
-    assert restore(old, new).removals == {"taken_out": 0, "out": 0, "added_again": 0, "last": 0}
-    assert "red/0.jpg" in paths_in(new)
 
 
 @pytest.mark.parametrize("line", [b"[]\n", b"{}\n", b'{"sha256": 1, "source": "a", "path": "b", "kept": 0}\n'])

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -82,11 +81,6 @@ def test_decisions_are_read_back_by_another_store_as_they_were_made(store: Revie
     assert all(decision.decided_at.endswith("+00:00") for decision in read.values())
 
 
-def test_the_decision_for_a_label_leaves_the_same_image_with_another_label_alone(store: ReviewStore) -> None:
-    store.decide([LabelDecision(A, "shoe", "drop")])
-    assert set(store.label_decisions()) == {(A, "shoe")}
-
-
 def test_undo_goes_back_step_by_step_to_exactly_what_was(store: ReviewStore) -> None:
     chance = random.Random(0)
     states = [meaning(store.label_decisions())]
@@ -107,12 +101,6 @@ def test_undo_goes_back_step_by_step_to_exactly_what_was(store: ReviewStore) -> 
         assert meaning(store.label_decisions()) == before
     assert store.undo() is None
     assert not store.can_undo()
-
-
-def test_undo_tells_which_images_it_was_about(store: ReviewStore) -> None:
-    step = store.decide([LabelDecision(A, "x", "keep", image_id=3), LabelDecision(B, "x", "keep", image_id=4)])
-    assert store.can_undo()
-    assert store.undo() == step
 
 
 def test_of_two_reviewers_nobody_undoes_what_the_other_decided(store: ReviewStore) -> None:
@@ -144,15 +132,6 @@ def test_an_open_decision_forgets_the_one_before_until_it_is_undone(store: Revie
     assert store.label_decisions() == {}
     store.undo()
     assert store.label_decisions()[A, "shoe"].decision == "drop"
-
-
-def test_labels_and_duplicates_are_undone_apart(store: ReviewStore) -> None:
-    store.decide([LabelDecision(A, "shoe", "drop")])
-    store.decide_duplicates([DuplicateDecision(GROUP, "different")])
-    assert store.undo() is not None
-    assert store.undo() is None
-    assert len(store.duplicate_decisions()) == 1
-    assert store.can_undo("duplicates")
 
 
 def test_duplicate_decisions_are_read_back_and_undone(store: ReviewStore) -> None:
@@ -208,6 +187,7 @@ def test_threads_that_decide_and_undo_at_once_lose_nothing(store: ReviewStore) -
     assert not store.can_undo("duplicates")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", [1, 25])
 def test_a_killed_process_loses_nothing_that_it_answered(store: ReviewStore, answers: int) -> None:
     command = [sys.executable, "-c", DECIDE_FOR_EVER, str(store.path)]
@@ -223,6 +203,7 @@ def test_a_killed_process_loses_nothing_that_it_answered(store: ReviewStore, ans
     assert len(store.label_decisions()) == len(kept) - 1
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_gives_a_clear_error_and_the_rest_goes_on(store: ReviewStore) -> None:
     store.decide([LabelDecision(A, "shoe", "drop")])
     store.close()
@@ -251,24 +232,8 @@ def test_a_file_that_is_no_database_is_named_and_left_alone(store: ReviewStore) 
     assert store.path.read_bytes().startswith(b"not a database")
 
 
-def test_a_file_of_a_newer_program_is_not_touched(store: ReviewStore) -> None:
-    connection = sqlite3.connect(store.path)
-    connection.execute("PRAGMA user_version = 99")
-    connection.close()
-    with pytest.raises(ReviewError, match="version 99"):
-        store.decide([LabelDecision(A, "x", "keep")])
-
-
 def test_an_empty_file_that_a_killed_process_left_counts_as_none(store: ReviewStore) -> None:
     store.path.touch()
     assert (store.label_decisions(), store.can_undo()) == ({}, False)
     store.decide([LabelDecision(A, "x", "keep")])
     assert len(store.label_decisions()) == 1
-
-
-def test_a_file_that_was_taken_away_is_noticed(store: ReviewStore) -> None:
-    store.decide([LabelDecision(A, "x", "keep")])
-    store.path.unlink()
-    assert store.label_decisions() == {}
-    store.decide([LabelDecision(B, "x", "keep")])
-    assert set(ReviewStore(store.path).label_decisions()) == {(B, "x")}

@@ -103,14 +103,6 @@ def test_a_picture_that_is_gone_is_left_out_and_the_list_says_why(shop: Gallery)
     assert rows[1]["problem"] == "'=2: the image is no longer there"
 
 
-def test_pictures_beyond_the_bytes_allowed_are_left_out(shop: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection_files, "_MAX_PICTURE_BYTES", 250)
-    with open_zip(stream_zip(shop, [1, 2, 3], render=lambda image_id: b"x" * 100)) as archive:
-        rows = read_table(archive.read("list.csv"))
-    assert [bool(row["file"]) for row in rows] == [True, True, False]
-    assert "more than 250 bytes" in rows[2]["problem"]
-
-
 def test_a_zip_is_sent_holding_little_more_than_one_picture(shop: Gallery) -> None:
     picture, sent = os.urandom(1 << 20), 0
     blocks = stream_zip(shop, list(range(1, 18)), render=lambda image_id: picture)

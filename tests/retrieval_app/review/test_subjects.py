@@ -18,13 +18,6 @@ def test_an_id_without_an_image_is_named(shop: Gallery) -> None:
         find_subjects(shop, [1, 4711])
 
 
-def test_copies_are_known_by_the_same_bytes(shop: Gallery) -> None:
-    ids = ids_by_path(shop)
-    one, other = (find_subjects(shop, [ids[path]])[ids[path]] for path in ("red/0.jpg", "red/copy.jpg"))
-    assert one.key == other.key
-    assert one.path != other.path
-
-
 def test_decided_images_are_found_again_in_a_gallery_made_anew(tmp_path: Path, tiny_model: Path) -> None:
     draw_folder(tmp_path / "images", per_class=2)
     old = Gallery.open(build(tmp_path, model=tiny_model))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from index.errors import InputError, MissingDependencyError
+from index.errors import InputError
 from index.gallery.gallery import Gallery
 from retrieval_app.insights import map_layout
 from retrieval_app.insights.map_layout import lay_out
@@ -35,14 +34,6 @@ def test_members_lie_where_the_page_shows_them(atlas: list[dict[str, Any]], odd_
     assert [row["x"] for row in atlas] == layout.x.tolist()
     assert [row["y"] for row in atlas] == layout.y.tolist()
     assert all(row["in_map"] for row in atlas)
-
-
-def test_every_row_says_what_it_is(atlas: list[dict[str, Any]], odd_gallery: Gallery) -> None:
-    rows = odd_gallery.rows(odd_gallery.ids.tolist())
-    assert [row["label"] for row in atlas] == [row.label for row in rows]
-    assert {"caf\\xe9\ttab.png", "red/0.jpg"} <= {row["path"] for row in atlas}
-    assert {row["source"] for row in atlas} == {str(odd_gallery.path.parent / "images")}
-    np.testing.assert_array_equal([row["vector"] for row in atlas], odd_gallery.vectors(odd_gallery.ids))
 
 
 def test_neighbours_are_rows_of_the_file_nearest_first(atlas: list[dict[str, Any]], odd_gallery: Gallery) -> None:
@@ -90,14 +81,4 @@ def test_what_the_map_leaves_out_lies_amid_its_nearest_on_the_map(
 def test_another_ending_is_refused_before_any_work(odd_gallery: Gallery, tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"expected a name that ends in \.parquet"):
         write_atlas(odd_gallery.path, tmp_path / name)
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize(("package", "extra"), [("openTSNE", "ui"), ("pyarrow", "parquet")])
-def test_without_a_package_the_error_names_the_extra(
-    odd_gallery: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, extra: str
-) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingDependencyError, match=rf"retrieval-app\[{extra}\]"):
-        write_atlas(odd_gallery.path, tmp_path / "out.parquet")
     assert os.listdir(tmp_path) == []

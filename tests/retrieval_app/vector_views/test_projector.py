@@ -13,7 +13,7 @@ from PIL import Image
 
 from index.errors import GalleryError, InputError
 from index.gallery.gallery import Gallery
-from retrieval_app.vector_views.projector import COLUMNS, write_projector
+from retrieval_app.vector_views.projector import write_projector
 from tests.retrieval_app.vector_views.conftest import VANISHED
 
 
@@ -56,16 +56,6 @@ def test_the_plugin_serves_the_stored_vectors_in_id_order(projector: Path, odd_g
     np.testing.assert_allclose(served.reshape(stored.shape), stored, rtol=1e-6)
 
 
-def test_every_row_says_what_it_is_in_one_line(projector: Path, odd_gallery: Gallery) -> None:
-    head, *lines = ask_plugin(projector, "/metadata", name="gallery").text.splitlines()
-    assert tuple(head.split("\t")) == COLUMNS
-    table = [dict(zip(COLUMNS, line.split("\t"), strict=True)) for line in lines]
-    assert [int(row["id"]) for row in table] == odd_gallery.ids.tolist()
-    paths = {row["path"]: row["label"] for row in table}
-    assert paths["caf\\xe9 tab.png"] == ""
-    assert paths["red/0.jpg"] == "red"
-
-
 def test_the_sprite_has_every_members_picture_in_its_place(projector: Path, odd_gallery: Gallery) -> None:
     sprite = Image.open(io.BytesIO(ask_plugin(projector, "/sprite_image", name="gallery").data))
     across = 7  # 38 of 49
@@ -77,26 +67,6 @@ def test_the_sprite_has_every_members_picture_in_its_place(projector: Path, odd_
             assert middle == (200, 200, 200)
         elif row.label:
             assert int(np.argmax(middle)) == shown[row.label], row.path
-
-
-def test_thumbnails_shrink_until_all_fit(
-    odd_gallery: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("retrieval_app.vector_views.projector._SPRITE_SIDE", 70)
-    write_projector(odd_gallery.path, tmp_path / "small")
-    with Image.open(tmp_path / "small" / "sprite.png") as sprite:
-        assert sprite.size == (70, 70)
-    monkeypatch.setattr("retrieval_app.vector_views.projector._SPRITE_SIDE", 49)
-    assert write_projector(odd_gallery.path, tmp_path / "none").pictures == 0
-    (embedding,) = ask_plugin(tmp_path / "none", "/info").json["embeddings"]
-    assert "sprite" not in embedding
-    assert not (tmp_path / "none" / "sprite.png").exists()
-
-
-def test_without_thumbnails_no_image_is_read(odd_gallery: Gallery, tmp_path: Path) -> None:
-    report = write_projector(odd_gallery.path, tmp_path / "out", thumbnails=False)
-    assert report.pictures == 0
-    assert sorted(os.listdir(tmp_path / "out")) == ["metadata.tsv", "projector_config.pbtxt", "vectors.tsv"]
 
 
 def test_nothing_is_left_of_what_is_interrupted(odd_gallery: Gallery, tmp_path: Path) -> None:

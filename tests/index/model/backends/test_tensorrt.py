@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from index.model.backends.cuda_libraries import load_cuda_libraries
 from index.model.backends.onnxruntime import import_onnxruntime
 from index.model.backends.registry import installed_backends, open_backend
 from index.model.backends.tensorrt import TENSORRT
 from index.model.embedder import Embedder
 from index.model.seal import read_sealed
 from tests.index.model.backends.test_backend_contract import draw_pixels
-from tests.models import tiny_contract, write_tiny_model
 
 MADE_FOR_IT = [TENSORRT, "CUDAExecutionProvider", "CPUExecutionProvider"]
 
@@ -32,21 +29,6 @@ def test_a_runtime_that_is_not_made_for_it_says_so_and_computes_the_same(
     assert opened.runtime == Embedder(tiny_model, threads=1).runtime
     pixels = draw_pixels(3)
     assert np.array_equal(opened.embed_batch(pixels), Embedder(tiny_model, threads=1).embed_batch(pixels))
-
-
-def test_without_a_driver_it_is_not_tried(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(import_onnxruntime(), "get_available_providers", lambda: MADE_FOR_IT)
-    monkeypatch.setattr("index.model.backends.cuda_libraries._DRIVER", "libnone.so.1")
-    load_cuda_libraries.cache_clear()
-    try:
-        with caplog.at_level(logging.WARNING):
-            backend = open_backend(read_sealed(tiny_model), threads=1, name="tensorrt")
-    finally:
-        load_cuda_libraries.cache_clear()
-    assert "TensorRT cannot be used: no NVIDIA driver is installed" in caplog.text
-    assert (backend.name, backend.on_gpu) == ("onnxruntime", False)
 
 
 def test_its_engines_are_kept_by_the_model_and_made_for_any_batch(
@@ -74,15 +56,3 @@ def test_its_engines_are_kept_by_the_model_and_made_for_any_batch(
     assert name == TENSORRT
     assert Path(options["trt_engine_cache_path"]) == tmp_path / "retrieval-app" / "tensorrt" / model.sha256
     assert options["trt_profile_min_shapes"].startswith("images:1x")
-
-
-def test_int8_is_left_to_onnx_runtime(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    runtime = import_onnxruntime()
-    monkeypatch.setattr(runtime, "get_available_providers", lambda: [TENSORRT, "CPUExecutionProvider"])
-    contract = replace(tiny_contract(), precision="int8").to_json()
-    model = read_sealed(write_tiny_model(tmp_path / "int8.onnx", contract=contract))
-    with caplog.at_level(logging.WARNING):
-        assert open_backend(model, threads=1, name="tensorrt").name == "onnxruntime"
-    assert "TensorRT has signed integers only" in caplog.text
