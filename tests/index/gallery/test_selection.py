@@ -159,10 +159,6 @@ def test_a_filter_must_hold_with_all_else(gallery: Path) -> None:
     assert select(gallery, where=parse_filter("path = 'green/0.jpg'")) == {"one/green/0.jpg"}  # the other is out
 
 
-def test_what_was_taken_out_before_is_known_but_not_selected(gallery: Path) -> None:
-    assert select(gallery, f"{gallery.parent}/two/green/0.jpg") == set()
-
-
 @settings(max_examples=60)
 @given(st.lists(st.text("redgn0.jp/*?[]", min_size=1, max_size=9), min_size=1, max_size=3))
 def test_any_patterns_select_what_each_alone_does(gallery: Path, patterns: list[str]) -> None:

@@ -77,14 +77,6 @@ def test_every_pair_of_labels_is_looked_at_up_to_the_number_that_is_given() -> N
     assert (found[classes - 1] != found[classes]).any()
 
 
-def test_rows_of_a_rare_label_are_not_taken_for_the_frequent_one_they_resemble() -> None:
-    features, labels = blobs(sizes=(400, 25), spread=1.6)
-    rare = labels == 1
-    by_frequency = LeaveOneOut(features, labels, count=2, ridges=(1.0,), weights=np.ones(425))
-    alone = by_frequency.confidences(np.flatnonzero(rare))[:, 1].mean()
-    assert judge_twice(features, labels, count=2)[rare, 1].mean() > alone + 0.02
-
-
 @pytest.mark.parametrize("count", [0, 3])
 def test_a_label_without_rows_is_survived(count: int) -> None:
     features, labels = blobs(sizes=(6, count, 6))

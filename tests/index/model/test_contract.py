@@ -6,21 +6,20 @@ from pathlib import Path
 
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
 
 from index.errors import InputError, ModelFileError
 from index.model.backends.registry import open_backend
-from index.model.contract import METADATA_KEY, MeasuredPrecision, ModelContract, find_contract, read_contract
+from index.model.contract import MeasuredPrecision, ModelContract, find_contract, read_contract
 from index.model.seal import SEAL_KEY, UNSEALED, SealedModel, read_sealed, seal_model
+from tests.deep import tries
 from tests.index.images.test_preprocess import configs
 from tests.models import (
     EMBEDDING_DIM,
     PICTURE_DIM,
     tiny_contract,
     two_output_contract,
-    write_model,
     write_tiny_model,
     write_two_output_model,
 )
@@ -49,6 +48,7 @@ measured = st.builds(
 )
 
 
+@settings(max_examples=tries(10, deep=100))
 @given(contracts | two_outputs | measured)
 def test_a_contract_survives_its_json(contract: ModelContract) -> None:
     assert ModelContract.from_json(contract.to_json()) == contract
@@ -143,24 +143,6 @@ def test_a_nonsense_graph_under_a_right_seal_is_refused(
 ) -> None:
     path = with_bytes_replaced(tiny_model, tmp_path / "forged.onnx", old=old, new=new)
     with pytest.raises(ModelFileError, match=r"forged.onnx: not a usable ONNX model"):
-        open_and_read(path)
-
-
-def test_a_type_that_the_runtime_cannot_compute_is_refused(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Cast", ["images"], ["double"], to=TensorProto.DOUBLE),
-        helper.make_node("Conv", ["double", "double"], ["embeddings"]),
-    ]
-    pixels = helper.make_tensor_value_info("images", TensorProto.UINT8, [1, 3, 32, 32])
-    result = helper.make_tensor_value_info("embeddings", TensorProto.DOUBLE, None)
-    model = helper.make_model(
-        helper.make_graph(nodes, "double", [pixels], [result]),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=8,
-    )
-    helper.set_model_props(model, {METADATA_KEY: tiny_contract().to_json()})
-    path = write_model(model, tmp_path / "double.onnx")
-    with pytest.raises(ModelFileError, match=r"double.onnx: not a usable ONNX model: .*NOT_IMPLEMENTED"):
         open_and_read(path)
 
 

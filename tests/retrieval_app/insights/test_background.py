@@ -143,7 +143,7 @@ def test_what_failed_is_tried_again_when_it_is_asked_for_a_while_later(
     asked = Insights(labelled, cache=None, audit=audit)
     assert asked.wait("doubts", timeout=_PATIENCE).state == "failed"
     audit.mkdir()
-    (audit / "audit.csv").write_text("path,sha256,label,wrong\n")
+    (audit / "audit.csv").write_text("path,sha256,label,wrong,verdict\n")
     clock.now += RETRY_S - 1
     assert asked.doubts.state == "failed"  # what cannot succeed is not tried at every call
     clock.now += 1

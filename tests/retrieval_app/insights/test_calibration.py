@@ -67,10 +67,6 @@ def test_the_share_rises_with_the_score_and_lies_in_its_interval(labelled: Galle
     assert scores == sorted(set(scores))
 
 
-def test_too_few_labels_say_nothing(unusual: Gallery) -> None:
-    assert calibrate(unusual) is None
-
-
 def test_one_label_and_lone_labels_say_nothing() -> None:
     vectors, _ = VectorSource(width=16).draw(100, seed=1)
     for labels in (np.zeros(100, dtype=np.int64), np.arange(100), np.full(100, UNLABELLED)):

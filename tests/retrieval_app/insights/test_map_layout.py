@@ -32,15 +32,6 @@ def test_members_of_a_colour_lie_together_and_the_map_is_the_same_again(labelled
     assert len(document["ids"]) == len(document["x"]) == len(document["y"]) == len(document["label"])
 
 
-def test_small_galleries_are_laid_out_too(unusual: Gallery) -> None:
-    layout = lay_out(unusual)
-    assert layout.method == "pca"
-    assert layout.ids.tolist() == unusual.ids.tolist()
-    assert np.isfinite([layout.x, layout.y]).all()
-    assert layout.x.min() >= 0
-    assert layout.x.max() <= 1
-
-
 def test_of_many_members_a_sample_is_shown(labelled: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_layout, "MOST_SHOWN", 20)
     layout = lay_out(labelled)

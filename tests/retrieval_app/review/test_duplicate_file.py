@@ -3,16 +3,13 @@ from __future__ import annotations
 import csv
 import io
 import os
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 from index.gallery.gallery import Gallery
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage
 from retrieval_app.review.duplicate_file import stream_duplicate_file
 from retrieval_app.review.subjects import find_subjects
-from tests.conftest import draw_folder
-from tests.retrieval_app.review.conftest import HOSTILE, UNDECODABLE, build, ids_by_path
+from tests.retrieval_app.review.conftest import HOSTILE, UNDECODABLE, ids_by_path
 
 
 def read(blocks: bytes) -> list[dict[str, str]]:
@@ -54,16 +51,3 @@ def test_a_group_that_is_not_what_was_decided_about_is_left_out(shop: Gallery) -
     changed = tuple(replace(image, sha256="e" * 64) for image in decision.images)
     gone = [replace(decision, images=(*decision.images, stranger)), replace(decision, images=changed)]
     assert read(b"".join(stream_duplicate_file(shop, gone))) == []
-
-
-def test_a_decision_holds_in_a_gallery_made_anew_where_all_ids_are_others(
-    tmp_path: Path, tiny_model: Path
-) -> None:
-    images = draw_folder(tmp_path / "images", per_class=2)
-    (images / "red" / "copy.jpg").write_bytes((images / "red" / "0.jpg").read_bytes())
-    old = Gallery.open(build(tmp_path, model=tiny_model))
-    decision = decide(old, ["red/0.jpg", "red/copy.jpg"], "copies", ["red/copy.jpg"])
-    shutil.rmtree(images / "blue")
-    new = Gallery.open(build(tmp_path, model=tiny_model, name="anew"))
-    rows = read(b"".join(stream_duplicate_file(new, [decision])))
-    assert [(Path(row["path"]).name, row["decision"]) for row in rows] == [("0.jpg", "drop"), ("copy.jpg", "keep")]
