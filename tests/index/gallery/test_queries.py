@@ -255,3 +255,17 @@ def test_answers_fulfil_the_filter_and_members_are_still_excluded(gallery: Galle
         assert {(hit.label, hit.path.partition(".")[0]) for hit in hits} == {
             one for one in kept if one[1] not in own
         }
+
+
+def test_blocks_are_small_where_queries_find_much(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "_BLOCK_HITS", 30)
+    asked = [Query(f"{number}", gallery.vector(int(gallery.ids[0]))) for number in range(40)]
+    asked[10:] = [Query("far", np.roll(gallery.vector(int(gallery.ids[0])), 1))] * 30
+
+    def sizes(**options: float | None) -> list[int]:
+        return [len(block) for block in answer_queries(asked, gallery, **options)]  # type: ignore[arg-type]
+
+    assert sizes(k=10) == [3] * 13 + [1]
+    assert sizes(k=100) == [1] * 40
+    assert sizes(k=None, min_score=-1) == [2] * 20  # the gallery holds 15
+    assert sizes(k=None, min_score=0.9999) == [2, 30, 8]  # each finds itself alone, or nothing

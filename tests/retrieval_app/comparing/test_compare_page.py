@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from tests.models import write_tiny_model
 from tests.photos import KINDS, write_photos
 
 skip_without_playwright()
-from playwright.sync_api import Browser, Locator, Page, expect  # noqa: E402 - after the skip
+from playwright.sync_api import Browser, Page, expect  # noqa: E402 - after the skip
 
 HOSTILE = '"><img src=x onerror=alert(1)>'
 HOSTILE_FILE = os.fsdecode(b"caf\xe9 <img src=x onerror=alert(2)> ${alert(3)}.jpg")
@@ -94,23 +93,7 @@ def test_a_picture_that_is_gone_by_now_is_a_placeholder(tmp_path: Path) -> None:
     assert set(data["gone"].values()) == {"reading failed or the file vanished"}
 
 
-@dataclass
-class Visit:
-    """The open page, with what it asked for and what it complained about."""
-
-    page: Page
-    requests: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-
-    @property
-    def queries(self) -> Locator:
-        return self.page.locator(".query")
-
-    def filter(self, words: str) -> Locator:
-        return self.page.get_by_role("group", name="Queries").get_by_role("button", name=words)
-
-
-OpenPage = Callable[..., Visit]
+OpenPage = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
@@ -122,41 +105,41 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def open_page(browser: Browser, comparison: Comparison) -> Iterator[OpenPage]:
     """Open the page from disk; it asks nobody for anything and complains of nothing."""
-    visits: list[Visit] = []
+    requests: list[str] = []
+    complaints: list[str] = []
 
-    def open_page(**options: Any) -> Visit:
-        context = browser.new_context(**({"viewport": {"width": 1400, "height": 900}} | options))
-        visit = Visit(context.new_page())
-        visits.append(visit)
-        visit.page.on("request", lambda request: visit.requests.append(request.url))
-        visit.page.on("console", lambda message: visit.complaints.append(message.text))
-        visit.page.on("pageerror", lambda error: visit.complaints.append(str(error)))
-        visit.page.on("dialog", lambda dialog: (visit.complaints.append(dialog.message), dialog.dismiss()))
-        visit.page.goto(comparison.files[1].as_uri())
-        return visit
+    def open_page(**options: Any) -> Page:
+        page = browser.new_page(**({"viewport": {"width": 1400, "height": 900}} | options))
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+        page.goto(comparison.files[1].as_uri())
+        return page
 
     yield open_page
-    for visit in visits:
-        others = [url for url in visit.requests if not url.startswith("data:")]
-        visit.page.context.close()
-        assert others == [comparison.files[1].as_uri()]
-        assert visit.complaints == []
+    for context in browser.contexts:
+        context.close()
+    assert [url for url in requests if not url.startswith("data:")] == [comparison.files[1].as_uri()]
+    assert complaints == []
 
 
 @pytest.mark.browser
 def test_filters_show_their_queries_with_right_hits_marked(open_page: OpenPage, comparison: Comparison) -> None:
-    visit = open_page()
+    page = open_page()
     pair = comparison.scoring.pair(0, 1)
     for words, count, first_marks in (
         ("A right, B wrong", pair.only_first, ["right", "wrong"]),
         ("B right, A wrong", pair.only_second, ["wrong", "right"]),
         ("Both wrong", pair.both_wrong, ["wrong", "wrong"]),
     ):
-        visit.filter(words).click()
-        expect(visit.filter(words)).to_have_attribute("aria-pressed", "true")
-        expect(visit.filter(words).locator(".tally")).to_have_text(str(count))
-        assert 0 < visit.queries.count() <= count
-        for query in visit.queries.all()[:4]:
+        chosen = page.get_by_role("group", name="Queries").get_by_role("button", name=words)
+        chosen.click()
+        expect(chosen).to_have_attribute("aria-pressed", "true")
+        expect(chosen.locator(".tally")).to_have_text(str(count))
+        queries = page.locator(".query").all()
+        assert 0 < len(queries) <= count
+        for query in queries[:4]:
             marks = [hits.locator(".hit").first.get_attribute("class") for hits in query.locator(".hits").all()]
             assert marks == [f"hit {mark}" for mark in first_marks]
             expect(query.locator(".hits").first.locator(".hit")).to_have_count(HITS)
@@ -168,11 +151,11 @@ def test_the_page_fits_its_width_and_nothing_keeps_people_out(
     open_page: OpenPage, scheme: str, width: int
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    visit = open_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    dark = visit.page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(248, 250, 252)"
+    page = open_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(248, 250, 252)"
     assert dark == (scheme == "dark")
-    found = axe.Axe().run(visit.page).response["violations"]
+    found = axe.Axe().run(page).response["violations"]
     serious = [
         (one["id"], [n["html"] for n in one["nodes"]][:3])
         for one in found

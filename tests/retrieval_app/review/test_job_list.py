@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from index.filters.parser import parse_filter
 from retrieval_app.review.added_images import AddedImage
-from retrieval_app.review.job_list import Asker, JobList
+from retrieval_app.review.job_list import Asker, Job, JobList
 from retrieval_app.review.job_work import Work
 from tests.forked import ForkedCommand
 
@@ -107,3 +107,16 @@ def test_work_is_the_same_after_packing(
 ) -> None:
     work = Work(image, ids, ks, None if where is None else parse_filter(where))
     assert Work.unpack(work.pack()) == work
+
+
+def test_a_job_that_ends_its_processes_is_not_tried_for_ever(tmp_path: Path) -> None:
+    told = list[Job]()
+    jobs: JobList[int] = JobList(max_waiting=9, max_kept=9, on_over=told.append, path=tmp_path / "jobs.sqlite")
+    job = jobs.append("add", 1)
+    for _ in range(3):
+        begin_in_a_process_that_is_killed(tmp_path)
+    with jobs.alone():
+        assert jobs.take(together=(), most=1) == []
+    assert jobs.get(job.id).state == "failed"
+    assert "3 processes" in jobs.get(job.id).message
+    assert [one.id for one in told] == [job.id]

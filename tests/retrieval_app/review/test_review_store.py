@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -237,3 +238,11 @@ def test_an_empty_file_that_a_killed_process_left_counts_as_none(store: ReviewSt
     assert (store.label_decisions(), store.can_undo()) == ({}, False)
     store.decide([LabelDecision(A, "x", "keep")])
     assert len(store.label_decisions()) == 1
+
+
+def test_a_file_of_a_newer_program_is_not_touched(store: ReviewStore) -> None:
+    connection = sqlite3.connect(store.path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(ReviewError, match="version 99"):
+        store.decide([LabelDecision(A, "x", "keep")])
