@@ -14,7 +14,6 @@ import pytest
 from index.arrays import UNLABELLED
 from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.gallery.gallery import Gallery
-from index.gallery.verify import verify_gallery
 from index.sources.reading import read_place
 from index.versions.manifest import FORMAT_VERSION
 from index.versions.versions import find_version, set_current
@@ -159,38 +158,13 @@ def test_another_model_is_refused(built: Path, tmp_path: Path) -> None:
         Gallery.open(built, model_path=tmp_path / "none.onnx")
 
 
-FILES = ("catalog.sqlite", "ids/00000.npy", "vectors/00000.npy", "index.faiss", "held_out.npy", "model.onnx")
-
-
-@pytest.mark.parametrize("name", [*FILES, "manifest.json"])
-def test_a_missing_or_shortened_file_is_found_on_opening(copied_graph: Path, name: str) -> None:
-    path = version(copied_graph) / name
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(GalleryError, match=f"{name}.*damaged"):
-        Gallery.open(copied_graph)
-    path.unlink()
+@pytest.mark.parametrize(
+    "name", ["catalog.sqlite", "vectors/00000.npy", "index.faiss", "model.onnx", "manifest.json"]
+)
+def test_a_missing_file_is_found_on_opening(copied_graph: Path, name: str) -> None:
+    (version(copied_graph) / name).unlink()
     with pytest.raises(GalleryError, match=f"{name}.*cannot be read"):
         Gallery.open(copied_graph)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_single_changed_byte_is_never_answered_from(copied_graph: Path, name: str) -> None:
-    gallery = Gallery.open(copied_graph)
-    path = version(copied_graph) / name
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    assert any(name in problem and "SHA-256" in problem for problem in verify_gallery(copied_graph).problems)
-    if name == "index.faiss":
-        with pytest.raises(GalleryError, match="SHA-256"):
-            gallery.search(gallery.vector(int(gallery.ids[0])), k=1)
-    if name == "model.onnx":
-        with pytest.raises(GalleryError, match="its seal is"):
-            _ = gallery.embedder
-    if name not in ("index.faiss", "model.onnx"):  # these are checked when they are first used
-        with pytest.raises(GalleryError, match="SHA-256"):
-            Gallery.open(copied_graph)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,6 @@ def answer(gallery: Path) -> list[object]:
     return [opened.manifest.to_json(), hits, embedded.tobytes(), opened.labelled_vectors()[0].tobytes()]
 
 
-@pytest.mark.slow
 @pytest.mark.deep
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_is_named_and_never_answered_from(gallery: Path, name: str) -> None:

@@ -134,7 +134,6 @@ def start_server(target: Path) -> None:
             jobs.close()
 
 
-@pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=trees)
 def test_no_command_changes_a_folder_that_is_no_gallery(place: Path, tree: dict[str, object]) -> None:

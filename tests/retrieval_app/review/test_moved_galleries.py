@@ -116,15 +116,6 @@ def move_all(home: Home, to: Path) -> Path:
     return home.folder.rename(to / "everything") / "shop"
 
 
-def rename_alone(home: Home, to: Path) -> Path:
-    return home.gallery.rename(home.folder / "renamed")
-
-
-def link_gallery(home: Home, to: Path) -> Path:
-    (to / "link").symlink_to(home.gallery)
-    return to / "link"
-
-
 def link_home(home: Home, to: Path) -> Path:
     (to / "link").symlink_to(home.folder)
     return Path(f"{to}/link/photos/../shop/versions/.././")
@@ -136,7 +127,7 @@ def replace_by_link(home: Home, to: Path) -> Path:
     return home.gallery
 
 
-MORE_WAYS = (move_alone, rename_alone, link_gallery, replace_by_link)
+MORE_WAYS = (move_alone, replace_by_link)
 
 
 @pytest.mark.parametrize(
