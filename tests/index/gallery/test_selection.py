@@ -17,6 +17,7 @@ from index.gallery.selection import Selection
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, remove_from_gallery
 from tests.conftest import draw_folder
+from tests.deep import tries
 from tests.index.galleries import SMALL
 
 UNDECODABLE = os.fsdecode(b"caf\xe9")
@@ -159,7 +160,7 @@ def test_a_filter_must_hold_with_all_else(gallery: Path) -> None:
     assert select(gallery, where=parse_filter("path = 'green/0.jpg'")) == {"one/green/0.jpg"}  # the other is out
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(20, deep=60))
 @given(st.lists(st.text("redgn0.jp/*?[]", min_size=1, max_size=9), min_size=1, max_size=3))
 def test_any_patterns_select_what_each_alone_does(gallery: Path, patterns: list[str]) -> None:
     """Against the plain definition: a path equal to the pattern, below it, or matched by it."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from index.arrays import normalise_rows
 from index.labels import leave_one_out as module
 from index.labels.leave_one_out import RIDGES, TEMPERATURES, LeaveOneOut, own_against_others
+from tests.deep import tries
 from tests.index.vector_sources import VectorSource
 
 _WIDTH = 24
@@ -75,7 +76,7 @@ def fit_without(
     return predictions
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=tries(20, deep=60))
 @given(
     seed=st.integers(0, 10_000),
     sizes=st.lists(st.integers(1, 3), min_size=3, max_size=15),
