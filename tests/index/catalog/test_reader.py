@@ -201,7 +201,8 @@ def test_metadata_and_the_place_in_an_archive_are_kept(catalog: CatalogWriter) -
     assert FolderSource("/photos").locate(plain) == Place(Path("/photos/plain"), "/photos/plain")
 
 
-def test_rows_come_complete_over_many_pages(catalog: CatalogWriter) -> None:
+def test_rows_come_complete_over_many_pages(catalog: CatalogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("index.catalog.reader._PAGE_ROWS", 1500)
     scan(catalog, (f"{i:05d}" for i in range(4001)))
     seen = []
     for row in catalog.rows(status="pending"):
@@ -303,3 +304,5 @@ def test_a_statement_that_takes_too_long_is_ended_and_said_to_be(tmp_path: Path)
         read_catalog(tmp_path / "c.sqlite", limit_s=0.01) as catalog,
     ):
         catalog.connection.execute(slow).fetchone()
+    with read_catalog(tmp_path / "c.sqlite", limit_s=60) as catalog:
+        assert catalog.connection.execute(slow.replace("1000000000", "100000")).fetchone() == (100_000,)
