@@ -290,7 +290,7 @@ def test_a_damaged_catalogue_is_a_gallery_error(tmp_path: Path) -> None:
     (tmp_path / "junk.sqlite").write_bytes(b"no database at all" * 100)
     with (
         pytest.raises(GalleryError, match=r"junk.sqlite: the catalogue cannot be used"),
-        read_catalog(tmp_path / "junk.sqlite") as catalog,
+        read_catalog(tmp_path / "junk.sqlite", limit_s=60) as catalog,
     ):
         catalog.indexed_ids()
 
@@ -304,5 +304,3 @@ def test_a_statement_that_takes_too_long_is_ended_and_said_to_be(tmp_path: Path)
         read_catalog(tmp_path / "c.sqlite", limit_s=0.01) as catalog,
     ):
         catalog.connection.execute(slow).fetchone()
-    with read_catalog(tmp_path / "c.sqlite", limit_s=60) as catalog:
-        assert catalog.connection.execute(slow.replace("1000000000", "100000")).fetchone() == (100_000,)

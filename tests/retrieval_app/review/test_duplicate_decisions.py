@@ -28,6 +28,7 @@ def test_a_group_has_the_same_name_in_any_order_and_another_with_one_more_copy()
         (DuplicateDecision(GROUP, "different", (1,)), "only 'copies'"),
         (DuplicateDecision(GROUP[:1], "different"), "at least two images"),
         (DuplicateDecision(GROUP[:1] * 2, "different"), "at least two images"),
+        (DuplicateDecision((*GROUP, GROUP[0]), "different"), "at least two images"),
         (DuplicateDecision(GROUP, "merge", (1,)), "one of copies, different, open"),
     ],
 )
