@@ -29,9 +29,9 @@ pytestmark = pytest.mark.usefixtures("small_towers")
 RESIZE, CROP = 72, 64
 # Those of the runs below are exported there.
 FAMILIES = [
-    "timm:test_resnet",
-    f"open_clip:{RESNET}",
     f"open_clip:{TIMM}",
+    pytest.param("timm:test_resnet", marks=pytest.mark.slow),
+    pytest.param(f"open_clip:{RESNET}", marks=pytest.mark.slow),
     pytest.param("timm:mobilenetv3_small_050", marks=pytest.mark.slow),
     pytest.param("timm:vit_small_patch14_dinov2.lvd142m", marks=pytest.mark.slow),
     pytest.param("timm:swin_tiny_patch4_window7_224", marks=pytest.mark.slow),
@@ -67,9 +67,9 @@ def test_the_file_of_every_family_gives_the_features_that_training_sees(
 @pytest.mark.parametrize(
     ("name", "view", "pooling"),
     [
-        ("timm:test_vit", "crop", "own"),
         (f"open_clip:{VIT}", "whole", "own"),
-        ("timm:test_convnext", "both", "layers"),
+        pytest.param("timm:test_vit", "crop", "own", marks=pytest.mark.slow),
+        pytest.param("timm:test_convnext", "both", "layers", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_trains_resumes_audits_exports_and_is_searched(

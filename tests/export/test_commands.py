@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import click
 import pytest
 
-from export.commands import export as command
 from export.to_onnx import ExportReport
 from retrieval_app.commands.cli import main
 from tests.training.conftest import BACKBONE, FinishedRun
@@ -34,22 +32,6 @@ def test_json_prints_one_document_and_nothing_else(
     assert captured.err == ""
 
 
-def test_the_text_tells_the_width_and_the_agreement(tmp_path: Path, capsys) -> None:
-    assert _export(*RAW, "--out", tmp_path / "model.onnx") == 0
-    out = capsys.readouterr().out
-    assert "512-d" in out
-    assert "lowest cosine 0.99999" in out or "lowest cosine 1.0" in out
-    assert (tmp_path / "model.onnx").is_file()
-
-
-def test_the_text_tells_what_a_precision_costs(pictures: Path, tmp_path: Path, capsys) -> None:
-    asked = (*RAW, "--precision", "bf16", "--images", pictures, "--max-recall-drop", "1")
-    assert _export(*asked, "--out", tmp_path / "model.onnx") == 0
-    out = capsys.readouterr().out
-    assert "bfloat16: Recall@1 " in out
-    assert "where float32 has" in out
-
-
 def test_whitening_from_the_command_line(pictures: Path, tmp_path: Path, capsys) -> None:
     whiten = ("--whiten", pictures, "--embedding-dim", "5", "--cache", tmp_path / "cache")
     assert _export(*RAW, *whiten, "--out", tmp_path / "white.onnx", "--json") == 0
@@ -63,10 +45,6 @@ def test_whitening_from_the_command_line(pictures: Path, tmp_path: Path, capsys)
         (("--out", "m.onnx"), "either a RUN folder, or --backbone"),
         (("run", "--backbone", "resnet18", "--out", "m.onnx"), "either a RUN folder, or --backbone"),
         (("run", "--weights", "none", "--out", "m.onnx"), "--weights goes with --backbone"),
-        (("run", "--whiten", "photos", "--out", "m.onnx"), "--whiten goes with --backbone"),
-        (("run", "--crop", "224", "--out", "m.onnx"), "--crop goes with --backbone"),
-        (("run", "--view", "both", "--out", "m.onnx"), "--view goes with --backbone"),
-        (("run", "--pooling", "gem", "--out", "m.onnx"), "--pooling goes with --backbone"),
         ((*RAW, "--embedding-dim", "64", "--out", "m.onnx"), "--embedding-dim goes with --whiten"),
         (("--backbone", "resnet18", "--out", "m.onnx"), "--backbone needs --weights"),
         ((*RAW, "--whiten", "photos", "--out", "m.onnx", "--embedding-dim", "0"), "embedding-dim"),
@@ -102,16 +80,3 @@ def test_an_expected_error_is_one_line_and_exits_with_one(arguments, message, tm
     assert captured.err.startswith("error: ")
     assert captured.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_debug_shows_the_traceback(tmp_path: Path, capsys) -> None:
-    assert _export("nowhere", "--out", tmp_path / "m.onnx", "--debug") == 1
-    assert "Traceback (most recent call last)" in capsys.readouterr().err
-
-
-def test_every_option_has_help_and_is_in_the_help_text(capsys) -> None:
-    options = [option for option in command.params if isinstance(option, click.Option)]
-    assert all(option.help for option in options)
-    assert _export("--help") == 0
-    out = capsys.readouterr().out
-    assert all(flag in out for option in options for flag in option.opts)

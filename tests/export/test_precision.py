@@ -185,6 +185,7 @@ def test_images_of_one_label_measure_nothing(pictures: Path, tmp_path: Path) -> 
         export_raw(tmp_path / "raw.onnx", folder)
 
 
+@pytest.mark.slow
 def test_every_runtime_computes_int8_alike(finished_run: FinishedRun, tmp_path: Path) -> None:
     out = tmp_path / "int8.onnx"
     export_run(finished_run.path, out, lowered=Lowered("int8", max_recall_drop=1, workers=1))

@@ -40,9 +40,10 @@ def embed(model: Path, photos: list[Path]) -> np.ndarray:
     ("backbone", "view", "pooling", "width"),
     [
         ("mobilenet_v2", "both", "layers", 1280 + 960 + 576),
-        ("resnet18", "crop", "layers", 512 + 512 + 256),
-        ("resnet18", "whole", "gem", 512),
-        ("resnet18", "both", "own", 512),
+        *(
+            pytest.param("resnet18", *of, marks=pytest.mark.slow)
+            for of in (("crop", "layers", 512 + 512 + 256), ("whole", "gem", 512), ("both", "own", 512))
+        ),
     ],
 )
 def test_the_file_gives_the_features_that_training_sees(
@@ -66,7 +67,9 @@ def test_the_file_gives_the_features_that_training_sees(
     np.testing.assert_allclose(embed(Path(report.model), photos), expected, atol=2e-5)
 
 
-@pytest.mark.parametrize(("view", "pooling"), [("both", "layers"), ("whole", "gem")])
+@pytest.mark.parametrize(
+    ("view", "pooling"), [("whole", "gem"), pytest.param("both", "layers", marks=pytest.mark.slow)]
+)
 def test_a_run_trains_resumes_audits_exports_and_is_searched(
     view: str, pooling: str, pictures: Path, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,10 @@ RUNS: dict[str, tuple[TrainConfig, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name == "a head on live views" else name for name in RUNS],
+)
 def test_a_run_and_its_resume_keep_to_the_device_and_are_as_on_the_cpu(
     pictures: Path, other_pictures: Path, cache: Path, tmp_path: Path, name: str
 ) -> None:
@@ -50,7 +53,16 @@ def test_a_plan_for_a_time_keeps_to_the_device(pictures: Path, cache: Path, tmp_
     assert report["network"]["plan"]["epochs"] > 0
 
 
-@pytest.mark.parametrize("method", ["spa", "proxy-nca", "multi-similarity", "procsim", "superloss", "soft-triple"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "spa",
+        *(
+            pytest.param(method, marks=pytest.mark.slow)
+            for method in ("proxy-nca", "multi-similarity", "procsim", "superloss", "soft-triple")
+        ),
+    ],
+)
 def test_every_kind_of_loss_keeps_to_the_device(pictures: Path, cache: Path, tmp_path: Path, method: str) -> None:
     config = network_config(network_method=method, network_epochs=1)
     with PretendedGpu():

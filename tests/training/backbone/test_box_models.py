@@ -75,11 +75,6 @@ def test_a_lack_of_weights_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         load_backbone("box", "pretrained")
 
 
-def test_its_images_are_prepared_as_those_of_the_network_that_it_is() -> None:
-    sizes = {"resize": 60, "crop": 50}
-    assert preprocess_for("box", **sizes) == preprocess_for(describe_box().backbone, **sizes)
-
-
 def test_what_it_does_not_have_is_refused() -> None:
     with pytest.raises(InputError, match="of no known library"):
         load_backbone("box:large", "pretrained")

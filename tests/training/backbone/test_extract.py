@@ -188,16 +188,6 @@ def test_a_cache_that_cannot_be_written_is_refused_with_the_flag(tmp_path, extra
         open_store(tmp_path / "file" / "cache", extractor, views=1)
 
 
-def test_progress_counts_every_file_once(pictures, tmp_path, extractor) -> None:
-    told = []
-    paths = _list(pictures)[:4]
-    extract_features(
-        paths, store=open_store(tmp_path, extractor, views=1), extractor=extractor, views=1, workers=2,
-        progress=lambda done, total: told.append((done, total)),
-    )  # fmt: skip
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
-
-
 def test_view_zero_is_the_serving_view_and_others_depend_on_the_content_alone(pictures) -> None:
     loaded = read_image(_list(pictures)[0], target_side=SMALL.resize)
     views = fixed_views(loaded.image, SMALL, count=6, sha256=loaded.sha256)
@@ -244,12 +234,6 @@ def test_a_cached_source_draws_views_by_its_generator() -> None:
     seen = {tuple(source.batch(torch.tensor([1]), generator=torch.Generator().manual_seed(s))[0].tolist())
             for s in range(30)}  # fmt: skip
     assert len(seen) == 3
-
-
-def test_a_cached_source_of_one_view_is_the_centre_crop() -> None:
-    views = torch.randn(5, 1, 2)
-    batch = CachedSource(views).batch(torch.tensor([3, 1]), generator=torch.Generator())
-    assert torch.equal(batch, views[[3, 1], 0])
 
 
 def test_a_live_source_draws_new_views_that_depend_on_its_generator_and_not_on_threads(

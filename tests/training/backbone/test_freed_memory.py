@@ -50,6 +50,7 @@ def _measure(**variables: str) -> dict[str, float]:
     return found
 
 
+@pytest.mark.slow
 def test_a_block_is_used_again_without_the_kernel_clearing_its_pages_and_given_back_at_the_end() -> None:
     found = _measure()
     assert found["faults inside"] < found["faults outside"] / 5
@@ -57,6 +58,7 @@ def test_a_block_is_used_again_without_the_kernel_clearing_its_pages_and_given_b
     assert found["after"] < found["before"] + 20
 
 
+@pytest.mark.slow
 def test_who_has_set_the_thresholds_himself_is_left_alone() -> None:
     found = _measure(MALLOC_MMAP_THRESHOLD_="33554432")
     assert found["inside"] < found["before"] + 20

@@ -88,12 +88,6 @@ def test_a_graph_has_the_view_and_the_pooling_too(tmp_path: Path) -> None:
     torch.testing.assert_close(by_graph.extract(pixels), extractor.extract(pixels), rtol=0, atol=ROUNDING)
 
 
-def test_torch_keeps_its_weights_as_it_had_them(extractor: Extractor, graph: SealedModel) -> None:
-    weight = extractor.backbone.module.first.weight
-    assert weight.is_contiguous(memory_format=torch.channels_last)
-    assert graph.path.is_file()
-
-
 def test_a_graph_is_written_once(
     extractor: Extractor, graph: SealedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

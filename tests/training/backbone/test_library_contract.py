@@ -70,12 +70,11 @@ def test_weights_of_another_architecture_are_refused_by_file_and_architecture(
 
 
 @of_every_library
-@pytest.mark.parametrize("word", ["nowhere.pth", "pre-trained"])
-def test_a_missing_file_is_named_with_the_words_that_there_are(library: str, word: str) -> None:
+def test_a_missing_file_is_named_with_the_words_that_there_are(library: str) -> None:
     with pytest.raises(
-        InputError, match=rf"{word}: no such weights file; --weights takes pretrained, none or a file"
+        InputError, match=r"nowhere\.pth: no such weights file; --weights takes pretrained, none or a file"
     ):
-        load_backbone(EXAMPLES[library][0], word)
+        load_backbone(EXAMPLES[library][0], "nowhere.pth")
 
 
 @of_every_library

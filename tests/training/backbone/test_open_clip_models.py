@@ -26,8 +26,7 @@ def whole_model(name: str) -> torch.nn.Module:
         return open_clip.create_model(name).eval()
 
 
-@pytest.mark.parametrize("side", [32, 64])
-@pytest.mark.parametrize("name", [VIT, RESNET, TIMM])
+@pytest.mark.parametrize(("name", "side"), [(VIT, 32), (VIT, 64), (RESNET, 64), (TIMM, 64)])
 def test_the_features_are_those_of_the_space_shared_with_text_at_a_size_of_ours(name: str, side: int) -> None:
     backbone = load_backbone(f"open_clip:{name}", "none", seed=3, side=side)
     require_input_size(backbone, side)
@@ -37,8 +36,7 @@ def test_the_features_are_those_of_the_space_shared_with_text_at_a_size_of_ours(
     assert (features[0] - features[1]).abs().max() > 0
 
 
-@pytest.mark.parametrize("part", ["model", "tower"])
-@pytest.mark.parametrize("name", [VIT, RESNET, TIMM])
+@pytest.mark.parametrize(("name", "part"), [(VIT, "model"), (VIT, "tower"), (RESNET, "model"), (TIMM, "tower")])
 def test_a_file_of_the_model_or_of_its_tower_gives_what_open_clip_gives(
     name: str, part: str, tmp_path: Path
 ) -> None:

@@ -44,7 +44,12 @@ def pooled(backbone: Backbone, pooling: str, images: torch.Tensor) -> torch.Tens
     return with_features(backbone, pooling=pooling, side=SIDE).module(images).flatten(1)
 
 
-@pytest.mark.parametrize("name", ZOO)
+LARGE = ("efficientnet_b0", "convnext_tiny", "densenet121", "googlenet", "swin_t")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in ZOO]
+)
 def test_maps_are_found_in_networks_of_many_kinds(name: str) -> None:
     maps = choose_maps(load_backbone(name, "none").module, side=SIDE)
     assert maps.wide is not None
@@ -114,7 +119,7 @@ def test_a_map_is_read_before_an_activation_changes_it_in_place(resnet, images) 
     torch.testing.assert_close(every[:, -4:], expected)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "convnext_tiny"])
+@pytest.mark.parametrize("name", ["resnet18", pytest.param("convnext_tiny", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("pooling", ["own", "gem", "layers"])
 def test_each_pooling_is_selected_bit_by_bit_from_one_pass_with_all(name: str, pooling: str, images) -> None:
     backbone = load_backbone(name, "none")

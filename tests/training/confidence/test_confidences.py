@@ -97,17 +97,6 @@ def test_the_confidences_of_a_step_are_those_of_its_own_view() -> None:
     torch.testing.assert_close(_read(found.batch(rows, second)), module(second))
 
 
-@pytest.mark.parametrize("views", [1, 2])
-def test_confidences_can_take_part_in_a_loss_and_carry_no_gradient(views: int) -> None:
-    source = _source(views=views)
-    rows = torch.arange(5)
-    weight = torch.ones(4, requires_grad=True)
-    batch = _read(make_confidences(_module(), source).batch(rows, source.centre[rows]))
-    (batch * weight).sum().backward()
-    assert not batch.requires_grad
-    torch.testing.assert_close(weight.grad, batch.sum(dim=0))
-
-
 def test_images_are_trusted_from_the_smallest_confidence_on() -> None:
     own = torch.tensor([0.05, 0.1, 0.5, 0.0999, 1.0, 0.0])
     assert rows_to_trust(own, min_confidence=0.1).tolist() == [1, 2, 4]
@@ -160,19 +149,3 @@ def test_leave_one_out_in_memory_and_asked_for_again_are_the_same(monkeypatch: p
     torch.testing.assert_close(fixed.batch(rows, view), _read(asked.batch(rows, view)), rtol=0, atol=1e-6)
     torch.testing.assert_close(torch.cat([c for _, c in asked.blocks()]), fixed.values)
     assert torch.equal(_read(asked.batch(rows, view)), _read(asked.batch(rows, 7 * view))), "no view matters"
-
-
-@pytest.mark.parametrize("who", ["module", "others"])
-def test_the_belief_in_a_sample_can_weigh_its_loss(who: str) -> None:
-    source = _source()
-    beliefs = (
-        believe_module(_module(), source, _labels())
-        if who == "module"
-        else believe_others(source, _labels(), class_count=4, groups=None)
-    )
-    losses = torch.ones(5, requires_grad=True)
-    (beliefs.weights[:5] * losses).sum().backward()
-    assert torch.equal(losses.grad, beliefs.weights[:5])
-    assert beliefs.own.dtype == torch.float32
-    assert not beliefs.own.requires_grad
-    assert ((beliefs.own >= 0) & (beliefs.own <= 1)).all()

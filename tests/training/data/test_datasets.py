@@ -11,7 +11,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from index.errors import InputError
-from index.sources.table_columns import USUAL, TableColumns
+from index.sources.table_columns import TableColumns
 from training.data.datasets import (
     Record,
     cap_classes,
@@ -19,7 +19,6 @@ from training.data.datasets import (
     keep_usable_classes,
     list_dataset,
     list_splits,
-    require_two_classes,
 )
 
 
@@ -107,11 +106,6 @@ def test_without_a_part_to_validate_that_to_test_validates(products: Path) -> No
     assert [record.path.stem for record in held_out.records] == ["3"]
 
 
-def test_a_table_of_training_images_only_has_nothing_to_validate(products: Path) -> None:
-    products.write_text("image,class,split\n1.png,a,train\n")
-    assert list_splits(products, columns=COLUMNS, split_column="split")[1] is None
-
-
 @pytest.mark.parametrize(
     ("column", "problem"),
     [
@@ -123,11 +117,6 @@ def test_a_column_that_tells_nothing_of_training_is_refused(products: Path, colu
     columns = COLUMNS if column == "part" else TableColumns(path="image", label="split")
     with pytest.raises(InputError, match=problem):
         list_splits(products, columns=columns, split_column=column)
-
-
-def test_a_folder_has_no_column_of_splits(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--split-column goes with a CSV or Parquet file"):
-        list_splits(tmp_path, columns=USUAL, split_column="split")
 
 
 @pytest.mark.parametrize("layout", ["empty", "flat", "csv"])
@@ -142,17 +131,6 @@ def test_data_without_any_label_is_refused_with_what_is_expected(tmp_path: Path,
         list_dataset(data)
 
 
-def test_data_that_does_not_exist_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nowhere: no such folder, CSV or Parquet file"):
-        list_dataset(tmp_path / "nowhere")
-
-
-def test_a_file_that_is_no_label_table_is_refused(tmp_path: Path) -> None:
-    picture = _save(tmp_path / "1.png")
-    with pytest.raises(InputError, match=r"1\.png"):
-        list_dataset(picture)
-
-
 def test_one_class_only_is_refused_with_the_classes_seen(tmp_path: Path) -> None:
     for number in range(3):
         _save(tmp_path / f"only/{number}.png")
@@ -161,25 +139,12 @@ def test_one_class_only_is_refused_with_the_classes_seen(tmp_path: Path) -> None
         check_trainable(list_dataset(tmp_path).records, data=tmp_path)
 
 
-def test_no_class_at_all_is_refused_too() -> None:
-    with pytest.raises(InputError, match="classes seen: none"):
-        require_two_classes([], data=Path("data"))
-
-
 def test_data_with_no_readable_image_is_refused_before_training(tmp_path: Path) -> None:
     for name in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("not a picture")
     with pytest.raises(InputError, match="none of the 4 files is a readable image"):
         check_trainable(list_dataset(tmp_path).records, data=tmp_path)
-
-
-def test_one_readable_image_is_enough_to_begin(tmp_path: Path) -> None:
-    for name in ("a/1.png", "a/2.png", "b/1.png"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("not a picture")
-    _save(tmp_path / "b/2.png")
-    check_trainable(list_dataset(tmp_path).records, data=tmp_path)
 
 
 def test_a_cap_draws_images_of_every_class_by_the_seed_and_keeps_their_order() -> None:

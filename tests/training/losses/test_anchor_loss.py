@@ -189,15 +189,6 @@ def test_a_factor_before_the_loss_multiplies_its_gradients_and_a_kept_graph_give
         assert torch.equal(first, second)
 
 
-def test_gradients_of_several_losses_add_up_and_leave_each_other_alone() -> None:
-    drawn = draw(8, batch=6, classes=5, width=4)
-    proxies = drawn.proxies.clone().requires_grad_()
-    for _ in range(2):
-        proxy_anchor_loss(drawn.embeddings, proxies, drawn.labels).backward()
-    alone = value_and_gradients(proxy_anchor_loss, (drawn.embeddings, drawn.proxies), drawn.labels)[2]
-    torch.testing.assert_close(proxies.grad, 2 * alone)
-
-
 def test_a_second_derivative_is_refused() -> None:
     drawn = draw(9, batch=4, classes=3, width=4)
     leaf = drawn.embeddings.requires_grad_()

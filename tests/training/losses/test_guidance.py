@@ -168,13 +168,6 @@ def test_files_that_do_not_fit_say_what_is_wrong(tmp_path: Path, arrays, message
         load(write(tmp_path, **arrays))
 
 
-def test_of_many_missing_classes_five_are_named(tmp_path: Path) -> None:
-    path = write(tmp_path, classes=np.array(["ant"]), similarities=np.eye(1))
-    many = [f"class {number}" for number in range(8)]
-    with pytest.raises(InputError, match=r"lacks 8 of the 8 .*class 4 and 3 more"):
-        load_guidance(path, classes=many, sha256=[])
-
-
 def test_a_missing_file_a_folder_text_and_a_single_array_are_refused(tmp_path: Path) -> None:
     text = tmp_path / "text.npz"
     text.write_text("similarities")

@@ -59,7 +59,3 @@ def test_w_keeps_shape_and_type_and_carries_no_gradient(dtype: torch.dtype) -> N
     assert not w.requires_grad
     expected = torch.from_numpy(lambertw(x.detach().double().numpy()).real).to(dtype)
     torch.testing.assert_close(w, expected, rtol=4 * torch.finfo(dtype).eps, atol=0)
-
-
-def test_w_of_nothing_is_nothing() -> None:
-    assert lambert_w(torch.zeros(0)).shape == (0,)

@@ -46,11 +46,6 @@ def test_otsu_is_algorithm_1_on_arbitrary_losses(seed: int, size: int, offset: f
     assert float(otsu_threshold(losses)) == pytest.approx(oracle.otsu(losses.tolist()), rel=1e-15)
 
 
-def test_otsu_separates_two_tight_groups_that_are_far_apart_in_float32() -> None:
-    losses = torch.cat([1e-4 * torch.rand(50), 1e4 + 1e-2 * torch.rand(50)])
-    assert 1 < float(otsu_threshold(losses)) < 1e4 - 1
-
-
 def test_otsu_keeps_at_least_two_losses_on_each_side() -> None:
     assert float(otsu_threshold(torch.tensor([0.0, 0.1, 0.2, 100.0]))) == pytest.approx(0.15)
 
@@ -100,10 +95,6 @@ def test_the_mixture_moves_and_scales_with_the_losses() -> None:
     losses = two_groups(3)
     threshold = mixture_threshold(losses)
     torch.testing.assert_close(mixture_threshold(10 + 1e3 * losses), 10 + 1e3 * threshold, rtol=1e-9, atol=0)
-
-
-def test_a_mixture_of_equal_losses_is_their_value() -> None:
-    assert float(mixture_threshold(torch.full((6,), 2.5, dtype=torch.float64))) == 2.5
 
 
 def test_two_values_are_split_in_the_middle_by_the_mixture() -> None:

@@ -34,7 +34,14 @@ FAMILIES = {  # blocks, the class of the last one, its modules
 }
 
 
-@pytest.mark.parametrize(("name", "expected"), FAMILIES.items())
+# A classifier's last convolution apart, a norm apart, a block of several ops, one of another library.
+QUICK = {"mobilenet_v2", "resnet18", "shufflenet_v2_x0_5", "timm:test_resnet", "timm:test_convnext"}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [pytest.param(*one, marks=() if one[0] in QUICK else pytest.mark.slow) for one in FAMILIES.items()],
+)
 def test_every_parameter_is_in_one_block_and_the_last_is_the_last_to_run(name: str, expected: tuple) -> None:
     backbone = load_backbone(name, "none", side=64)
     network = backbone.network
@@ -45,6 +52,7 @@ def test_every_parameter_is_in_one_block_and_the_last_is_the_last_to_run(name: s
     assert sorted(found) == sorted(id(p) for p in network.parameters())
 
 
+@pytest.mark.slow
 def test_the_layers_of_a_transformer_are_blocks_and_its_positions_are_in_none() -> None:
     backbone = load_backbone("vit_b_32", "none")
     blocks = find_blocks(backbone, side=224)
@@ -80,8 +88,7 @@ def test_so_are_those_of_other_libraries(
     assert [key for key, p in backbone.network.named_parameters() if id(p) not in known] == positions
 
 
-@pytest.mark.parametrize("view", ["crop", "both"])
-@pytest.mark.parametrize("pooling", ["own", "layers"])
+@pytest.mark.parametrize(("view", "pooling"), [("both", "own"), ("crop", "layers")])
 def test_views_and_poolings_of_ours_change_no_block(view: str, pooling: str) -> None:
     plain = load_backbone("mobilenet_v2", "none")
     seen = with_features(plain, view=view, pooling=pooling, side=32)

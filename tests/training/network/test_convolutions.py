@@ -51,11 +51,11 @@ def _assert_close(found: Tensor, expected: Tensor, *, share: float) -> None:
 @pytest.mark.parametrize(
     ("name", "norms"),
     [
-        ("mobilenet_v2", 52),
         ("resnet18", 20),
-        ("densenet121", 59),
-        ("regnet_y_400mf", 53),
         ("shufflenet_v2_x0_5", 56),
+        pytest.param("mobilenet_v2", 52, marks=pytest.mark.slow),
+        pytest.param("densenet121", 59, marks=pytest.mark.slow),
+        pytest.param("regnet_y_400mf", 53, marks=pytest.mark.slow),
     ],
 )
 def test_features_and_all_gradients_are_those_of_the_network_as_it_is(name: str, norms: int) -> None:

@@ -59,19 +59,6 @@ def test_gradients_reach_the_head_and_the_unfrozen_blocks_and_nothing_else(name:
     assert len(found) > 0.8 * len(wanted), "but for what ReLUs happen to close"
 
 
-def test_all_of_a_transformer_trains_with_its_positions() -> None:
-    backbone = load_backbone("vit_b_32", "none")
-    blocks = find_blocks(backbone, side=224)
-    head = ProjectionHead(torch.ones(2, 768), torch.zeros(2))
-    scale = {"mean": torch.zeros(1, 3, 1, 1), "std": torch.ones(1, 3, 1, 1)}
-    model = NetworkModel(backbone, head, blocks, whole=True, **scale)
-    assert all(p.requires_grad for p in model.parameters())
-    assert len(model.levels) == 14
-    assert sum(len(level) for level in model.levels) == len(list(backbone.network.parameters()))
-    model = NetworkModel(backbone, head, blocks[-2:], whole=False, **scale)
-    assert not backbone.network.class_token.requires_grad
-
-
 @pytest.mark.parametrize(
     ("view", "pooling"), [("both", "own"), ("crop", "gem"), ("crop", "layers"), ("both", "layers")]
 )

@@ -37,9 +37,14 @@ def _find(backbone: Backbone, *, last: int, side: int) -> tuple[Tail | None, lis
 @pytest.mark.parametrize(
     ("name", "side"),
     [
-        ("mobilenet_v3_small", 32), ("resnet18", 64), ("densenet121", 64), ("squeezenet1_1", 64),
-        ("small ViT of torchvision", 32), ("timm:test_resnet", 64), ("timm:test_efficientnet", 64),
-        ("timm:test_convnext", 64), ("timm:test_vit", 64), (f"open_clip:{RESNET}", 32), (f"open_clip:{TIMM}", 64),
+        ("mobilenet_v3_small", 32), ("resnet18", 64), ("small ViT of torchvision", 32), ("timm:test_vit", 64),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (
+                ("densenet121", 64), ("squeezenet1_1", 64), ("timm:test_resnet", 64), ("timm:test_efficientnet", 64),
+                ("timm:test_convnext", 64), (f"open_clip:{RESNET}", 32), (f"open_clip:{TIMM}", 64),
+            )
+        ),
     ],
 )  # fmt: skip
 @torch.inference_mode()

@@ -29,6 +29,7 @@ def _called_behind(classes: int, *, worse: float = 0.0, trials: int = 400) -> tu
     return clearly / trials, by_interval / trials
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [5, 9, 20])
 def test_of_equal_methods_about_one_in_twenty_is_called_behind_the_best_of_four(classes: int) -> None:
     clearly, by_interval = _called_behind(classes)

@@ -68,6 +68,7 @@ def one_process_run(pictures: Path, other_pictures: Path, tmp_path_factory: pyte
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_steps_features_and_moments_of_two_processes_are_those_of_one(pictures: Path, tmp_path: Path) -> None:
     shutil.copytree(pictures, tmp_path / "pictures")
     next((tmp_path / "pictures").rglob("*.jpg")).write_bytes(b"no picture")
@@ -89,6 +90,7 @@ def test_steps_features_and_moments_of_two_processes_are_those_of_one(pictures: 
     assert files.startswith("rank 1 does not see 48 of the 48 images as rank 0 does, the first is PICTURES/")
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_the_others_and_one_process_goes_on_to_the_same_weights(
     one_process_run: Path, pictures: Path, other_pictures: Path, tmp_path: Path
 ) -> None:

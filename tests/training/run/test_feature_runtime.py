@@ -57,7 +57,7 @@ def _reopen(run: Path, cache: Path) -> Extractor:
     return reopen_extractor(opened, opened.load_backbone(), device=torch.device("cpu"), cache=cache)
 
 
-@pytest.mark.parametrize("name", GRAPH_RUNTIMES)
+@pytest.mark.parametrize("name", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_a_runtime_that_is_named_computes_the_features_and_is_noted(
     name: str, pictures: Path, cache: Path, tmp_path: Path
 ) -> None:
@@ -87,6 +87,7 @@ def test_few_images_are_left_to_torch_and_more_to_the_fastest(
     assert more["name"] == max(rates, key=lambda name: rates[name])
 
 
+@pytest.mark.slow
 def test_a_run_in_bfloat16_is_not_given_to_a_runtime_that_has_no_such_numbers(
     pictures: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +150,7 @@ def test_features_that_are_not_those_of_torch_are_not_taken(
     assert "onnxruntime gives other features than torch (a cosine of " in caplog.text
 
 
+@pytest.mark.slow
 def test_audit_and_other_processes_have_the_same_features_from_the_same_runtime(
     pictures: Path, cache: Path, tmp_path: Path
 ) -> None:
@@ -164,6 +166,7 @@ def test_audit_and_other_processes_have_the_same_features_from_the_same_runtime(
     assert len(report.images) == 48
 
 
+@pytest.mark.slow
 def test_who_needs_features_of_a_run_whose_runtime_is_gone_has_them_by_torch(
     pictures: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

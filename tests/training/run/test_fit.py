@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
 from torch import nn
 
 from index.errors import InputError, RunError
@@ -21,10 +20,6 @@ from training.options.config import ConfidenceConfig, EmbeddingConfig
 from training.options.losses import NEEDS_CONFIDENCES, TRAINED_METHODS, LossConfig
 from training.run.checkpoint import (
     load_checkpoint,
-    pack_modules,
-    pack_optimizer,
-    save_checkpoint,
-    unpack_optimizer,
 )
 from training.run.fit import fit_confidence, fit_embedding, split_holdout
 from training.run.phases import EpochReport, PhaseContext, phase_generator
@@ -209,7 +204,7 @@ def test_phase_two_pulls_the_classes_apart(tmp_path: Path, method: str) -> None:
     assert (reports[0].positives_per_sample is None) == (method not in NEEDS_CONFIDENCES)
 
 
-@pytest.mark.parametrize("method", TRAINED_METHODS)
+@pytest.mark.parametrize("method", ["spa", "procsim", "multi-similarity"])
 def test_leaving_rows_out_trains_as_if_they_had_never_been_there(tmp_path: Path, method: str) -> None:
     source, labels = _separable(wrong=0.3)
     confidences = _confidences_for(method, tmp_path)
@@ -300,66 +295,6 @@ def test_every_option_of_the_optimizer_reaches_its_weights(tmp_path: Path) -> No
     assert not torch.equal(slow_head["loss.proxies"], start["loss.proxies"])
 
 
-def test_every_epoch_and_phase_draws_from_its_own_generator() -> None:
-    draws = {
-        tuple(torch.rand(4, generator=phase_generator(seed, phase, epoch)).tolist())
-        for seed in range(3) for phase in ("confidence", "embedding") for epoch in range(5)
-    }  # fmt: skip
-    assert len(draws) == 30
-    phase_generator(2**32 - 1, "embedding", 10_000)  # the largest seed that the options allow
-
-
-def test_a_metrics_line_leaves_out_what_a_phase_does_not_have() -> None:
-    report = EpochReport(phase="embedding", epoch=1, epochs=2, loss=0.5, seconds=1, images_per_second=3)
-    assert set(report.to_json()) == {"phase", "epoch", "epochs", "loss", "seconds", "images_per_second"}
-
-
-def test_a_checkpoint_restores_the_optimizer_exactly(tmp_path: Path) -> None:
-    def fresh() -> tuple[nn.Linear, torch.optim.Optimizer]:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            module = nn.Linear(3, 2)
-        return module, torch.optim.AdamW(module.parameters(), lr=0.1, fused=True)
-
-    def step(module: nn.Linear, optimizer: torch.optim.Optimizer, number: int) -> None:
-        optimizer.zero_grad()
-        module(torch.full((1, 3), float(number))).pow(2).sum().backward()
-        optimizer.step()
-
-    straight, optimizer = fresh()
-    for number in range(6):
-        step(straight, optimizer, number)
-    first, optimizer = fresh()
-    for number in range(3):
-        step(first, optimizer, number)
-    save_checkpoint(tmp_path / "c", pack_modules(m=first) | pack_optimizer(optimizer), state={"epoch": 3})
-
-    second, optimizer = fresh()
-    tensors, state = load_checkpoint(tmp_path / "c")
-    second.load_state_dict({"weight": tensors["m.weight"], "bias": tensors["m.bias"]})
-    unpack_optimizer(optimizer, tensors)
-    for number in range(state["epoch"], 6):
-        step(second, optimizer, number)
-    assert torch.equal(straight.weight, second.weight)
-
-
-def test_a_checkpoint_is_safetensors_and_replaced_whole(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path / "c", {"a": torch.ones(2)}, state={"epoch": 1})
-    save_checkpoint(tmp_path / "c", {"b": torch.zeros(3)[::2]}, state={"epoch": 2})
-    with safe_open(tmp_path / "c", framework="pt") as file:
-        assert list(file.keys()) == ["b"]
-    assert load_checkpoint(tmp_path / "c")[1] == {"epoch": 2}
-    assert [path.name for path in tmp_path.iterdir()] == ["c"]
-
-
-@pytest.mark.parametrize("content", [b"", b"torn", None])
-def test_a_damaged_checkpoint_is_named(tmp_path: Path, content: bytes | None) -> None:
-    if content is not None:
-        (tmp_path / "c").write_bytes(content)
-    with pytest.raises(RunError, match="c: not a readable checkpoint"):
-        load_checkpoint(tmp_path / "c")
-
-
 def test_a_training_that_diverges_stops_and_says_what_to_change(tmp_path: Path) -> None:
     source, labels = _separable()
     broken = CachedSource(source.centre[:, None] * float("nan"))
@@ -431,8 +366,7 @@ def test_a_firmly_held_head_stays_where_it_started_and_a_free_one_leaves() -> No
     assert moved[1e6] < 0.01 < moved[0.1] < moved[0.0]
 
 
-@pytest.mark.parametrize("steps", [1, 3, 4, 5, 11])
-@pytest.mark.parametrize("start", ["random", "whitened"])
+@pytest.mark.parametrize(("steps", "start"), [(1, "random"), (4, "whitened"), (11, "random"), (11, "whitened")])
 def test_exactly_the_steps_that_are_asked_for_are_taken(steps: int, start: str) -> None:
     source, reports = _CountingSource(_separable()[0].centre[:, None]), []
     _, labels = _separable()
@@ -457,7 +391,7 @@ def test_steps_that_make_whole_epochs_are_those_epochs() -> None:
     assert not torch.equal(_fit_whitened(steps=11).weight, _fit_whitened(epochs=3).weight)
 
 
-@pytest.mark.parametrize("method", ["proxy-nca", "adaptive-proxy-anchor", "multi-similarity"])
+@pytest.mark.parametrize("method", ["proxy-nca", "multi-similarity"])
 def test_a_held_phase_interrupted_after_any_epoch_goes_on_to_the_same_bits(tmp_path: Path, method: str) -> None:
     class StopError(Exception):
         pass
@@ -471,7 +405,8 @@ def test_a_held_phase_interrupted_after_any_epoch_goes_on_to_the_same_bits(tmp_p
 
     def fit(path: Path, on_epoch) -> ProjectionHead:
         context = PhaseContext(seed=0, device=torch.device("cpu"), checkpoint=path, on_epoch=on_epoch)
-        return _fit_whitened(method=method, steps=11, context=context)
+        together = 4 if method == "multi-similarity" else 0
+        return _fit_whitened(method=method, steps=11, images_per_class=together, context=context)
 
     straight = fit(tmp_path / "straight", lambda report: None)
     for _ in range(3):

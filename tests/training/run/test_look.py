@@ -17,10 +17,8 @@ from index.model.embedder import Embedder
 from tests.training.conftest import make_config, make_machine
 from tests.training.runs import InterruptionError, weights
 from training.audit.run_audit import audit_labels
-from training.commands import format_report
 from training.options.config import TrainConfig
 from training.run import look_sample
-from training.run.look_report import describe_choice
 from training.run.phases import Watcher
 from training.run.run_folder import RunFolder
 from training.run.train import train
@@ -90,23 +88,6 @@ def test_everything_after_the_look_sees_what_was_chosen(run: RunFolder, cache: P
     assert len(audit_labels(run, machine=make_machine(cache)).images) == CLASSES * OF_EACH
     contract = Embedder(Path(export_run(run.path, tmp_path / "m.onnx").model)).contract
     assert (contract.view, contract.pooling) == ("whole", choice["pooling"])
-
-
-def test_the_report_says_what_was_tried_what_was_chosen_and_what_it_costs(run: RunFolder) -> None:
-    choice = run.read_json("feature_choice.json")
-    text = "\n".join(describe_choice(choice))
-    assert text in format_report(run.read_json("report.json"), config=look_config())
-    assert "tried without training on 48 images of 6 classes" in text
-    assert text.count("the whole image, ") == 4, "three were tried, one of them is chosen"
-    assert "so the features are those of the whole image, " in text
-    assert " points [+" in text
-    assert "an image costs one pass of the network, as before, whose features are" in text
-    usual = {**choice, "view": "crop", "pooling": "own"}
-    assert "so the features are the usual ones, the crop, the network's own pooling" in describe_choice(usual)[-1]
-    assert describe_choice({**usual, "tried": []}) == [
-        "features: the crop, the network's own pooling (too few images to try others on)"
-    ]
-    assert describe_choice(None) == []
 
 
 @pytest.mark.parametrize("stop", ["look", "features"])

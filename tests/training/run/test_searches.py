@@ -167,34 +167,15 @@ def _report(**searches: Any) -> dict[str, Any]:
     ("searches", "warned"),
     [
         ({}, []),
-        ({"apart": 0.9}, []),
-        ({"apart": 0.7}, ["'among' is 23 points above 'apart': shots of one scene find each other"]),
-        ({"against_training": 0.68}, ["'among' is 25 points above 'training': labels that train may be wrong"]),
+        ({"apart": 0.7}, ["'among' is 23 points above 'apart'"]),
         ({"apart": 0.9, "against_training": 0.68}, ["'among' is 25 points above 'training'"]),
-        ({"apart": 0.8, "against_training": 0.68}, ["'among' is 13 points above 'apart'"]),
         (
             {"apart": 0.7, "against_training": 0.95},
-            ["'among' is 23 points above 'apart'", "'training' is 25 points above 'apart': scenes may be parted"],
+            ["'among' is 23 points above 'apart'", "'training' is 25 points above 'apart'"],
         ),
     ],
 )
-def test_the_report_says_which_figure_answers_what_and_warns_of_bursts_and_of_wrong_labels(
-    searches: dict[str, float], warned: list[str]
-) -> None:
+def test_the_report_warns_of_bursts_and_of_wrong_labels(searches: dict[str, float], warned: list[str]) -> None:
     text = "\n".join(describe_validation(_report(**searches)))
-    assert ("new photos of the same things, searched among your training photos" in text) == (
-        "against_training" in searches
-    )
-    assert ("38 photos in 9 scenes, by times" in text) == ("apart" in searches)
     assert text.count("warning: ") == len(warned)
     assert all(f"warning: {what}" in text for what in warned)
-    if searches:
-        assert "proxy-nca (8-d)" in text.split("Recall@1 by what is searched")[1]
-
-
-def test_a_validation_of_one_scene_a_class_is_called_worthless() -> None:
-    report = _report()
-    report["val_scenes"] = {"found_by": "the column 'group'", "scenes": 2, "images": 40}
-    assert "every validation photo has those of its class in its own scene only" in "\n".join(
-        describe_validation(report)
-    )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import json
 import shutil
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from index.errors import InputError, RunError
-from tests.training.conftest import FLAGS, OF_MODULE, FinishedRun, make_config, make_machine
+from tests.training.conftest import FinishedRun, make_config, make_machine
 from tests.training.runs import epochs, read_csv, read_metrics, weights
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
@@ -25,7 +23,7 @@ from training.options.config import TrainConfig
 from training.options.losses import RIVALS
 from training.options.machine import resolve_device
 from training.run.phases import EpochReport, Watcher
-from training.run.run_folder import RunFolder, flatten
+from training.run.run_folder import RunFolder
 from training.run.train import train, warn_of_unsuitable_lambda
 
 
@@ -153,26 +151,10 @@ def test_a_class_left_with_one_usable_image_is_dropped_with_a_warning(
     kind = sorted(path for path in data.iterdir())[0]
     for path in sorted(kind.iterdir())[1:]:
         path.write_bytes(b"hello")
-    report = train(data, tmp_path / "run", config=make_config(), machine=make_machine(cache))
+    report = train(data, tmp_path / "run", config=make_config(method="raw"), machine=make_machine(cache))
     assert (report["classes"], report["images"], report["skipped"]) == (3, 36, 11)
+    assert (report["val"], report["baselines"], report["noise"]) == (None, None, None)
     assert f"class '{kind.name}' has fewer than two usable images" in caplog.text
-
-
-def test_a_cap_limits_every_class_before_anything_is_decoded(pictures: Path, cache: Path, tmp_path: Path) -> None:
-    config = make_config(max_per_class=5)
-    report = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache))
-    assert report["images"] == 20
-    counts = Counter(row["given"] for row in read_csv(tmp_path / "run" / "labels.csv"))
-    assert set(counts.values()) == {5}
-
-
-def test_a_csv_trains_like_its_folder(pictures: Path, cache: Path, tmp_path: Path) -> None:
-    table = tmp_path / "labels.csv"
-    rows = [f"{path},{path.parent.name}" for path in sorted(pictures.rglob("*.jpg"))]
-    table.write_text("\n".join(["path,label", *rows]) + "\n")
-    train(table, tmp_path / "csv", config=make_config(), machine=make_machine(cache))
-    train(pictures, tmp_path / "folder", config=make_config(), machine=make_machine(cache))
-    assert weights(tmp_path / "csv") == weights(tmp_path / "folder")
 
 
 def test_a_column_of_scenes_is_heeded_in_validation_and_its_search_of_the_training_images(
@@ -221,7 +203,8 @@ def test_the_seed_changes_the_result_and_not_the_features(
 def test_random_weights_of_the_backbone_follow_the_seed(pictures: Path, cache: Path, tmp_path: Path) -> None:
     shas = []
     for seed in (0, 1):
-        train(pictures, tmp_path / str(seed), config=make_config(seed=seed, epochs=1), machine=make_machine(cache))
+        config = make_config(seed=seed, method="raw")
+        train(pictures, tmp_path / str(seed), config=config, machine=make_machine(cache))
         shas.append(json.loads((tmp_path / str(seed) / "features.json").read_text())["weights_sha256"])
     assert shas[0] != shas[1]
 
@@ -239,13 +222,6 @@ def test_proxy_anchor_makes_no_confidences(
     assert RunFolder.open(out).load_trained()[2]["method"] == "proxy-anchor"
 
 
-def test_without_validation_images_the_report_has_none(pictures: Path, cache: Path, tmp_path: Path) -> None:
-    report = train(pictures, tmp_path / "run", config=make_config(), machine=make_machine(cache))
-    assert report["val"] is None
-    assert report["baselines"] is None
-    assert report["noise"] is None
-
-
 def test_the_checkpoint_holds_weights_and_proxies_of_the_training_classes(finished_run: FinishedRun) -> None:
     with safe_open(finished_run.path / "checkpoints" / "embedding.safetensors", framework="pt") as file:
         assert file.get_tensor("loss.proxies").shape == (4, 8)
@@ -255,7 +231,7 @@ def test_the_checkpoint_holds_weights_and_proxies_of_the_training_classes(finish
         assert torch.equal(file.get_tensor("head.linear.weight"), head), "the last weights are kept"
 
 
-@pytest.mark.parametrize("problem", ["unreadable", "lone", "empty", "missing"])
+@pytest.mark.parametrize("problem", ["unreadable", "lone", "missing"])
 def test_validation_images_that_cannot_be_scored_are_refused_before_training(
     pictures: Path, cache: Path, tmp_path: Path, problem: str
 ) -> None:
@@ -307,8 +283,7 @@ def test_nothing_is_written_into_the_images(pictures: Path, tmp_path: Path, plac
 def test_validating_on_the_training_images_is_pointed_out(
     pictures: Path, cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = make_config(epochs=1, confidence_epochs=1)
-    train(pictures, tmp_path / "run", config=config, machine=make_machine(cache), val=pictures)
+    train(pictures, tmp_path / "run", config=make_config(method="raw"), machine=make_machine(cache), val=pictures)
     assert "--val is the training data itself" in caplog.text
 
 
@@ -362,11 +337,3 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         assert resolve_device("auto") == torch.device("cpu")
         with pytest.raises(InputError, match="use --device cpu"):
             resolve_device("cuda")
-
-
-def test_the_fixture_and_the_command_line_flags_agree(pictures: Path) -> None:
-    pairs = [flag for flag in (*FLAGS, *OF_MODULE) if flag != "--no-trial"]
-    config = flatten(dataclasses.asdict(make_config()))
-    for flag, value in zip(pairs[::2], pairs[1::2], strict=True):
-        if flag not in ("--precision", "--workers"):
-            assert str(config[flag[2:].replace("-", "_")]) == value

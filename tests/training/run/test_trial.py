@@ -161,7 +161,7 @@ def _run(labels: np.ndarray, *, told: bool = True, **changes: Any) -> Trial:
     return run_trial(TrialData(_features(labels, told=told), labels), config=_config(**changes), device=CPU)
 
 
-@pytest.mark.parametrize(("classes", "images"), [(3, 30), (5, 30), (8, 20), (30, 12)])
+@pytest.mark.parametrize(("classes", "images"), [(3, 30), (8, 20), (30, 12)])
 def test_labels_that_tell_something_make_training_win(classes: int, images: int) -> None:
     labels = np.arange(classes * images) % classes
     trial = _run(labels)
@@ -169,12 +169,13 @@ def test_labels_that_tell_something_make_training_win(classes: int, images: int)
     assert trial.seen is not None
     assert trial.seen.recall["trained"] > max(trial.seen.recall[name] for name in POWERS) + 0.05
     assert (trial.unseen is None) == (classes < 4)
-    assert trial.folds == {3: 1, 5: 2, 8: 3, 30: 5}[classes]
+    assert trial.folds == {3: 1, 8: 3, 30: 5}[classes]
     if trial.unseen is not None:
         assert trial.unseen.recall["trained"] > max(trial.unseen.recall[name] for name in POWERS)
         assert trial.unseen.queries == len(labels)
 
 
+@pytest.mark.slow
 def test_labels_that_tell_nothing_do_not_make_training_win() -> None:
     differences = []
     for seed in range(6):
@@ -195,9 +196,9 @@ def test_a_recipe_that_wrecks_the_embedding_loses_to_no_training() -> None:
 def test_a_trial_repeats_itself_and_leaves_the_global_generators_alone() -> None:
     labels = np.arange(120) % 6
     state = torch.get_rng_state()
-    first, again = _run(labels, hold=None), _run(labels, hold=None)
+    first, again = _run(labels), _run(labels)
     assert first == again
-    assert first != _run(labels, seed=1, hold=None)
+    assert first != _run(labels, seed=1)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -208,7 +209,7 @@ def test_an_embedding_wider_than_the_part_that_trains_is_as_wide_as_that_allows(
     assert trial.unseen.queries == 24
 
 
-@pytest.mark.parametrize("method", ["proxy-nca", "multi-similarity", "spa", "superloss"])
+@pytest.mark.parametrize("method", ["multi-similarity", "spa"])
 def test_classes_of_two_images_are_enough_for_a_trial_of_unseen_classes(method: str) -> None:
     trial = _run(np.repeat(np.arange(6), 2), method=method)
     assert trial.unseen is not None

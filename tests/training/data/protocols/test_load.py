@@ -15,9 +15,8 @@ from scipy.io import savemat
 from index.errors import InputError, MissingDependencyError
 from index.images.image_files import read_image
 from training.data.datasets import Dataset, Record
-from training.data.protocols.load import LOADERS, PUBLISHED, load_protocol
+from training.data.protocols.load import PUBLISHED, load_protocol
 from training.data.protocols.webvision import MAX_PER_CLASS
-from training.options.config import PROTOCOLS
 
 
 def save_images(folder: Path, names: Sequence[str]) -> None:
@@ -154,10 +153,6 @@ def listed(dataset: Dataset, root: Path) -> list[tuple[str, str]]:
     return [(record.path.relative_to(root).as_posix(), record.label) for record in dataset.records]
 
 
-def test_every_benchmark_that_can_be_named_can_be_read() -> None:
-    assert set(LOADERS) == set(PROTOCOLS) - {"folder"} == set(PUBLISHED) == set(MAKERS)
-
-
 @pytest.mark.parametrize("name", MAKERS)
 def test_splits_share_no_class_and_every_listed_image_can_be_read(name: str, tmp_path: Path) -> None:
     protocol = load_protocol(name, MAKERS[name](tmp_path))
@@ -180,17 +175,6 @@ def test_other_sizes_than_the_published_are_warned_of_with_both(name: str, tmp_p
     assert f"{name}: the training split has {seen} images of" in caplog.text
     assert f"published are {images} of {classes}" in caplog.text
     assert "test split" in caplog.text
-
-
-def test_published_sizes_are_not_warned_of(tmp_path: Path, caplog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PUBLISHED, "sop", ((3, 2), (2, 1)))
-    load_protocol("sop", make_sop(tmp_path))
-    assert not caplog.records
-
-
-def test_a_benchmark_that_is_not_known_is_refused_with_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no such benchmark: 'cub'; expected one of .*cub-200-2011"):
-        load_protocol("cub", tmp_path)
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -222,13 +206,6 @@ LISTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "file"), LISTS)
-def test_a_list_that_is_missing_is_named_with_its_archive(name: str, file: str, tmp_path: Path) -> None:
-    (MAKERS[name](tmp_path) / file).unlink()
-    with pytest.raises(InputError, match=rf"{Path(file).name}: no such file; it comes with .+"):
-        load_protocol(name, tmp_path)
-
-
 ALL_LISTS = [
     *LISTS,
     ("cub-200-2011", "CUB_200_2011/images.txt"),
@@ -239,7 +216,7 @@ ALL_LISTS = [
 
 
 @pytest.mark.parametrize(("name", "file"), ALL_LISTS)
-@pytest.mark.parametrize("line", ["7 too many columns are in this line", "lonely", "a b"])
+@pytest.mark.parametrize("line", ["7 too many columns are in this line", "lonely"])
 def test_a_line_that_cannot_be_read_is_named(name: str, file: str, line: str, tmp_path: Path) -> None:
     path = MAKERS[name](tmp_path) / file
     number = len(path.read_text().splitlines()) + 2
@@ -248,7 +225,7 @@ def test_a_line_that_cannot_be_read_is_named(name: str, file: str, line: str, tm
         load_protocol(name, tmp_path)
 
 
-@pytest.mark.parametrize(("name", "file"), ALL_LISTS)
+@pytest.mark.parametrize(("name", "file"), LISTS)
 def test_windows_line_ends_and_a_byte_order_mark_change_nothing(name: str, file: str, tmp_path: Path) -> None:
     path = MAKERS[name](tmp_path) / file
     expected = load_protocol(name, tmp_path)
@@ -284,12 +261,6 @@ def test_images_that_were_not_unpacked_are_missed_before_any_work(name: str, ima
     (MAKERS[name](tmp_path) / images).rename(tmp_path / "elsewhere")
     with pytest.raises(InputError, match=r"the images are not unpacked; .*the first is .*\.(jpg|JPG); unpack .+"):
         load_protocol(name, tmp_path)
-
-
-def test_one_missing_image_is_left_to_the_reader(tmp_path: Path) -> None:
-    expected = load_protocol("cub-200-2011", make_cub(tmp_path))
-    expected.train.records[0].path.unlink()
-    assert load_protocol("cub-200-2011", tmp_path) == expected
 
 
 def test_a_list_of_one_split_only_is_refused(tmp_path: Path) -> None:
@@ -330,8 +301,7 @@ def test_cars_train_on_their_first_98_classes_in_the_order_of_the_list(tmp_path:
     assert protocol.ks == (1, 2, 4, 8)
 
 
-@pytest.mark.parametrize("test_list", ["", "devkit"])
-@pytest.mark.parametrize("top", ["", "stanford_cars"])
+@pytest.mark.parametrize(("test_list", "top"), [("", "stanford_cars"), ("devkit", "")])
 def test_cars_with_their_development_kit_are_split_by_class_too(test_list: str, top: str, tmp_path: Path) -> None:
     make_cars_kit(tmp_path / top, test_list=test_list)
     protocol = load_protocol("cars-196", tmp_path)
@@ -411,8 +381,10 @@ def test_online_products_are_split_by_their_own_lists(tmp_path: Path) -> None:
     assert protocol.ks == (1, 10, 100, 1000)
 
 
-@pytest.mark.parametrize("top", ["", "In-shop Clothes Retrieval Benchmark"])
-@pytest.mark.parametrize(("lists", "images"), [("Eval", "Img"), ("Anno", ""), ("", ""), ("", "img")])
+@pytest.mark.parametrize(
+    ("top", "lists", "images"),
+    [("", "Eval", "Img"), ("In-shop Clothes Retrieval Benchmark", "Anno", ""), ("", "", ""), ("", "", "img")],
+)
 def test_in_shop_queries_are_no_gallery_members(top: str, lists: str, images: str, tmp_path: Path) -> None:
     make_in_shop(tmp_path / top, lists=lists, images=images)
     protocol = load_protocol("in-shop", tmp_path)

@@ -14,6 +14,7 @@ from tests.training.runs import read_metrics, weights
 from training.options.log_targets import KINDS
 from training.run.log.figures import report_figures
 
+pytestmark = pytest.mark.slow  # processes that train and tell three programs
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 
 

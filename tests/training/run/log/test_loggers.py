@@ -111,6 +111,7 @@ except InputError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -152,12 +153,3 @@ def test_python_programs_name_what_to_tell_beside_their_own_watcher(
     assert [epoch for epoch, _ in stored.curves["embedding/loss"]] == [1, 2]
     assert phases == ["features", "confidence", "embedding"]
     assert notes == [f"--log tensorboard:{tmp_path / 'events'}: tensorboard --logdir {tmp_path / 'events'}"]
-
-
-def test_without_the_option_none_of_the_programs_is_loaded() -> None:
-    code = (
-        "import sys, training.run.train, training.run.log.loggers\n"
-        "print([name for name in ('tensorboard', 'mlflow', 'wandb') if name in sys.modules])"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"

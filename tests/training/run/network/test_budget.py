@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ def budget_config(**changes: Any) -> TrainConfig:
     return network_config(**planned | changes)
 
 
+@pytest.mark.slow
 def test_a_run_within_a_time_says_its_plan_beforehand_and_keeps_it(
     pictures: Path, cache: Path, tmp_path: Path
 ) -> None:
@@ -94,8 +94,6 @@ def test_in_a_time_that_is_too_short_the_frozen_embedding_ships_and_what_would_d
     "changes",
     [
         {"network_batch_norm": "train"},
-        {"network_chunk": 4},
-        {"method": "multi-similarity"},
         {"method": "spa", "recipe": "paper", "steps": None, "epochs": 1},
     ],
 )  # fmt: skip
@@ -116,12 +114,3 @@ def test_timing_takes_real_steps_of_any_loss_and_takes_them_back(pictures: Path,
     assert min(last.front, last.centre) > 0
     assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.network.state_dict().items())
     assert not any(p.requires_grad or p.grad is not None for p in backbone.network.parameters())
-
-
-def test_the_precision_that_the_trial_chose_is_that_of_the_run(
-    pictures: Path, cache: Path, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.setattr("training.run.network.blocks.choose_precision", lambda *_: "bfloat16")
-    machine = replace(make_machine(cache), precision="auto")
-    report = train(pictures, tmp_path / "run", config=budget_config(network_epochs=1), machine=machine)
-    assert report["network"]["precision"] == "bfloat16"

@@ -10,7 +10,6 @@ from training.run.network.plan import (
     Costs,
     DepthCosts,
     choose_plan,
-    describe_plan,
     list_depths,
     smaller_side,
 )
@@ -88,19 +87,14 @@ def test_epochs_that_were_asked_for_are_not_cut() -> None:
         choose_plan(costs({ALL: 100}), budget_s=600, epochs=9)
 
 
-def test_a_plan_is_said_in_words_and_settles_what_was_open() -> None:
-    plan = choose_plan(costs({SOME: 50}), budget_s=600, epochs=None)
-    assert describe_plan(plan, side=160) == (
-        "network: will train its last 4 blocks on views of 160 pixels for 10 epochs, 51 s each, and 10 s "
-        "for measuring, decoding and choosing: 8.67 min in all, of the 10 min of --time-budget"
-    )
-    settled = plan.settle(NetworkConfig("auto", time_budget="10m", network_epochs=None, network_lr=0.1))
-    assert (settled.unfreeze, settled.epochs) == ("last-4", 10)
-    assert settled.network_lr == 0.1
-
-
 def test_the_report_sets_what_was_planned_for_the_epochs_there_were_beside_what_was_measured() -> None:
     plan = choose_plan(costs({ALL: 100}), budget_s=1_000, epochs=None)
     report = plan.report(epochs=5, seconds=500.0)
     assert (report["epochs"], report["planned_seconds"]) == (8, 10 + 8 * 101)
     assert (report["planned_for_these_epochs"], report["measured_seconds"]) == (10 + 5 * 101, 500)
+
+
+def test_a_plan_settles_what_was_open_and_nothing_else() -> None:
+    plan = choose_plan(costs({SOME: 50}), budget_s=600, epochs=None)
+    settled = plan.settle(NetworkConfig("auto", time_budget="10m", network_epochs=None, network_lr=0.1))
+    assert (settled.unfreeze, settled.epochs, settled.network_lr) == ("last-4", 10, 0.1)

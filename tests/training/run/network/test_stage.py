@@ -27,7 +27,6 @@ from tests.training.small_towers import VIT
 from training.audit.run_audit import audit_labels
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
-from training.commands import format_report
 from training.data.datasets import list_dataset
 from training.head.embedding_heads import ProjectionHead
 from training.network.blocks import find_blocks
@@ -177,6 +176,7 @@ def test_validation_is_asked_with_the_trained_network_and_baselines_with_the_fro
     assert {int(k): value for k, value in report["val"]["recall"].items()} == pytest.approx(recall)
 
 
+@pytest.mark.slow
 def test_a_run_whose_network_trained_exports_audits_and_agrees(
     start_run: Path, cache: Path, tmp_path: Path
 ) -> None:
@@ -189,14 +189,7 @@ def test_a_run_whose_network_trained_exports_audits_and_agrees(
     assert len(audit.images) == 48
 
 
-def test_the_text_report_tells_what_the_network_bought(network_run: Path) -> None:
-    report = json.loads((network_run / "report.json").read_text())
-    text = format_report(report, config=network_config())
-    assert "network: last-3 (3 of 14 blocks" in text
-    assert "exported: " in text
-
-
-@pytest.mark.parametrize("epoch", [1, 2])
+@pytest.mark.parametrize("epoch", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_an_interrupted_stage_goes_on_to_the_same_bits(
     network_run: Path, pictures: Path, other_pictures: Path, cache: Path, tmp_path: Path, epoch: int
 ) -> None:
@@ -212,6 +205,7 @@ def test_an_interrupted_stage_goes_on_to_the_same_bits(
     assert report["val"] == json.loads((network_run / "report.json").read_text())["val"]
 
 
+@pytest.mark.slow
 def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(
     pictures: Path, cache: Path, tmp_path: Path, always_ships: None
 ) -> None:
@@ -245,6 +239,7 @@ train(data, out, config=network_config(), machine=make_machine(cache), val=val, 
 """
 
 
+@pytest.mark.slow
 def test_a_killed_stage_leaves_a_run_that_goes_on_to_the_same_bits(
     network_run: Path, pictures: Path, other_pictures: Path, cache: Path, tmp_path: Path
 ) -> None:
@@ -344,18 +339,22 @@ def test_what_ships_has_to_find_more_than_the_frozen_embedding() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"method": "multi-similarity"},
-        {"method": "adaptive-proxy-anchor"},
         {"method": "procsim", "network_judge_every": None},
-        {"method": "proxy-nca", "unfreeze": "all"},
         {"method": "spa", "recipe": "paper", "steps": None, "epochs": 1, "confidence_epochs": 1},
         {"method": "pca", "steps": None, "trial": None},
-        {"method": "class-whitened", "steps": None, "trial": None, "network_method": "triplet"},
         {"backbone": "squeezenet1_1", "view": "both", "pooling": "layers", "resize": 48, "crop": 40,
          "network_crop": 36},
-        {"view": "whole", "resize": None, "network_crop": 24},
-        {"min_confidence": 0.05},
-        {"embedding_dim": 60, "start": "random", "method": "proxy-anchor"},
+        *(
+            pytest.param(changes, marks=pytest.mark.slow)
+            for changes in (
+                {"method": "multi-similarity"},
+                {"method": "proxy-nca", "unfreeze": "all"},
+                {"method": "class-whitened", "steps": None, "trial": None, "network_method": "triplet"},
+                {"view": "whole", "resize": None, "network_crop": 24},
+                {"min_confidence": 0.05},
+                {"embedding_dim": 60, "start": "random", "method": "proxy-anchor"},
+            )
+        ),
     ],
 )  # fmt: skip
 def test_every_kind_of_run_can_train_its_network(
@@ -373,6 +372,7 @@ def test_every_kind_of_run_can_train_its_network(
     assert backbone.view == config.input.view
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_convnext", f"open_clip:{VIT}"])
 def test_the_last_block_of_a_network_of_another_library_trains_and_exports(
     name: str, pictures: Path, cache: Path, tmp_path: Path, always_ships: None, small_towers: None
