@@ -192,7 +192,7 @@ def test_wrong_usage_exits_with_two(arguments: tuple[str, ...], capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--lambda", "2"), "--lambda must be between 0 and 1, got 2.0"),
+        (("--lambda", "2"), "--lambda must be greater than 0 and less than 1, got 2.0"),
         (("--crop", "99"), "--crop (99) must not exceed --resize (40)"),
         (("--method", "pca", "--min-confidence", "0.1"), "--min-confidence goes with a method that trains"),
         (
