@@ -156,7 +156,7 @@ def test_a_run_is_measured_on_its_own_images(finished_run: FinishedRun, tmp_path
     full = export_run(finished_run.path, tmp_path / "full.onnx")
     assert report.measured is not None
     assert report.measured.images >= 16
-    assert report.measured.centred_cosine > 0.8
+    assert report.measured.centred_cosine > 0.7  # of random weights
     assert report.min_cosine == pytest.approx(full.min_cosine, abs=1e-6)
     assert report.bytes < full.bytes / 3
     assert Embedder(tmp_path / "int8.onnx").contract.run_id == Embedder(tmp_path / "full.onnx").contract.run_id
