@@ -103,6 +103,6 @@ def judge_candidates(sample: Sample, *, embedding_dim: int, seed: int) -> tuple[
     tried = []
     for one, scores in found.items():
         difference = paired_bootstrap(scores.hits[1], usual.hits[1], seed=seed, clusters=usual.labels)
-        interval = widen_interval(difference, classes=classes, rivals=max(1, len(found) - 1))
+        interval = widen_interval(difference, classes=classes, comparisons=max(1, len(found) - 1))
         tried.append(Tried(one, scores.recall[1], difference.mean, interval))
     return tuple(tried)

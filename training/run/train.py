@@ -64,6 +64,7 @@ from training.run.verdict import (
     VAL,
     add_network,
     ask_validation,
+    choose_verdict,
     compare_validation,
     reach_verdict,
 )
@@ -227,7 +228,9 @@ def train(
     if by_val and prepared is not None and TRAINED in scores:
         question = ask_validation(prepared[1].labels, trained=classes)
         heads = {TRAINED: trained, **rivals}
-        verdict = _ask_validation(scores, question=question, heads=heads, config=config) or verdict
+        by_images = _ask_validation(scores, question=question, heads=heads, config=config)
+        if by_images is not None:  # the holdout did not compare a network
+            verdict = choose_verdict(by_images, verdict if trained is head else None)
     exported = TRAINED if verdict is None else verdict["exported"]
     found = scores[exported if exported in scores else method] if scores else None
     if trained is not head and exported == TRAINED:
@@ -401,6 +404,7 @@ class _Phases:
             None if trial is None or part is None else trial[part], by=HOLDOUT, question=QUESTIONS.get(part or "", ""),
             chooses=self._config.selection.select == "auto",
             widths={TRAINED: width, **dict.fromkeys(RIVALS, width), "raw": feature_dim},
+            contradicted_on=None if trial is None else QUESTIONS.get(trial["contradicted_on"]),
         )  # fmt: skip
 
     def hold(self, hold: float | None) -> None:

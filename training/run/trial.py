@@ -61,6 +61,13 @@ class Trial:
         clear = (name for name, part in self.parts.items() if part.winner is not None)
         return next(clear, next(iter(self.parts), None))
 
+    @property
+    def contradicted_on(self) -> str | None:
+        """The other part, if training clearly helps on one of them and clearly does not on the other."""
+        if len({part.winner == TRAINED for part in self.parts.values() if part.winner is not None}) < 2:
+            return None
+        return next(name for name in self.parts if name != self.deciding)
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, as they stand in the report."""
         return {
@@ -70,6 +77,7 @@ class Trial:
             "holds": {f"{hold:g}": recall for hold, recall in self.holds.items()},
             "hold": self.hold,
             "deciding": self.deciding,
+            "contradicted_on": self.contradicted_on,
         }
 
 
@@ -137,7 +145,8 @@ def run_trial(
         if not holds and (has_many or number == len(splits) - 1):
             holds, chosen = _choose_hold(hits, config=given)
             config = replace(config, embedding=replace(config.embedding, hold=chosen))
-    unseen, seen = (found.compare(chosen, seed=config.seed) for found in hits.values())
+    parts = sum(bool(found.by_method) for found in hits.values())
+    unseen, seen = (found.compare(chosen, seed=config.seed, parts=parts) for found in hits.values())
     return Trial(len(splits), unseen, seen, holds, chosen)
 
 
@@ -238,7 +247,7 @@ class _Hits:
         first, second = (np.concatenate(self.by_method[method]) for method in (name, over))
         return paired_bootstrap(first, second, seed=seed, clusters=np.concatenate(self._labels))
 
-    def compare(self, hold: float | None, *, seed: int) -> Comparison | None:
+    def compare(self, hold: float | None, *, seed: int, parts: int) -> Comparison | None:
         """All folds' queries together; None without any."""
         if not self.by_method:
             return None
@@ -246,6 +255,5 @@ class _Hits:
         joined = {names.get(name, name): np.concatenate(parts) for name, parts in self.by_method.items()}
         joined = {name: found for name, found in joined.items() if not name.startswith(f"{TRAINED}, ")}
         labels, sizes = np.concatenate(self._labels), np.concatenate(self._sizes)
-        return compare(
-            joined, labels, seed=seed, by_size=band_by_size(sizes, labels, joined) if sizes.all() else ()
-        )
+        bands = band_by_size(sizes, labels, joined) if sizes.all() else ()
+        return compare(joined, labels, seed=seed, parts=parts, by_size=bands)

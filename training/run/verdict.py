@@ -17,6 +17,7 @@ from training.run.clear_lead import widen_interval
 TRAINED = "trained"
 FROZEN_HEAD = "frozen head"  # the trained head on the frozen backbone, beside a network that trained
 HOLDOUT, VAL = "holdout", "--val"
+CANNOT_TELL = "cannot tell"
 NEW_CLASSES, NEW_PHOTOS, MIXED = "new classes", "new photos", "the images of --val"
 QUESTIONS = {"unseen": NEW_CLASSES, "seen": NEW_PHOTOS}  # of the parts of the holdout
 _NAMES = {  # with the verb that goes with them
@@ -35,8 +36,8 @@ class Comparison:
         recall: by method.
         best_rival: the one that finds most, besides the trained one.
         difference: trained minus `best_rival`.
-        interval: of the difference, by which it counts as clear: of 95 % over classes, widened for few classes and for
-            the best of several rivals; None on too few classes.
+        interval: of the difference, by which it counts as clear: of 95 % over classes, widened for few classes, for the
+            best of several rivals and for several parts; None on too few classes.
         by_size: Recall@1 by how many images a class trains on, where that is known.
     """
 
@@ -70,15 +71,19 @@ class Comparison:
 
 
 def compare(
-    hits: Mapping[str, Scores], labels: Labels, *, seed: int, by_size: tuple[SizeBand, ...] = ()
+    hits: Mapping[str, Scores], labels: Labels, *, seed: int, parts: int = 1, by_size: tuple[SizeBand, ...] = ()
 ) -> Comparison:
-    """Compare (Q,) hits of `trained` with those of all other methods, on queries of the classes `labels` (Q,)."""
+    """Compare (Q,) hits of `trained` with those of all other methods, on queries of the classes `labels` (Q,).
+
+    Args:
+        parts: of the holdout, each of which may decide.
+    """
     recall = {name: float(found.mean()) for name, found in hits.items()}
     rivals = [name for name in recall if name != TRAINED]
     best = max(rivals, key=lambda name: recall[name])
     difference = paired_bootstrap(hits[TRAINED], hits[best], seed=seed, clusters=labels)
     classes = len(np.unique(labels))
-    interval = widen_interval(difference, classes=classes, rivals=len(rivals))
+    interval = widen_interval(difference, classes=classes, comparisons=parts * len(rivals))
     return Comparison(len(labels), classes, recall, best, difference.mean, interval, by_size)
 
 
@@ -102,8 +107,9 @@ def ask_validation(labels: Sequence[str], *, trained: Sequence[str]) -> str:
 
 
 def reach_verdict(
-    comparison: Mapping[str, Any] | None, *, by: str, question: str, chooses: bool, widths: Mapping[str, int]
-) -> dict[str, Any]:
+    comparison: Mapping[str, Any] | None, *, by: str, question: str, chooses: bool, widths: Mapping[str, int],
+    contradicted_on: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """The verdict as the report has it: the figures, who won, what is exported, and `text`.
 
     Args:
@@ -112,12 +118,13 @@ def reach_verdict(
         question: that the comparison answers.
         chooses: whether what won is exported; else the trained embedding is, whoever won.
         widths: of the embeddings by method.
+        contradicted_on: the question on which the opposite is clear, if there is one: nothing can be told then.
     """
     if comparison is None:
-        return {"outcome": "cannot tell", "exported": TRAINED, "decided_by": None, "text": _NOT_COMPARED}
-    winner, best = comparison["winner"], comparison["best_rival"]
+        return {"outcome": CANNOT_TELL, "exported": TRAINED, "decided_by": None, "text": _NOT_COMPARED}
+    winner, best = None if contradicted_on else comparison["winner"], comparison["best_rival"]
     verdict = {
-        "outcome": "cannot tell" if winner is None else "trained" if winner == TRAINED else "untrained",
+        "outcome": CANNOT_TELL if winner is None else "trained" if winner == TRAINED else "untrained",
         "exported": best if chooses and winner == best else TRAINED,
         "decided_by": by,
         "question": question,
@@ -129,10 +136,16 @@ def reach_verdict(
         "difference": comparison["difference"],
         "difference_interval": comparison["difference_interval"],
     }
-    return {
-        **verdict,
-        "text": f"{_describe_figures(verdict)} {_conclude(best, by=by, winner=winner, chooses=chooses)}",
-    }
+    end = _conclude(best, by=by, winner=winner, chooses=chooses, but=contradicted_on)
+    return {**verdict, "text": f"{_describe_figures(verdict)} {end}"}
+
+
+def choose_verdict(val: Mapping[str, Any], holdout: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The verdict by --val; where it cannot tell, a clear one by the holdout, if there is one."""
+    if holdout is None or val["outcome"] != CANNOT_TELL or holdout["outcome"] == CANNOT_TELL:
+        return dict(val)
+    text = f"{_describe_figures(val)} That may be chance, so the holdout decides. {holdout['text']}"
+    return {**holdout, "text": text}
 
 
 def _describe_figures(verdict: Mapping[str, Any]) -> str:
@@ -150,10 +163,11 @@ def _describe_figures(verdict: Mapping[str, Any]) -> str:
     )
 
 
-def _conclude(best: str, *, by: str, winner: str | None, chooses: bool) -> str:
+def _conclude(best: str, *, by: str, winner: str | None, chooses: bool, but: str | None) -> str:
     if winner is None:
         more = "more classes in --val" if by == VAL else "more classes, or --val with other labelled images,"
-        return f"That may be chance: it cannot be told which is better. The trained one is exported; {more} would tell."
+        why = "That may be chance" if but is None else f"On {but} the opposite is clear"
+        return f"{why}: it cannot be told which is better. The trained one is exported; {more} would tell."
     chosen = " As --val chose it, its figure is a little too good." if by == VAL and chooses else ""
     if winner == TRAINED:
         return f"The trained embedding is exported.{chosen}"

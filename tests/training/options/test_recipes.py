@@ -338,6 +338,7 @@ def test_data_too_small_for_a_trial_trains_and_says_so(pictures, cache, tmp_path
     assert report["method"] == "proxy-nca"
     assert report["trial"] == {
         "folds": 1, "unseen": None, "seen": None, "holds": {}, "hold": None, "deciding": None,
+        "contradicted_on": None,
     }  # fmt: skip
 
 
@@ -356,17 +357,32 @@ def patches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-WRECKED = (*NO_LOOK, "--start", "random", "--lr", "100", "--steps", "30", "--select", "auto")
+WRECKED = (
+    *NO_LOOK,
+    "--embedding-dim",
+    "1",
+    "--start",
+    "random",
+    "--lr",
+    "100",
+    "--steps",
+    "30",
+    "--select",
+    "auto",
+)
 """A head thrown about by its optimizer, which no data makes worth having."""
 
 
-@pytest.mark.parametrize("by", ["holdout", "--val"])
+@pytest.mark.parametrize(("val_classes", "by"), [(0, "holdout"), (4, "holdout"), (10, "--val")])
 def test_where_training_loses_auto_exports_an_untrained_embedding_and_says_why(
-    patches, cache, tmp_path, capsys, by: str
+    patches, cache, tmp_path, capsys, val_classes: int, by: str
 ) -> None:
     out = tmp_path / "run"
     arguments = (patches, "--out", out, "--cache", cache, *SMALL, *WRECKED)
-    arguments += ("--val", patches, "--embedding-dim", "1") if by == "--val" else ()
+    val = tmp_path / "val"
+    for kind in sorted(patches.iterdir())[:val_classes]:
+        shutil.copytree(kind, val / kind.name)
+    arguments += ("--val", val) if val_classes else ()
     assert _train(*arguments) == 0
     report, text = json.loads((out / "report.json").read_text()), capsys.readouterr().out
     verdict, method = report["verdict"], report["method"]
@@ -376,9 +392,10 @@ def test_where_training_loses_auto_exports_an_untrained_embedding_and_says_why(
     assert verdict["difference_interval"][1] < 0
     assert text.splitlines()[-1] == f"verdict: {verdict['text']}"
     assert f"the better one ({method}) is exported" in verdict["text"]
-    if by == "--val":
+    if val_classes:
         assert report["val"]["recall"] == report["baselines"][method]["recall"]
-        assert report["baselines"]["trained"]["recall"]["1"] == verdict["recall_at_1"]["trained"]
+        has_val = report["baselines"]["trained"]["recall"]["1"] == verdict["recall_at_1"]["trained"]
+        assert has_val == (by == "--val")
     else:
         assert set(report["phases"]) == {"features", "trial", "confidence", "projection"}
 

@@ -21,7 +21,7 @@ from training.options.losses import CLASS_WHITENED, RIVALS
 from training.run import trial as trial_module
 from training.run.trial import PARTS, Trial, TrialData, run_trial
 from training.run.trial_splits import split_for_trial
-from training.run.verdict import Comparison
+from training.run.verdict import HOLDOUT, QUESTIONS, Comparison, reach_verdict
 
 CPU = torch.device("cpu")
 
@@ -154,7 +154,7 @@ def _config(**changes: Any) -> TrainConfig:
 
 
 def _winner(trial: Trial) -> str | None:
-    return None if trial.deciding is None else trial.parts[trial.deciding].winner
+    return None if trial.deciding is None or trial.contradicted_on else trial.parts[trial.deciding].winner
 
 
 def _run(labels: np.ndarray, *, told: bool = True, **changes: Any) -> Trial:
@@ -188,7 +188,7 @@ def test_labels_that_tell_nothing_do_not_make_training_win() -> None:
 
 
 def test_a_recipe_that_wrecks_the_embedding_loses_to_no_training() -> None:
-    trial = _run(np.arange(160) % 8, embedding_dim=16, start="random", hold=0.0, lr=100.0, steps=3)
+    trial = _run(np.arange(320) % 8, embedding_dim=16, start="random", hold=0.0, lr=100.0, steps=3)
     assert trial.unseen is not None
     assert _winner(trial) == trial.unseen.best_rival in RIVALS
 
@@ -286,20 +286,27 @@ AHEAD, LEVEL, BEHIND = _part(0.1, 0.3), _part(-0.1, 0.2), _part(-0.3, -0.1)
 @pytest.mark.parametrize(
     ("unseen", "seen", "deciding", "winner"),
     [
-        (AHEAD, BEHIND, "unseen", "trained"),
-        (BEHIND, AHEAD, "unseen", "raw"),
+        (AHEAD, BEHIND, "unseen", None),
+        (BEHIND, AHEAD, "unseen", None),
+        (BEHIND, BEHIND, "unseen", "raw"),
         (LEVEL, BEHIND, "seen", "raw"),
         (LEVEL, LEVEL, "unseen", None),
         (None, AHEAD, "seen", "trained"),
         (replace(BEHIND, interval=None), None, "unseen", None),
     ],
 )
-def test_new_classes_decide_and_new_photos_where_those_cannot_tell(
+def test_new_classes_decide_and_new_photos_where_those_cannot_tell_and_neither_where_they_contradict(
     unseen: Comparison | None, seen: Comparison | None, deciding: str, winner: str | None
 ) -> None:
     trial = Trial(1, unseen, seen, {})
     assert (trial.deciding, _winner(trial)) == (deciding, winner)
-    assert json.loads(json.dumps(trial.to_json()))[deciding]["winner"] == winner
+    told = json.loads(json.dumps(trial.to_json()))
+    verdict = reach_verdict(
+        told[deciding], by=HOLDOUT, question=QUESTIONS[deciding], chooses=True, widths={"trained": 8, "raw": 64},
+        contradicted_on=QUESTIONS.get(told["contradicted_on"]),
+    )  # fmt: skip
+    assert verdict["exported"] == (winner or "trained")
+    assert verdict["outcome"] == {"trained": "trained", "raw": "untrained", None: "cannot tell"}[winner]
 
 
 def test_the_trial_takes_a_firm_hold_where_no_other_finds_clearly_more() -> None:
