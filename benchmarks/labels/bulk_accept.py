@@ -151,7 +151,9 @@ def accept_at_thresholds(photos: list[Photo], path: Path) -> list[list[Any]]:
     snapshot.insights.wait("doubts")
     page = DoubtPage(state="open", limit=1)
     for threshold in THRESHOLDS:
-        done = accept_verdicts(snapshot, review, AcceptVerdicts(threshold=threshold))
+        counted = accept_verdicts(snapshot, review, AcceptVerdicts(threshold=threshold))
+        body = AcceptVerdicts(threshold=threshold, digest=counted["digest"])
+        done = accept_verdicts(snapshot, review, body)
         decisions = review.label_decisions()
         labels = {photo: decide(photo, decisions) for photo in photos}
         rows.append([threshold, *score(photos, labels), round(done["expected_wrong"]), "", ""])

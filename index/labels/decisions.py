@@ -48,6 +48,13 @@ class LabelDecision:
         """What it holds for."""
         return self.sha256, self.label
 
+    @property
+    def label_after(self) -> str | None:
+        """The label that it leaves the image with; None where the image is dropped, or has none."""
+        if self.decision == DROP:
+            return None
+        return self.new_label if self.decision == CHANGE else self.label
+
 
 def check_label_decision(given: LabelDecision) -> LabelDecision:
     """The decision as it is stored: a change to the label that the image has already keeps it.

@@ -22,7 +22,7 @@ def give_verdicts(
     """A verdict for every label.
 
     Near-duplicates with different labels come first: the most confident label stays (`keep`), the images with another
-    label are left out (`drop`). For all others:
+    label are left out (`drop`), unless it has too few images to lose one unseen. For all others:
 
     - `keep`: the label is more likely right than wrong, or has too few images to be taken from one unseen.
     - `drop`: the label is likely wrong, and the image is unlike the others.
@@ -39,7 +39,9 @@ def give_verdicts(
         N verdicts, and (N,) int64 new labels, `NO_ID` but for `change`.
     """
     decided = np.zeros(len(labels), dtype=bool) if settled is None else settled
-    stays, loses = compare_duplicates(labels.tolist(), groups, confidences=judgement.own, decided=decided)
+    stays, loses = compare_duplicates(
+        labels.tolist(), groups, confidences=judgement.own, decided=decided, rare=rare
+    )
     verdicts = np.select(
         [loses, stays | decided | (judgement.wrong < SUSPECT) | rare, is_unlike(judgement)],
         [DROP, KEEP, DROP],
@@ -51,18 +53,19 @@ def give_verdicts(
 
 
 def compare_duplicates(
-    labels: Sequence[Hashable | None], groups: Ids, *, confidences: Floats, decided: Mask
+    labels: Sequence[Hashable | None], groups: Ids, *, confidences: Floats, decided: Mask, rare: Mask
 ) -> tuple[Mask, Mask]:
     """Which images stay and which are left out among near-duplicates with different labels.
 
     The labels that people decided about stay; where nobody did, the label whose image is the most confident in it, so
-    that of every group one image stays.
+    that of every group one image stays, and rare labels.
 
     Args:
         labels: of the N images; None where a person dropped the image.
         groups: (N,) int64; near-duplicates have the same number.
         confidences: (N,) in the label.
         decided: (N,) whether a person has decided the label.
+        rare: (N,) whether the label has few images, as `index.labels.kinds.has_rare_label` tells.
 
     Returns:
         (N,) which images stay and (N,) which are left out; neither where all of a group have one label.
@@ -76,7 +79,9 @@ def compare_duplicates(
         if len({labels[row] for row in group}) < 2 or not open_rows:
             continue
         right = {labels[row] for row in group if decided[row]} - {None}
+        unseen = not right
         right = right or {labels[max(open_rows, key=lambda row: confidences[row])]}
         for row in open_rows:
-            (stays if labels[row] in right else loses)[row] = True
+            stays[row] = labels[row] in right
+            loses[row] = not stays[row] and not (unseen and rare[row])
     return stays, loses

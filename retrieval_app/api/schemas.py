@@ -352,15 +352,10 @@ class AcceptVerdicts(Body):
     label: FilterText | None = Field(default=None, description="only those given this label")
     suggested: FilterText | None = Field(default=None, description="only those suggested this label")
     kind: Kind | None = Field(default=None, description="only those of this kind of trouble")
-    preview: bool = Field(default=False, description="only count what would be done")
-    count: int | None = Field(
+    digest: str | None = Field(
         default=None,
-        ge=1,
-        description="labels changed and images dropped, as the preview counted them; refused if it is another number",
-    )
-    version: str | None = Field(
-        default=None,
-        description="of the gallery, as the preview or the list was of it; refused if it is another one",
+        pattern="^[0-9a-f]{64}$",
+        description="of an answer without one, which only counts: does what that has counted, or is refused",
     )
 
 

@@ -254,6 +254,8 @@ class Insights:
 
     def _load_or_compute(self, name: Name, gallery: Gallery) -> Any:
         compute, kind = self._task(name, gallery)
+        if name == "doubts":
+            self._settle("duplicates")  # accepting verdicts compares with them, whoever has found the doubts
         made_of = self._of + (gallery.decided.digest if name in _OF_DECISIONS else "")
         path = None if self._folder is None or kind is None else self._folder / f"{name}.json"
         if path is None:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from index.errors import RetrievalError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey
+from index.labels.decisions import LabelDecision, LabelKey
 from index.labels.doubts import Doubts, collect_doubts
 from index.labels.suspicion import Chances
 from index.text import printable_path
@@ -122,7 +122,7 @@ class Learning:
     ) -> Learnt | None:
         if duplicates is None:
             return None
-        decided = {image_id: _label_now(decisions[key]) for image_id, key in ids.items()}
+        decided = {image_id: decisions[key].label_after for image_id, key in ids.items()}
         found, self._before = rank_anew(
             self._gallery, decided, before=self._before, duplicates=duplicates, progress=self._look
         )
@@ -138,12 +138,6 @@ class Learning:
     def _look(self, done: int, total: int) -> None:
         if self._closed:
             raise _ClosedError
-
-
-def _label_now(decision: LabelDecision) -> str | None:
-    if decision.decision == DROP:
-        return None
-    return decision.new_label if decision.decision == CHANGE else decision.label
 
 
 class _ClosedError(Exception):

@@ -55,10 +55,12 @@ class ReviewError(RetrievalError):
 
 
 class DecidedSinceError(RetrievalError):
-    """A step is not the last one any more: undoing the last would take back what somebody else may have decided."""
+    """Other decisions hold than those that were seen: what somebody else decided would be undone or overruled."""
 
     def __init__(self) -> None:
-        super().__init__("another decision was made since, here or elsewhere; nothing is undone")
+        super().__init__(
+            "another decision was made since, here or elsewhere; nothing was done: load the list again"
+        )
 
 
 class Database:

@@ -69,10 +69,17 @@ class ReviewStore:
         """Where the file is now, or will be made."""
         return self._database.path
 
-    def decide(self, decisions: Sequence[LabelDecision], *, by: str | None = None) -> Step:
-        """Keep decisions about labels as one step, of somebody of a name.
+    def decide(
+        self,
+        decisions: Sequence[LabelDecision],
+        *,
+        by: str | None = None,
+        seen: Mapping[LabelKey, LabelDecision] | None = None,
+    ) -> Step:
+        """Keep decisions about labels as one step, of somebody of a name; with `seen` only if just those hold still.
 
         Raises:
+            DecidedSinceError: others hold than those seen.
             InputError: none, too many, one that says nothing clear, or two that contradict each other.
             ReviewError: they cannot be kept.
         """
@@ -85,7 +92,7 @@ class ReviewStore:
                     f"SHA-256 {decision.sha256}"
                 )
         step = DecidedStep(_now(), labels=tuple(chosen.values()), decided_by=by)
-        return self._keep(step, {d.image_id for d in decisions})
+        return self._keep(step, {d.image_id for d in decisions}, seen=seen)
 
     def undo(self, number: int | None = None, *, about: About = "labels") -> Step | None:
         """Take the last step about labels or duplicates back, and say which it was; None where there is none left.
@@ -154,11 +161,19 @@ class ReviewStore:
         """Let go of the file; nothing is lost by not calling it."""
         self._database.close()
 
-    def _keep(self, step: DecidedStep, image_ids: set[int | None] | set[int]) -> Step:
+    def _keep(
+        self,
+        step: DecidedStep,
+        image_ids: set[int | None] | set[int],
+        *,
+        seen: Mapping[LabelKey, LabelDecision] | None = None,
+    ) -> Step:
         count = len(step.labels) + len(step.duplicates)
         if not 1 <= count <= MAX_STEP_DECISIONS:
             raise InputError(f"one call decides 1 to {MAX_STEP_DECISIONS} times, got {count}")
         with self._database.writing() as connection:
+            if seen is not None and _read_held_labels(connection) != seen:
+                raise DecidedSinceError
             number = insert_step(connection, step)
         return Step(number, tuple(sorted(found for found in image_ids if found is not None)), count)
 
@@ -168,14 +183,14 @@ class ReviewStore:
             state = self._database.state()
             if self._current is None or self._current.state != state:
                 with self._database.reading() as connection:
-                    labels = [] if connection is None else [d for _, d in read_labels(connection, holding=True)]
+                    labels = {} if connection is None else _read_held_labels(connection)
                     groups = (
                         [] if connection is None else [d for _, d in read_duplicates(connection, holding=True)]
                     )
                     agreement = () if connection is None else read_agreement(connection)
                 self._current = _Current(
                     state,
-                    {d.key: d for d in labels if d.decision != OPEN},
+                    labels,
                     {d.group: d for d in groups if d.decision != OPEN},
                     agreement,
                 )
@@ -184,6 +199,10 @@ class ReviewStore:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _read_held_labels(connection: sqlite3.Connection) -> dict[LabelKey, LabelDecision]:
+    return {d.key: d for _, d in read_labels(connection, holding=True) if d.decision != OPEN}
 
 
 def _last_step(connection: sqlite3.Connection, about: About) -> int | None:

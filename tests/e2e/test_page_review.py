@@ -142,8 +142,10 @@ def test_labels_are_filtered_by_pair_and_accepted_at_once(visit: Visit) -> None:
     accepted = [item for item in wanted if item["wrong"] >= 0.6 and item["verdict"] == "change"]
     expect(panel.get_by_text(f"changes {len(accepted)} labels")).to_be_visible()
     panel.get_by_role("button", name="Accept…").click()
+    page.evaluate("addEventListener('labels-decided', () => { window.isTold = true })")
     page.get_by_role("dialog").get_by_role("button", name="Accept", exact=True).click()
     wait_until_decided(visit, panel, len(accepted))
+    assert page.evaluate("window.isTold")  # the other views load anew
     assert {decided(visit, item)["decision"] for item in accepted} == {"change"}
     page.keyboard.press("u")
     wait_until_decided(visit, panel, 0)

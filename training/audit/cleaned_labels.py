@@ -16,6 +16,7 @@ from index.arrays import connect_rows
 from index.durable import replacing
 from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP
+from index.labels.kinds import has_rare_label
 from index.labels.label_file import HEADER, can_be_named, encode_labels
 from index.labels.verdicts import compare_duplicates
 from index.text import printable_path
@@ -78,7 +79,9 @@ def choose_labels(images: Sequence[AuditedImage], *, decided: frozenset[int]) ->
         for row, image in enumerate(images)
     ]
     confidences = np.array([image.confidence for image in images], dtype=np.float32)
-    _, loses = compare_duplicates(chosen, groups, confidences=confidences, decided=is_decided)
+    _, labels = np.unique([image.label for image in images], return_inverse=True)
+    rare = has_rare_label(labels, groups)
+    _, loses = compare_duplicates(chosen, groups, confidences=confidences, decided=is_decided, rare=rare)
     return [None if loses[row] else label for row, label in enumerate(chosen)]
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 from index.catalog.rows import CatalogRow
+from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey
+from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, check_label
 from index.labels.doubts import Doubt, Doubts
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.schemas import AcceptVerdicts, DoubtPage, GroupPage
 from retrieval_app.insights.learning import Learnt
+from retrieval_app.reports.duplicates_report import DuplicateGroup
+from retrieval_app.review.database import DecidedSinceError
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
 from retrieval_app.review.subjects import find_decided_ids, find_subjects
 from retrieval_app.serving.live_gallery import Snapshot
@@ -62,37 +67,49 @@ def list_doubts(snapshot: Snapshot, review: ReviewStore, *, page: DoubtPage, nam
 def accept_verdicts(
     snapshot: Snapshot, review: ReviewStore, body: AcceptVerdicts, *, by: str | None = None
 ) -> dict[str, Any]:
-    """Do what the verdicts say with all labels that are likely enough wrong, as one step, or count them.
+    """Do what the verdicts say with all labels that are likely enough wrong, as one step; without a digest, count them.
 
-    A step has at most `MAX_STEP_DECISIONS`; of more, those that are the likeliest wrong are accepted.
+    A step has at most `MAX_STEP_DECISIONS`; of more, those that are the likeliest wrong are accepted. Suggested labels
+    that cannot be decided by hand are left alone.
 
     Raises:
-        ApiError: the list is not there yet, or is another one than was seen.
+        ApiError: the list is not there yet, or other decisions would be made than were counted.
         ReviewError: the decisions cannot be kept.
     """
-    if body.version not in (None, snapshot.version):
-        message = f"the gallery has another version now, {snapshot.version}; load the list again"
-        raise ApiError(message, status=409, field="version")
     decisions = review.label_decisions()
     doubts = learn_doubts(snapshot, decisions).doubts
     wanted = [
         doubt
         for doubt in filter_doubts(doubts, body)
-        if doubt.wrong >= body.threshold and doubt.verdict in (CHANGE, DROP)
+        if doubt.wrong >= body.threshold
+        and (doubt.verdict == DROP or (doubt.verdict == CHANGE and _can_be_decided(doubt.suggested)))
     ]
+    found = snapshot.insights.duplicates
+    duplicates = found.value
+    if duplicates is None:
+        why = found.message or "they are still being looked for"
+        raise ApiError(f"the near-duplicates are not known: {why}; ask again", status=409)
+    dropping = {doubt.id for doubt in doubts.items if doubt.verdict == DROP}
     subjects = find_subjects(snapshot.gallery, [doubt.id for doubt in wanted])
     chosen: dict[LabelKey, tuple[Doubt, LabelDecision]] = {}  # files of the same bytes and label are one
     for doubt in wanted:
         subject = subjects[doubt.id]
+        group = duplicates.find(doubt.id) if doubt.verdict == DROP else None
+        if group is not None and is_spared(subject.label, group, dropping=dropping, decisions=decisions):
+            continue
         if subject.key not in decisions and len(chosen) < MAX_STEP_DECISIONS:
             new_label = doubt.suggested if doubt.verdict == CHANGE else None
             chosen.setdefault(subject.key, (doubt, subject.decide(doubt.verdict, new_label=new_label)))
-    if body.count not in (None, len(chosen)):
-        message = f"{len(chosen)} labels would be decided now, not {body.count}; ask for a preview again"
-        raise ApiError(message, status=409, field="count")
+    digest = _digest([decision for _, decision in chosen.values()])
+    if body.digest not in (None, digest):
+        message = "other labels would be decided now than were counted; count them again, without a digest"
+        raise ApiError(message, status=409, field="digest")
     step = None
-    if chosen and not body.preview:
-        step = review.decide([decision for _, decision in chosen.values()], by=by).number
+    if chosen and body.digest is not None:
+        try:
+            step = review.decide([one for _, one in chosen.values()], by=by, seen=decisions).number
+        except DecidedSinceError as error:
+            raise ApiError(str(error), status=409, field="digest") from error
     changed = sum(decision.decision == CHANGE for _, decision in chosen.values())
     expected = sum(doubt.wrong for doubt, _ in chosen.values())
     return {
@@ -100,9 +117,49 @@ def accept_verdicts(
         "dropped": len(chosen) - changed,
         "expected_wrong": expected,
         "expected_right": len(chosen) - expected,
+        "digest": digest,
         "step": step,
         "can_undo": review.can_undo(),
     }
+
+
+def is_spared(
+    label: str | None,
+    group: DuplicateGroup,
+    *,
+    dropping: Container[int],
+    decisions: Mapping[LabelKey, LabelDecision],
+) -> bool:
+    """Whether an image is not dropped for its near-duplicates: none of them stays, or one that stays has its label.
+
+    Verdicts may be older than decisions, and do not know what was dropped before.
+
+    Args:
+        label: of the image.
+        group: that it is in.
+        dropping: images whose verdict is `drop`.
+        decisions: that hold.
+    """
+    staying = set()
+    for image in group.images:
+        decision = decisions.get((image.sha256, image.label))
+        if image.indexed and (decision is not None or image.id not in dropping):
+            staying.add(image.label if decision is None else decision.label_after)
+    staying.discard(None)
+    return not staying or label in staying
+
+
+def _can_be_decided(label: str | None) -> bool:
+    """Whether a suggested label is one that somebody could type: names of folders may be others."""
+    try:
+        return label is not None and check_label(label) == label
+    except InputError:
+        return False
+
+
+def _digest(decisions: Sequence[LabelDecision]) -> str:
+    made = sorted(json.dumps([d.sha256, d.label, d.decision, d.new_label]) for d in decisions)
+    return hashlib.sha256("\n".join(made).encode()).hexdigest()
 
 
 def learn_doubts(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> Learnt:

@@ -98,12 +98,14 @@ async def keep_label_decisions(asked: AskedAlone, body: LabelDecisions) -> Respo
     **{**_MAY_DECIDE, **answers(Accepted, 409, *BODY_ERRORS)},
 )
 async def accept_label_verdicts(asked: AskedAlone, body: AcceptVerdicts) -> Response:
-    """All of it is one step, which one undo takes back; at most 10,000 decisions, those likeliest wrong.
+    """Without a digest it only counts; with that answer's digest it decides.
 
-    Labels below the threshold, of rare labels and with a decision stay as they are; so does one of every group of
-    near-duplicates. 409 where the version or the count is another one than was seen: nothing is decided then.
+    All of it is one step, which one undo takes back; at most 10,000 decisions, those likeliest wrong. Labels below the
+    threshold, of rare labels and with a decision stay as they are. An image with near-duplicates is dropped only where
+    one of them stays and all that stay have other labels. 409 where other decisions would be made than were counted:
+    nothing is decided then.
     """
-    if body.preview:
+    if body.digest is None:
         return await asked.tell(accept_verdicts, asked.snapshot, asked.review, body)
     accept = asked.logging("accept-verdicts", accept_verdicts, tell=partial(_log_accepted, body))
     return await asked.tell(accept, asked.snapshot, asked.review, body, by=asked.who)

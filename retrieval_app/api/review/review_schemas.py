@@ -136,7 +136,8 @@ class Accepted(Answer):
     dropped: int = Field(description="images that are left out of the label file")
     expected_wrong: float = Field(description="of these, how many labels are estimated wrong")
     expected_right: float = Field(description="of these, how many right labels are lost, by the same estimate")
-    step: int | None = Field(description="by which just these decisions can be undone; null of a preview")
+    digest: str = Field(description="of these decisions: sent back, it makes them")
+    step: int | None = Field(description="by which just these decisions can be undone; null where none were made")
     can_undo: bool
 
 

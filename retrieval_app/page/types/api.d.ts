@@ -451,10 +451,12 @@ export interface paths {
         put?: never;
         /**
          * Accept the verdicts on labels that are likely enough wrong
-         * @description All of it is one step, which one undo takes back; at most 10,000 decisions, those likeliest wrong.
+         * @description Without a digest it only counts; with that answer's digest it decides.
          *
-         *     Labels below the threshold, of rare labels and with a decision stay as they are; so does one of every group of
-         *     near-duplicates. 409 where the version or the count is another one than was seen: nothing is decided then.
+         *     All of it is one step, which one undo takes back; at most 10,000 decisions, those likeliest wrong. Labels below the
+         *     threshold, of rare labels and with a decision stay as they are. An image with near-duplicates is dropped only where
+         *     one of them stays and all that stay have other labels. 409 where other decisions would be made than were counted:
+         *     nothing is decided then.
          */
         post: operations["accept_verdicts"];
         delete?: never;
@@ -744,21 +746,10 @@ export interface components {
              */
             kind?: ("wrong" | "several" | "mixed" | "rare" | "unlike" | "copies") | null;
             /**
-             * Preview
-             * @description only count what would be done
-             * @default false
+             * Digest
+             * @description of an answer without one, which only counts: does what that has counted, or is refused
              */
-            preview?: boolean;
-            /**
-             * Count
-             * @description labels changed and images dropped, as the preview counted them; refused if it is another number
-             */
-            count?: number | null;
-            /**
-             * Version
-             * @description of the gallery, as the preview or the list was of it; refused if it is another one
-             */
-            version?: string | null;
+            digest?: string | null;
         };
         /**
          * Accepted
@@ -786,8 +777,13 @@ export interface components {
              */
             expected_right: number;
             /**
+             * Digest
+             * @description of these decisions: sent back, it makes them
+             */
+            digest: string;
+            /**
              * Step
-             * @description by which just these decisions can be undone; null of a preview
+             * @description by which just these decisions can be undone; null where none were made
              */
             step: number | null;
             /** Can Undo */

@@ -88,6 +88,8 @@ def test_no_image_is_taken_unseen_from_a_label_that_has_few() -> None:
         (["dog", "dog"], [0.2, 0.7], [0], []),
         ([None, "dog"], [0.2, 0.7], [0], []),  # a person dropped the first
         (["cat", "dog"], [0.2, 0.7], [0, 1], []),
+        (["lynx", "dog"], [0.2, 0.7], [], []),  # of a rare label none is lost unseen
+        (["lynx", "dog"], [0.2, 0.7], [1], [0]),
     ],
 )
 def test_of_near_duplicates_with_different_labels_the_most_credible_label_stays(
@@ -98,6 +100,7 @@ def test_of_near_duplicates_with_different_labels_the_most_credible_label_stays(
         np.array([0] * len(labels) + [1]),
         confidences=np.array([*confidences, 0.1], dtype=np.float32),
         decided=np.isin(np.arange(len(labels) + 1), decided),
+        rare=np.array([label == "lynx" for label in labels] + [False]),
     )
     assert np.flatnonzero(loses).tolist() == lose
     assert not (stays & loses).any()

@@ -107,7 +107,10 @@ def test_undo_goes_back_step_by_step_to_exactly_what_was(store: ReviewStore) -> 
 def test_of_two_reviewers_nobody_undoes_what_the_other_decided(store: ReviewStore) -> None:
     other = ReviewStore(store.path)
     mine = store.decide([LabelDecision(A, "x", "drop", image_id=1)])
+    seen = store.label_decisions()
     theirs = other.decide([LabelDecision(B, "x", "keep", image_id=2)])
+    with pytest.raises(DecidedSinceError):
+        store.decide([LabelDecision(B, "x", "drop", image_id=2)], seen=seen)
     with pytest.raises(DecidedSinceError):
         store.undo(mine.number)
     assert set(store.label_decisions()) == {(A, "x"), (B, "x")}

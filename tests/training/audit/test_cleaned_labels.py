@@ -45,7 +45,9 @@ def test_what_a_person_decided_about_one_copy_settles_the_others() -> None:
     assert choose_labels([dropped, second], decided=frozenset({0})) == [None, "dog"]
     both = [kept, audited("1", "dog", verdict=KEEP, duplicate_of=0)]
     assert choose_labels(both, decided=frozenset({0, 1})) == ["cat", "dog"]
-    assert choose_labels([first, second], decided=NOBODY) == [None, "dog"]
+    assert choose_labels([first, second], decided=NOBODY) == ["cat", "dog"]  # both labels are rare
+    more = [audited(f"{number}", "cat", verdict=KEEP) for number in range(2, 6)]
+    assert choose_labels([first, second, *more], decided=NOBODY)[:2] == [None, "dog"]
 
 
 def _report(images: list[AuditedImage]) -> AuditReport:

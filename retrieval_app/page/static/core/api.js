@@ -52,7 +52,8 @@ export const get = async (path, params, {signal} = {}) => readJson(await ask(add
  */
 export async function post(path, body, {signal, params} = {}) {
   const answer = await readJson(await ask(address(path, params), {method: 'POST', signal, ...packed(body)}));
-  if (path === 'labels/decisions' || path === 'labels/undo') {
+  const accepts = path === 'labels/accept' && /** @type {any} */ (body).digest;
+  if (path === 'labels/decisions' || path === 'labels/undo' || accepts) {
     described = null; // it counts the labels
     dispatchEvent(new Event('labels-decided'));
   }

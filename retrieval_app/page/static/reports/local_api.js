@@ -72,14 +72,15 @@ export async function post(path, body) {
   return {decided: changes.length, step: decide(changes), can_undo: canUndo()};
 }
 
-function accept({threshold, preview, ...filter}) {
+function accept({threshold, digest, ...filter}) {
   const chosen = choose(filter).filter(
     item => item.wrong >= threshold && item.verdict !== 'keep' && !decisionOf(item.key),
   );
   const changed = chosen.filter(item => item.verdict === 'change').length;
   const wrong = chosen.reduce((total, item) => total + item.wrong, 0);
-  const step = preview ? null : decide(chosen.map(item => [item, {decision: item.verdict, label: item.new_label}]));
+  const step = digest ? decide(chosen.map(item => [item, {decision: item.verdict, label: item.new_label}])) : null;
   return {
+    digest: 'counted', // nobody else decides in this page
     changed,
     dropped: chosen.length - changed,
     expected_wrong: wrong,

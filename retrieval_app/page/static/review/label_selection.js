@@ -7,7 +7,7 @@ import {toastError} from '../core/toast.js';
 import {confirmAccept, describeAccepted} from './label_dialogs.js';
 
 const THRESHOLD = 'accept-threshold'; // in percent
-const [LEAST, MOST, USUAL] = [50, 99, 60];
+const [LEAST, MOST, USUAL] = [50, 99, 80];
 
 /**
  * Accepting the verdicts on all labels that are likely enough wrong, shown or not; `update` counts them anew.
@@ -31,13 +31,13 @@ export function makeAccept(list, readChoice) {
     },
   });
   const words = make('span', {role: 'status'});
-  const accept = button('Accept…', {class: 'small', disabled: true}, () =>
-    confirmAccept(preview, within(field.value), () => {
-      const {changed, dropped} = preview;
-      list.accept({...ask(), count: changed + dropped, version: list.version}, describeAccepted(preview));
-    }),
-  );
-  /** @type {Accepted} */
+  const accept = button('Accept…', {class: 'small', disabled: true}, () => {
+    const {body, found} = preview; // as they are now: a newer one may come while the dialog is open
+    confirmAccept(found, Math.round(100 * body.threshold), () =>
+      list.accept({...body, digest: found.digest}, describeAccepted(found)),
+    );
+  });
+  /** @type {{body: {threshold: number}, found: Accepted}} */
   let preview;
   let turn = 0;
 
@@ -48,9 +48,10 @@ export function makeAccept(list, readChoice) {
   const update = debounce(async () => {
     const now = (turn += 1);
     try {
-      const found = await post('labels/accept', {...ask(), preview: true});
+      const body = ask();
+      const found = await post('labels/accept', body);
       if (now !== turn) return;
-      preview = found;
+      preview = {body, found};
       words.textContent = describeAccepted(found);
       accept.disabled = !(found.changed + found.dropped);
     } catch (error) {

@@ -26,7 +26,6 @@ export class ReviewList {
   /** @type {Item | null} */
   current = null;
   total = 0;
-  version = null; // of the gallery
   tally = {open: 0, decided: 0, canUndo: false};
   /** @type {{step: number, before: [Item, Decision | null][] | null}[]} */
   #past = [];
@@ -64,7 +63,6 @@ export class ReviewList {
       refill(place);
     }
     this.total = answer.total;
-    this.version = answer.version;
     Object.assign(tally, {open: answer.open, decided: answer.decided, canUndo: answer.can_undo ?? tally.canUndo});
     for (const item of answer.items) {
       if (this.#cardOf(item)) continue;

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -15,9 +17,13 @@ from PIL import Image
 
 from index.labels.decisions import LabelDecision
 from retrieval_app.api import downloads
+from retrieval_app.api.review.doubt_list import accept_verdicts, is_spared
+from retrieval_app.api.schemas import AcceptVerdicts
 from retrieval_app.api.security.access import Access
+from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
 from retrieval_app.review import selection_files
 from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import draw_image
 from tests.retrieval_app.api.conftest import TOKEN, serve
 from tests.retrieval_app.api.gallery.test_gallery_routes import wait_for
@@ -157,15 +163,15 @@ def test_verdicts_are_accepted_above_a_threshold_in_one_step_and_spare_one_of_tw
     assert sorted(item["verdict"] for item in copies) == ["drop", "keep"]
     threshold = 0.6
     likely = [item for item in doubts["items"] if item["wrong"] >= threshold and item["verdict"] != "keep"]
-    body = {"threshold": threshold, "version": doubts["version"]}
-    preview = review.post("/v1/labels/accept", json=body | {"preview": True}).json()
+    body = {"threshold": threshold}
+    preview = review.post("/v1/labels/accept", json=body).json()
     assert preview["changed"] + preview["dropped"] == len(likely) > 0
     assert preview["expected_wrong"] == pytest.approx(sum(item["wrong"] for item in likely))
     assert preview["expected_right"] == pytest.approx(len(likely) - preview["expected_wrong"])
     assert review.get("/v1/labels/decisions").json()["decisions"] == []
-    for other in ({"count": len(likely) + 1}, {"version": "another"}):
+    for other in ({"digest": 64 * "0"}, {"digest": preview["digest"], "threshold": 0.99}):
         assert review.post("/v1/labels/accept", json=body | other).status_code == 409
-    done = review.post("/v1/labels/accept", json=body | {"count": len(likely)}).json()
+    done = review.post("/v1/labels/accept", json=body | {"digest": preview["digest"]}).json()
     decided = review.get("/v1/labels/decisions").json()["decisions"]
     assert {(one["image_id"], one["decision"], one["new_label"]) for one in decided} == {
         (item["id"], item["verdict"], item["suggested"] if item["verdict"] == "change" else None)
@@ -174,10 +180,80 @@ def test_verdicts_are_accepted_above_a_threshold_in_one_step_and_spare_one_of_tw
     left = review.get("/v1/labels/doubts").json()
     assert left["left"]["wrong"] < doubts["left"]["wrong"]
     assert left["open"] == doubts["open"] - len(likely)
-    again = review.post("/v1/labels/accept", json=body).json()
+    again = _accept(review, threshold)
     assert (again["changed"], again["dropped"], again["step"]) == (0, 0, None)
     undone = review.post("/v1/labels/undo", json={"step": done["step"]}).json()["undone"]
     assert sorted(undone) == sorted(item["id"] for item in likely)
+
+
+def _accept(review: TestClient, threshold: float) -> dict[str, Any]:
+    counted = review.post("/v1/labels/accept", json={"threshold": threshold}).json()
+    done: dict[str, Any] = review.post(
+        "/v1/labels/accept", json={"threshold": threshold, "digest": counted["digest"]}
+    ).json()
+    return done
+
+
+@pytest.mark.parametrize("decision", ["drop", "change"])
+def test_accepting_drops_no_copy_whose_other_one_was_dropped_or_agrees_with_it(
+    review: TestClient, decision: str
+) -> None:
+    copies = [d for d in wait_for(review, "/v1/labels/doubts")["items"] if d["kind"] == "copies"]
+    kept, dropped = sorted(copies, key=lambda doubt: doubt["verdict"] == "drop")
+    label = {"label": dropped["label"]} if decision == "change" else {}
+    choice = {"image_id": kept["id"], "decision": decision, **label}
+    review.post("/v1/labels/decisions", json={"decisions": [choice]})
+    _accept(review, 0.5)
+    shown = review.get(f"/v1/images/{dropped['id']}").json()
+    assert shown["decision"] is None or shown["decision"]["decision"] != "drop"
+
+
+@pytest.mark.parametrize(
+    ("labels", "dropping", "decided", "spared"),
+    [
+        (["cat", "dog"], [0], {}, False),
+        (["cat", "cat"], [0, 1], {}, True),  # all would be dropped
+        (["cat", "cat"], [0], {}, True),
+        (["cat", "dog"], [0], {1: "drop"}, True),
+        (["cat", "dog"], [0, 1], {1: "keep"}, False),
+        (["cat", "dog"], [0], {1: "change"}, True),  # to cat
+        (["cat", None], [0], {}, True),
+        (["cat", "dog", "cat"], [0, 2], {}, False),
+    ],
+)
+def test_of_near_duplicates_one_is_dropped_only_for_another_label_that_stays(
+    labels: list[str | None], dropping: list[int], decided: dict[int, str], spared: bool
+) -> None:
+    images = [GroupedImage(n, str(n), "", label, f"{n:064x}", 1) for n, label in enumerate(labels)]
+    decisions = [
+        LabelDecision(images[n].sha256, images[n].label, made, "cat" if made == "change" else None)
+        for n, made in decided.items()
+    ]
+    group = DuplicateGroup(images[0], tuple(images[1:]))
+    held = {one.key: one for one in decisions}
+    assert is_spared("cat", group, dropping=dropping, decisions=held) is spared
+
+
+def test_suggestions_of_an_audit_that_nobody_could_type_are_left_open(served: Path, tmp_path: Path) -> None:
+    suggested = {"red/1.png": "blue", "red/3.png": "a\nb", "red/5.png": " blue", "red/7.png": "x" * 201}
+    with (tmp_path / "audit.csv").open("w", newline="", encoding="utf-8") as file:
+        names = ("path", "sha256", "label", "wrong", "verdict", "suggestion_1", "suggestion_confidence_1")
+        csv.writer(file).writerows([
+            names,
+            *(
+                (path, hashlib.sha256((served.parent / "images" / path).read_bytes()).hexdigest(), "red", 0.9,
+                 "change", label, 0.9)
+                for path, label in suggested.items()
+            ),
+        ])  # fmt: skip
+    live, store = LiveGallery(served, audit=tmp_path), ReviewStore(tmp_path / "review.sqlite")
+    live.current.insights.wait("doubts", timeout=60)
+    counted = accept_verdicts(live.current, store, AcceptVerdicts(threshold=0.5))
+    body = AcceptVerdicts(threshold=0.5, digest=counted["digest"])
+    assert accept_verdicts(live.current, store, body)["changed"] == counted["changed"] == 1
+    assert [one.new_label for one in store.label_decisions().values()] == ["blue"]
+    live.close()
+    store.close()
 
 
 def test_an_undo_takes_back_only_the_step_that_it_names(review: TestClient, image_ids: dict[str, int]) -> None:
