@@ -59,14 +59,15 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
     emit(report, as_json=as_json, text=format_report(report, program=_program()))
     if serve:
         from retrieval_app.server.options import ServeOptions
-        from retrieval_app.server.serve import serve_gallery
+        from retrieval_app.server.serve import Served, serve_gallery
 
         options = ServeOptions.of(out / "gallery", port=port)
-        serve_gallery(
-            options,
-            on_ready=lambda served: say(f"Serving {served.url} until Ctrl-C ends it"),
-            on_gradio_ready=lambda url: say(f"As a Gradio app: {url}gradio/"),
-        )
+
+        def announce(served: Served) -> None:
+            say(f"As a Gradio app: {served.url}gradio/")
+            say(f"Serving {served.url} until Ctrl-C ends it")
+
+        serve_gallery(options, on_ready=announce)
 
 
 def _program() -> str:

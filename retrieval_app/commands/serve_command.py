@@ -218,17 +218,15 @@ def serve(
             click.echo(f"Where the network knows this machine's name: {served.by_name}", err=True)
         for name, page in served.pages.items():
             click.echo(f"{name}: {page}", err=True)
+        if not served.pages:
+            click.echo(f"As a Gradio app: {served.url}gradio/", err=True)
         click.echo("Ctrl-C ends it.", err=True)
         if open_browser:
             click.launch(served.first_visit)
 
-    def announce_gradio(url: str) -> None:
-        if options.galleries[0].name is None:
-            click.echo(f"As a Gradio app: {url}gradio/", err=True)
-
     for gallery in options.galleries:
         click.echo(f"Opening {gallery.path} …", err=True)
-    serve_gallery(options, on_ready=announce, on_gradio_ready=announce_gradio)
+    serve_gallery(options, on_ready=announce)
 
 
 def _make_configs(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:

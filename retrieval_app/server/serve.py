@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from retrieval_app.api.security.root_path import check_root_path, place_below
 from retrieval_app.server.options import ServeOptions
 from retrieval_app.server.own_addresses import choose_shown, name_listened, write_url
 
+logger = logging.getLogger(__name__)
 _BACKLOG = 1024
 
 
@@ -38,15 +40,11 @@ class Served:
     pages: Mapping[str, str] = field(default_factory=dict)
 
 
-def serve_gallery(
-    options: ServeOptions, *, on_ready: Callable[[Served], None] = lambda _: None,
-    on_gradio_ready: Callable[[str], None] = lambda _: None,
-) -> None:  # fmt: skip
+def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] = lambda _: None) -> None:
     """Serve pages and API until interrupted or terminated.
 
     Args:
         on_ready: called once it answers.
-        on_gradio_ready: called later, in a thread, with the server's address, once Gradio is imported.
 
     Raises:
         GalleryError: a gallery cannot be opened.
@@ -80,11 +78,8 @@ def serve_gallery(
             pages = {name: f"{url}g/{name}/" for name in names}
             on_ready(Served(url, url if code is None else f"{url}?code={code}", by_name, pages))
             if options.workers == 1:  # of several, the one that is asked first imports it then
+                # It takes seconds, for which the page does not wait.
                 threading.Thread(target=import_gradio, name="gradio").start()
-
-        def import_gradio() -> None:  # takes seconds, for which the page does not wait
-            import_module("retrieval_app.gradio_app.app")
-            on_gradio_ready(url)
 
         with assemble(options) as assembled, suppress(KeyboardInterrupt):  # the usual way to end it
             run_server(
@@ -92,6 +87,16 @@ def serve_gallery(
                 more_files=0 if options.workers == 1 else options.connections.connections,
                 health_paths=place_below(OPEN_PATHS, below), refusals=assembled.refusals,
             )  # fmt: skip
+
+
+def import_gradio() -> None:
+    """Import the Gradio app; log why it cannot be."""
+    try:
+        import_module("retrieval_app.gradio_app.app")
+    except ImportError as error:
+        logger.error(
+            "Gradio cannot be imported, so /gradio/ will not answer: %s; install the extra `ui` again", error
+        )
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -13,7 +13,7 @@ import pytest
 
 from index.errors import GalleryError, InputError
 from retrieval_app.server.options import ServeOptions
-from retrieval_app.server.serve import listen, serve_gallery
+from retrieval_app.server.serve import import_gradio, listen, serve_gallery
 
 SERVE = """
 import sys
@@ -107,4 +107,14 @@ def test_the_command_announces_its_url_never_loads_torch_and_ends_cleanly_on_ctr
         process.kill()
     assert (process.returncode, out) == (0, "[]\n")
     app = f"As a Gradio app: http://127.0.0.1:{port}/gradio/"
-    assert err.splitlines() == [f"Opening {small_gallery} …", "Ctrl-C ends it.", app]
+    assert err.splitlines() == [f"Opening {small_gallery} …", app, "Ctrl-C ends it."]
+
+
+def test_gradio_that_cannot_be_imported_is_logged_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delitem(sys.modules, "retrieval_app.gradio_app.app", raising=False)
+    monkeypatch.setitem(sys.modules, "gradio", None)  # as if it were not installed
+    import_gradio()
+    assert "Gradio cannot be imported" in caplog.text
+    assert "Traceback" not in caplog.text

@@ -358,18 +358,8 @@ def patches(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 WRECKED = (
-    *NO_LOOK,
-    "--embedding-dim",
-    "1",
-    "--start",
-    "random",
-    "--lr",
-    "100",
-    "--steps",
-    "30",
-    "--select",
-    "auto",
-)
+    *NO_LOOK, "--embedding-dim", "1", "--start", "random", "--lr", "100", "--steps", "30", "--select", "auto",
+)  # fmt: skip
 """A head thrown about by its optimizer, which no data makes worth having."""
 
 
