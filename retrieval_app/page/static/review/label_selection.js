@@ -7,7 +7,7 @@ import {toastError} from '../core/toast.js';
 import {confirmAccept, describeAccepted} from './label_dialogs.js';
 
 const THRESHOLD = 'accept-threshold'; // in percent
-const [LEAST, MOST, USUAL] = [50, 99, 80];
+const [LEAST, MOST, USUAL] = [50, 99, 70];
 
 /**
  * Accepting the verdicts on all labels that are likely enough wrong, shown or not; `update` counts them anew.
