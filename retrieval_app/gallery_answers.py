@@ -60,18 +60,23 @@ class GalleryAnswers:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The version that answers now.
+        """The version that answers now, with the label decisions that were followed last.
 
         Raises:
             NotReadyError: it holds no image.
         """
         return self._engine.snapshot()
 
+    async def _follow(self) -> Snapshot:
+        """The version that answers now, with the label decisions of now."""
+        await self._engine.follow_decisions()
+        return self.snapshot
+
     async def list_facts(self) -> dict[str, Any]:
         """What is searched: images, labels, columns that conditions may ask for, the model, what searches ask by."""
         facts = await self._engine.run(
             describe_gallery,
-            self.snapshot,
+            await self._follow(),
             name=self.name,
             can={"review": False, "write": False},
             config=self._engine.config,
@@ -85,7 +90,7 @@ class GalleryAnswers:
             RetrievalError: one of them cannot be read.
         """
         condition = read_condition(where or None, text or None, folders=False)
-        gallery = self.snapshot.gallery
+        gallery = (await self._follow()).gallery
         ids = gallery.ids if condition is None else await self._engine.look_up(gallery.matching_ids, condition)
         listed = await self._describe(gallery, ids[: _bound(limit)].tolist())
         return {"total": len(ids), "images": listed}
@@ -118,7 +123,7 @@ class GalleryAnswers:
         """
         if (photo is None) == (image_id is None):
             raise InputError("a search needs either a photo or the id of an image of the gallery")
-        snapshot = self.snapshot
+        snapshot = await self._follow()
         kept = read_condition(where or None, None, folders=False)
         query = SearchQuery((QueryPart(image_id=image_id),), k=k, where=kept, by=by, describe=True)
         upload = None if photo is None else Upload(photo, _PHOTO)
@@ -138,7 +143,7 @@ class GalleryAnswers:
 
     async def list_some(self, count: int) -> list[dict[str, Any]]:
         """Different images of the gallery at random: id, label, name."""
-        gallery = self.snapshot.gallery
+        gallery = (await self._follow()).gallery
         chosen = np.random.default_rng().choice(gallery.count, size=min(count, gallery.count), replace=False)
         return await self._describe(gallery, gallery.ids[chosen].tolist())
 
@@ -164,7 +169,7 @@ class GalleryAnswers:
         Raises:
             InputError: the labels are too few, or it could not be computed.
         """
-        snapshot = self.snapshot
+        snapshot = await self._follow()
         found = await self._wait(lambda: snapshot.insights.quality, tell)
         if found.problem is not None:
             raise InputError(found.problem)
@@ -177,7 +182,7 @@ class GalleryAnswers:
         Raises:
             InputError: there are no labels, or they could not be judged.
         """
-        snapshot = self.snapshot
+        snapshot = await self._follow()
         doubts = await self._wait(lambda: snapshot.insights.doubts, tell)
         items = doubts.items[: _bound(count)]
         rows = await self._describe(snapshot.gallery.as_given, [doubt.id for doubt in items])

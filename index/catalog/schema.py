@@ -31,6 +31,7 @@ CREATE TABLE images (
 );
 CREATE INDEX images_by_status ON images (status, id);
 CREATE INDEX images_by_label ON images (label, id);
+CREATE INDEX images_by_content ON images (sha256);
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 MIGRATIONS: Sequence[str] = (_FIRST,)

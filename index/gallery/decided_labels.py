@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedLabel, DecidedRows
 from index.catalog.reader import Catalog, read_catalog
-from index.labels.decision_database import read_held_labels
+from index.labels.decision_database import data_version, read_held_labels
 from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey
 from index.versions.manifest import CATALOG_NAME, Version
 from index.versions.people import decisions_file
 
-_TICK_S = 0.1  # more than the step of a file's times: within it, two changes may have the same one
+LOCK_WAIT_S = 2.0  # while another program writes the decisions
 
 OpenGiven = Callable[[], AbstractContextManager[Catalog]]
 """Opens the catalogue with its given labels."""
@@ -32,28 +32,40 @@ class DecidedLabels:
 
     rows: DecidedRows = NOTHING_DECIDED
     _file: tuple[int, ...] | None = None
-    _is_settled: bool = False  # whether every later change shows in the file's identity
+    _connection: sqlite3.Connection | None = None  # none without a file
+    _version: int = 0  # of the data, as that connection tells it
     _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)  # of what was looked up
 
-    def read_again(self, gallery: Path, open_given: OpenGiven) -> DecidedLabels:
+    def is_current(self, gallery: Path) -> bool:
+        """Whether nothing was decided since, found out without waiting; not where that cannot be told."""
+        if _identify(decisions_file(gallery)) != self._file:
+            return False
+        try:
+            return self._connection is None or data_version(self._connection) == self._version
+        except sqlite3.Error:  # locked or damaged: reading it tells
+            return False
+
+    def read_again(self, gallery: Path, open_given: OpenGiven, *, wait_s: float = LOCK_WAIT_S) -> DecidedLabels:
         """What is decided now; itself where nothing was decided since.
 
         Raises:
-            GalleryError: the decisions cannot be read, or the catalogue is damaged.
+            GalleryError: the decisions cannot be read within `wait_s` seconds, or the catalogue is damaged.
         """
-        path, now = decisions_file(gallery), time.time()
-        file = _identify(path)
-        if file == self._file and self._is_settled:
+        if self.is_current(gallery):
             return self
-        decisions = read_held_labels(path) if file is not None else {}
+        path = decisions_file(gallery)
+        file, connection, version = _identify(path), None, 0
+        decisions: Mapping[LabelKey, LabelDecision] = {}
+        if file is not None:
+            decisions, connection, version = read_held_labels(path, wait_s=wait_s)
         changing = {key: one for key, one in decisions.items() if one.decision in (CHANGE, DROP)}
         ids = {key: found for key, found in self._ids.items() if key in changing}
         if missing := changing.keys() - ids.keys():
             with open_given() as catalog:
                 ids |= _find_ids(catalog, missing)
         rows = DecidedRows({number: _decide(changing[key]) for key, found in ids.items() for number in found})
-        is_settled = file is None or file[-1] < (now - _TICK_S) * 1e9
-        return DecidedLabels(self.rows if rows.digest == self.rows.digest else rows, file, is_settled, ids)
+        rows = self.rows if rows.digest == self.rows.digest else rows
+        return DecidedLabels(rows, file, connection, version, ids)
 
 
 @contextmanager
@@ -75,7 +87,7 @@ def _identify(path: Path) -> tuple[int, ...] | None:
         return None
     except OSError:  # opening it tells why
         return (0,)
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return status.st_dev, status.st_ino
 
 
 def _decide(decision: LabelDecision) -> DecidedLabel:
@@ -86,8 +98,7 @@ def _decide(decision: LabelDecision) -> DecidedLabel:
 def _find_ids(catalog: Catalog, keys: Iterable[LabelKey]) -> dict[LabelKey, tuple[int, ...]]:
     """The rows that have these bytes and given labels."""
     found: dict[LabelKey, list[int]] = {key: [] for key in keys}
-    contents, labels = {sha256 for sha256, _ in found}, {label for _, label in found}
-    for number, sha256, label in catalog.find_contents(contents, labels=labels):
+    for number, sha256, label in catalog.find_contents({sha256 for sha256, _ in found}):
         if (sha256, label) in found:
             found[sha256, label].append(number)
     return {key: tuple(ids) for key, ids in found.items()}

@@ -26,7 +26,7 @@ from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.any_query import AnyQuery, make_vector
 from index.gallery.computed_by import require_same_output, usual_runtime_of
-from index.gallery.decided_labels import DecidedLabels
+from index.gallery.decided_labels import LOCK_WAIT_S, DecidedLabels
 from index.gallery.hits import GalleryImage, Hit
 from index.gallery.opened_catalog import OpenedCatalog
 from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
@@ -114,16 +114,19 @@ class Gallery:
         """The same version with its given labels, and what was dropped: as if nobody had decided anything."""
         return self if self._given is None else self._given.by(self.output)
 
-    def read_decisions(self) -> Gallery:
+    def has_newest_decisions(self) -> bool:
+        """Whether nothing was decided since; it costs some microseconds and never waits."""
+        return self._decisions.is_current(self.path)
+
+    def read_decisions(self, *, wait_s: float = LOCK_WAIT_S) -> Gallery:
         """The same version with what is decided about labels now; itself where nothing was decided since.
 
-        A look costs some microseconds where nothing was.
-
         Raises:
-            GalleryError: the decisions cannot be read.
+            GalleryError: the decisions cannot be read, for another program has written for longer than `wait_s` seconds
+                or the file is damaged.
         """
         given = self.as_given.by(KIND)
-        decisions = self._decisions.read_again(self.path, given.catalog)
+        decisions = self._decisions.read_again(self.path, given.catalog, wait_s=wait_s)
         if decisions.rows is self.decided:
             self._decisions = decisions
             return self

@@ -51,7 +51,7 @@ class Asking:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The version that was current when it was first asked for."""
+        """The version that was current when it was first asked for, with the decisions from before the request."""
         return self.engine.snapshot()
 
     def logging(
@@ -79,11 +79,13 @@ class Asking:
 
 
 async def _ask(request: Request) -> Asking:
-    return Asking(request)
+    asking = Asking(request)
+    await asking.engine.follow_decisions()
+    return asking
 
 
 async def _ask_alone(request: Request, _: Annotated[NoParameters, Query()]) -> Asking:
-    return Asking(request)
+    return await _ask(request)
 
 
 Asked = Annotated[Asking, Depends(_ask)]

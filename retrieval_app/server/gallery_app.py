@@ -62,8 +62,7 @@ def open_gallery(
         review = ReviewStore.of_gallery(served.path)
         opened.callback(review.close)
         jobs = Jobs(
-            served.path, on_change=engine.live.refresh, open_gallery=lambda: engine.snapshot().gallery, log=log,
-            shared=folder,
+            served.path, on_change=engine.live.refresh, open_gallery=engine.open_decided, log=log, shared=folder
         )  # fmt: skip
         opened.callback(jobs.close)
         if sharing is None:

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 CACHE_FOLDER = "insights"
 _CALIBRATION_S = 30.0
 _PAUSE_S = 1.0  # before a version that could not be opened is tried again; twice as long each time
+_LOCK_WAIT_S = 0.1  # as long as others may take to write a decision
+_DECISIONS_PAUSE_S = 0.25  # before decisions that could not be read are tried again
 _PROBLEMS = (RetrievalError, OSError, MemoryError, RuntimeError)  # the last one is faiss's
 
 
@@ -84,6 +86,7 @@ class LiveGallery:
         self._current = self._open()
         self._seen = self._current.gallery.digest
         self._pause_s, self._again_at = _PAUSE_S, 0.0
+        self._decisions_again_at = 0.0
         self._refreshing = threading.Lock()
         self._stop = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -96,32 +99,48 @@ class LiveGallery:
 
     @property
     def current(self) -> Snapshot:
-        """The version to answer from, with all that was decided about its labels so far.
+        """The version to answer from, with the label decisions that were followed last; never waits.
 
         Raises:
             NotReadyError: it holds no image.
         """
-        snapshot = self._follow_decisions()
+        snapshot = self._current
         if not len(snapshot.gallery.store.ids):
             raise NotReadyError(f"the gallery {snapshot.gallery.name} holds no image")
         return snapshot
 
-    def _follow_decisions(self) -> Snapshot:
-        """The snapshot with the decisions that hold now; with those of before where they cannot be read."""
+    def has_newest_decisions(self) -> bool:
+        """Whether `follow_decisions` has nothing to do, found out without waiting."""
+        if time.monotonic() < self._decisions_again_at:
+            return True
+        if not self._replacing.acquire(blocking=False):  # somebody follows just now
+            return False
+        try:
+            return self._current.gallery.has_newest_decisions()
+        finally:
+            self._replacing.release()
+
+    def follow_decisions(self) -> None:
+        """Answer with the label decisions that hold now; with those of before where they cannot be read.
+
+        Large changes take a while: it is not for an event loop.
+        """
         with self._replacing:
+            if time.monotonic() < self._decisions_again_at:
+                return
             snapshot = self._current
             try:
-                gallery = snapshot.gallery.read_decisions()
+                gallery = snapshot.gallery.read_decisions(wait_s=_LOCK_WAIT_S)
             except GalleryError as error:
                 if self.decisions_problem != str(error):
                     logger.error("the newest label decisions cannot be shown, those before go on: %s", error)
                 self.decisions_problem = str(error)
-                return snapshot
+                self._decisions_again_at = time.monotonic() + _DECISIONS_PAUSE_S
+                return
             self.decisions_problem = None
             if gallery is not snapshot.gallery:
-                self._current = snapshot = replace(snapshot, gallery=gallery)
+                self._current = replace(snapshot, gallery=gallery)
                 snapshot.insights.follow(gallery)
-            return snapshot
 
     def watch(self, *, poll_s: float, tell_swap: Callable[[str], object] = lambda _: None) -> None:
         """Look for new versions from now on, in a thread; `tell_swap` is told the digest of each that is served."""

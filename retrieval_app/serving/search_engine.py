@@ -11,6 +11,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 
 from index.arrays import Vectors
 from index.errors import ImageError, RetrievalError
+from index.gallery.gallery import Gallery
 from index.images.preprocess import Pixels
 from index.limits import MAX_PIXELS
 from index.outputs import KIND
@@ -113,12 +115,23 @@ class Engine:
         return sum(pool.count for pool in self._pools)
 
     def snapshot(self) -> Snapshot:
-        """The version to answer a request from, to its end.
+        """The version to answer a request from, to its end, with the decisions that were followed last.
 
         Raises:
             NotReadyError: it holds no image.
         """
         return self.live.current
+
+    def open_decided(self) -> Gallery:
+        """The gallery of `snapshot` with the label decisions of now, for a thread that may wait."""
+        self.live.follow_decisions()
+        return self.snapshot().gallery
+
+    async def follow_decisions(self) -> None:
+        """Let the label decisions of now show in `snapshot`, read in a thread where there are others."""
+        if not self.live.has_newest_decisions():
+            with suppress(BusyError):  # a request that needs a thread itself is refused then
+                await self.run(self.live.follow_decisions)
 
     def refuse_costly(self) -> None:
         """Begin no picture more that may cost much: the server ends, and is not to wait for them."""

@@ -57,6 +57,7 @@ def _describe(name: str, app: FastAPI, rights: frozenset[str]) -> GalleryEntry:
         name=valid_text(name), path=f"g/{name}/", state="failed", version=None, images=None, shown=[], can=can
     )
     try:
+        app.state.engine.live.follow_decisions()
         snapshot = app.state.engine.snapshot()
         shown = [image.id for image in snapshot.gallery.sample(_SHOWN, seed=0)]
     except (NotReadyError, GalleryError, OSError):  # its own pages and the log say why

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,6 +128,19 @@ def test_a_decision_about_the_copy_in_another_class_is_none_about_this_one(
     (row,) = gallery.rows([1])
     store.decide([LabelDecision(row.sha256 or "", "another", "drop")])
     assert not gallery.read_decisions().decided
+
+
+def test_every_decision_shows_whatever_the_time_of_the_file_and_none_is_read_twice(
+    built: Path, store: ReviewStore
+) -> None:
+    gallery = Gallery.open(built)
+    for label, day in [("heron", 4e9), ("egret", 4e9), ("crane", 1e9), ("stork", 1e9)]:  # the year 2096; 2001
+        decide(store, gallery, 1, "change", label)
+        os.utime(decisions_file(built), (day, day))
+        assert not gallery.has_newest_decisions()
+        gallery = gallery.read_decisions()
+        assert gallery.image(1).label == label
+        assert gallery.has_newest_decisions()
 
 
 @pytest.mark.parametrize("damage", ["noise", "foreign", "newer"])

@@ -69,7 +69,7 @@ def serve(
     """A client of a server for a gallery."""
     engine = Engine(gallery, config=config or ServingConfig(threads=1))
     review = ReviewStore.of_gallery(gallery)
-    jobs = Jobs(gallery, on_change=lambda: _refresh(engine), open_gallery=lambda: engine.snapshot().gallery)
+    jobs = Jobs(gallery, on_change=lambda: _refresh(engine), open_gallery=engine.open_decided)
     log, access = ActivityLog(gallery), access or Access()
     app = make_app(engine, access=access, review=review, jobs=jobs, log=log, sign_in=sign_in, rates=rates)
     try:

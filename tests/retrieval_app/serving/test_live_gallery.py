@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from index.labels.decisions import LabelDecision
 from index.versions.versions import find_version, read_current, versions_folder
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.serving.live_gallery import LiveGallery
+from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
 from tests.conftest import draw_folder, draw_image
 
 
@@ -41,23 +44,56 @@ def test_a_new_version_takes_the_place_and_the_old_one_answers_to_its_end(growin
     live.close()
 
 
-def test_decisions_that_cannot_be_read_are_told_and_those_before_go_on(growing: Path) -> None:
+def _current(live: LiveGallery) -> Snapshot:
+    live.follow_decisions()
+    return live.current
+
+
+def test_decisions_that_cannot_be_read_are_told_and_those_before_go_on(
+    growing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retrieval_app.serving.live_gallery._DECISIONS_PAUSE_S", 0.0)
     live, store = LiveGallery(growing), ReviewStore.of_gallery(growing)
     (row,) = live.current.gallery.rows([1])
     store.decide([LabelDecision(row.sha256 or "", row.label, "change", "heron")])
     store.close()
-    snapshot = live.current
+    snapshot = _current(live)
     assert snapshot.gallery.image(1).label == "heron"
-    assert live.current is snapshot
+    assert _current(live) is snapshot
     sound = store.path.read_bytes()
     store.path.write_bytes(b"no database" * 1000)
-    assert live.current is snapshot
+    assert _current(live) is snapshot
     assert "review.sqlite: the label decisions cannot be read" in str(live.decisions_problem)
     store.path.write_bytes(sound)
-    assert live.current.gallery.image(1).label == "heron"
+    assert _current(live).gallery.image(1).label == "heron"
     assert live.decisions_problem is None
     store.path.unlink()
-    assert live.current.gallery.image(1).label == row.label
+    assert _current(live).gallery.image(1).label == row.label
+    live.close()
+
+
+def test_while_another_program_locks_the_decisions_those_before_answer_at_once(growing: Path) -> None:
+    live, store = LiveGallery(growing), ReviewStore.of_gallery(growing)
+    (row,) = live.current.gallery.rows([1])
+    store.decide([LabelDecision(row.sha256 or "", row.label, "change", "heron")])
+    assert _current(live).gallery.image(1).label == "heron"
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        other.execute("UPDATE label_decisions SET new_label = 'egret'")
+        begun = time.monotonic()
+        for _ in range(20):
+            if not live.has_newest_decisions():
+                live.follow_decisions()
+            assert live.current.gallery.image(1).label == "heron"
+        assert time.monotonic() - begun < 1.0  # one of them waits
+        assert "leave the file where it is" in str(live.decisions_problem)
+        other.execute("COMMIT")
+    until = time.monotonic() + 10
+    while _current(live).gallery.image(1).label != "egret" and time.monotonic() < until:
+        time.sleep(0.02)
+    assert live.current.gallery.image(1).label == "egret"
+    assert live.decisions_problem is None
+    store.close()
     live.close()
 
 
