@@ -9,7 +9,9 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -31,7 +33,7 @@ class DecidedLabel:
     is_dropped: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DecidedRows:
     """The rows of one catalogue that decisions change.
 
@@ -58,6 +60,18 @@ class DecidedRows:
     def __bool__(self) -> bool:
         return bool(self.by_id)
 
+    @cached_property
+    def database(self) -> bytes:
+        """A SQLite database with the one table `decided`: made once, for every connection that asks for it."""
+        with closing(sqlite3.connect(":memory:")) as connection:
+            connection.execute("CREATE TABLE decided (id INTEGER PRIMARY KEY, new_label TEXT, dropped INTEGER)")
+            connection.executemany(
+                "INSERT INTO decided VALUES (?, ?, ?)",
+                ((number, one.label, one.is_dropped) for number, one in self.by_id.items()),
+            )
+            connection.commit()
+            return connection.serialize()
+
     def apply(self, row: CatalogRow) -> CatalogRow:
         """The row with what was decided about it."""
         found = self.by_id.get(row.id)
@@ -80,13 +94,8 @@ def overlay_rows(connection: sqlite3.Connection, decided: DecidedRows, *, spoile
     if spoiled:
         label, metadata = f"CASE WHEN typeof({label}) = 'text' THEN {label} END", SOUND
     if decided:
-        connection.execute("CREATE TEMP TABLE decided (id INTEGER PRIMARY KEY, new_label TEXT, dropped INTEGER)")
-        connection.execute("BEGIN")
-        connection.executemany(
-            "INSERT INTO decided VALUES (?, ?, ?)",
-            ((number, one.label, one.is_dropped) for number, one in decided.by_id.items()),
-        )
-        connection.execute("COMMIT")
+        connection.execute("ATTACH ':memory:' AS decisions")
+        connection.deserialize(decided.database, name="decisions")
         label = f"CASE WHEN d.id IS NULL THEN {label} ELSE d.new_label END"
         status = f"CASE WHEN d.dropped THEN '{DROPPED}' ELSE status END"
         rows = "main.images LEFT JOIN decided AS d ON d.id = images.id"  # a row's id and order stay within reach

@@ -181,7 +181,7 @@ class Catalog:
             wanted.append("label = ?")
             values.append(label)
         if where is not None:
-            check_names(where, self._connection)
+            check_names(where, self._connection, has_decided=bool(self._decided))
             kept = write_sql(where)
             wanted.append(kept.text)
             values += kept.values
@@ -245,7 +245,7 @@ class Catalog:
 
     def find_matching(self, where: Condition, *, status: str | None = "indexed") -> Sql:
         """A query for `id` of the rows that a filter keeps; else as `matching_ids`."""
-        check_names(where, self._connection)
+        check_names(where, self._connection, has_decided=bool(self._decided))
         # The plus keeps SQLite from the index by status, which nearly all rows are in; one by label helps.
         kept = compose("{}" if status is None else f"+status = '{status}' AND {{}}", write_sql(where))
         if not self._decided or self._spoiled:

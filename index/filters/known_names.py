@@ -20,8 +20,10 @@ _LEAST_CONTAINED = 3  # characters, from where on a name that contains them may 
 _MOST_CHARACTERS = 100  # of two names that are compared, which takes the product
 
 
-def check_names(where: tree.Condition, connection: sqlite3.Connection) -> None:
+def check_names(where: tree.Condition, connection: sqlite3.Connection, *, has_decided: bool) -> None:
     """See that some row, of whatever status, has every column in its metadata, every label, and every LIKE with *.
+
+    With `has_decided` there is a table `decided`, whose labels are there, too.
 
     Raises:
         InputError: none has it; it is named with those that there are, of too many the most similar.
@@ -34,9 +36,9 @@ def check_names(where: tree.Condition, connection: sqlite3.Connection) -> None:
     for leaf in tree.list_leaves(where):
         match leaf:
             case tree.Compare(column, "=" | "!=", constant) if column == tree.LABEL:
-                _check_labels([constant], connection)
+                _check_labels([constant], connection, has_decided=has_decided)
             case tree.Among(column, constants) if column == tree.LABEL:
-                _check_labels(constants, connection)
+                _check_labels(constants, connection, has_decided=has_decided)
             case tree.Like(_, pattern) if "*" in pattern and "%" not in pattern:
                 _check_pattern(leaf, pattern, connection)
 
@@ -69,11 +71,14 @@ def _list_columns(inside: tuple[str, ...], connection: sqlite3.Connection) -> li
     return [(*inside, str(name)) for (name,) in rows]
 
 
-def _check_labels(constants: Sequence[tree.Constant], connection: sqlite3.Connection) -> None:
+def _check_labels(
+    constants: Sequence[tree.Constant], connection: sqlite3.Connection, *, has_decided: bool
+) -> None:
+    # Not the view with the decisions laid over the rows, which has no index by label.
+    tables = ["main.images", *(["(SELECT new_label AS label FROM decided) AS images"] if has_decided else [])]
     for constant in constants:
         found = write_sql(tree.Compare(tree.LABEL, "=", constant))
-        # Where decisions are laid over the rows, the table itself still has its index by label.
-        queries = (f"SELECT 1 FROM {rows} WHERE {found.text} LIMIT 1" for rows in ("main.images", "images"))
+        queries = (f"SELECT 1 FROM {rows} WHERE {found.text} LIMIT 1" for rows in tables)
         if not any(connection.execute(query, found.values).fetchone() for query in queries):
             query = (  # there may be too many: first those that contain it, then those with its first letter
                 "SELECT DISTINCT label FROM images WHERE label IS NOT NULL "

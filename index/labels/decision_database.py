@@ -64,9 +64,7 @@ def read_held_labels(
     connection = None
     try:
         uri = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process left is rolled back; else only read
-        connection = sqlite3.connect(
-            uri, uri=True, isolation_level=None, check_same_thread=False, timeout=wait_s
-        )
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=wait_s)
         version = data_version(connection)  # before the rest: a commit in between is seen as a later one
         held = [one for _, one in read_labels(connection, holding=True)] if check_version(connection) else []
         if any(one.decision == CHANGE and not isinstance(one.new_label, str) for one in held):

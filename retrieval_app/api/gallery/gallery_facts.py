@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from index.catalog.facets import list_columns
 from index.filters.condition import Column
@@ -22,6 +26,7 @@ MAX_LABELS = 2000
 _MAX_COLUMNS = 100
 _facts_of: WeakKeyDictionary[Gallery, dict[str, Any]] = WeakKeyDictionary()
 _columns_of: WeakKeyDictionary[Gallery, list[str]] = WeakKeyDictionary()
+_given_labels_of: WeakKeyDictionary[Gallery, Counter[str]] = WeakKeyDictionary()
 
 
 def describe_gallery(
@@ -53,8 +58,8 @@ def describe_gallery(
 
 def _read_facts(gallery: Gallery) -> dict[str, Any]:
     contract, manifest = gallery.embedder.contract, gallery.manifest
-    with gallery.catalog() as catalog:
-        labels = catalog.indexed_labels(limit=MAX_LABELS)
+    labels = _count_labels(gallery)
+    largest = heapq.nsmallest(MAX_LABELS, labels.items(), key=lambda one: (-one[1], one[0]))
     return {
         "version": gallery.version,
         "images": gallery.count,
@@ -67,10 +72,25 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
             "pooling": contract.pooling,
             "sha256": manifest.model_sha256,
         },
-        "labels": {"names": list(labels.largest), "count": labels.count, "labelled": labels.images},
+        "labels": {"names": [name for name, _ in largest], "count": len(labels), "labelled": labels.total()},
         "metadata_columns": _list_columns(gallery.as_given),
         "index": {**manifest.index, "explanation": KINDS[manifest.index["type"]].explanation},
     }
+
+
+def _count_labels(gallery: Gallery) -> Counter[str]:
+    """The images of each label: the given ones, counted once, and what decisions change of them."""
+    given = gallery.as_given
+    counts = _given_labels_of.get(given)
+    if counts is None:
+        with given.catalog() as catalog:
+            counts = _given_labels_of[given] = Counter(catalog.indexed_labels(limit=-1).largest)  # all
+    changed = gallery.decided.ids
+    members = changed[np.isin(changed, given.ids)].tolist()  # others are duplicates, which do not count
+    decided = [gallery.decided.by_id[number] for number in members]
+    now = Counter(one.label for one in decided if one.label is not None and not one.is_dropped)
+    before = Counter(one.given for one in decided if one.given is not None)
+    return counts + now - before
 
 
 def _list_columns(given: Gallery) -> list[str]:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from index.catalog.rows import CatalogRow
 from index.errors import InputError
@@ -26,6 +27,7 @@ from retrieval_app.serving.live_gallery import Snapshot
 MAX_PAIRS = 200
 NEXT = 50  # doubted labels, of which it is said how many are probably wrong
 Item = TypeVar("Item")
+_keys_of: WeakKeyDictionary[Gallery, dict[int, LabelKey]] = WeakKeyDictionary()
 
 
 def list_doubts(snapshot: Snapshot, review: ReviewStore, *, page: DoubtPage, names: bool) -> dict[str, Any]:
@@ -226,6 +228,8 @@ def _find_decided(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision
 
 def _find_keys(gallery: Gallery, doubts: Doubts) -> dict[int, LabelKey]:
     """What decisions about the doubted images are kept by."""
-    with gallery.as_given.catalog() as catalog:
-        rows = catalog.rows_of(doubt.id for doubt in doubts.items)
-        return {row.id: (row.sha256 or "", row.label) for row in rows}
+    keys = _keys_of.setdefault(gallery.as_given, {})
+    if missing := [doubt.id for doubt in doubts.items if doubt.id not in keys]:
+        with gallery.as_given.catalog() as catalog:
+            keys |= {row.id: (row.sha256 or "", row.label) for row in catalog.rows_of(missing)}
+    return {doubt.id: keys[doubt.id] for doubt in doubts.items if doubt.id in keys}
