@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -262,11 +263,14 @@ def test_the_sources_are_asked_for_only_where_nothing_tells(
 def test_uploads_and_decisions_are_not_touched(gallery: Path) -> None:
     (gallery / "people" / "added" / "shoes").mkdir(parents=True)
     (gallery / "people" / "added" / "shoes" / "1.png").write_bytes(b"upload")
-    (gallery / "people" / "review.sqlite").write_bytes(b"decisions")
+    connection = sqlite3.connect(gallery / "people" / "review.sqlite")
+    connection.execute("CREATE TABLE of_nobody (said TEXT)")
+    connection.close()
+    decisions = (gallery / "people" / "review.sqlite").read_bytes()
     flip(place(gallery, "version/ids/00000.npy"))
     mend(gallery)
     assert (gallery / "people" / "added" / "shoes" / "1.png").read_bytes() == b"upload"
-    assert (gallery / "people" / "review.sqlite").read_bytes() == b"decisions"
+    assert (gallery / "people" / "review.sqlite").read_bytes() == decisions
 
 
 def test_another_model_is_refused(gallery: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ INCLUDED = {
 }
 CHANGES = {
     "add_image": "write", "remove_image": "write", "update_gallery": "write",
-    "decide_labels": "review", "undo_label_decisions": "review", "decide_duplicates": "review",
+    "accept_verdicts": "review", "decide_labels": "review", "undo_label_decisions": "review", "decide_duplicates": "review",
     "undo_duplicate_decisions": "review", "evaluate_gallery": "review", "cancel_job": "review",
     "get_metrics": "metrics",
 }  # fmt: skip
