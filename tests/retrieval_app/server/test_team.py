@@ -26,7 +26,8 @@ INCLUDED = {
 }
 CHANGES = {
     "add_image": "write", "remove_image": "write", "update_gallery": "write",
-    "accept_verdicts": "review", "decide_labels": "review", "undo_label_decisions": "review", "decide_duplicates": "review",
+    "accept_verdicts": "review", "decide_labels": "review", "undo_label_decisions": "review",
+    "decide_duplicates": "review",
     "undo_duplicate_decisions": "review", "evaluate_gallery": "review", "cancel_job": "review",
     "get_metrics": "metrics",
 }  # fmt: skip
