@@ -63,7 +63,6 @@ class Gallery:
         roots: the sources' roots as text, by the same numbers.
         ids: (N,) int64 of the members that nobody dropped, in rising order.
         count: N.
-        decided: what people decided about labels; pinned as the version is (see `read_decisions`).
         digest: SHA-256 of the manifest, which no other version of any gallery has.
         output: whose vectors are searched, `kind`, or another one (see `by`).
         store: the vectors of that output.
@@ -106,7 +105,7 @@ class Gallery:
 
     @property
     def decided(self) -> DecidedRows:
-        """What people decided about labels: the rows that show another label than given, or were dropped."""
+        """What people decided, pinned as the version is: rows with another label than given, or dropped."""
         return self._decisions.rows
 
     @property
