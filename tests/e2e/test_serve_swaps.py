@@ -8,7 +8,7 @@ import random
 import socket
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
@@ -168,25 +168,37 @@ def test_a_version_that_is_damaged_is_not_served_and_the_one_before_goes_on(imag
 def test_the_end_answers_what_is_under_way_and_frees_the_port(images: Path) -> None:
     photo = draw_png(5, side=2000)
     with serve(images.parent / "gallery", "--writable", log=images.parent / "log", token=TOKEN) as server:
-        answers: list[int] = []
+        gate, ending, begun, answers = threading.Lock(), threading.Event(), list[int](), list[int]()
 
-        def upload() -> None:
-            answers.append(server.ask("POST", "/v1/search/image?k=3", body=photo).status)
+        def upload_until_the_end() -> None:
+            while True:
+                with closing(HTTPConnection("127.0.0.1", server.port, timeout=WAIT_S)) as connection:
+                    with gate:  # once `ending` is set, the head of every upload that began is sent
+                        if ending.is_set():
+                            return
+                        connection.putrequest("POST", "/v1/search/image?k=3")
+                        for name, value in {**server.headers(), "Content-Length": len(photo)}.items():
+                            connection.putheader(name, value)
+                        connection.endheaders()
+                        begun.append(1)
+                    connection.send(photo)
+                    answers.append(connection.getresponse().status)
 
-        threads = [threading.Thread(target=upload) for _ in range(12)]
+        threads = [threading.Thread(target=upload_until_the_end) for _ in range(12)]
         for thread in threads:
             thread.start()
-        metrics = HTTPConnection("127.0.0.1", server.port, timeout=WAIT_S)
-        deadline = time.monotonic() + WAIT_S
-        while (waiting := _count_waiting(ask_on(metrics, "GET", "/v1/metrics", headers=server.headers()))) < 4:
-            assert time.monotonic() < deadline, waiting
-        metrics.close()
-        under_way = len(threads) - len(answers)
-        assert under_way >= waiting
+        with closing(HTTPConnection("127.0.0.1", server.port, timeout=WAIT_S)) as metrics:
+            deadline = time.monotonic() + WAIT_S
+            while (waiting := _count_waiting(ask_on(metrics, "GET", "/v1/metrics", headers=server.headers()))) < 4:
+                assert time.monotonic() < deadline, waiting
+            with gate:
+                ending.set()
+            ask_on(metrics, "GET", "/v1/metrics", headers=server.headers())  # it has read those heads, too
+        assert len(begun) > len(answers)
         assert server.stop() == 0
         for thread in threads:
             thread.join(WAIT_S)
-        assert answers == [200] * len(threads)
+        assert answers == [200] * len(begun)
         with socket.create_server(("127.0.0.1", server.port)):
             pass
         assert "Traceback" not in server.log.read_text()
