@@ -162,9 +162,14 @@ def proxy_nca_samples(
 
 
 def proxy_nca(embeddings: Numbers, proxies: Numbers, labels: Sequence[int], **options: Any) -> Any:
-    """The mean of `proxy_nca_samples`."""
-    losses = proxy_nca_samples(embeddings, proxies, labels, **options)
-    return sum(losses) / len(losses)
+    """The weighed mean of `proxy_nca_samples`."""
+    weights = options.pop("weights", None)
+    return _average(proxy_nca_samples(embeddings, proxies, labels, **options), weights)
+
+
+def _average(losses: list[Any], weights: Sequence[float] | None) -> Any:
+    weights = [1.0] * len(losses) if weights is None else weights
+    return sum(w * loss for w, loss in zip(weights, losses, strict=True)) / sum(weights)
 
 
 def _unit(vector: Sequence[Any]) -> list[Any]:
@@ -206,9 +211,9 @@ def multi_similarity_samples(
 
 
 def multi_similarity(embeddings: Numbers, labels: Sequence[int], **options: Any) -> Any:
-    """The mean of `multi_similarity_samples`."""
-    losses = multi_similarity_samples(embeddings, labels, **options)
-    return sum(losses) / len(losses)
+    """The weighed mean of `multi_similarity_samples`."""
+    weights = options.pop("weights", None)
+    return _average(multi_similarity_samples(embeddings, labels, **options), weights)
 
 
 def gradients(loss: Callable[..., Any], inputs: Sequence[Tensor], target: Any, **options: Any) -> list[Tensor]:

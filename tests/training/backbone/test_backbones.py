@@ -22,12 +22,7 @@ from training.backbone.extract import Extractor
 from training.confidence.module import ConfidenceModule
 from training.head.embedding_heads import EmbeddingHead, ProjectionHead, RawHead, WhitenedHead
 
-FAMILIES = {
-    "resnet18": 512,
-    "mobilenet_v3_small": 1024,
-    "squeezenet1_1": 512,
-    "shufflenet_v2_x0_5": 1024,
-}
+FAMILIES = {"resnet18": 512, "mobilenet_v3_small": 1024, "squeezenet1_1": 512, "shufflenet_v2_x0_5": 1024}
 LARGE_FAMILIES = {
     "densenet121": 1024,
     "googlenet": 1024,

@@ -57,8 +57,7 @@ def test_the_classifier_on_the_features_gives_what_timm_gives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "layout"),
-    [("test_vit", "safetensors"), ("test_vit", "without_classifier"), ("test_convnext", "pth")],
+    ("name", "layout"), [("test_vit", "safetensors"), ("test_vit", "without_classifier"), ("test_convnext", "pth")]
 )
 def test_weights_files_of_timms_layout_load(name: str, layout: str, tmp_path: Path) -> None:
     with torch.random.fork_rng(devices=[]):

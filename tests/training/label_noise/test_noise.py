@@ -44,10 +44,7 @@ def add_noise(kind: str, labels: Labels, *, class_count: int, rate: float, seed:
 
 @pytest.mark.parametrize("kind", NOISE_KINDS)
 @given(
-    count=st.integers(0, 200),
-    class_count=st.integers(2, 12),
-    rate=st.floats(0, 1),
-    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(0, 200), class_count=st.integers(2, 12), rate=st.floats(0, 1), seed=st.integers(0, 2**32 - 1)
 )
 @settings(deadline=None, max_examples=40)
 def test_exactly_the_asked_share_changes_and_always_to_another_known_class(

@@ -19,19 +19,13 @@ def w_of(x: float) -> float:
     return float(lambert_w(torch.tensor(x, dtype=torch.float64)))
 
 
-@given(exponent=st.floats(-12, 300), sign=st.sampled_from([1, -1]))
+@given(exponent=st.floats(-12, 300), near=st.floats(-17, -1), sign=st.sampled_from([1, -1]))
 @pytest.mark.deep
 @settings(max_examples=tries(25, deep=100), deadline=None)
-def test_w_is_the_number_that_times_its_exponential_is_x(exponent: float, sign: int) -> None:
+def test_w_is_the_number_that_times_its_exponential_is_x_down_to_the_branch_point(exponent, near, sign) -> None:
     x = sign * 10.0 ** (min(exponent, math.log10(0.36)) if sign < 0 else exponent)
     assert w_of(x) == pytest.approx(oracle.lambert_w(x), rel=1e-13, abs=0)
-
-
-@given(exponent=st.floats(-17, -1))
-@pytest.mark.deep
-@settings(max_examples=tries(25, deep=100), deadline=None)
-def test_w_keeps_its_digits_down_to_the_branch_point(exponent: float) -> None:
-    x = -1 / math.e + 10.0**exponent  # some of these are the branch point itself
+    x = -1 / math.e + 10.0**near  # some of these are the branch point itself
     assert w_of(x) == pytest.approx(oracle.lambert_w(x), rel=1e-8, abs=0)
 
 
@@ -42,11 +36,8 @@ def test_w_at_its_landmarks() -> None:
     assert w_of(math.inf) == math.inf
     assert w_of(5e-324) == 5e-324
     assert math.isfinite(w_of(1.7e308))
-
-
-def test_what_rounding_puts_below_the_branch_point_counts_as_it() -> None:
-    assert float(lambert_w(torch.tensor(-1 / math.e, dtype=torch.float32))) == -1.0
-    assert w_of(-0.368) == -1.0
+    # what rounding puts below the branch point counts as it
+    assert float(lambert_w(torch.tensor(-1 / math.e, dtype=torch.float32))) == w_of(-0.368) == -1.0
     assert math.isnan(w_of(math.nan))
 
 
@@ -54,8 +45,6 @@ def test_what_rounding_puts_below_the_branch_point_counts_as_it() -> None:
 def test_w_keeps_shape_and_type_and_carries_no_gradient(dtype: torch.dtype) -> None:
     x = torch.tensor([[0.5, 1e30], [-0.2, 0.0]], dtype=dtype, requires_grad=True)
     w = lambert_w(x)
-    assert w.shape == (2, 2)
-    assert w.dtype == dtype
     assert not w.requires_grad
     expected = torch.from_numpy(lambertw(x.detach().double().numpy()).real).to(dtype)
     torch.testing.assert_close(w, expected, rtol=4 * torch.finfo(dtype).eps, atol=0)

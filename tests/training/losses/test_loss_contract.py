@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from inspect import get_annotations
-
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.training.losses.draws import draw, make_loss
-from training.losses.interface import Batch, MetricLoss, ProxyLoss
-from training.options.losses import LOSSES, option_groups
+from training.losses.interface import Batch, MetricLoss, ProxyLoss, average_losses
+from training.options.losses import LOSSES
 
 every_loss = pytest.mark.parametrize("method", LOSSES)
+WITH_PROXIES = ("spa", "proxy-anchor", "adaptive-proxy-anchor", "proxy-nca")
 CONSTANT_WEIGHTS = {  # made to say 1 of everything: finite differences would see how they change
     "procsim": {"procsim_lambda": 1e300},
     "superloss": {"superloss_lambda": 1e300, "negative_margin": 3.0},
@@ -21,32 +21,24 @@ CONSTANT_WEIGHTS = {  # made to say 1 of everything: finite differences would se
 NOT_DIFFERENTIATED = ("circle", "cross-batch-memory")  # weights, and a memory of the batch, without a gradient
 
 
-def _leaves(loss: MetricLoss, embeddings: Tensor) -> tuple[Tensor, ...]:
-    return (embeddings, *loss.parameters())
+def _has_finite_gradients(loss: MetricLoss, embeddings: Tensor) -> bool:
+    return all(bool(leaf.grad.isfinite().all()) for leaf in (embeddings, *loss.parameters()))
 
 
 @every_loss
 def test_a_loss_gives_embeddings_and_its_own_parameters_a_finite_gradient(method: str) -> None:
     drawn, loss = draw(1, batch=12, classes=3, width=4), make_loss(method)
+    assert make_loss(method)(drawn.embeddings, drawn.batch).dtype == torch.float64
     embeddings = drawn.embeddings.float().requires_grad_()
     value = loss(embeddings, drawn.batch)
     value.backward()
-    assert isinstance(loss, MetricLoss)
     assert (value.shape, value.dtype) == ((), torch.float32)
     assert embeddings.grad.any()
-    assert all(leaf.grad.isfinite().all() for leaf in _leaves(loss, embeddings))
+    assert _has_finite_gradients(loss, embeddings)
 
 
-@every_loss
-def test_float64_embeddings_have_a_float64_loss(method: str) -> None:
-    drawn = draw(2, batch=6, classes=3, width=4)
-    assert make_loss(method)(drawn.embeddings, drawn.batch).dtype == torch.float64
-
-
-@every_loss
+@pytest.mark.parametrize("method", sorted(set(LOSSES) - set(NOT_DIFFERENTIATED)))
 def test_gradients_agree_with_finite_differences(method: str) -> None:
-    if method in NOT_DIFFERENTIATED:
-        pytest.skip("a part of it is a constant that moves with the embeddings")
     drawn = draw(3, batch=6, classes=3, width=4)
 
     def value(embeddings: Tensor) -> Tensor:
@@ -66,12 +58,11 @@ def test_a_batch_of_none_or_one_or_without_pairs_has_a_finite_loss_and_finite_gr
     rows = torch.arange(len(labels))
     value = loss(embeddings, Batch(torch.tensor(labels, dtype=torch.int64), rows, confidences))
     value.backward()
-    assert value.shape == ()
     assert value.isfinite()
     if not labels and method != "adaptive-proxy-anchor":  # whose margins cost something by themselves
         assert value.item() == 0
         assert not any(leaf.grad.any() for leaf in loss.parameters())
-    assert all(leaf.grad.isfinite().all() for leaf in _leaves(loss, embeddings))
+    assert _has_finite_gradients(loss, embeddings)
 
 
 @every_loss
@@ -84,7 +75,7 @@ def test_embeddings_on_top_of_each_other_have_finite_gradients(method: str) -> N
     value = loss(embeddings, Batch(labels=labels, rows=torch.arange(6), confidences=confidences))
     value.backward()
     assert value.isfinite()
-    assert all(leaf.grad.isfinite().all() for leaf in _leaves(loss, embeddings))
+    assert _has_finite_gradients(loss, embeddings)
 
 
 @every_loss
@@ -108,8 +99,7 @@ def test_the_state_of_a_loss_can_be_carried_to_a_new_one_after_some_steps(method
         first(drawn.embeddings.float(), drawn.batch)
     assert all(isinstance(value, Tensor) for value in first.state_dict().values()), "as checkpoints want it"
     second.load_state_dict(first.state_dict())
-    drawn = draw(8, batch=12, classes=3, width=4)
-    embeddings = drawn.embeddings.float()
+    embeddings = drawn.embeddings.float().flip(0)
     assert torch.equal(first(embeddings, drawn.batch), second(embeddings, drawn.batch))
 
 
@@ -133,9 +123,59 @@ def test_every_parameter_is_in_one_group_and_proxies_are_there_where_the_entry_s
     assert all(group["lr"] == 0.02 for group in groups) or method == "procsim"
 
 
-@every_loss
-def test_the_options_of_an_entry_have_defaults_help_and_one_meaning(method: str) -> None:
-    for field in fields(LOSSES[method].options()):
-        assert field.metadata["help"]
-    declared = [name for kind in option_groups() for name in get_annotations(kind)]
-    assert len(declared) == len(set(declared)), "an option is declared by one class, and shared by inheriting it"
+@pytest.mark.parametrize("kind", [*WITH_PROXIES, "multi-similarity"])
+def test_the_norm_of_embeddings_and_proxies_does_not_matter(kind: str) -> None:
+    drawn, loss = draw(13, batch=8, classes=3, width=4), make_loss(kind).double()
+    value = loss(drawn.embeddings, drawn.batch)
+    if kind in WITH_PROXIES:
+        loss.proxies.data /= 3
+    scales = torch.arange(1, 9, dtype=torch.float64)[:, None]
+    torch.testing.assert_close(loss(scales * drawn.embeddings, drawn.batch), value, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("kind", WITH_PROXIES)
+def test_proxies_start_at_the_class_means_and_those_without_one_stay(kind: str) -> None:
+    loss, untouched = (make_loss(kind, classes=4, width=3) for _ in range(2))
+    means = torch.tensor([[0.0, 0.6, 0.8], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    loss.start_at(means)
+    assert torch.equal(loss.proxies[[0, 2]], means[[0, 2]])
+    assert torch.equal(loss.proxies[[1, 3]], untouched.proxies[[1, 3]])
+    assert loss.proxies.requires_grad
+
+
+WEIGHED = st.tuples(st.floats(-100, 100), st.one_of(st.just(0.0), st.floats(1e-6, 5)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(pairs=st.lists(WEIGHED, min_size=1, max_size=8))
+def test_the_weighted_average_is_the_sum_of_products_over_the_sum_of_weights(
+    pairs: list[tuple[float, float]],
+) -> None:
+    losses, weights = (torch.tensor(column, dtype=torch.float64) for column in zip(*pairs, strict=True))
+    total = sum(weight for _, weight in pairs)
+    expected = sum(weight * loss for loss, weight in pairs) / total if total else 0.0
+    assert float(average_losses(losses, weights)) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_weights_of_one_are_no_weights_and_an_empty_batch_costs_nothing(dtype: torch.dtype) -> None:
+    losses = torch.tensor([3.0, -1.0, 0.25, 7.0], dtype=dtype)
+    assert torch.equal(average_losses(losses, torch.ones(4)), average_losses(losses, None))
+    assert average_losses(losses, torch.ones(4)).dtype == dtype
+    assert float(average_losses(losses[:0], None)) == float(average_losses(losses[:0], torch.empty(0))) == 0
+
+
+@pytest.mark.parametrize("kind", ["proxy-nca", "multi-similarity"])
+def test_only_the_shares_of_weights_matter_and_a_batch_that_nobody_believes_has_zero_gradients(kind: str) -> None:
+    drawn, loss = draw(17, batch=8, classes=3, width=4), make_loss(kind)
+    embeddings = drawn.embeddings.float().requires_grad_()
+    weights = torch.tensor([1.0, 0.0, 0.5, 2.0, 0.0, 1.0, 0.25, 3.0])
+    plain, value, again, nobody = (
+        loss(embeddings, Batch(drawn.labels, torch.arange(8), weights=given))
+        for given in (None, weights, 7 * weights, 0 * weights)
+    )
+    assert not torch.isclose(value, plain)
+    torch.testing.assert_close(again, value)
+    nobody.backward()
+    assert float(nobody.detach()) == 0
+    assert not any(leaf.grad.any() for leaf in (embeddings, *loss.parameters()))

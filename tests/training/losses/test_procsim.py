@@ -45,68 +45,25 @@ def confidences_of(losses: list[float], *, lambda_: float = 0.1) -> Tensor:
     return procsim_confidences(batch, otsu_threshold(batch), lambda_=lambda_)
 
 
-def is_clean(losses: list[float]) -> Tensor:
-    batch = torch.tensor(losses, dtype=torch.float64)
-    return batch <= otsu_threshold(batch)
-
-
-@given(losses=losses_of_a_batch, shift=st.integers(-6400, 6400).map(lambda number: number / 64))
+@given(
+    losses=losses_of_a_batch, shift=st.integers(-6400, 6400), lambda_=st.sampled_from([1e-6, 0.01, 0.1, 10.0, 1e6])
+)
 @pytest.mark.deep
-@settings(max_examples=tries(25, deep=100), deadline=None)
-def test_claim_1_confidences_do_not_change_when_all_losses_shift(losses: list[float], shift: float) -> None:
-    assert torch.equal(confidences_of(losses), confidences_of([loss + shift for loss in losses]))
-
-
-@given(losses=losses_of_a_batch, lambda_=st.sampled_from([0.01, 0.1, 1.0, 10.0]))
-@pytest.mark.deep
-@settings(max_examples=tries(25, deep=100), deadline=None)
-def test_claim_2_a_larger_loss_never_has_the_larger_confidence(losses: list[float], lambda_: float) -> None:
-    sigma = confidences_of(sorted(losses), lambda_=lambda_)
-    assert (sigma.diff() <= 0).all()
-
-
-def test_the_converse_of_claim_2_fails_as_all_losses_below_the_threshold_are_believed() -> None:
-    sigma = confidences_of([0.1, 0.2, 9.0, 9.1])
-    assert sigma[0] == sigma[1] == 1.0  # equal confidences, unequal losses
-    assert sigma[2] > sigma[3]
-
-
-@given(losses=losses_of_a_batch, lambda_=st.floats(1e-6, 1e6))
-@pytest.mark.deep
-@settings(max_examples=tries(25, deep=100), deadline=None)
-def test_claim_3_confidences_lie_between_0_and_1(losses: list[float], lambda_: float) -> None:
-    sigma = confidences_of(losses, lambda_=lambda_)
-    assert (sigma >= 0).all()
-    assert (sigma <= 1).all()
-
-
-@given(losses=losses_of_a_batch)
-@pytest.mark.deep
-@settings(max_examples=tries(25, deep=100), deadline=None)
-def test_claim_4_a_tiny_lambda_believes_clean_samples_only(losses: list[float]) -> None:
-    for lambda_ in (1e-300, 5e-324):  # the second overflows
-        sigma = confidences_of(losses, lambda_=lambda_)
-        clean = is_clean(losses)
-        assert (sigma[clean] == 1).all()
-        assert (sigma[~clean] < 1e-200).all()
-
-
-@given(losses=losses_of_a_batch)
-@settings(max_examples=50, deadline=None)
-def test_claim_5_a_huge_lambda_believes_everybody(losses: list[float]) -> None:
-    assert (confidences_of(losses, lambda_=1e30) == 1).all()
-    assert (confidences_of(losses, lambda_=math.inf) == 1).all()
-
-
-@given(losses=losses_of_a_batch, lambda_=st.sampled_from([0.01, 0.1, 1.0, 10.0]))
-@pytest.mark.deep
-@settings(max_examples=tries(25, deep=100), deadline=None)
-def test_confidences_are_equation_3(losses: list[float], lambda_: float) -> None:
-    tau = oracle.otsu(losses)
+@settings(max_examples=tries(50, deep=200), deadline=None)
+def test_confidences_are_equation_3_and_keep_the_papers_five_claims(losses, shift: int, lambda_: float) -> None:
+    sigma, tau = confidences_of(losses, lambda_=lambda_), oracle.otsu(losses)
     expected = [oracle.procsim_confidence(loss, tau, lambda_=lambda_) for loss in losses]
-    torch.testing.assert_close(
-        confidences_of(losses, lambda_=lambda_), torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0
-    )
+    torch.testing.assert_close(sigma, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
+    assert torch.equal(sigma, confidences_of([loss + shift / 64 for loss in losses], lambda_=lambda_)), "claim 1"
+    assert (confidences_of(sorted(losses), lambda_=lambda_).diff() <= 0).all(), "claim 2"
+    assert ((sigma >= 0) & (sigma <= 1)).all(), "claim 3"
+    clean = torch.tensor(losses, dtype=torch.float64) <= tau
+    for tiny in (1e-300, 5e-324):  # the second overflows
+        sigma = confidences_of(losses, lambda_=tiny)
+        assert (sigma[clean] == 1).all(), "claim 4"
+        assert (sigma[~clean] < 1e-200).all(), "claim 4"
+    for huge in (1e30, math.inf):
+        assert (confidences_of(losses, lambda_=huge) == 1).all(), "claim 5"
 
 
 @given(
@@ -195,13 +152,11 @@ def test_a_batch_of_fewer_than_four_is_believed(threshold: str) -> None:
 def test_the_named_threshold_is_the_one_used() -> None:
     embeddings, batch = draw_batch(4, batch=24)
     values = {}
-    for name in ("otsu", "mixture", "global-average"):
+    thresholds = {"otsu": otsu_threshold, "mixture": mixture_threshold, "global-average": Tensor.mean}
+    for name, find in thresholds.items():
         loss = make_loss(procsim_base="proxy-nca", procsim_threshold=name)
         noise = proxy_nca_losses(embeddings, loss.proxies, batch.labels, scale=1.0).detach()
-        threshold = {"otsu": otsu_threshold, "mixture": mixture_threshold, "global-average": Tensor.mean}[name](
-            noise
-        )
-        sigma = procsim_confidences(noise, threshold, lambda_=0.1)
+        sigma = procsim_confidences(noise, find(noise), lambda_=0.1)
         expected = (sigma * proxy_nca_losses(embeddings, loss.base_proxies, batch.labels, scale=8.0)).mean()
         values[name] = loss(embeddings, batch).item()
         assert values[name] == pytest.approx(expected.item(), rel=1e-12)
@@ -215,10 +170,7 @@ def test_the_proxies_that_find_noise_are_trained_as_by_an_adam_of_their_own() ->
     assert [id(p) for group in groups for p in group["params"]] == [id(loss.proxies), id(loss.base_proxies)]
 
     alone = nn.Parameter(loss.proxies.detach().clone())
-    together, independent = (
-        torch.optim.AdamW(groups),
-        torch.optim.Adam([alone]),
-    )  # Adam's defaults, as in the paper
+    together, independent = torch.optim.AdamW(groups), torch.optim.Adam([alone])  # with the paper's defaults
     for step in range(4):
         embeddings, batch = draw_batch(step, batch=8)
         together.zero_grad()

@@ -282,10 +282,7 @@ def test_sizes_and_crops_that_do_not_go_with_the_view_are_refused(options: dict[
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"images_per_class": 9, "batch_size": 8},
-            r"--images-per-class \(9\) must not exceed --batch-size \(8\)",
-        ),
+        ({"images_per_class": 9, "batch_size": 8}, r"--images-per-class \(9\) must not exceed --batch-size \(8\)"),
         ({"hold": 0.1}, "--hold keeps a whitened head near its start, got --start random"),
         ({"select": "auto"}, "--select auto reads the trial: leave out --no-trial"),
         (

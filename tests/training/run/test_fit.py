@@ -18,9 +18,7 @@ from training.head.embedding_heads import ProjectionHead
 from training.head.whitening import fit_within_classes
 from training.options.config import ConfidenceConfig, EmbeddingConfig
 from training.options.losses import NEEDS_CONFIDENCES, TRAINED_METHODS, LossConfig
-from training.run.checkpoint import (
-    load_checkpoint,
-)
+from training.run.checkpoint import load_checkpoint
 from training.run.fit import fit_confidence, fit_embedding, split_holdout
 from training.run.phases import EpochReport, PhaseContext, phase_generator
 

@@ -101,10 +101,7 @@ def test_resuming_where_there_is_no_run_is_refused(tmp_path: Path, pictures: Pat
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"seed": 1}, {"lambda_": 0.2}, {"label_noise": None}, {"pooling": "gem"}],
-)
+@pytest.mark.parametrize("changes", [{"seed": 1}, {"lambda_": 0.2}, {"label_noise": None}, {"pooling": "gem"}])
 def test_resuming_with_another_option_is_refused_by_name(
     finished_run: FinishedRun, cache: Path, changes: dict[str, Any]
 ) -> None:

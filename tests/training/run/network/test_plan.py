@@ -6,13 +6,7 @@ import pytest
 
 from index.errors import InputError
 from training.options.network import NetworkConfig
-from training.run.network.plan import (
-    Costs,
-    DepthCosts,
-    choose_plan,
-    list_depths,
-    smaller_side,
-)
+from training.run.network.plan import Costs, DepthCosts, choose_plan, list_depths, smaller_side
 
 ALL, SOME, LAST = None, 4, 1
 
