@@ -150,14 +150,6 @@ def test_any_names_and_contents_come_back_from_a_zip(
     assert {item.path.removeprefix("x.zip/"): read(item, folder) for item in items} == contents
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_members_of_every_method_larger_than_a_chunk_are_read(tmp_path: Path, method: str) -> None:
-    data = random.Random(0).randbytes(300_000) + bytes(300_000)
-    for streamed in (False, True):
-        write_zip(tmp_path / "x.zip", [("1.jpg", data)], method=METHODS[method], streamed=streamed)
-        assert read(scan(tmp_path / "x.zip")[0], tmp_path) == data
-
-
 def test_many_threads_read_at_once(tmp_path: Path) -> None:
     members = [(f"{i}.jpg", random.Random(i).randbytes(5000 + i)) for i in range(200)]
     for file in (write_tar(tmp_path / "x.tar", members), write_zip(tmp_path / "x.zip", members, method=8)):
@@ -230,52 +222,33 @@ def test_a_sidecar_describes_all_images_of_its_name_and_no_other(tmp_path: Path)
     }
 
 
-@pytest.mark.parametrize("first", ["png", "json"])
-def test_a_long_series_of_dotted_names_keeps_its_sidecars(tmp_path: Path, first: str) -> None:
-    ends = [first, *({"png", "json"} - {first})]
-    members = [(f"frame.{i:04d}.{end}", json.dumps({"n": i}).encode()) for i in range(500) for end in ends]
+def test_a_long_series_of_dotted_names_keeps_its_sidecars(tmp_path: Path) -> None:
+    members = [(f"f.{i:04d}.{end}", json.dumps({"n": i}).encode()) for i in range(500) for end in ("json", "png")]
     items = scan(write_zip(tmp_path / "x.zip", members))
     assert [(item.path, item.metadata) for item in items] == [
-        (f"x.zip/frame.{i:04d}.png", {"n": i}) for i in range(500)
+        (f"x.zip/f.{i:04d}.png", {"n": i}) for i in range(500)
     ]
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        b"",
-        b"{",
-        b"[1]",
-        b"7",
-        b"null",
-        b"\xff\xfe{",
-        b"[" * 100_000,
-        b'{"n": ' + b"9" * 5000 + b"}",
-        b" " * (1 << 20) + b"{}",
-    ],
-    ids=["empty", "cut", "list", "number", "null", "bytes", "deep", "digits", "large"],
-)
-@pytest.mark.parametrize("kind", ["tar", "zip"])
-def test_a_broken_sidecar_is_logged_and_its_image_used(
-    tmp_path: Path, broken: bytes, kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.DEBUG, logger="index.sources.archive_scan"):
-        (item,) = scan(write(tmp_path / f"x.{kind}", [("1.json", broken), ("1.jpg", PNG)]))
-    assert (item.label, item.metadata, item.problem) == (None, None, None)
-    assert "sidecar 1.json is ignored" in caplog.text
-    assert read(item, tmp_path) == PNG
+def test_a_broken_sidecar_is_logged_and_its_image_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    digits, large = b'{"n": ' + b"9" * 5000 + b"}", b" " * (1 << 20) + b"{}"
+    for number, broken in enumerate((b"", b"{", b"[1]", b"\xff\xfe{", b"[" * 100_000, digits, large)):
+        file = write(tmp_path / f"x.{'tar' if number % 2 else 'zip'}", [("1.json", broken), ("1.jpg", PNG)])
+        with caplog.at_level(logging.DEBUG, logger="index.sources.archive_scan"):
+            (item,) = scan(file)
+        assert (item.label, item.metadata, item.problem) == (None, None, None)
+        assert "sidecar 1.json is ignored" in caplog.text
+        caplog.clear()
+        assert read(item, tmp_path) == PNG
 
 
 @pytest.mark.parametrize(
     ("content", "label", "metadata"),
     [
         ({"label": "cat"}, "cat", None),
-        ({"label": 3}, "3", None),
         ({"label": 3.0}, "3", None),
-        ({"label": ""}, "folder", {"label": ""}),
         ({"label": None}, "folder", None),
         ({"label": True}, "folder", {"label": True}),
-        ({"label": ["a"]}, "folder", {"label": ["a"]}),
         ({"x": float("nan"), "y": [float("inf"), {"z": None}]}, "folder", {"y": [None, {"z": None}]}),
         ({"x": "half \ud800", "half \udc80": 1}, "folder", {"x": "half \\ud800", "half \\udc80": 1}),
     ],
@@ -293,11 +266,9 @@ def test_labels_and_values_of_a_json_sidecar(
 @pytest.mark.parametrize(
     ("archive", "member", "label"),
     [
-        ("train.tar", "n01/x.jpg", "n01"),
         ("shoes/part.tar", "1.jpg", "shoes"),
         ("shoes/part.tar", "n01/1.jpg", "shoes"),
         ("part.tar", "1.jpg", None),
-        ("part.tar", "./1.jpg", None),
         ("/else/part.tar", "1.jpg", None),
         ("/else/part.tar", "n01/1.jpg", "n01"),
     ],
@@ -428,13 +399,11 @@ def test_damage_in_the_middle_of_a_tar_ends_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"no archive\n" * 99, PNG], ids=["empty", "text", "image"])
 @pytest.mark.parametrize("kind", ["tar", "zip"])
 def test_a_file_that_is_no_archive_is_one_item(tmp_path: Path, content: bytes, kind: str) -> None:
-    file = tmp_path / f"shoes.{kind}"
-    file.write_bytes(content)
+    (file := tmp_path / f"shoes.{kind}").write_bytes(content)
     (item,) = scan_archive(file, archive=f"d/shoes.{kind}")
     assert (item.path, item.label, item.starts_at) == (f"d/shoes.{kind}", "d", None)
     assert item.problem is not None
-    assert item.problem.reason == "corrupt-archive"
-    assert item.problem.path == f"d/shoes.{kind}"
+    assert (item.problem.reason, item.problem.path) == ("corrupt-archive", f"d/shoes.{kind}")
 
 
 def test_a_compressed_tar_whose_name_does_not_say_so_is_one_item_that_says_what_to_do(tmp_path: Path) -> None:
@@ -600,9 +569,12 @@ def test_a_zip_bomb_that_hides_it_is_unpacked_no_further_than_announced(tmp_path
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("method", METHODS)
-def test_damaged_content_of_a_zip_is_corrupt(tmp_path: Path, method: str, streamed: bool) -> None:
-    body = random.Random(1).randbytes(4000)
+def test_members_larger_than_a_chunk_are_read_and_damage_in_them_is_seen(
+    tmp_path: Path, method: str, streamed: bool
+) -> None:
+    body = random.Random(1).randbytes(300_000) + bytes(300_000)
     file = write_zip(tmp_path / "x.zip", [("1.jpg", body)], method=METHODS[method], streamed=streamed)
+    assert read(scan(file)[0], tmp_path) == body
     data = bytearray(file.read_bytes())
     data[2000] ^= 0xFF
     file.write_bytes(data)
@@ -628,15 +600,6 @@ def test_a_zip_whose_list_points_elsewhere_is_told_member_by_member(tmp_path: Pa
         assert reasons(file) == {"1.jpg": reason, "2.jpg": None}
         if reason is None:
             assert fail_to_read(scan(file)[0], tmp_path).reason == "corrupt"
-
-
-@pytest.mark.parametrize("name", ["x.tar", "x.zip"])
-def test_an_archive_of_a_far_year_is_read(tmp_path: Path, name: str) -> None:
-    file = write(tmp_path / name, [("1.jpg", PNG)])
-    os.utime(file, (10**10, 10**10))  # nanoseconds that no 64 signed bits hold
-    (item,) = scan(file)
-    assert fits_a_catalogue([item])
-    assert read(item, tmp_path) == PNG
 
 
 @pytest.mark.parametrize("name", ["x.tar", "x.zip"])
@@ -680,23 +643,116 @@ def test_an_archive_that_may_not_be_opened_is_one_item_but_no_files_left_stops(
         read(item, tmp_path)
 
 
-def test_an_archive_that_is_not_there_is_one_item(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.tar")
-    (tmp_path / "link.zip").symlink_to("nowhere")
-    assert reasons(tmp_path / "none.tar") == {"none.tar": "unreadable"}
-    assert reasons(tmp_path / "pipe.tar") == {"pipe.tar": "not-a-file"}
-    assert reasons(tmp_path / "link.zip") == {"link.zip": "dangling-link"}
-
-
 def test_a_tar_of_many_members_is_scanned_in_flat_memory(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
-        for i in range(5000):
-            info = tarfile.TarInfo(f"{i:05d}.jpg")
-            archive.addfile(info)
+        for i in range(1500):
+            archive.addfile(tarfile.TarInfo(f"{i:05d}.jpg"))
             archive.members.clear()  # type: ignore[attr-defined]
     tracemalloc.start()
     count = sum(1 for _ in scan_archive(tmp_path / "x.tar", archive="x.tar"))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert count == 5000
-    assert peak < 1_500_000  # the names; the members themselves would take 10 MB
+    assert count == 1500
+    assert peak < 500_000  # the names; the members themselves would take 3 MB
+
+
+def zip_of(members: Members, *, method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, data in members:
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def scan_bytes(folder: Path, data: bytes) -> list[FoundItem]:
+    (folder / "a.zip").write_bytes(data)
+    return scan(folder / "a.zip")
+
+
+def overlapping_zip(count: int, *, size_bytes: int) -> bytes:
+    """One member of many zeros behind the beginning of a PNG, listed again and again under other names."""
+    data = zip_of([("0000.png", PNG[:16] + bytes(size_bytes))])
+    start, end = data.index(b"PK\1\2"), data.rindex(b"PK\5\6")
+    listed = data[start:end]
+    entries = b"".join(listed.replace(b"0000.png", b"%04d.png" % number) for number in range(count))
+    tail = bytearray(data[end:])
+    struct.pack_into("<HHL", tail, 8, count, count, len(entries))
+    return data[:start] + entries + bytes(tail)
+
+
+def test_members_that_overlap_are_a_reason_each_and_all_together_hold_what_the_archive_can(tmp_path: Path) -> None:
+    data = overlapping_zip(3000, size_bytes=20_000_000)
+    assert len(data) < 250_000
+    items = scan_bytes(tmp_path, data)
+    assert len(items) == 3000
+    assert sum(item.problem is None for item in items) <= 1
+    assert {item.problem.detail for item in items if item.problem} == {"it overlaps another member of the archive"}
+    assert sum(item.size_bytes for item in items if item.problem is None) <= 1032 * len(data)
+
+
+def test_a_member_that_reaches_into_the_next_is_a_reason_and_the_next_is_read(tmp_path: Path) -> None:
+    data = bytearray(zip_of([("1.png", PNG), ("2.png", PNG)]))
+    first = data.index(b"PK\1\2")
+    (packed,) = struct.unpack_from("<L", data, first + 20)
+    struct.pack_into("<L", data, first + 20, packed + 100)
+    one, two = scan_bytes(tmp_path, bytes(data))
+    assert one.problem is not None
+    assert one.problem.reason == "corrupt"
+    assert read(two, tmp_path) == PNG
+
+
+@pytest.mark.parametrize("method", ["deflated", "bzip2", "lzma"])
+def test_what_packs_far_better_than_an_image_can_is_too_costly_but_by_the_usual_method(
+    tmp_path: Path, method: str
+) -> None:
+    blank = encode(PHOTO.resize((2000, 2000)).point(lambda _: 255), "BMP")  # packs as well as an image can
+    image, item = scan_bytes(tmp_path, zip_of([("1.png", PNG), ("2.bmp", blank)], method=METHODS[method]))
+    assert read(image, tmp_path) == PNG
+    if method == "deflated":
+        assert read(item, tmp_path) == blank
+    else:
+        assert item.problem is not None
+        assert item.problem.reason == "too-costly"
+
+
+def test_a_lying_size_does_not_get_more_unpacked_than_the_packed_bytes_can_be(tmp_path: Path) -> None:
+    data = bytearray(zip_of([("1.png", PNG)]))
+    struct.pack_into("<L", data, data.index(b"PK\1\2") + 24, 500_000_000)
+    [item] = scan_bytes(tmp_path, bytes(data))
+    assert item.problem is not None
+    assert item.problem.reason == "too-costly"
+    assert "500000000 bytes are announced" in item.problem.detail
+
+
+@pytest.mark.parametrize("method", ["deflated", "bzip2", "lzma"])
+def test_a_member_that_is_no_image_is_not_unpacked(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("index.sources.archive_scan._MAX_UNPACKING", 1 << 40)
+    [item] = scan_bytes(tmp_path, zip_of([("1.png", b"no image " * 100_000)], method=METHODS[method]))
+    unpacked: list[int] = []
+
+    def measure(first: bytes, *, name: str) -> None:
+        unpacked.append(len(first))
+        raise ImageError(path=name, reason="not-an-image", detail="")
+
+    with pytest.raises(ImageError, match="not-an-image"):
+        read_place(place_of(item, tmp_path), check=measure)
+    assert unpacked == [16]
+    with pytest.raises(ImageError, match="not-an-image"):
+        read_place(place_of(item, tmp_path))
+
+
+def test_an_archive_that_is_not_there_is_one_item(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.tar")
+    assert reasons(tmp_path / "none.tar") == {"none.tar": "unreadable"}
+    assert reasons(tmp_path / "pipe.tar") == {"pipe.tar": "not-a-file"}
+
+
+@pytest.mark.parametrize("name", ["x.tar", "x.zip"])
+def test_an_archive_of_a_far_year_is_read(tmp_path: Path, name: str) -> None:
+    file = write(tmp_path / name, [("1.jpg", PNG)])
+    os.utime(file, (10**10, 10**10))  # nanoseconds that no 64 signed bits hold
+    (item,) = scan(file)
+    assert fits_a_catalogue([item])
+    assert read(item, tmp_path) == PNG

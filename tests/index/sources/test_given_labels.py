@@ -4,17 +4,22 @@ import csv
 import math
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 from index.errors import InputError, MissingDependencyError
-from index.sources.given_labels import read_label_file, read_labels
+from index.sources.given_labels import read_column, read_label_file, read_labels
+from index.sources.registry import find_source, make_source
+from index.sources.table import TableSource
+from index.sources.table_columns import USUAL, TableColumns, make_address, split_address
+from tests.conftest import draw_image
 
 
 def test_paths_are_relative_to_the_csv_or_absolute_and_empty_labels_are_none(tmp_path: Path) -> None:
@@ -63,7 +68,6 @@ def write_parquet(target: Path, /, **columns: Any) -> Path:
 @pytest.mark.parametrize(
     ("labels", "texts"),
     [
-        (pyarrow.array([3, None, -1]), ["3", None, "-1"]),
         (pyarrow.array([3.0, math.nan, 0.5]), ["3", None, "0.5"]),
         (pyarrow.array([True, None, False]), ["True", None, "False"]),
         (pyarrow.array(["cat", None, "dog"]).dictionary_encode(), ["cat", None, "dog"]),
@@ -81,10 +85,7 @@ def test_parquet_labels_of_any_plain_type_become_text(
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [
-        ({"file": ["a"], "label": ["b"]}, "expected a column path; found file, label"),
         ({"path": ["a", ""], "label": ["b", "b"]}, "row 2: the path is empty"),
-        ({"path": ["a", None], "label": ["b", "b"]}, "row 2: the path is empty"),
-        ({"path": ["a\0b"], "label": ["b"]}, "row 1: the path has a NUL in it"),
         ({"path": [1], "label": ["b"]}, "row 1: expected a path as text, found int"),
         ({"path": ["a"], "label": [["b", "c"]]}, "expected labels that are text or numbers, found list"),
         ({"path": ["a", "./a"], "label": ["b", "c"]}, r"row 2: \./a is labelled 'c' here and 'b' above"),
@@ -102,13 +103,7 @@ def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
     whole = file.read_bytes()
     text = whole.replace(b"499.jpg", b"\xff99.jpg")
     assert text != whole
-    for content in (
-        text,
-        b"",
-        b"path,label\na,b\n",
-        whole[: len(whole) // 2],
-        whole[:4] + bytes(200) + whole[204:],
-    ):
+    for content in (text, b"", whole[: len(whole) // 2], whole[:4] + bytes(200) + whole[204:]):
         file.write_bytes(content)
         with pytest.raises(InputError, match=r"labels\.parquet: not a readable Parquet file"):
             read_labels(file)
@@ -143,3 +138,68 @@ def test_tables_come_back_as_they_were_written(
     # a path that is absolute, or leads out of the folder, is normalised once more
     expected = {os.path.normpath(path): label for path, label in expected.items()}
     assert read_labels(folder / "labels.csv") == read_labels(folder / "labels.parquet") == expected
+
+
+NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
+
+
+@given(NAMES, NAMES, st.sampled_from(["t.csv", "a#b.csv", "odd name.PARQUET", "x=1,y.csv"]))
+def test_an_address_says_what_it_was_made_of(path: str, label: str, table: str) -> None:
+    assume(path != label)
+    columns = TableColumns(path=path, label=label)
+    address = make_address(table, columns)
+    read, said = split_address(address)
+    assert (read, replace(USUAL, **said)) == (table, columns)
+    assert "/" not in address.removeprefix(table)  # or it would be taken for a folder's name
+
+
+@pytest.mark.parametrize(
+    "text", ["t.csv#image", "t.csv#path=", "t.csv#file=a", "t.csv#path=a,path=b", "t.csv#path=a,url=b"]
+)
+def test_an_address_that_is_not_understood_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(
+        InputError, match=r"after # the columns of path \(or url\) and label are expected, as in photos\.csv#"
+    ):
+        split_address(text)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    for n in range(4):
+        draw_image((40 * n, 90, 200), seed=n).save(tmp_path / f"{n}.png")
+    rows = [f"{n}.png,{'cat' if n % 2 else 'dog'},{n},elsewhere" for n in range(4)]
+    file = tmp_path / "products.csv"
+    file.write_text("\n".join(["image,class,price,path", *rows]) + "\n")
+    return file
+
+
+def test_the_named_columns_give_path_and_label_and_the_others_metadata(table: Path) -> None:
+    source = find_source(f"{table}#path=image,label=class")
+    assert isinstance(source, TableSource)
+    items = list(source.scan())
+    assert [item.label for item in items] == ["dog", "cat", "dog", "cat"]
+    assert [dict(item.metadata or {}) for item in items] == [{"price": n, "path": "elsewhere"} for n in range(4)]
+    assert all(item.problem is None for item in items)
+    assert list(make_source(source.kind, source.location).scan()) == items
+    address = Path(f"{table}#path=image,label=class")
+    assert sorted(read_labels(address).values()) == ["cat", "cat", "dog", "dog"]
+    assert sorted(read_column(address, "price").values()) == ["0", "1", "2", "3"]
+    with pytest.raises(InputError, match="two columns of a table, got 'a' and 'a'"):
+        TableColumns(path="a", label="a")
+    table.write_text("path,label,split\na.png,a,train\n./a.png,a,val\n")
+    with pytest.raises(InputError, match=r"line 3: ./a\.png has another value of 'split' above"):
+        read_column(table, "split")
+
+
+def test_a_column_that_is_not_there_is_named_beside_those_that_are(table: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"expected a column kind; found image, class, price, path\. Say what"
+    ) as caught:
+        list(find_source(f"{table}#path=image,label=kind").scan())
+    assert "--label-column" in str(caught.value)
+
+
+def test_a_file_whose_own_name_looks_like_an_address_is_that_file(tmp_path: Path) -> None:
+    odd = tmp_path / "t.csv#path=a"
+    odd.write_text("a\n")
+    assert find_source(str(odd)).kind == "file"

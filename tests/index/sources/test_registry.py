@@ -1,12 +1,9 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
-import tarfile
 import tracemalloc
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +19,8 @@ from index.images.image_files import decode_image
 from index.sources.items import FoundItem
 from index.sources.reading import read_place
 from index.sources.registry import SOURCES, find_source, make_source
-from tests.conftest import draw_image
-from tests.index.hostile import encode
-
-PNG = encode(draw_image((9, 90, 200), seed=3), "PNG")
+from tests.index.sources.test_archive_scan import PNG, write_zip
+from tests.index.sources.test_archive_scan import write_tar as pack_tar
 
 
 def fill(folder: Path, *names: str, content: bytes = PNG) -> Path:
@@ -36,21 +31,7 @@ def fill(folder: Path, *names: str, content: bytes = PNG) -> Path:
 
 
 def write_tar(file: Path, *names: str) -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(file, "w") as archive:
-        for name in names:
-            info = tarfile.TarInfo(name)
-            content = b'{"n": 1}' if name.endswith(".json") else PNG
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return file
-
-
-def write_zip(file: Path, *names: str) -> Path:
-    with zipfile.ZipFile(file, "w") as archive:
-        for name in names:
-            archive.writestr(name, PNG)
-    return file
+    return pack_tar(file, [(name, b'{"n": 1}' if name.endswith(".json") else PNG) for name in names])
 
 
 def scan(text: Path | str) -> list[FoundItem]:
@@ -81,6 +62,9 @@ def test_a_source_is_what_its_path_names(tmp_path: Path) -> None:
     names = ["a.TAR", "a.zip", "t.csv", "t.Parquet", "l.txt", "l.LST", "photo.jpg", "no_extension", "odd[1].jpg"]
     fill(tmp_path, *names)
     kinds = ["archive", "archive", "table", "table", "list", "list", "file", "file", "file"]
+    for pattern, root in (("/data/a/**/x", "/data/a"), ("/*", "/"), ("/d/x[12]/y", "/d"), ("/d/e/f?", "/d/e")):
+        assert find_source(pattern) == make_source("glob", pattern)
+        assert find_source(pattern).root == root
     for name, kind in zip(names, kinds, strict=True):
         source = find_source(str(tmp_path / name))
         assert (source.kind, source.location, source.root) == (kind, str(tmp_path / name), str(tmp_path))
@@ -105,21 +89,6 @@ def test_relative_paths_and_links_of_folders_are_resolved(tmp_path: Path, monkey
     assert find_source("link/*.jpg") == make_source("glob", f"{tmp_path}/real/*.jpg")
 
 
-@pytest.mark.parametrize(
-    ("pattern", "root"),
-    [
-        ("/data/*.jpg", "/data"),
-        ("/data/a/**/x", "/data/a"),
-        ("/*", "/"),
-        ("/d/x[12]/y", "/d"),
-        ("/d/e/f?", "/d/e"),
-    ],
-)
-def test_the_root_of_a_glob_is_what_has_no_wildcard(pattern: str, root: str) -> None:
-    source = find_source(pattern)
-    assert (source.kind, source.location, source.root) == ("glob", pattern, root)
-
-
 def test_what_exists_is_never_read_as_a_pattern(tmp_path: Path) -> None:
     fill(tmp_path, "shoes[1]/x.jpg", "shoes1/y.jpg")
     assert paths(tmp_path / "shoes[1]") == ["x.jpg"]
@@ -129,7 +98,6 @@ def test_what_exists_is_never_read_as_a_pattern(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("none", "no such file or folder"),
         ("none.tar", "no such file or folder"),
         ("nul\0*", "no such file or folder"),
         ("dangling[1]", "no such file or folder"),
@@ -141,9 +109,6 @@ def test_a_source_that_is_none_is_refused(tmp_path: Path, name: str, problem: st
     (tmp_path / "dangling[1]").symlink_to("nowhere")
     with pytest.raises(InputError, match=problem):
         find_source(f"{tmp_path}/{name}")
-
-
-def test_an_empty_text_is_not_the_present_folder() -> None:
     with pytest.raises(InputError, match="empty text"):
         find_source("")
 
@@ -151,9 +116,10 @@ def test_an_empty_text_is_not_the_present_folder() -> None:
 def test_archives_in_a_folder_are_entered_where_they_stand(tmp_path: Path) -> None:
     fill(tmp_path, "a.jpg", "z/1.jpg", "00000.parquet", "00000_stats.json", "old.tar.gz", "z/bad.zip")
     write_tar(tmp_path / "00000.tar", "7.jpg", "7.json", "8.jpg")
+    (tmp_path / "shoes").mkdir()
     write_tar(tmp_path / "shoes/part.TAR", "1.jpg")
     write_tar(tmp_path / "train.tar", "n01/x.jpg")
-    write_zip(tmp_path / "z/1.zip", "in/2.jpg")
+    write_zip(tmp_path / "z/1.zip", [("in/2.jpg", PNG)])
     items = scan(tmp_path)
     assert [(item.path, item.label, item.archive) for item in items] == [
         ("00000.parquet", None, None),
@@ -199,6 +165,7 @@ def test_a_part_of_a_folder_is_scanned_under_the_same_paths(tmp_path: Path) -> N
 
 def test_a_glob_gives_files_folders_and_archives_below_its_root(tmp_path: Path) -> None:
     fill(tmp_path, "cat/1.jpg", "cat/2.png", "cat/in/3.jpg", "dog/1.jpg", ".hidden/1.jpg", "top.jpg")
+    (tmp_path / "s").mkdir()
     write_tar(tmp_path / "s/a-0.tar", "1.jpg")
     write_tar(tmp_path / "s/a-1.tar", "n/1.jpg")
     assert paths(f"{tmp_path}/*/*.jpg") == ["cat/1.jpg", "dog/1.jpg"]
@@ -216,10 +183,8 @@ def test_a_glob_gives_files_folders_and_archives_below_its_root(tmp_path: Path) 
     [
         ("**/*.jpg", ["a/b/2.jpg", "a/b/c/3.jpg", "a/d/b/4.jpg", "top.jpg"]),
         ("**/b/*.jpg", ["a/b/2.jpg", "a/d/b/4.jpg"]),
-        ("**/b", ["a/b/2.jpg", "a/b/c/3.jpg", "a/d/b/4.jpg"]),
         ("a/**", ["b/2.jpg", "b/c/3.jpg", "d/b/4.jpg", "x.png"]),
         ("a/**/**/?.jpg", ["b/2.jpg", "b/c/3.jpg", "d/b/4.jpg"]),
-        ("*/**/c/**", ["a/b/c/3.jpg"]),
         ("**/.*/*.jpg", [".git/5.jpg"]),
         ("**", ["a/b/2.jpg", "a/b/c/3.jpg", "a/d/b/4.jpg", "a/x.png", "top.jpg"]),
     ],
@@ -239,7 +204,7 @@ def test_two_stars_end_where_links_lead_in_circles(tmp_path: Path) -> None:
     assert len(found) == len(set(found)) < 10
 
 
-@pytest.mark.parametrize("pattern", ["*.gif", "none/*", "**/*.gif", "none/**"])
+@pytest.mark.parametrize("pattern", ["*.gif", "none/**"])
 def test_a_pattern_that_matches_nothing_is_refused(tmp_path: Path, pattern: str) -> None:
     fill(tmp_path, "a/1.jpg")
     with pytest.raises(InputError, match="the pattern matches no file"):
@@ -296,9 +261,7 @@ def test_what_a_list_names_and_cannot_be_used_is_an_item(tmp_path: Path) -> None
     }
 
 
-@pytest.mark.parametrize(
-    "order", [("d/1.jpg", "d", "."), (".", "d", "d/1.jpg"), ("d", "d/1.jpg", "."), ("..", ".")]
-)
+@pytest.mark.parametrize("order", [("d/1.jpg", "d", "."), (".", "d", "d/1.jpg"), ("..", ".")])
 def test_what_a_list_names_twice_is_one_item(tmp_path: Path, order: Sequence[str]) -> None:
     fill(tmp_path, "in/d/1.jpg", "in/d/2.jpg", "in/e.jpg")
     write_tar(tmp_path / "in/d/s.tar", "1.jpg")
@@ -391,7 +354,7 @@ def test_a_folder_its_list_its_table_and_its_glob_are_the_same_items(
 
 def test_lists_and_tables_are_streamed(tmp_path: Path) -> None:
     text = json.dumps({"text": "x" * 500}).replace('"', '""')
-    lines = [f"{i:05d}.jpg" for i in range(4000)]
+    lines = [f"{i:05d}.jpg" for i in range(1500)]
     write_list(tmp_path / "l.txt", *lines)
     rows = "".join(f'{line},"{text}"\n' for line in lines)
     (tmp_path / "t.csv").write_text(f"path,note\n{rows}")
@@ -402,4 +365,4 @@ def test_lists_and_tables_are_streamed(tmp_path: Path) -> None:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert count == len(lines)
-        assert peak < 1_500_000  # the paths; the notes alone are 2 MB
+        assert peak < 700_000  # the paths; the notes alone are 800 kB

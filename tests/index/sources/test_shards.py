@@ -10,7 +10,6 @@ import os
 import sys
 import tarfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-from index.errors import ImageError, InputError
+from index.errors import InputError
 from index.sources import spool as spooling
 from index.sources.reading import read_place
 from index.sources.registry import find_source
@@ -90,7 +89,7 @@ def test_it_is_unpacked_once_and_again_only_where_it_changed(
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst"])
 def test_of_a_shard_that_ends_too_soon_what_came_before_is_kept(tmp_path: Path, kind: str) -> None:
     # With noise behind, for a short shard is one block, of which nothing comes before its end.
-    shard = write_shard(tmp_path, kind, plain=pack_plain(noises=40))
+    shard = write_shard(tmp_path, kind, plain=pack_plain(noises=30 if kind == "bz2" else 8))
     packed = shard.read_bytes()
     shard.write_bytes(packed[: len(packed) * 2 // 3])
     *items, last = find_source(str(shard)).scan()
@@ -103,17 +102,11 @@ def test_of_a_shard_that_ends_too_soon_what_came_before_is_kept(tmp_path: Path, 
     [*_, again] = find_source(str(shard)).scan()  # from the folder, which remembers the damage
     assert again.problem is not None
     assert again.problem.detail == last.problem.detail
-
-
-def test_a_shard_whose_checksum_is_wrong_is_read_and_said_to_be_damaged(tmp_path: Path) -> None:
-    shard = write_shard(tmp_path, "gz")
-    data = bytearray(shard.read_bytes())
-    data[-8] ^= 255
-    shard.write_bytes(data)
-    *items, last = find_source(str(shard)).scan()
-    assert len(items) == len(PICTURES)
-    assert last.problem is not None
-    assert "damaged gzip" in last.problem.detail
+    if kind == "gz":
+        shard.write_bytes(packed[:-8] + bytes([packed[-8] ^ 255]) + packed[-7:])  # in its checksum
+        *items, last = find_source(str(shard)).scan()
+        assert last.problem is not None
+        assert "damaged gzip" in last.problem.detail
 
 
 def test_a_shard_that_unpacks_to_too_much_is_skipped_and_leaves_nothing(
@@ -189,13 +182,6 @@ def test_a_gallery_of_compressed_shards_is_that_of_plain_ones_and_an_update_unpa
     assert update_gallery(tmp_path / "g", config=SMALL).indexed == 5
 
 
-def test_a_member_of_a_shard_that_changed_meanwhile_is_not_read(tmp_path: Path) -> None:
-    source = find_source(str(write_shard(tmp_path, "gz")))
-    item = next(iter(source.scan()))
-    with pytest.raises(ImageError, match="changed since it was scanned"):
-        read_place(replace(source.locate(item), mtime_ns=1))
-
-
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst"])
 @pytest.mark.parametrize("part_bytes", [7, 1 << 20])
 def test_streams_that_follow_each_other_are_one(kind: str, part_bytes: int) -> None:
@@ -206,5 +192,5 @@ def test_streams_that_follow_each_other_are_one(kind: str, part_bytes: int) -> N
 
 
 def test_what_unpacks_to_much_comes_in_small_parts() -> None:
-    sizes = [len(part) for part in unpack([gzip.compress(bytes(1 << 26))], name="x")]
-    assert (max(sizes), sum(sizes)) == (1 << 20, 1 << 26)
+    sizes = [len(part) for part in unpack([gzip.compress(bytes(1 << 23))], name="x")]
+    assert (max(sizes), sum(sizes)) == (1 << 20, 1 << 23)

@@ -3,8 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
-from datetime import date, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -47,6 +46,10 @@ def test_rows_come_in_the_tables_order_with_where_they_stand(tmp_path: Path) -> 
         ("row 1", "b.jpg", "cat", {"note": "x"}),
         ("row 2", "a.jpg", "", {}),
     ]
+    write_parquet(file, path=[f"{i}.jpg" for i in range(9001)], x=range(9001))  # several batches
+    assert [(row.where, row.metadata["x"]) for row in read_table_rows(file)][-1] == ("row 9001", 9000)
+    with pytest.raises(InputError, match=r"none.parquet: .*(No such file|not a readable)"):
+        metadata(tmp_path / "none.parquet")
 
 
 @pytest.mark.parametrize(
@@ -88,13 +91,9 @@ UTC2 = timezone(timedelta(hours=2))
     ("column", "values"),
     [
         (pyarrow.array([2**64 - 1, None], pyarrow.uint64()), [2**64 - 1, None]),
-        (pyarrow.array([0.5, math.nan]), [0.5, None]),
-        (pyarrow.array([math.inf, 1.0]), [None, 1.0]),
+        (pyarrow.array([math.inf, math.nan]), [None, None]),
         (pyarrow.array([Decimal("19.99"), None]), [19.99, None]),
-        (pyarrow.array(["x", None]).dictionary_encode(), ["x", None]),
         (pyarrow.array([b"caf\xe9", b"x"]), ["caf\\xe9", "x"]),
-        (pyarrow.array([date(2020, 1, 2), None]), ["2020-01-02", None]),
-        (pyarrow.array([datetime(2020, 1, 2, 3, 4, 5), None]), ["2020-01-02T03:04:05", None]),
         (
             pyarrow.array([1_577_934_245_000_000_001, None], pyarrow.timestamp("ns")),
             ["2020-01-02T03:04:05", None],
@@ -111,7 +110,6 @@ UTC2 = timezone(timedelta(hours=2))
             pyarrow.array([[("k", 1.5)], None], pyarrow.map_(pyarrow.string(), pyarrow.float64())),
             [[["k", 1.5]], None],
         ),
-        (pyarrow.nulls(2), [None, None]),
     ],
     ids=lambda value: str(value.type) if isinstance(value, pyarrow.Array) else "",
 )
@@ -121,17 +119,6 @@ def test_values_of_every_parquet_type_become_json(
     found = metadata(write_parquet(tmp_path / "t.parquet", path=["a", "b"], x=column))
     assert found == [{} if value is None else {"x": value} for value in values]
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-)
-
-
-@given(JSON)
-def test_what_is_json_already_stays_as_it_is(value: Any) -> None:
-    assert as_json(value) == value
 
 
 @given(st.recursive(st.floats() | st.text(st.characters()), lambda inner: st.lists(inner, max_size=3)))
@@ -155,22 +142,9 @@ def test_a_csv_without_one_path_column_and_at_most_one_of_labels_is_refused(
         metadata(file)
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
-def test_a_table_that_cannot_be_opened_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=f"{name}: .*(No such file|not a readable)"):
-        metadata(tmp_path / name)
-
-
-def test_a_parquet_table_of_several_batches_is_numbered_through(tmp_path: Path) -> None:
-    file = write_parquet(tmp_path / "t.parquet", path=[f"{i}.jpg" for i in range(9001)], x=range(9001))
-    rows = list(read_table_rows(file))
-    assert [row.where for row in rows] == [f"row {i + 1}" for i in range(9001)]
-    assert os.path.splitext(rows[-1].path)[0] == str(rows[-1].metadata["x"]) == "9000"
-
-
 @pytest.mark.parametrize("kind", ["text", "repeated", "list"])
 def test_a_huge_cell_of_parquet_is_a_problem_of_its_row_and_never_a_value(tmp_path: Path, kind: str) -> None:
-    huge = "x" * 40_000_000
+    huge = "x" * 20_000_000
     cells: list[Any] = [huge, "short", "short"] if kind == "text" else [huge] * 2000 + ["short"]
     if kind == "list":
         cells = [["x" * 2_000_000] * 3, ["short"], None]
@@ -200,15 +174,7 @@ def test_a_huge_cell_of_a_csv_is_a_problem_of_its_row(tmp_path: Path) -> None:
     assert (second.problem, third.problem) == (None, None)
     assert len(second.metadata["note"]) == 900_000
     assert csv.field_size_limit() == usual
-
-
-@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
-def test_a_path_that_is_far_too_long_is_refused(tmp_path: Path, name: str) -> None:
-    path = "x" * 2_000_000
-    file = (
-        write_csv(tmp_path / name, f"path\n{path}\n")
-        if name == "t.csv"
-        else write_parquet(tmp_path / name, path=[path])
-    )
-    with pytest.raises(InputError, match="the path is far too long"):
-        list(read_table_rows(file))
+    far = "x" * 2_000_000
+    for table in (write_csv(file, f"path\n{far}\n"), write_parquet(tmp_path / "t.parquet", path=[far])):
+        with pytest.raises(InputError, match="the path is far too long"):
+            list(read_table_rows(table))

@@ -62,7 +62,7 @@ def test_every_form_of_list_is_read_without_asking_a_network(tmp_path: Path, web
     assert [read_place(source.locate(item)) for item in items] == PICTURES[:3]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_a_list_may_lie_on_a_network(tmp_path: Path, web: FileServer, buckets: FileServer, kind: str) -> None:
     content = write_list(tmp_path, web, kind).read_bytes()
     web.files[f"/urls.{kind}"] = buckets.files[f"/bucket/urls.{kind}"] = content
@@ -84,18 +84,10 @@ def test_columns_are_named_in_the_address(tmp_path: Path, web: FileServer) -> No
     assert find_source(source.location) == source
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
-def test_a_list_without_its_column_names_those_that_it_has(tmp_path: Path, kind: str) -> None:
-    row = {"link": "http://x/1.png", "caption": "a"}
-    file = tmp_path / f"t.{kind}"
-    if kind == "parquet":
-        parquet.write_table(pyarrow.Table.from_pylist([row]), file)
-    elif kind == "jsonl":
-        file.write_text(json.dumps(row))
-    else:
-        file.write_text("\n".join({"csv": ",", "tsv": "\t"}[kind].join(line) for line in (row, row.values())))
+def test_a_list_without_its_column_names_those_that_it_has(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(json.dumps({"link": "http://x/1.png", "caption": "a"}))
     with pytest.raises(InputError, match=r"expected a column (path|url); found link, caption.*#url="):
-        list(find_source(str(file)).scan())
+        list(find_source(f"{tmp_path}/t.jsonl").scan())
 
 
 def test_rows_that_are_no_address_have_a_reason_each_and_the_others_are_used(
@@ -111,9 +103,6 @@ def test_rows_that_are_no_address_have_a_reason_each_and_the_others_are_used(
     assert [item.problem and item.problem.reason for item in items[1:]] == ["refused-address"] * (len(items) - 1)
     assert len(items) >= 6
     assert len({item.path for item in items}) == len(items)
-
-
-def test_two_labels_of_one_address_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("url,label\nhttp://x/1.png,a\nhttp://x/1.png,b\n")
     with pytest.raises(InputError, match="labelled 'b' here and 'a' above"):
         list(find_source(f"{tmp_path}/t.csv").scan())
@@ -130,9 +119,6 @@ def test_private_addresses_are_refused_unless_they_are_allowed(
     assert not web.asked
     monkeypatch.setenv(VARIABLE, "192.168.0.0/16, 127.0.0.1")
     assert read(f"{web.address}/1.png") == PICTURES[0]
-
-
-def test_networks_that_are_none_are_an_error(web: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "localhost")
     with pytest.raises(ImageError, match=r"RETRIEVAL_FETCH_FROM: 'localhost' does not appear .*expected networks"):
         read(f"{web.address}/1.png")
@@ -187,12 +173,9 @@ def test_who_wants_to_be_left_alone_for_long_is_not_asked_again(web: FileServer)
 @pytest.mark.parametrize(
     ("fault", "reason", "requests"),
     [
-        (Fault(404), "not-found", 1),
         (Fault(410), "not-found", 1),
-        (Fault(401), "permission-denied", 1),
         (Fault(403), "permission-denied", 1),
         (Fault(418), "unreachable", 1),
-        (Fault(500), "unreachable", 4),
         (Fault(is_cut=True), "unreachable", 4),
     ],
 )
@@ -212,13 +195,9 @@ def test_a_page_in_the_place_of_a_picture_is_not_fetched_to_its_end(web: FileSer
 
 
 def test_what_a_server_says_of_itself_may_be_anything(tmp_path: Path, web: FileServer) -> None:
-    odd = {"Last-Modified": "Fri, 31 Dec 9999 23:59:59 +9999", "ETag": "W/\xff", "Content-Length": "9" * 5000}
-    for headers in (
-        odd,
-        {**odd, "Last-Modified": "Fri, 31 Dec 9999 23:59:59 GMT"},
-        {**odd, "Content-Length": "-1"},
-    ):
-        web.odd["/0.png"] = headers
+    far = "Fri, 31 Dec 9999 23:59:59"
+    for modified, length in ((f"{far} +9999", "9" * 5000), (f"{far} GMT", "-1")):
+        web.odd["/0.png"] = {"Last-Modified": modified, "ETag": "W/\xff", "Content-Length": length}
         source = find_source(str(write_list(tmp_path, web, "csv")))
         known = _KnownBefore({f"{web.address}/0.png": KnownItem(1, 1, is_doubted=True)})
         [item, *_] = source.scan(known=known)
