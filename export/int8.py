@@ -11,7 +11,6 @@ from typing import Any
 
 import onnx
 
-from export.strided_pooling import drop_positions
 from index.images.preprocess import Pixels
 from index.model.backends.backend import INPUT_NAME
 from index.model.backends.onnxruntime import import_quantization
@@ -32,7 +31,6 @@ class Int8Converter:
     """
 
     def __init__(self, model: onnx.ModelProto, images: Pixels) -> None:
-        drop_positions(model)
         self._model, self._images = model, images
         for number, node in enumerate(model.graph.node):
             node.name = node.name or f"node_{number}"

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from index.arrays import Ids
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows, overlay_rows
 from index.catalog.rows import COLUMNS, CatalogRow, make_row
-from index.catalog.schema import MIGRATIONS, read_version
+from index.catalog.schema import check_version
 from index.catalog.source_places import PLACES_SETTING, Move, Places, find_file_beside, find_places
 from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.filters.condition import Condition
@@ -68,10 +68,7 @@ def read_catalog(
         InputError: a statement still runs when `limit_s` seconds have passed.
     """
     with opened(path, query="mode=ro&immutable=1", limit_s=limit_s) as connection:
-        if read_version(connection) < len(MIGRATIONS):
-            raise GalleryError(
-                printable_path(str(path)), "an earlier program made it: run `retrieval index update`"
-            )
+        check_version(connection)
         until = math.inf if limit_s is None else time.monotonic() + limit_s
         connection.text_factory = lambda data: data.decode("utf-8", "replace")  # somebody else may have written it
         if spoiled or decided:

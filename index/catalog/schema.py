@@ -1,11 +1,11 @@
-"""The tables of a catalogue, and the steps that bring one of an earlier program to them."""
+"""The tables of a catalogue, and the number of their version."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 
-_FIRST = """
+VERSION = 1
+TABLES = f"""
 CREATE TABLE sources (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     kind TEXT NOT NULL,                    -- see index.sources.registry.SOURCES
@@ -33,28 +33,30 @@ CREATE INDEX images_by_status ON images (status, id);
 CREATE INDEX images_by_label ON images (label, id);
 CREATE INDEX images_by_content ON images (sha256);
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+PRAGMA user_version = {VERSION};
 """
-MIGRATIONS: Sequence[str] = (_FIRST,)
-"""Step n brings a catalogue of version n to n + 1; steps are only ever appended."""
 
 
-def migrate(connection: sqlite3.Connection, *, steps: Sequence[str] = MIGRATIONS) -> None:
-    """Apply the steps that a catalogue lacks, each whole or not at all; its version is SQLite's `user_version`.
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables of an empty catalogue, all or none; one that has them is left as it is.
 
     Raises:
-        sqlite3.DatabaseError: it was written by a newer program.
+        sqlite3.DatabaseError: it has those of another version.
     """
-    for number in range(read_version(connection, newest=len(steps)), len(steps)):
-        connection.executescript(f"BEGIN IMMEDIATE; {steps[number]}; PRAGMA user_version = {number + 1}; COMMIT;")
+    if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        connection.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")
+    check_version(connection)
 
 
-def read_version(connection: sqlite3.Connection, *, newest: int = len(MIGRATIONS)) -> int:
-    """How many of the migrations a catalogue has behind it.
+def check_version(connection: sqlite3.Connection) -> None:
+    """Refuse the tables of another version.
 
     Raises:
-        sqlite3.DatabaseError: it was written by a newer program.
+        sqlite3.DatabaseError: the catalogue has them.
     """
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > newest:
-        raise sqlite3.DatabaseError(f"it has version {version}, this program knows {newest}; use a newer program")
-    return version
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != VERSION:
+        raise sqlite3.DatabaseError(
+            f"its tables are of version {version}, expected {VERSION}: a pre-release or a newer program made it; "
+            "build the gallery again into another folder"
+        )

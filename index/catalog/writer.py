@@ -13,7 +13,7 @@ from pathlib import Path
 from index.catalog.catalog_scan import REMOVED, CatalogScan
 from index.catalog.reader import find_gallery, opened
 from index.catalog.rows import CatalogRow
-from index.catalog.schema import migrate
+from index.catalog.schema import create_tables
 from index.catalog.source_places import PLACES_SETTING, describe_places, place_in_gallery
 from index.sources.source import ImageSource
 
@@ -56,7 +56,7 @@ def write_catalog(path: Path) -> Iterator[CatalogWriter]:
     with opened(path, query="mode=rwc") as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        migrate(connection)
+        create_tables(connection)
         yield CatalogWriter(connection, gallery=find_gallery(path))
 
 

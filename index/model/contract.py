@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
 
 from index.errors import InputError, ModelFileError
 from index.images.preprocess import PreprocessConfig
@@ -31,17 +30,7 @@ from index.outputs import KIND, PICTURE, UNTRAINED
 METADATA_KEY = "retrieval"
 GRAPH_NAMES = {KIND: OUTPUT_NAME, PICTURE: PICTURE_NAME, UNTRAINED: UNTRAINED_NAME}
 """What can be asked of an image, and the graph's output that answers."""
-SCHEMA_VERSION, TWO_OUTPUTS_VERSION, MEASURED_VERSION, UNTRAINED_VERSION = VERSIONS = 2, 3, 4, 5
-_OF_TWO_OUTPUTS: dict[str, Any] = {"picture_dim": 0, "picture_threshold": 0.0}
-_MEASURED: dict[str, Any] = {"measured": None}
-_UNTRAINED: dict[str, Any] = {"untrained_dim": 0}
-_UNSAID: dict[int, dict[str, Any]] = {
-    SCHEMA_VERSION: _OF_TWO_OUTPUTS | _MEASURED | _UNTRAINED,
-    TWO_OUTPUTS_VERSION: _MEASURED | _UNTRAINED,
-    MEASURED_VERSION: _UNTRAINED,
-    UNTRAINED_VERSION: {},
-}
-_ONCE_UNSAID = {"view": "crop", "pooling": "own"}  # models written before could be nothing else
+SCHEMA_VERSION = 1
 _METHODS_WITHOUT_LABELS = ("raw", "pca", "pca-half-whitened", "pca-whitened", "distilled")
 _CONTRACT_START, _MAX_CONTRACT_BYTES = b'{"backbone": ', 1 << 20  # its keys are sorted
 
@@ -108,15 +97,6 @@ class ModelContract:
     untrained_dim: int = 0
 
     @property
-    def schema_version(self) -> int:
-        """The lowest that has words for it, so that programs that know one output read what has one."""
-        if self.untrained_dim:
-            return UNTRAINED_VERSION
-        if self.measured is not None:
-            return MEASURED_VERSION
-        return TWO_OUTPUTS_VERSION if self.picture_dim else SCHEMA_VERSION
-
-    @property
     def widths(self) -> dict[str, int]:
         """Of each output that there is, by its name in `index.outputs`, in the order of the graph."""
         widths = {KIND: self.embedding_dim, PICTURE: self.picture_dim, UNTRAINED: self.untrained_dim}
@@ -129,9 +109,8 @@ class ModelContract:
 
     def to_json(self) -> str:
         """The metadata text, with the place of the seal; `seal_model` fills it in the whole file."""
-        values = {**asdict(self), "schema_version": self.schema_version, SEAL_KEY: UNSEALED}
+        values = {**asdict(self), "schema_version": SCHEMA_VERSION, SEAL_KEY: UNSEALED}
         values["preprocess"] = self.preprocess.to_json()
-        values = {name: value for name, value in values.items() if name not in _UNSAID[self.schema_version]}
         return json.dumps(values, sort_keys=True)
 
     @classmethod
@@ -148,11 +127,11 @@ class ModelContract:
         if not isinstance(values, dict):
             raise InputError(f"the contract must be a JSON object, got {type(values).__name__}")
         version = values.pop("schema_version", None)
-        if version not in VERSIONS:
+        if version != SCHEMA_VERSION:
             raise InputError(
-                f"the contract's schema version is {version!r}, this program reads {', '.join(map(str, VERSIONS))}"
+                f"the contract's schema version is {version!r}, expected {SCHEMA_VERSION}: a pre-release or a newer "
+                "program made it"
             )
-        values = {**_ONCE_UNSAID, **_UNSAID[version], **values}
         known = {field.name for field in fields(cls)} | {SEAL_KEY}
         if set(values) != known:
             raise InputError(f"the contract must have exactly the keys {sorted(known)}, got {sorted(values)}")

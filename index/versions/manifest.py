@@ -14,9 +14,7 @@ from index.images.preprocess import PreprocessConfig
 from index.outputs import KIND, OUTPUTS, PICTURE, UNTRAINED
 from index.text import printable_path
 
-FORMAT_VERSION, TWO_OUTPUTS_VERSION, OTHER_STORE_VERSION, OTHER_RUNTIME_VERSION, UNTRAINED_VERSION = VERSIONS = (
-    3, 4, 5, 6, 7,
-)  # fmt: skip
+FORMAT_VERSION = 1
 METRIC = "inner-product"
 MANIFEST_NAME = "manifest.json"
 MODEL_NAME = "model.onnx"
@@ -26,12 +24,6 @@ DELETED_NAME = "deleted.npy"
 HELD_OUT_NAME = "held_out.npy"
 _OF_PART = {"embedding_dim": int, "index": dict, "deleted": int}
 _PARTS = {PICTURE: {**_OF_PART, "threshold": float}, UNTRAINED: _OF_PART}
-_SINCE = {
-    PICTURE: TWO_OUTPUTS_VERSION,
-    "store": OTHER_STORE_VERSION,
-    "runtime": OTHER_RUNTIME_VERSION,
-    UNTRAINED: UNTRAINED_VERSION,
-}
 _OF_RUNTIME = {"backend": str, "precision": str, "agreement": float}
 _KINDS = {
     "model_sha256": str,
@@ -86,17 +78,6 @@ class Manifest:
     untrained: dict[str, Any] | None = None
 
     @property
-    def format_version(self) -> int:
-        """The lowest that has words for it, so that programs that know one output read what has one."""
-        if self.untrained is not None:
-            return UNTRAINED_VERSION
-        if self.runtime is not None:
-            return OTHER_RUNTIME_VERSION
-        if self.store is not None:
-            return OTHER_STORE_VERSION
-        return FORMAT_VERSION if self.picture is None else TWO_OUTPUTS_VERSION
-
-    @property
     def outputs(self) -> tuple[str, ...]:
         """Those of the model, of which it has vectors."""
         return tuple(name for name in OUTPUTS if name == KIND or getattr(self, name) is not None)
@@ -124,11 +105,8 @@ class Manifest:
         values = {
             **asdict(self),
             "preprocessing": self.preprocessing.to_json(),
-            "format_version": self.format_version,
+            "format_version": FORMAT_VERSION,
         }
-        for name, since in _SINCE.items():
-            if self.format_version < since:
-                del values[name]
         return json.dumps(values, indent=2) + "\n"
 
     @classmethod
@@ -163,13 +141,12 @@ class Manifest:
         if not isinstance(values, dict):
             raise ValueError(f"expected a JSON object, got {type(values).__name__}")
         found = values.pop("format_version", None)
-        if found not in VERSIONS:
+        if found != FORMAT_VERSION:
             raise OtherFormatError(
-                f"format version {found!r}, this program reads {VERSIONS[0]} to {VERSIONS[-1]}; build the "
-                "gallery again into another folder, or use the program that made it"
+                f"format version {found!r}, expected {FORMAT_VERSION}: a pre-release or a newer program made "
+                "it; build the gallery again into another folder"
             )
         known = {field.name for field in fields(cls)}
-        values = {**{name: None for name, since in _SINCE.items() if found < since}, **values}
         if set(values) != known:
             raise ValueError(f"expected exactly the keys {sorted(known)}, got {sorted(values)}")
         _check_kinds(values, _KINDS)

@@ -120,7 +120,7 @@ class Workspace:
             GalleryMismatchError: they differ too much.
         """
         found = read_plan(self.gallery) or {}
-        if "runtime" in found and self.has_vectors():  # work that an older program began does not tell
+        if "runtime" in found and self.has_vectors():
             require_same_output(found["runtime"], self.embedder, gallery=self.gallery)
             self._made_runtime = join_runtimes(found["runtime"], self._made_runtime)
         self._record(plan)

@@ -14,6 +14,8 @@ from safetensors.torch import save_file
 
 from tests.photos import KINDS, write_photos
 
+pytestmark = pytest.mark.slow
+
 
 def run(command: str, out: Path, *options: str | Path, record: str) -> dict[str, Any]:
     """The results in the record of `python -m benchmarks.COMMAND`."""
@@ -50,7 +52,6 @@ def test_noise(tmp_path: Path, dataset: str, capsys: pytest.CaptureFixture[str])
     assert [path.stat().st_mtime_ns for path in cells] == before, "nothing is trained twice"
 
 
-@pytest.mark.slow  # it trains a network
 def test_network(tmp_path: Path, dataset: str) -> None:
     small = ("--weights", "none", "--unfreeze", "last-1", "--epochs", "1", "--width", "4", "--network-crop", "64")
     asked = ("--dataset", dataset, "--noise", "clean", "--network-views", "0", "--rival", "crop:own")
@@ -83,7 +84,6 @@ def test_label_chances(tmp_path: Path) -> None:
         assert results["compared"][0]["average_precision"] > 0.8
 
 
-@pytest.mark.slow  # a dozen processes that import torch
 @pytest.mark.timeout(900)
 def test_indexing(tmp_path: Path, dataset: str) -> None:
     save_file(torchvision.models.mobilenet_v2().state_dict(), tmp_path / "weights.safetensors")
@@ -114,7 +114,6 @@ def test_ann(tmp_path: Path) -> None:
     assert len(json.loads(filters.read_text())["results"]["cells"]) == 8
 
 
-@pytest.mark.slow  # two servers
 def test_serving(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     few = ("--rounds", "1", "--seconds", "0.5", "--warm-up", "0", "--clients", "1", "--clients", "32")
     alone = ("--alone-images", "15", "--without", "gradio", "--without", "int8")
@@ -137,7 +136,6 @@ def test_losses_at_scale(tmp_path: Path) -> None:
         assert max(row["apart"].values()) < 1e-5
 
 
-@pytest.mark.slow  # processes that import torch
 def test_evaluation(tmp_path: Path) -> None:
     table = np.random.default_rng(0).normal(size=(120, 5, 16)).astype(np.float16)
     np.save(tmp_path / "coefficients-5-0-16.npy", table)  # where the command keeps its vectors

@@ -32,6 +32,7 @@ def test_json_prints_one_document_and_nothing_else(
     assert captured.err == ""
 
 
+@pytest.mark.slow
 def test_whitening_from_the_command_line(pictures: Path, tmp_path: Path, capsys) -> None:
     whiten = ("--whiten", pictures, "--embedding-dim", "5", "--cache", tmp_path / "cache")
     assert _export(*RAW, *whiten, "--out", tmp_path / "white.onnx", "--json") == 0

@@ -14,8 +14,7 @@ from export.exports import Lowered, export_run, export_untrained
 from export.half_weights import keep_in_half
 from export.precision import LabelledPixels, centred_cosine, lower_precision, recall_at_1
 from export.public import export
-from export.strided_pooling import drop_positions
-from export.to_onnx import ExportReport, write_sealed
+from export.to_onnx import ExportReport
 from index.errors import InputError
 from index.file_hash import hash_file
 from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME
@@ -149,6 +148,7 @@ def test_recall_and_centred_cosine_are_what_their_names_say() -> None:
     assert centred_cosine(found, expected) == pytest.approx(np.mean(cosines), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_on_its_own_images(finished_run: FinishedRun, tmp_path: Path) -> None:
     report = export_run(
         finished_run.path, tmp_path / "int8.onnx", lowered=Lowered("int8", max_recall_drop=1, workers=1)
@@ -200,44 +200,6 @@ def test_every_runtime_computes_int8_alike(finished_run: FinishedRun, tmp_path: 
 def test_no_position_is_computed_on_the_way_to_an_embedding(exported: ExportReport) -> None:
     operations = {node.op_type for node in onnx.load(exported.model).graph.node}
     assert not operations & {"Gather", "Range"}
-
-
-def write_strided_model(path: Path) -> Path:
-    """A tiny model whose embedding goes through a gather by computed positions, as older exports have it."""
-    model = onnx.load(write_tiny_model(path))
-    last = next(node for node in model.graph.node if OUTPUT_NAME in node.output)
-    source = last.input[0]
-    numbers = {"flat_shape": [-1], "whole_shape": [-1, 16], "first": 0, "step": 1, "shift": [0]}
-    nodes = [
-        helper.make_node("Reshape", [source, "flat_shape"], ["strided_flat"]),
-        helper.make_node("Size", ["strided_flat"], ["size"]),
-        helper.make_node("Range", ["first", "size", "step"], ["range"]),
-        helper.make_node("Add", ["range", "shift"], ["positions"]),
-        helper.make_node("Gather", ["strided_flat", "positions"], ["gathered"]),
-        helper.make_node("Reshape", ["gathered", "whole_shape"], ["whole"]),
-    ]
-    last.input[0] = "whole"
-    place = list(model.graph.node).index(last)
-    rest = list(model.graph.node)
-    del model.graph.node[:]
-    model.graph.node.extend([*rest[:place], *nodes, *rest[place:]])
-    model.graph.initializer.extend(
-        numpy_helper.from_array(np.array(value, dtype=np.int64), name) for name, value in numbers.items()
-    )
-    write_sealed(model, path, contract=tiny_contract())
-    return path
-
-
-def test_positions_of_older_exports_are_dropped_and_change_nothing(tmp_path: Path) -> None:
-    path = write_strided_model(tmp_path / "strided.onnx")
-    proto = onnx.load(path)
-    assert "Range" in {node.op_type for node in proto.graph.node}
-    drop_positions(proto)
-    assert not {"Range", "Gather", "Size"} & {node.op_type for node in proto.graph.node}
-    write_sealed(proto, tmp_path / "straight.onnx", contract=tiny_contract())
-    pixels = draw_pixels(8).pixels
-    one, two = Embedder(path).embed_batch(pixels), Embedder(tmp_path / "straight.onnx").embed_batch(pixels)
-    assert np.array_equal(one, two)
 
 
 def test_a_model_file_is_not_written_over_itself(pictures: Path, tmp_path: Path) -> None:

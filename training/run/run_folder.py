@@ -30,10 +30,9 @@ from index.output_files import write_csv
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.data.datasets import SkippedImage
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
-from training.options.config import AUTO, CopiesConfig, TrainConfig
+from training.options.config import AUTO, TrainConfig
 from training.options.network import NetworkConfig
 from training.options.resolve import FILES, absolute_file
-from training.options.runtimes import TORCH
 from training.picture.head import PictureHead
 from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 
@@ -43,11 +42,6 @@ _FILES = (
     "metrics.jsonl", "backbone.safetensors", "untrained.safetensors", "head.safetensors", "picture.safetensors",
     "confidences.csv", "trial.json", "network.json", "runtime.json", "report.json",
 )  # fmt: skip
-_ONLY_CHOICE_ONCE = {  # of runs that do not say
-    "view": "crop", "pooling": "own", "embedding_cost": 1, "images_per_class": 0, "positive_weights": "none",
-    "negative_weights": "none", "path_column": "path", "label_column": "label", "split_column": None,
-    **asdict(NetworkConfig()), **asdict(CopiesConfig()),
-}  # fmt: skip
 _OF_A_NETWORK = set(asdict(NetworkConfig())) - {"unfreeze"}  # nothing to a run that trains none
 
 
@@ -121,16 +115,15 @@ class RunFolder:
             RunError: naming every difference, or the options that were not there yet when the run began.
         """
         document = self.read_json("config.json")
-        stored = {**document, **_ONLY_CHOICE_ONCE, **flatten(document["config"])}
-        stored["weights"] = absolute_file(stored["weights"])  # once kept as Python programs gave it
+        stored = {**document, **flatten(document["config"])}
         seen = {**_describe_inputs(data=data, val=val), **flatten(json.loads(json.dumps(asdict(config))))}
         if not config.network.trains:
             seen = {name: value for name, value in seen.items() if name not in _OF_A_NETWORK}
         self._refuse_changes(stored, {name: value for name, value in seen.items() if name in stored})
         if unknown := [name for name in seen if name not in stored]:
             raise RunError(
-                f"{self.path}: begun by an earlier version, which did not know {', '.join(unknown)}; it cannot be "
-                "resumed (once finished, it exports and audits as ever): train again with a new --out"
+                f"{self.path}: begun by another version, which does not know {', '.join(unknown)}; train "
+                "again with a new --out"
             )
 
     def fix_features(self, description: Mapping[str, Any]) -> None:
@@ -146,10 +139,7 @@ class RunFolder:
 
     def read_runtime(self) -> dict[str, Any] | None:
         """What computes the run's features, as `write_runtime` has it; None where that is not settled yet."""
-        if (self.path / "runtime.json").exists():
-            return self.read_json("runtime.json")
-        began = (self.path / "features.json").exists()  # in a version that knew torch alone
-        return {"name": TORCH, "asked": AUTO, "why": "", "measured": {}} if began else None
+        return self.read_json("runtime.json") if (self.path / "runtime.json").exists() else None
 
     def write_runtime(self, settled: Mapping[str, Any]) -> None:
         """runtime.json; a resume goes on with it."""
@@ -214,7 +204,7 @@ class RunFolder:
     def _input_options(self) -> dict[str, Any]:
         """As in `InputConfig`, with the backbone, and with what was chosen where that was left open."""
         options = self.read_json("config.json")["config"]
-        given = {"backbone": options["backbone"], **_ONLY_CHOICE_ONCE, **options["input"]}
+        given = {"backbone": options["backbone"], **options["input"]}
         choice = self.read_feature_choice() if AUTO in (given["view"], given["pooling"]) else {}
         if choice is None:
             raise RunError(f"{self.path}: it was not yet chosen what of an image the network sees; continue the "

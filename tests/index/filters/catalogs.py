@@ -8,14 +8,13 @@ import sqlite3
 from collections.abc import Sequence
 
 from index.catalog.reader import Catalog
-from index.catalog.schema import migrate
+from index.catalog.schema import create_tables
 from tests.index.filters.on_row import Row
 
 
 def fill_catalog(connection: sqlite3.Connection, rows: Sequence[Row]) -> Catalog:
     """Indexed rows in place of all that there are; their ids are 1, 2, …"""
-    if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-        migrate(connection)
+    create_tables(connection)
     for table in ("images", "sources", "sqlite_sequence"):
         connection.execute(f"DELETE FROM {table}")
     sources = list(dict.fromkeys(row["source"] for row in rows))

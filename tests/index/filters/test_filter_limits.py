@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from index.catalog.reader import read_catalog
-from index.catalog.schema import migrate
+from index.catalog.schema import create_tables
 from index.errors import InputError
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter
@@ -28,7 +28,7 @@ def captions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A catalogue of 60 rows with captions of 100,000 letters, and names of metadata as long."""
     path = tmp_path_factory.mktemp("captions") / "catalog.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate(connection)
+        create_tables(connection)
         connection.execute("INSERT INTO sources (kind, location) VALUES ('folder', ?)", (b"/" + b"a" * 4000,))
         for number in range(60):
             letter = "aä"[number % 2]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.catalog.schema import MIGRATIONS
+from index.catalog.schema import TABLES
 from index.errors import InputError
 from index.filters.glob_match import allow_long_texts
 from index.filters.to_sql import write_sql
@@ -21,7 +21,7 @@ from index.filters.words import MAX_WORDS, find_words
 def test_any_text_is_a_filter_or_refused(text: str) -> None:
     connection = sqlite3.connect(":memory:")
     allow_long_texts(connection)
-    connection.executescript(MIGRATIONS[0])
+    connection.executescript(TABLES)
     try:
         connection.execute(
             "INSERT INTO images (source, path, size_bytes, mtime_ns, status, label, metadata) "

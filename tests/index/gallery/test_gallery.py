@@ -170,7 +170,7 @@ def test_a_missing_file_is_found_on_opening(copied_graph: Path, name: str) -> No
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"format_version": 2}, "format version 2, this program reads"),
+        ({"format_version": 3}, "format version 3, expected 1: a pre-release"),
         ({"metric": "cosine"}, "metric must be 'inner-product'"),
         ({"embedding_dim": "16"}, "embedding_dim must be int"),
         ({"preprocessing": {"resize": 40}}, "preprocess must have exactly the keys"),

@@ -70,10 +70,8 @@ BROKEN = {
     "exactly the keys": changed(colour="red"),
     "embedding_dim must be int": changed(embedding_dim="16"),
     "embedding_dim must be positive": changed(embedding_dim=0),
-    "picture_threshold a cosine, got 12 and 1.5": changed(schema_version=3, picture_dim=12, picture_threshold=1.5),
-    "measured must be an object of images": changed(
-        schema_version=4, picture_dim=0, picture_threshold=0.0, measured={"images": 3}
-    ),
+    "picture_threshold a cosine, got 12 and 1.5": changed(picture_dim=12, picture_threshold=1.5),
+    "measured must be an object of images": changed(measured={"images": 3}),
     "preprocess.resize": changed(preprocess={**json.loads(tiny_contract().to_json())["preprocess"], "resize": 0}),
 }
 

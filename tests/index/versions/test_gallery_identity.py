@@ -44,7 +44,7 @@ OWN = (
 CONTENTS = (
     b"", b"photo", b"{}", b"000001 " + b"0" * 64 + b"\n", b'{"kind": "retrieval gallery", "id": ""}',
     json.dumps({"kind": "part of a retrieval gallery", "gallery": "0" * 32}).encode(),
-    json.dumps({"format_version": 3, "base": None}).encode(),
+    json.dumps({"format_version": 1, "base": None}).encode(),
 )  # fmt: skip
 names = st.lists(st.sampled_from(OWN), min_size=1, max_size=3).map("/".join)
 things = st.one_of(

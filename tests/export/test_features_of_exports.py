@@ -1,4 +1,4 @@
-"""Backbones of every library and family, from training to search: the file gives what training saw."""
+"""Backbones of every library and family, every view and pooling: the file gives what training saw, up to the search."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from index.images.preprocess import PreprocessConfig
 from index.model.embedder import Embedder
 from retrieval_app.commands.cli import main
 from tests.models import read_pixels
-from tests.training.conftest import make_config, make_machine
+from tests.training.conftest import BACKBONE, make_config, make_machine
 from tests.training.small_towers import RESNET, TIMM, VIT
 from training.audit.run_audit import audit_labels
-from training.backbone.backbones import load_backbone
+from training.backbone.backbones import load_backbone, with_features
 from training.backbone.extract import Extractor
 from training.options.backbone_libraries import preprocess_for
 from training.run.run_folder import RunFolder
@@ -27,15 +27,11 @@ from training.run.train import train
 pytestmark = pytest.mark.usefixtures("small_towers")
 
 RESIZE, CROP = 72, 64
-# Those of the runs below are exported there.
-FAMILIES = [
-    f"open_clip:{TIMM}",
-    pytest.param("timm:test_resnet", marks=pytest.mark.slow),
-    pytest.param(f"open_clip:{RESNET}", marks=pytest.mark.slow),
-    pytest.param("timm:mobilenetv3_small_050", marks=pytest.mark.slow),
-    pytest.param("timm:vit_small_patch14_dinov2.lvd142m", marks=pytest.mark.slow),
-    pytest.param("timm:swin_tiny_patch4_window7_224", marks=pytest.mark.slow),
-]
+SEEN = {"crop": (RESIZE, CROP), "whole": (CROP, CROP), "both": (RESIZE, RESIZE)}
+
+
+def sizes(view: str) -> dict[str, int]:
+    return {"resize": CROP if view == "whole" else RESIZE, "crop": CROP}
 
 
 def embed(model: Path, photos: list[Path]) -> np.ndarray:
@@ -43,10 +39,57 @@ def embed(model: Path, photos: list[Path]) -> np.ndarray:
     return embedder.embed_batch(np.stack([read_pixels(embedder, photo) for photo in photos]))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_the_file_of_every_family_gives_the_features_that_training_sees(
-    name: str, pictures: Path, tmp_path: Path
+def check_features(
+    model: Path, photos: list[Path], *, side: int = CROP, view: str = "crop", pooling: str = "own"
 ) -> None:
+    """What a model file gives of photos is what its backbone gives in training."""
+    contract = Embedder(model, threads=1).contract
+    backbone = load_backbone(contract.backbone, "none", side=side)
+    if (view, pooling) != ("crop", "own"):
+        backbone = with_features(backbone, view=view, pooling=pooling, side=side)
+    extractor = Extractor(backbone, contract.preprocess, device=torch.device("cpu"), precision="float32")
+    embedder = Embedder(model, threads=1)
+    features = extractor.extract(np.stack([read_pixels(embedder, photo) for photo in photos]))
+    expected = torch.nn.functional.normalize(features).numpy()
+    np.testing.assert_allclose(embed(model, photos), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "view", "pooling", "width"),
+    [
+        (BACKBONE, "whole", "gem", 512),
+        *(
+            pytest.param(*values, marks=pytest.mark.slow)
+            for values in (
+                ("mobilenet_v2", "both", "layers", 1280 + 960 + 576),
+                ("resnet18", "crop", "layers", 512 + 512 + 256),
+                ("resnet18", "both", "own", 512),
+            )
+        ),
+    ],
+)
+def test_every_view_and_pooling_gives_the_features_that_training_sees(
+    backbone: str, view: str, pooling: str, width: int, pictures: Path, tmp_path: Path
+) -> None:
+    report = export_untrained(
+        tmp_path / "m.onnx", backbone=backbone, weights="none", whiten=None, embedding_dim=0, view=view,
+        pooling=pooling, **sizes(view), cache=tmp_path, workers=1,
+    )  # fmt: skip
+    assert report.embedding_dim == width
+    assert report.min_cosine >= MIN_COSINE
+    contract = Embedder(Path(report.model)).contract
+    assert (contract.view, contract.pooling) == (view, pooling)
+    assert (contract.preprocess.resize, contract.preprocess.crop) == SEEN[view]
+    check_features(tmp_path / "m.onnx", sorted(pictures.rglob("*.jpg"))[::12], view=view, pooling=pooling)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [f"open_clip:{TIMM}", "timm:test_resnet", f"open_clip:{RESNET}", "timm:mobilenetv3_small_050",
+     "timm:vit_small_patch14_dinov2.lvd142m", "timm:swin_tiny_patch4_window7_224"],
+)  # fmt: skip
+def test_every_family_gives_the_features_that_training_sees(name: str, pictures: Path, tmp_path: Path) -> None:
     side = 56 if "patch14" in name else CROP
     report = export_untrained(
         tmp_path / "m.onnx", backbone=name, weights="none", whiten=None, embedding_dim=0, crop=side, cache=tmp_path,
@@ -55,13 +98,7 @@ def test_the_file_of_every_family_gives_the_features_that_training_sees(
     contract = Embedder(tmp_path / "m.onnx", threads=1).contract
     assert (contract.backbone, contract.preprocess) == (name, preprocess_for(name, crop=side))
     assert report.min_cosine >= MIN_COSINE
-    backbone = load_backbone(name, "none", side=side)
-    extractor = Extractor(backbone, contract.preprocess, device=torch.device("cpu"), precision="float32")
-    photos = sorted(pictures.rglob("*.jpg"))[::12]
-    embedder = Embedder(tmp_path / "m.onnx", threads=1)
-    features = extractor.extract(np.stack([read_pixels(embedder, photo) for photo in photos]))
-    expected = torch.nn.functional.normalize(features).numpy()
-    np.testing.assert_allclose(embed(tmp_path / "m.onnx", photos), expected, atol=1e-4)
+    check_features(tmp_path / "m.onnx", sorted(pictures.rglob("*.jpg"))[::12], side=side)
 
 
 @pytest.mark.parametrize(
@@ -70,21 +107,21 @@ def test_the_file_of_every_family_gives_the_features_that_training_sees(
         (f"open_clip:{VIT}", "whole", "own"),
         pytest.param("timm:test_vit", "crop", "own", marks=pytest.mark.slow),
         pytest.param("timm:test_convnext", "both", "layers", marks=pytest.mark.slow),
+        pytest.param(BACKBONE, "whole", "gem", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_trains_resumes_audits_exports_and_is_searched(
     name: str, view: str, pooling: str, pictures: Path, tmp_path: Path, cache: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    resize = CROP if view == "whole" else RESIZE
-    config = make_config(backbone=name, view=view, pooling=pooling, resize=resize, crop=CROP)
+    config = make_config(backbone=name, view=view, pooling=pooling, **sizes(view))
     report = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache), val=pictures)
     again = train(
         pictures, tmp_path / "run", config=config, machine=make_machine(cache), val=pictures, resume=True
     )
     assert again == report
     run = RunFolder.open(tmp_path / "run")
-    assert run.preprocess() == preprocess_for(name, resize=resize, crop=CROP, view=view)
+    assert run.preprocess() == preprocess_for(name, **sizes(view), view=view)
     assert len(audit_labels(run, machine=make_machine(cache)).images) == report["images"]
     monkeypatch.setattr("training.backbone.fetching.fetch_weights", None)  # a run holds its weights
     exported = Path(export_run(run.path, tmp_path / "m.onnx").model)
