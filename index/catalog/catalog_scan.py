@@ -234,10 +234,6 @@ class CatalogScan(CatalogEditor):
         places = ", ".join(f"{column} = ?" for column in PLACE.split(", "))
         execute(f"UPDATE images SET {places} WHERE id = ?", (*place_values(row), vanished))
 
-    def forget_scan(self) -> None:
-        """Keep the rows that the scan did not meet."""
-        self._has_scan = False
-
     def drop_vanished(self) -> int:
         """Remove the rows that the scan did not meet, if there was one; the number of these."""
         dropped = 0

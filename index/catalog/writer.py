@@ -139,10 +139,13 @@ class CatalogWriter(CatalogScan):
                 )
             self.release_duplicates()
 
-    def forget(self, row: CatalogRow) -> None:
-        """Remove an item of which nothing is left; its id is not given again."""
-        with self.transaction() as execute:
-            execute("DELETE FROM images WHERE id = ?", (row.id,))
+    def make_pending(self, ids: Iterable[int], *, confirm: bool) -> None:
+        """Let images be embedded again under their ids; `confirm` leaves it to `changed` whether they still may."""
+        with self.transaction():
+            self._connection.executemany(
+                f"UPDATE images SET status = 'pending', sha256 = {'sha256' if confirm else 'NULL'} WHERE id = ?",
+                ((number,) for number in ids),
+            )
 
     def kept_images(self) -> list[int]:
         """Ids of the images that have duplicates."""

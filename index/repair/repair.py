@@ -1,62 +1,45 @@
-"""Repairing a damaged gallery: what is sound of any version is kept, what is lost is made again from the sources."""
+"""Repair of a damaged gallery: the newest version whose catalogue is intact is used, or rebuilt from its images."""
 
 from __future__ import annotations
 
-import hashlib
+import os
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import reduce
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from index.arrays import Ids
 from index.catalog.reader import read_catalog
-from index.catalog.writer import CatalogWriter, write_catalog
-from index.durable import write_durably
-from index.errors import DAMAGE_ADVICE, GalleryError, InputError
+from index.catalog.writer import CatalogWriter
+from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
 from index.faiss_library import import_faiss
-from index.gallery.computed_by import require_same_output
-from index.gallery.salvage import (
-    SalvagedVersion,
-    find_members,
-    first_free_id,
-    is_mark_sound,
-    sound_vectors,
-    survey_versions,
-)
-from index.gallery.verify import verify_gallery
-from index.marks import GALLERY_MARK
+from index.file_hash import hash_file
+from index.gallery.computed_by import usual_runtime_of
+from index.marks import GALLERY_MARK, read_part
+from index.model.embedder import Embedder
+from index.model.in_the_box import find_box
 from index.progress import BeginStep, Progress, no_progress, no_steps
-from index.repair.kept_model import find_model, find_runtime
-from index.repair.kept_store import describe_move, find_store, keep_store
-from index.repair.repair_rows import embed_lost, fill_catalog, find_new, list_unreachable
-from index.repair.salvaged_rows import SalvagedRows, read_salvaged, remembered_rows
+from index.repair.checking import CheckedVersion, check_version, find_current, list_own_versions, use_version
 from index.sources.registry import find_source
 from index.text import printable_path, valid_text
-from index.vectors.shards import HeldVectors, find_checkpoint
 from index.vectors.store import Publication
-from index.vectors.stores import store_of
+from index.vectors.store_config import MILVUS, STORE_SETTING, StoreConfig
 from index.versions.gallery_identity import Standing, require_own_folder, restore_identity
 from index.versions.gallery_lock import lock_gallery
 from index.versions.gallery_parts import remove_part
-from index.versions.manifest import CATALOG_NAME, FORMAT_VERSION, MANIFEST_NAME, Manifest
-from index.versions.versions import find_version, mark_version, read_current, set_current
+from index.versions.manifest import MODEL_NAME
+from index.versions.people import added_folder
 from index.versions.work_plan import BUILDING, read_plan
+from index.writing.assigned_labels import find_assigned
 from index.writing.build_config import BuildConfig
-from index.writing.settling import settle
-from index.writing.workspace import Workspace
+from index.writing.publish_change import BuildReport, run_change
+from index.writing.scanning import scan_sources
+from index.writing.workspace import Workspace, is_intact_work
 
-_LISTED = 20
-_NOTES = {  # by where the rows come from
-    "sources": "the catalogue is lost in every version: all images have new ids, above all old ones",
-    "rows": "no catalogue is sound: the rows that could be read were compared with the files, other images are new",
-}
-_OLDER_NOTE = (
-    "the rows are those of {}: labels and metadata are as the sources say, what was added since has new ids"
-)
+USED, REBUILT, BUILT = "used", "rebuilt", "built again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,30 +47,23 @@ class RepairReport:
     """What was damaged and what became of it.
 
     Attributes:
-        version: the sound version that is current now.
-        damaged: what was wrong, in words; none where all was well.
-        catalog: where the rows come from: `current`, `version N`, `rows` that could be read of a damaged one, or
-            `sources`, where every image has a new id.
+        version: the one that is current now; None where no build was ever finished.
+        damaged: what was wrong, in words; empty where nothing was.
+        action: `used`: a version that is whole is current; `rebuilt`: a version is made of one whose catalogue was
+            intact, and the vectors that were not are embedded again; `built again`: all is, from the sources.
         indexed: images of the version.
-        kept: of them, those whose vectors were sound.
-        embedded: those embedded again under the ids they had.
-        new_images: those that no row was left of; they have ids that were never given before.
-        gone: images that no sound vector and no file is left of.
-        gone_images: the first of these, by path.
+        embedded: of them, those whose vectors were computed or came from the cache.
+        lost: images whose vectors are lost and that cannot be read now.
     """
 
     gallery: str
     version: str | None
-    changed: bool
-    damaged: list[str]
-    catalog: str = "current"
+    damaged: Sequence[str]
+    action: str = USED
     indexed: int = 0
-    kept: int = 0
     embedded: int = 0
-    new_images: int = 0
-    gone: int = 0
-    gone_images: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    lost: int = 0
+    notes: Sequence[str] = field(default_factory=list)
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -100,299 +76,218 @@ def repair_gallery(
     *,
     model_path: Path | None = None,
     sources: Sequence[str] = (),
-    drop_missing: bool = False,
     uri: str | None = None,
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
 ) -> RepairReport:
-    """Repair a gallery; its images keep their ids.
+    """Make a gallery whole again; decisions, uploads and image files are not touched.
 
-    Rows, vectors and the model are taken from every version in which their checksums hold. Vectors that are lost are
-    made again from the sources; images stay members without their files as long as their vectors are sound. Where no
-    catalogue is sound, the rows that can be read are compared with the files. Uploads and decisions are not touched.
-    Of vectors in Milvus those are kept whose collection was made with the gallery's model; all go into a new one.
+    The newest version whose catalogue is intact is taken. Where all of it is intact, it becomes the current one. Else a
+    new version is made of it: images keep their ids and labels, and those whose vectors are damaged are embedded again,
+    or taken from the cache. Where no catalogue is intact, the gallery is built again from its sources, with new ids.
 
     Args:
-        model_path: the model that it was built with, where no version has it any more.
-        sources: where the images come from, if nothing else tells.
-        drop_missing: let go of images whose vectors are lost and whose source is not there now.
+        model_path: the model file, where no version has it any more.
+        sources: where the images come from, where the gallery does not say it any more.
         uri: where the Milvus server of the gallery answers now; None: where it did.
 
     Raises:
-        InputError: a source that is needed is not there, nothing tells what the sources were, or the gallery has no
-            server.
-        GalleryError: no gallery, another process writes it, no sound model is left, its server does not answer, or the
-            disk is full.
-        GalleryMismatchError: `model_path` is another model, or the runtime gives other vectors than are kept.
+        InputError: nothing says what the sources were, one is not there to build from, or `uri` has no use.
+        GalleryError: no gallery, another process writes it, its model is lost, its server does not answer, or the disk
+            is full.
+        GalleryMismatchError: the model that is given is another one, or the runtime gives other vectors than are kept.
     """
-    start, shown = time.perf_counter(), printable_path(str(gallery))
+    shown = printable_path(str(gallery))
     require_own_folder(gallery)
     import_faiss()
     with lock_gallery(gallery, begin_step=begin_step):
         try:
-            repair = _Repair(
-                gallery.resolve(), model_path=model_path, given=sources, drop_missing=drop_missing, uri=uri
-            )
-            return repair.run(
-                config=config or BuildConfig(), progress=progress, begin_step=begin_step, start=start
-            )
+            return _Repair(
+                gallery.resolve(), model_path, sources, uri, config or BuildConfig(), progress, begin_step
+            ).run()
         except OSError as error:
             advice = "what is done is kept; mend the cause and run the same command again"
             raise GalleryError(shown, f"{error}; {advice}") from error
 
 
+@dataclass(frozen=True, slots=True)
 class _Repair:
     """One repair of a gallery, under its lock."""
 
-    def __init__(
-        self,
-        gallery: Path,
-        *,
-        model_path: Path | None,
-        given: Sequence[str],
-        drop_missing: bool,
-        uri: str | None,
-    ) -> None:
-        self.gallery, self.drop_missing, self.uri = gallery, drop_missing, uri
-        self.model_path, self.given = model_path, given
-        self.damaged: list[str] = []
-        self.notes: list[str] = []
+    gallery: Path
+    model_path: Path | None
+    sources: Sequence[str]
+    uri: str | None
+    config: BuildConfig
+    progress: Progress
+    begin_step: BeginStep
+    damaged: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    start: float = field(default_factory=time.perf_counter)
 
-    def run(self, *, config: BuildConfig, progress: Progress, begin_step: BeginStep, start: float) -> RepairReport:
+    def run(self) -> RepairReport:
         if require_own_folder(self.gallery) is Standing.DAMAGED:
-            self.damaged.append(f"{printable_path(str(self.gallery))}: its mark or CURRENT is damaged or missing")
-        self.identity, changed = restore_identity(self.gallery)
+            self.damaged.append(f"{self._show()}: its mark or CURRENT is damaged or missing")
+        identity, changed = restore_identity(self.gallery)
         if changed:
-            self.damaged.append(
-                f"{printable_path(str(self.gallery / GALLERY_MARK))}: another identity than its parts'"
+            self.damaged.append(f"{self._show(GALLERY_MARK)}: another identity than its parts'")
+        self._clear_damaged_work(identity)
+        current, folders = find_current(self.gallery), list_own_versions(self.gallery, identity=identity)
+        if current is None and folders:
+            self.damaged.append(f"{self._show('CURRENT')}: damaged or missing")
+        if current is not None:  # versions behind it were left by a rollback
+            folders.sort(key=lambda folder: (int(folder.name) > int(current.name), -int(folder.name)))
+        models: list[str] = []
+        for folder in folders:
+            version = check_version(
+                folder, identity=identity, current=current, uri=self.uri, progress=self.begin_step("Checking")
             )
-        self.versions = survey_versions(self.gallery, identity=self.identity, progress=begin_step("Checking"))
-        if not self.versions:
-            return replace(self._finish_unbuilt(), seconds=time.perf_counter() - start)
-        target = self._find_target()
-        versions = (target, *self.versions)
-        self.store = find_store(versions, uri=self.uri)
-        move = describe_move(versions, self.store)
-        if self._restore(target) and move is None:
-            self._clear_damaged_work()
-            opened = read_current(self.gallery)
-            assert opened is not None
-            assert target.manifest is not None
-            count = int(target.manifest.counts["indexed"])
-            report = RepairReport(
-                valid_text(str(self.gallery)),
-                opened.name,
-                bool(self.damaged),
-                self.damaged,
-                indexed=count,
-                kept=count,
-            )
-        else:
-            self.notes += [] if move is None else [move]
-            report = self._rebuild(target, config=config, progress=progress, begin_step=begin_step)
-        return replace(report, notes=self.notes, seconds=time.perf_counter() - start)
+            self.damaged.extend(version.problems)
+            models += [] if version.manifest is None else [version.manifest.model_sha256]
+            if version.catalog is None:
+                continue
+            if folder != folders[0]:
+                self.notes.append(
+                    f"version {folders[0].name} is lost, and what was changed in it; `retrieval index update` takes in "
+                    "what was changed in the sources"
+                )
+            if version.is_whole:
+                use_version(self.gallery, version, identity=identity)
+                assert version.manifest is not None
+                return self._report(folder.name, indexed=int(version.manifest.counts["indexed"]))
+            return self._rebuild(version, folders)
+        if not folders:
+            self.notes.append("no version was ever finished; run `retrieval index build` again")
+            return self._report(None)
+        return self._build_again(folders, sha256=models[0] if models else None)
 
-    def _find_target(self) -> SalvagedVersion:
-        """The version that is to be current: the one that is, or else the newest that was not left."""
-        named = next((version for version in self.versions if version.is_current), None)
-        return named or next((v for v in self.versions if not v.is_left), self.versions[0])
+    def _show(self, name: str = "") -> str:
+        return printable_path(str(self.gallery / name))
 
-    def _restore(self, target: SalvagedVersion) -> bool:
-        """Bring back small files that have a copy; whether the version is sound then."""
-        self.damaged += target.problems
-        path = target.folder / MANIFEST_NAME
-        if target.manifest is None:
-            return False
-        if not _has_bytes(path, target.manifest_text):
-            write_durably(path, target.manifest_text)
-        if target.sound != set(target.manifest.files):
-            return False
-        digest = hashlib.sha256(target.manifest_text).hexdigest()
-        try:
-            current = read_current(self.gallery)
-        except GalleryError:
-            current = None
-        if current is None or (current.name, current.manifest_sha256) != (target.folder.name, digest):
-            self.damaged.append(f"{printable_path(str(self.gallery / 'CURRENT'))}: damaged or missing")
-            set_current(self.gallery, target.folder)
-        if not is_mark_sound(target.folder, of=self.identity):
-            with read_catalog(target.folder / CATALOG_NAME) as catalog:
-                mark_version(target.folder, of=self.identity, remembered=catalog.remembered())
-        problems = verify_gallery(self.gallery, sample=0).problems
-        self.damaged += [problem.removesuffix(DAMAGE_ADVICE) for problem in problems]
-        return not problems
-
-    def _finish_unbuilt(self) -> RepairReport:
-        """Nothing was ever published: what is damaged goes, and the build begins anew."""
-        self._clear_damaged_work()
-        self.notes.append("no version was ever finished; run `retrieval index build` again")
+    def _report(self, version: str | None, **values: Any) -> RepairReport:
+        seconds = time.perf_counter() - self.start
         return RepairReport(
-            valid_text(str(self.gallery)), None, bool(self.damaged), self.damaged, notes=self.notes
+            valid_text(str(self.gallery)), version, self.damaged, notes=self.notes, seconds=seconds, **values
         )
 
-    def _clear_damaged_work(self) -> None:
-        """Throw unfinished work away that cannot be gone on with."""
+    def _clear_damaged_work(self, identity: str) -> None:
+        """Throw unfinished work away that no command can go on with."""
         folder, plan = self.gallery / BUILDING, read_plan(self.gallery)
-        if not folder.is_dir() or (plan is not None and "repair" not in plan and _is_sound_work(folder)):
+        if not folder.is_dir() or (plan is not None and ("repair" in plan or is_intact_work(folder))):
             return
-        if remove_part(folder, of=self.identity) and plan is not None:
-            self.damaged.append(f"{printable_path(str(folder))}: unfinished work that cannot be gone on with")
-            if "repair" not in plan:
-                self.notes.append("unfinished work was thrown away; run the command that was stopped again")
+        if remove_part(folder, of=identity) and plan is not None:
+            self.damaged.append(f"{self._show(BUILDING)}: unfinished work that cannot be gone on with")
+            self.notes.append("unfinished work was thrown away; run the command that was stopped again")
 
-    def _choose_rows(self, target: SalvagedVersion) -> tuple[str, Path | SalvagedRows]:
-        """Where the rows come from: a sound catalogue as a path, or what else is left."""
-        if CATALOG_NAME in target.sound and target.manifest is not None:
-            return "current", target.folder / CATALOG_NAME
-        older = next((v for v in self.versions if CATALOG_NAME in v.sound and v.manifest is not None), None)
-        until = first_free_id(self.gallery, self.versions) + (1 << 16)
-        rows = read_salvaged(target.folder / CATALOG_NAME, until=until)
-        if rows.images:
-            if older is not None:
-                rows.add_missing(
-                    read_salvaged(older.folder / CATALOG_NAME, until=until), members=find_members(target)
-                )
-            return "rows", rows
-        if older is not None:
-            return f"version {older.folder.name}", older.folder / CATALOG_NAME
-        for version in self.versions:
-            rows = read_salvaged(version.folder / CATALOG_NAME, until=until)
-            if rows.images:
-                return "rows", rows
-        return "sources", self._name_sources(target)
-
-    def _name_sources(self, target: SalvagedVersion) -> SalvagedRows:
-        remembered = next((v.remembered for v in (target, *self.versions) if v.remembered.get("sources")), {})
-        rows = remembered_rows(remembered)
-        if self.given:
-            rows.set_sources([find_source(text) for text in self.given])
-        if not rows.sources:
-            raise InputError(
-                f"{printable_path(str(self.gallery))}: its catalogue is lost in every version, and nothing tells what "
-                "it was built from; run this again with --source for each folder, archive, list or table"
-            )
-        return rows
-
-    def _rebuild(
-        self, target: SalvagedVersion, *, config: BuildConfig, progress: Progress, begin_step: BeginStep
-    ) -> RepairReport:
-        versions = (target, *self.versions)
-        embedder = find_model(self.gallery, versions, given=self.model_path)
-        origin, rows = self._choose_rows(target)
-        widths = embedder.contract.widths.items()
-        files = {
-            name: sound_vectors(
-                self.versions, output=name, width=width, model_sha256=embedder.sha256, uri=self.uri or "",
-                begin_step=begin_step,
-            )
-            for name, width in widths
-        }  # fmt: skip
-        stored = reduce(np.intersect1d, map(_list_ids, files.values()))  # of an image all its vectors, or none
-        least = first_free_id(self.gallery, self.versions)
-        work = Workspace(self.gallery, embedder=embedder)
-        work.kept_vectors, work.kept_ids = files, stored
-        if origin == "sources":  # nothing tells whose the stored vectors are
-            work.kept_vectors, work.kept_ids, stored = {}, np.empty(0, np.int64), np.empty(0, np.int64)
-        work.kept_runtime = find_runtime(versions) if len(stored) else None
-        plan = {
-            "format_version": FORMAT_VERSION,
-            "base": target.folder.name,
-            "model_sha256": embedder.sha256,
-            "repair": origin,
-            "store": None if self.store is None else self.store.describe(),
-            "kept": len(stored),  # a server may have fewer when this is gone on with
-        }
+    def _rebuild(self, version: CheckedVersion, folders: Sequence[Path]) -> RepairReport:
+        """Make a version of one whose catalogue is intact: what is damaged besides is made again."""
+        manifest, rows = version.manifest, version.catalog
+        assert manifest is not None
+        assert rows is not None
+        work = self._open_work(folders, sha256=manifest.model_sha256, runtime=manifest.runtime)
+        with read_catalog(rows) as catalog:
+            indexed = np.array(catalog.indexed_ids(), dtype=np.int64)
         work.open_repair(
-            plan,
-            model=embedder.path,
-            fill=lambda catalog: fill_catalog(
-                catalog, rows, stored=stored, members=find_members(target), least_id=least
-            ),
+            version.folder.name,
+            rows=rows,
+            kept={output: version.hold(output) for output in work.embedder.contract.widths},
+            kept_ids=indexed,
+            runtime=manifest.runtime,
         )
-        with write_catalog(work.catalog_path) as catalog:
-            keep_store(catalog, self.store)
-            gone = self._mend_rows(
-                work, catalog, stored, origin=origin, config=config, progress=progress, begin_step=begin_step
+
+        def change(catalog: CatalogWriter) -> None:
+            self._set_store(catalog)
+            sources, lost = catalog.sources(), catalog.find(work.find_lost(catalog).tolist()).values()
+            there = {number for number, source in sources.items() if source.is_there()}
+            catalog.make_pending([row.id for row in lost if row.source in there], confirm=True)
+            catalog.make_pending([row.id for row in lost if row.source not in there], confirm=False)
+
+        report = self._publish(work, change)
+        lost = max(0, len(indexed) - report.indexed)
+        if lost:
+            self.notes.append(
+                "`retrieval index update` takes in again what cannot be read now, once it is there under its old path"
             )
-            ids = np.array(catalog.indexed_ids(), dtype=np.int64)
-            if not len(ids):
-                work.remove()
-                raise InputError(
-                    f"{printable_path(str(self.gallery))}: nothing of it can be saved: no vector is sound, and none of "
-                    "its sources has a usable image now; put the sources back and run this again"
-                )
-            writing = begin_step("Writing")
-            writing(0, 0)
-            work.write(catalog, how=Publication(), begin_step=begin_step)
-            writing(1, 1)
-            version = work.publish()
-        work.remove()
-        self._tidy()
-        kept, new = len(np.intersect1d(ids, stored)), int((ids >= least).sum())
-        if origin != "current":
-            self.notes.append(_NOTES.get(origin, _OLDER_NOTE.format(origin)))
-        return RepairReport(
-            gallery=valid_text(str(self.gallery)), version=version.name, changed=True, damaged=self.damaged,
-            catalog=origin, indexed=len(ids), kept=kept, embedded=len(ids) - kept - new, new_images=new,
-            gone=len(gone), gone_images=[valid_text(path) for path in gone[:_LISTED]],
-        )  # fmt: skip
+        return self._report(
+            report.version, action=REBUILT, indexed=report.indexed, embedded=report.new_images, lost=lost
+        )
 
-    def _tidy(self) -> None:
-        manifest = Manifest.read(find_version(self.gallery))
-        try:
-            store_of(manifest).tidy(self.gallery, manifest)
-        except GalleryError as error:
-            self.notes.append(f"the gallery is mended, but what is left over stays: {error}")
+    def _set_store(self, catalog: CatalogWriter) -> None:
+        if self.uri is not None:
+            catalog.set({STORE_SETTING: StoreConfig(MILVUS, self.uri).to_text()})
 
-    def _mend_rows(
-        self,
-        work: Workspace,
-        catalog: CatalogWriter,
-        stored: Ids,
-        *,
-        origin: str,
-        config: BuildConfig,
-        progress: Progress,
-        begin_step: BeginStep,
-    ) -> list[str]:
-        unreachable = list_unreachable(catalog, stored=stored)
-        if unreachable and not self.drop_missing:
-            listed = ", ".join(f"{printable_path(place)} ({count:,} images)" for place, count in unreachable)
+    def _build_again(self, folders: Sequence[Path], *, sha256: str | None) -> RepairReport:
+        """Build the gallery from its sources: no catalogue is intact."""
+        marks = (read_part(folder) or {} for folder in folders)
+        mark: Mapping[str, Any] = next((mark for mark in marks if mark.get("sources")), {})
+        if not mark and not self.sources:
             raise InputError(
-                f"{printable_path(str(self.gallery))}: vectors are lost, and the sources to make them again from are "
-                f"not there: {listed}; mount or put them back and run this again, or let these images go with "
-                "--drop-missing"
+                f"{self._show()}: its catalogue is lost in every version, and nothing tells what it was built from; "
+                "run this again with --source for each folder, archive, list or table"
             )
-        if len(stored) and (origin != "current" or catalog.count("pending")):  # so something may be embedded
-            require_same_output(work.kept_runtime, work.embedder, gallery=self.gallery)
-        gone = embed_lost(
-            work, catalog, stored=stored, drop_missing=self.drop_missing, config=config, progress=progress
+        work = self._open_work(folders, sha256=sha256, runtime=None)
+        work.open_repair(folders[0].name, rows=None, kept={}, kept_ids=np.empty(0, np.int64), runtime=None)
+
+        def change(catalog: CatalogWriter) -> None:
+            catalog.set(mark.get("settings", {}))
+            self._set_store(catalog)
+            if not self.sources:
+                recorded = [(kind, os.fsencode(location)) for kind, location in mark["sources"]]
+                insert = "INSERT OR IGNORE INTO sources (kind, location) VALUES (?, ?)"
+                catalog.connection.executemany(insert, recorded)
+            uploads = added_folder(self.gallery)
+            given = [*self.sources, *([str(uploads)] if uploads.is_dir() else [])]
+            catalog.add_sources(map(find_source, given))
+            sources = catalog.sources()
+            for source in sources.values():
+                if not source.is_there():
+                    raise InputError(
+                        f"{printable_path(source.location)}: not there, and the gallery is to be built again from it; "
+                        "mount or put it back and run this again, or name what there is with --source"
+                    )
+            numbers, labels = list(sources), find_assigned(catalog)
+            found = scan_sources(catalog, numbers, labels=labels, progress=self.begin_step("Scanning"))
+            catalog.record_scan(found, scanned=numbers, restore=False)
+
+        report = self._publish(work, change)
+        self.notes.append(
+            "the catalogue was lost in every version: all images have new ids, and those that were taken out are back"
         )
-        if origin != "current":
-            self.notes += find_new(catalog, progress=begin_step("Scanning"))
-        settle(work, catalog, config=config, keep_vanished=True, progress=progress, begin_step=begin_step)
-        return gone
+        return self._report(report.version, action=BUILT, indexed=report.indexed, embedded=report.new_images)
+
+    def _open_work(self, folders: Sequence[Path], *, sha256: str | None, runtime: Any) -> Workspace:
+        model = _find_model([folder / MODEL_NAME for folder in folders], self.model_path, sha256, self._show())
+        return Workspace(self.gallery, embedder=Embedder(model, threads=1, backend=usual_runtime_of(runtime)))
+
+    def _publish(self, work: Workspace, change: Any) -> BuildReport:
+        how = Publication(compact=True)
+        return run_change(
+            work,
+            change,
+            start=self.start,
+            config=self.config,
+            progress=self.progress,
+            begin_step=self.begin_step,
+            how=how,
+        )
 
 
-def _has_bytes(path: Path, expected: bytes) -> bool:
-    try:
-        return path.read_bytes() == expected
-    except OSError:
-        return False
-
-
-def _is_sound_work(folder: Path) -> bool:
-    try:
-        with write_catalog(folder / CATALOG_NAME) as catalog:
-            catalog.check()
-            for saved in catalog.checkpoints():
-                find_checkpoint(folder / "checkpoints" / saved.name, sha256=saved.sha256)
-    except GalleryError:
-        return False
-    return True
-
-
-def _list_ids(files: Sequence[HeldVectors]) -> Ids:
-    """(n,) int64, rising."""
-    return np.unique(np.concatenate([np.empty(0, np.int64), *(file.ids for file in files)]))
+def _find_model(kept: Sequence[Path], given: Path | None, sha256: str | None, shown: str) -> Path:
+    """The model of this SHA-256: the one that is given, or that a version has, or the built-in one."""
+    candidates = list(kept) if given is None else [given]
+    with suppress(ModelFileError):
+        candidates.append(find_box())
+    for path in candidates:
+        if path.is_file() and sha256 in (None, hash_file(path)):
+            return path
+    if given is not None:
+        raise GalleryMismatchError(
+            shown, what="model (SHA-256)", expected=str(sha256), seen=hash_file(given),
+            advice="give the --model that it was built with",
+        )  # fmt: skip
+    raise GalleryError(
+        shown,
+        "its model is damaged or missing in every version; run this again with --model and the file that it was built "
+        f"with (SHA-256 {sha256})",
+    )

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from index.arrays import Floats, Ids, Vectors, unit_rows
+from index.arrays import Floats, Ids, Vectors
 from index.errors import GalleryDamagedError
 from index.filters.condition import Condition
-from index.outputs import OUTPUTS
 from index.text import printable_path
 from index.vectors.search import VectorSearch
-from index.vectors.shards import VectorFile, gather_rows, read_ids, read_shards
+from index.vectors.shards import gather_rows, read_ids, read_shards
 from index.vectors.store import NO_IDS, Among, StoreFacts
 from index.vectors.stored_rows import RowSet
 from index.versions.manifest import (
@@ -25,7 +24,6 @@ from index.versions.manifest import (
     INDEX_NAME,
     Manifest,
     check_file,
-    part_start,
 )
 
 _ROWS_AT_ONCE = 4096
@@ -157,46 +155,3 @@ def read_deleted(folder: Path, manifest: Manifest) -> Ids:
 def is_shared(name: str) -> bool:
     """Whether a file of a version holds vectors or their ANN index, which the next version may hold too."""
     return name.startswith(("vectors/", "ids/")) or name in (INDEX_NAME, HELD_OUT_NAME)
-
-
-def list_shard_files(folder: Path) -> list[str]:
-    """The names of the shards' files that a version folder has."""
-    parts = [f"{part_start(output)}{part}" for output in OUTPUTS for part in ("vectors", "ids")]
-    return [f"{part}/{path.name}" for part in parts for path in sorted((folder / part).glob("*.npy"))]
-
-
-def find_unit_shards(versions: Iterable[tuple[Path, Collection[str]]], output: str) -> Iterator[VectorFile]:
-    """The shards of an output in versions, given with the names of their sound files, with all vectors of norm 1.
-
-    Both files of a shard must be sound; one that versions share is given once.
-    """
-    seen = set[tuple[int, int]]()
-    for folder, names in versions:
-        for name in sorted(name for name in names if name.startswith(f"{part_start(output)}vectors/")):
-            path, ids_name = folder / name, name.replace("vectors/", "ids/")
-            status = path.stat()
-            if (status.st_dev, status.st_ino) in seen or ids_name not in names:
-                continue
-            seen.add((status.st_dev, status.st_ino))
-            file = VectorFile(read_ids(folder / ids_name), path)
-            if len(file.ids) == len(file.read()) and _are_unit(file.read()):
-                yield file
-
-
-def find_stored_members(folder: Path, manifest: Manifest, *, sound: Collection[str]) -> Ids | None:
-    """(n,) int64 rising ids of a version's members by its stored ids; None where these are not all sound."""
-    names = [name for name in manifest.files if name.startswith("ids/") or name == DELETED_NAME]
-    if not set(names) <= set(sound):
-        return None
-    stored = [np.empty(0, np.int64), *read_stored_ids(folder, names)]
-    return np.setdiff1d(np.concatenate(stored), read_deleted(folder, manifest))
-
-
-def read_stored_ids(folder: Path, names: Collection[str]) -> Iterator[Ids]:
-    """The ids of the shards whose files have one of the names."""
-    return (read_ids(folder / name) for name in names if name.startswith("ids/"))
-
-
-def _are_unit(vectors: Vectors) -> bool:
-    blocks = range(0, len(vectors), _ROWS_AT_ONCE)
-    return all(unit_rows(np.asarray(vectors[at : at + _ROWS_AT_ONCE])).all() for at in blocks)

@@ -6,7 +6,7 @@ ANN index finds them, and what of it is no member any more. `index.vectors.store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from index.progress import BeginStep, no_steps
 from index.vectors.ann_config import AnnConfig
 from index.vectors.shards import HeldVectors
 from index.vectors.store_config import StoreConfig
-from index.versions.manifest import Manifest, Version
+from index.versions.manifest import Version
 
 NO_IDS: Ids = np.empty(0, dtype=np.int64)
 
@@ -170,43 +170,6 @@ class WriterTask:
     rows: RowFields
     begin_step: BeginStep = no_steps
     output: str = KIND
-
-
-@dataclass(frozen=True, slots=True)
-class SalvagedPart:
-    """What is left of a version, of which some may be damaged.
-
-    Attributes:
-        folder: of the version.
-        manifest: None where it is lost.
-        sound: names of files that are as they were written.
-        read_members: (n,) int64 rising ids that its catalogue has as indexed; none where that is damaged.
-    """
-
-    folder: Path
-    manifest: Manifest | None
-    sound: Collection[str]
-    read_members: Callable[[], Ids]
-
-
-@dataclass(frozen=True, slots=True)
-class Salvage:
-    """Which vectors of a damaged gallery are looked for.
-
-    Attributes:
-        parts: its versions, the newest first.
-        output: whose vectors.
-        width: numbers of a vector.
-        model_sha256: of the model that made them.
-        uri: where the server answers now; empty: where a version says.
-    """
-
-    parts: Sequence[SalvagedPart]
-    output: str
-    width: int
-    model_sha256: str
-    uri: str = ""
-    begin_step: BeginStep = no_steps
 
 
 class StoreWriter(Protocol):

@@ -5,14 +5,14 @@ What writes, and what loads a client of a server, is loaded when it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from index.vectors.ann_config import AnnConfig
-from index.vectors.files import FileStore, find_unit_shards
-from index.vectors.shards import HeldVectors, find_shards
-from index.vectors.store import Salvage, StoreWriter, VectorStore, WriterTask
+from index.vectors.files import FileStore
+from index.vectors.shards import HeldVectors, VectorFile, find_shards, read_ids
+from index.vectors.store import StoreWriter, VectorStore, WriterTask
 from index.vectors.store_config import FILES, MILVUS, StoreConfig
 from index.versions.manifest import Manifest, Version, part_folder
 
@@ -26,8 +26,8 @@ class StoreKind(Protocol):
     def hold(self, folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
         """All vectors of a version, members or not, read when they are needed."""
 
-    def salvage(self, task: Salvage) -> Sequence[HeldVectors]:
-        """What is left of the vectors of a damaged gallery, of norm 1, those of the newest version last.
+    def hold_intact(self, folder: Path, manifest: Manifest, names: Collection[str]) -> Sequence[HeldVectors]:
+        """Those vectors of a damaged version that can be trusted, by the names of its intact files.
 
         Raises GalleryError where that cannot be known now.
         """
@@ -60,9 +60,10 @@ class _Files:
     def hold(self, folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
         return list(find_shards(folder))
 
-    def salvage(self, task: Salvage) -> Sequence[HeldVectors]:
-        found = find_unit_shards(((part.folder, part.sound) for part in task.parts), task.output)
-        return [file for file in found if file.read().shape[1] == task.width][::-1]
+    def hold_intact(self, folder: Path, manifest: Manifest, names: Collection[str]) -> Sequence[HeldVectors]:
+        shards = sorted(name for name in names if name.startswith("vectors/"))
+        ids = {name: name.replace("vectors/", "ids/") for name in shards}
+        return [VectorFile(read_ids(folder / ids[name]), folder / name) for name in shards if ids[name] in names]
 
     def count_beside(self, folder: Path, manifest: Manifest) -> int:
         return FileStore(folder, manifest).describe().beside
@@ -94,10 +95,10 @@ class _Milvus:
 
         return [hold_rows(folder, manifest)]
 
-    def salvage(self, task: Salvage) -> Sequence[HeldVectors]:
-        from index.vectors.milvus.salvage import MilvusSalvage
+    def hold_intact(self, folder: Path, manifest: Manifest, names: Collection[str]) -> Sequence[HeldVectors]:
+        from index.vectors.milvus.store import IDS_NAME, hold_intact_rows
 
-        return list(MilvusSalvage(task).find())
+        return hold_intact_rows(folder, manifest) if IDS_NAME in names else []
 
     def count_beside(self, folder: Path, manifest: Manifest) -> int:
         return 0

@@ -28,7 +28,7 @@ from index.durable import sync_path, write_durably
 from index.errors import GalleryDamagedError, GalleryError
 from index.file_hash import hash_file
 from index.file_lock import try_lock
-from index.marks import is_part, read_part
+from index.marks import PART_MARK, is_part
 from index.text import printable_path
 from index.versions.gallery_parts import identify, mark_part, remove_part
 from index.versions.manifest import MANIFEST_NAME, Version
@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 _HOLD_ATTEMPTS = 5
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 _VERSION_NAME = re.compile(r"\d{6,12}")
+_NEXT_ID = re.compile(rb'\\?"next_id\\?": (\d{1,18})')
 _CURRENT = re.compile(r"(\d{6,12}) ([0-9a-f]{64})\n")
 
 
@@ -84,6 +85,17 @@ def next_version(gallery: Path) -> str:
     return f"{int(latest_version(gallery) or 0) + 1:06d}"
 
 
+def highest_next_id(gallery: Path) -> int:
+    """The first id that no version has given to an image, or will give, as far as their manifests tell."""
+    texts = [
+        path.read_bytes()
+        for folder in list_versions(gallery)
+        for path in (folder / MANIFEST_NAME, folder / PART_MARK)  # which has a copy of it, as a JSON string
+        if path.is_file()
+    ]
+    return max((int(number) for text in texts for number in _NEXT_ID.findall(text)), default=1)
+
+
 def publish_version(
     gallery: Path, finished: Path, *, name: str, remembered: Mapping[str, Any] | None = None
 ) -> Path:
@@ -116,14 +128,6 @@ def mark_version(version: Path, *, of: str, remembered: Mapping[str, Any] | None
     manifest = (version / MANIFEST_NAME).read_bytes()
     digest, text = hashlib.sha256(manifest).hexdigest(), manifest.decode("utf-8")
     mark_part(version, of=of, manifest_sha256=digest, manifest=text, **(remembered or {}))
-
-
-def mark_left(version: Path, *, left: bool) -> None:
-    """Note in a version's mark whether the gallery went back from it to an earlier one."""
-    part = read_part(version)
-    if part is not None and bool(part.get("left")) != left:
-        details = {name: value for name, value in part.items() if name not in ("kind", "gallery", "left")}
-        mark_part(version, of=part["gallery"], **details, **({"left": True} if left else {}))
 
 
 def set_current(gallery: Path, version: Path) -> None:

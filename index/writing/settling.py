@@ -58,11 +58,10 @@ def settle(
     catalog: CatalogWriter,
     *,
     config: BuildConfig,
-    keep_vanished: bool = False,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
 ) -> Settled:
-    """Settle every pending row, and remove those that a scan did not meet unless they are to be kept."""
+    """Settle every pending row, and remove those that a scan did not meet."""
     sources = catalog.sources()
     comparing, compared = begin_step("Comparing"), 0
     for hashed in _hash_rows(catalog.changed(), sources, config=config):
@@ -74,9 +73,9 @@ def settle(
         moved += catalog.confirm_moved(hashed)
         compared += len(hashed)
         comparing(compared, 0)
-    if keep_vanished:
-        catalog.forget_scan()
     vanished = catalog.drop_vanished()
+    if work.kept_ids is not None:
+        catalog.make_pending(work.find_lost(catalog).tolist(), confirm=False)
     embedded, known = _embed_pending(work, catalog, sources, config=config, progress=progress)
     set_duplicates_aside(work, catalog, progress=begin_step("Finding duplicates"))
     return Settled(embedded, known, moved, vanished)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from index.durable import link_file, remove_durably, write_durably
 from index.embedding.engine import EmbeddedItem
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
 from index.gallery.computed_by import describe_runtime, join_runtimes, require_same_output
-from index.gallery.salvage import highest_next_id
 from index.marks import PART_MARK, is_part
 from index.model.embedder import Embedder
 from index.progress import BeginStep, no_steps
@@ -30,6 +30,7 @@ from index.versions.gallery_parts import identify, make_part, remove_own, remove
 from index.versions.manifest import CATALOG_NAME, FORMAT_VERSION, MODEL_NAME, Manifest, Version, check_file
 from index.versions.no_gallery import describe_no_gallery
 from index.versions.versions import (
+    highest_next_id,
     latest_version,
     next_version,
     publish_version,
@@ -53,10 +54,9 @@ class Workspace:
         catalog_path: the rows of the work in progress.
         is_new: whether nothing had been begun before it was opened.
         embedder: giving all its outputs.
-        kept_vectors: by output, vectors to publish beside those made since, where versions are damaged and none is the
-            base.
+        kept_vectors: by output, vectors to publish beside those made since, in a repair, which has no base.
         shards: the folder of shards that have the outcome of every item, so that nothing is embedded; None for none.
-        kept_ids: (n,) int64 ids that no duplicate sets aside then; None: what the base says.
+        kept_ids: (n,) int64 ids that no duplicate sets aside in a repair; None: it is none.
         kept_runtime: which computed the vectors of the base, or those that are kept, as their manifest says.
     """
 
@@ -136,7 +136,7 @@ class Workspace:
         advice = "`retrieval index repair` throws it away, nothing published is lost; then run the command again"
         return GalleryError(error.path, f"{problem}; {advice}")
 
-    def _start(self, plan: dict[str, Any]) -> None:
+    def _start(self, plan: dict[str, Any], *, rows: Path | None = None) -> None:
         if self.base is None and self.embedder.path.is_relative_to(self.folder):
             detail = "its build cannot be gone on with; run the same `retrieval index build` again"
             raise GalleryError(printable_path(str(self.gallery)), detail)
@@ -146,6 +146,8 @@ class Workspace:
         (self.folder / "checkpoints").mkdir()
         if self.base is None:
             shutil.copyfile(self.embedder.path, self.folder / MODEL_NAME)
+            if rows is not None:
+                shutil.copyfile(rows, self.catalog_path)
         else:
             manifest = Manifest.read(self.base)
             for name in manifest.files:
@@ -158,31 +160,45 @@ class Workspace:
             catalog.raise_next_id(highest_next_id(self.gallery))  # also above what a version gave that was left
         self._record(plan)
 
-    def open_repair(self, plan: Mapping[str, Any], *, model: Path, fill: Callable[[CatalogWriter], None]) -> None:
-        """Continue a repair of this plan, or begin it with a catalogue that `fill` writes."""
-        if _is_same_plan(read_plan(self.gallery), plan):
-            try:
-                with write_catalog(self.catalog_path) as catalog:
-                    catalog.check()
-                    self.checkpoint_files(catalog)
-            except GalleryError as error:
-                logger.warning("the repair that was stopped begins anew: %s", error)
-            else:
-                self._join_work(plan)
-                return
-        kept = model.read_bytes() if model.is_relative_to(self.folder) else None
-        self.remove()
-        make_part(self.gallery, BUILDING)
-        (self.folder / "checkpoints").mkdir()
-        if kept is None:
-            shutil.copyfile(model, self.folder / MODEL_NAME)
+    def open_repair(
+        self, damaged: str, *, rows: Path | None, kept: Mapping[str, Sequence[HeldVectors]], kept_ids: Ids,
+        runtime: dict[str, Any] | None,
+    ) -> None:  # fmt: skip
+        """Continue the repair of a damaged version, or start it.
+
+        Args:
+            damaged: the version's name.
+            rows: an intact catalogue; None to start with an empty one.
+            kept: by output, the vectors that are left.
+            kept_ids: (n,) int64 ids of indexed rows.
+            runtime: that computed the vectors that are left.
+
+        Raises:
+            GalleryMismatchError: vectors of this runtime may not stand beside them.
+        """
+        self.kept_vectors, self.kept_ids = kept, kept_ids
+        if any(len(file.ids) for files in kept.values() for file in files):
+            self.kept_runtime = runtime
+            require_same_output(runtime, self.embedder, gallery=self.gallery)
+        plan = {
+            "format_version": FORMAT_VERSION,
+            "base": damaged,
+            "model_sha256": self.embedder.sha256,
+            "repair": "vectors" if rows else "everything",
+        }
+        if _is_same_plan(read_plan(self.gallery), plan) and is_intact_work(self.folder):
+            self._join_work(plan)
         else:
-            (self.folder / MODEL_NAME).write_bytes(kept)
-        with write_catalog(self.catalog_path) as catalog:
-            catalog.prepare()
-            with catalog.transaction():
-                fill(catalog)
-        self._record(plan)
+            self._start(plan, rows=rows)
+
+    def find_lost(self, catalog: CatalogWriter) -> Ids:
+        """(n,) int64 rising ids of the indexed rows of a repair that lack a vector of any output."""
+        held = [
+            np.unique(np.concatenate([np.empty(0, np.int64), *(file.ids for file in files)]))
+            for files in self.vector_files(catalog).values()
+        ]
+        indexed = np.array(catalog.indexed_ids(), dtype=np.int64)
+        return np.setdiff1d(indexed, reduce(np.intersect1d, held), assume_unique=True)
 
     def restart(self) -> None:
         """Throw the work in progress away and begin anew."""
@@ -301,6 +317,18 @@ class Workspace:
 def _is_same_plan(found: Mapping[str, Any] | None, plan: Mapping[str, Any]) -> bool:
     """Whether work in progress is to become the same, whichever runtimes compute it."""
     return found is not None and {**found, "runtime": None} == {**plan, "runtime": None}
+
+
+def is_intact_work(folder: Path) -> bool:
+    """Whether the rows and vectors of work in progress are as they were written."""
+    try:
+        with write_catalog(folder / CATALOG_NAME) as catalog:
+            catalog.check()
+            for saved in catalog.checkpoints():
+                find_checkpoint(folder / "checkpoints" / saved.name, sha256=saved.sha256)
+    except GalleryError:
+        return False
+    return True
 
 
 def adopt_unpublished(gallery: Path) -> Version | None:

@@ -281,7 +281,23 @@ class HeldRows:
 
 def hold_rows(folder: Path, manifest: Manifest) -> HeldRows:
     """The rows of a part of a version; the server is asked when the first is read."""
-    return HeldRows(Rows.read(folder, manifest).stored, partial(open_collection, manifest))
+    return HeldRows(read_ids(folder / IDS_NAME), partial(open_collection, manifest))
+
+
+def hold_intact_rows(folder: Path, manifest: Manifest) -> list[HeldRows]:
+    """As `hold_rows`; nothing where the collection has not all of them.
+
+    Raises:
+        GalleryError: the server does not answer.
+    """
+    held = hold_rows(folder, manifest)
+    try:
+        open_collection(manifest).check(
+            model_sha256=manifest.model_sha256, last=int(held.ids[-1]), count=len(held.ids)
+        )
+    except GalleryDamagedError:
+        return []
+    return [held]
 
 
 def gather(collection: Collection, ids: Ids) -> Vectors:
