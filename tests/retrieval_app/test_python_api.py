@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import subprocess
 import sys
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -38,27 +36,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work
 
 
-def test_the_names_of_the_api_are_these() -> None:
-    assert retrieval_app.__all__ == ["audit", "build", "compare", "evaluate", "export", "open_gallery", "train"]
-    for name in retrieval_app.__all__:
-        function = getattr(retrieval_app, name)
-        assert inspect.getdoc(function), name
-        assert all(
-            parameter.annotation is not inspect.Parameter.empty
-            for parameter in inspect.signature(function).parameters.values()
-        ), name
-
-
 def test_a_name_that_the_api_does_not_have_is_refused() -> None:
     with pytest.raises(AttributeError, match="module 'retrieval_app' has no attribute 'serach'"):
         retrieval_app.serach  # noqa: B018
-
-
-def test_type_checkers_are_told_that_the_packages_are_typed() -> None:
-    assert all(
-        files(package).joinpath("py.typed").is_file()
-        for package in ("retrieval_app", "index", "training", "export")
-    )
 
 
 def test_importing_the_api_loads_nothing_heavy() -> None:
@@ -70,12 +50,14 @@ def test_importing_the_api_loads_nothing_heavy() -> None:
     assert printed == "set()\n"
 
 
+@pytest.mark.slow
 def test_training_without_options_is_the_default_recipe_of_the_command(work: Path) -> None:
     stored = RunFolder.open(work / "run").read_json("config.json")["config"]
     assert stored["recipe"] == "default"
     assert stored["loss"]["method"] == resolve(weights="none").loss.method
 
 
+@pytest.mark.slow
 def test_a_gallery_answers_a_photo_under_a_filter(work: Path) -> None:
     photo = next((work / "photos" / KINDS[0]).iterdir())
     gallery = open_gallery(str(work / "gallery"))
@@ -91,45 +73,35 @@ def test_a_gallery_answers_a_photo_under_a_filter(work: Path) -> None:
     [
         ({"embeding_dim": 8}, "embeding_dim"),
         ({"embedding_dim": "8"}, "embedding.dim"),
-        ({"embedding_dim": 0}, "embedding.dim"),
-        ({"method": "triplet-magic"}, "triplet-magic"),
         ({"device": "tpu"}, "--device must be auto, cpu or cuda, got 'tpu'"),
         ({"cache": 3}, "cache: expected a path as str or Path, got 3"),
         ({"workers": -1}, "--workers must be a whole number of at least 1, got -1"),
-        ({"precision": "half"}, "--precision must be one of auto, float32, bfloat16, got 'half'"),
     ],
 )
 def test_training_refuses_wrong_options_before_anything_is_made(
-    work: Path, tmp_path: Path, options: dict[str, object], message: str
+    image_folder: Path, tmp_path: Path, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        train(work / "photos", tmp_path / "run", **{"weights": "none", **options})  # type: ignore[arg-type]
+        train(image_folder, tmp_path / "run", **{"weights": "none", **options})  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
 
 
-def test_export_and_audit_refuse_what_they_cannot_use(work: Path, tmp_path: Path) -> None:
+def test_every_function_refuses_what_it_cannot_use(small_gallery: Path, tiny_model: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="give either a run, or backbone with weights"):
         export()
     with pytest.raises(InputError, match="backbone needs weights"):
         export(backbone="resnet50", out=tmp_path / "model.onnx")
     with pytest.raises(InputError, match="crop: needs backbone, and would do nothing with a run"):
-        export(work / "run", tmp_path / "model.onnx", crop=5)
+        export(tmp_path / "run", tmp_path / "model.onnx", crop=5)
     with pytest.raises(InputError, match="embedding_dim must be a whole number of at least 1, got '8'"):
         export(backbone="resnet50", weights="none", embedding_dim="8")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="limit must be a whole number of at least 1, got '3'"):
-        audit(work / "run", tmp_path / "audit", limit="3")  # type: ignore[arg-type]
+        audit(tmp_path / "run", tmp_path / "audit", limit="3")  # type: ignore[arg-type]
     with pytest.raises(RetrievalError, match=str(tmp_path)):
         audit(tmp_path)
-
-
-def test_opening_and_evaluating_refuse_numbers_that_are_none(work: Path) -> None:
     with pytest.raises(InputError, match="threads must be a whole number of at least 0, got -1"):
-        open_gallery(work / "gallery", threads=-1)
-    for ks in ([1.5], "12"):
-        with pytest.raises(InputError, match="k must be whole numbers of at least 1, got"):
-            evaluate(work / "gallery", k=ks)  # type: ignore[arg-type]
-
-
-def test_building_refuses_sources_that_are_none(work: Path, tmp_path: Path) -> None:
+        open_gallery(small_gallery, threads=-1)
+    with pytest.raises(InputError, match="k must be whole numbers of at least 1, got"):
+        evaluate(small_gallery, k="12")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="sources: expected one or several as str or Path, got 3"):
-        build(work / "model.onnx", 3, tmp_path / "gallery")  # type: ignore[arg-type]
+        build(tiny_model, 3, tmp_path / "gallery")  # type: ignore[arg-type]

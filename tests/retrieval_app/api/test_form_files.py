@@ -26,10 +26,8 @@ def test_the_file_is_found_to_the_byte(content: bytes) -> None:
     ("body", "kind", "problem"),
     [
         (_form(b"x"), "multipart/form-data", "tells no boundary"),
-        (_form(b"x"), f"multipart/form-data; boundary={'b' * 71}", "tells no boundary"),
         (_form(b"x"), "multipart/form-data; boundary=c", "does not begin"),
         (b"", KIND, "does not begin"),
-        (b"\r\n" * 1000 + _form(b"x"), KIND, "does not begin"),
         (b"--b\r\nContent-Disposition: form-data; " + b"a" * 5000 + b"\r\n\r\nx\r\n--b--", KIND, "does not begin"),
         (_form(b"x")[:-6], KIND, "has no end"),
         (_form(b"x", end=b"\r\n") + _form(b"y")[5:], KIND, "more fields"),

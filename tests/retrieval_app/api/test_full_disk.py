@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import shutil
 import sqlite3
@@ -13,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
 from index.errors import InputError
 from retrieval_app.api.security.access import Access
@@ -21,9 +19,11 @@ from retrieval_app.review.full_disks import is_disk_full
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build
 from tests.retrieval_app.api.conftest import TOKEN, serve
+from tests.retrieval_app.api.gallery.test_write_routes import finish
+from tests.retrieval_app.review.test_jobs import picture
 
 DISK_BYTES = 16 * 1024 * 1024
-PATIENCE_S = 120
+PNG = picture(77)
 
 
 @pytest.fixture
@@ -54,25 +54,7 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-def draw_png() -> bytes:
-    file = io.BytesIO()
-    draw_image((90, 90, 20), seed=77).resize((300, 300)).save(file, format="PNG")
-    return file.getvalue()
-
-
-def finish(client: TestClient, job: str) -> dict[str, object]:
-    until = time.monotonic() + PATIENCE_S
-    while True:
-        told: dict[str, object] = client.get(f"/v1/jobs/{job}").json()
-        if told["state"] not in ("waiting", "running"):
-            return told
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
-def test_a_full_disk_is_told_and_what_was_refused_is_done_when_there_is_room(
-    small_disk: Path, tmp_path: Path, tiny_model: Path
-) -> None:
+def test_a_full_disk_is_told_and_work_goes_on_after(small_disk: Path, tmp_path: Path, tiny_model: Path) -> None:
     images = draw_folder(tmp_path / "images", per_class=3)
     build(images, small_disk / "gallery", tiny_model)
     with serve(small_disk / "gallery", access=Access(token=TOKEN, writable=True)) as client:
@@ -81,18 +63,18 @@ def test_a_full_disk_is_told_and_what_was_refused_is_done_when_there_is_room(
         decide = {"decisions": [{"image_id": ids[0], "decision": "keep"}]}
         filler = fill(small_disk)
         for answer in (
-            client.post("/v1/images", content=draw_png()),
+            client.post("/v1/images", content=PNG),
             client.post("/v1/labels/decisions", json=decide),
         ):
             assert (answer.status_code, answer.json()["error"]["code"]) == (507, "storage_full"), answer.text
         draw_image((1, 2, 3), seed=3).save(images / "red" / "new.png")
-        failed = finish(client, client.post("/v1/update").json()["job"])
+        failed = finish(client, client.post("/v1/update").json())
         assert failed["state"] == "failed"
         assert "the disk is full" in str(failed["message"])
         assert len(client.get("/v1/images").json()["images"]) == len(ids)
         filler.unlink()
-        assert finish(client, client.post("/v1/update").json()["job"])["state"] == "done"
-        assert finish(client, client.post("/v1/images", content=draw_png()).json()["job"])["state"] == "done"
+        assert finish(client, client.post("/v1/update").json())["state"] == "done"
+        assert finish(client, client.post("/v1/images", content=PNG).json())["state"] == "done"
         assert client.post("/v1/labels/decisions", json=decide).status_code == 200
         assert len(client.get("/v1/images").json()["images"]) == len(ids) + 2
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from index.labels.decisions import LabelDecision
 from retrieval_app.commands.cli import main
+from retrieval_app.review.activity_log import ActivityLog
+from retrieval_app.review.log_files import read_log
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder
 from tests.index.galleries import build
+from tests.retrieval_app.conftest import build_small_gallery
 from tests.retrieval_app.review.test_moved_galleries import send, served, state_of
 
 
@@ -32,70 +35,36 @@ def gallery(tmp_path: Path, tiny_model: Path) -> Path:
     return gallery
 
 
-def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    return json.loads(capsys.readouterr().out)
-
-
-def test_a_backup_is_told_and_restored_in_words(
+def test_backup_and_restore(
     gallery: Path, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "shop.zip"
-    assert main(["backup", str(gallery), "--out", str(out)]) == 0
-    said = capsys.readouterr()
-    assert f"{out}: 2 decisions on labels, 0 on duplicates, 1 images sent" in said.out
-    assert said.err == ""
-    build(tmp_path / "photos", tmp_path / "new", tiny_model)
-    assert main(["restore", str(out), "--gallery", str(tmp_path / "new")]) == 0
-    said = capsys.readouterr().out
-    assert "2 decisions restored, 0 were there, 0 are older" in said
-    assert "1 images restored, 0 were there, 1 new in the index" in said
-    assert "1 decisions are kept, but are about images that are not there:" in said
-    assert "drop the label of /gone" in said
-    assert "\x1b" not in said
-
-
-def test_a_backup_is_told_and_restored_in_json(
-    gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "shop.zip"
-    assert main(["backup", str(gallery), "--out", str(out), "--json"]) == 0
-    told = document(capsys)
-    assert told["bytes"] == out.stat().st_size
-    assert (told["label_decisions"], told["images"], told["notes"]) == (2, 1, [])
-    assert main(["restore", str(out), "--gallery", str(gallery), "--json"]) == 0
-    told = document(capsys)
-    assert told["decisions"] == {"restored": 0, "present": 2, "older": 0}
-    assert [lost["sha256"] for lost in told["not_attached"]] == ["f" * 64]
-
-
-def test_photos_that_were_taken_out_are_told_and_taken_out_again(
-    gallery: Path, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    out, new = tmp_path / "shop.zip", tmp_path / "new"
     assert main(["index", "remove", str(gallery), "red/0.jpg"]) == 0
     capsys.readouterr()
-    assert main(["backup", str(gallery), "--out", str(tmp_path / "shop.zip")]) == 0
-    assert "1 images sent, 1 other images taken out, " in capsys.readouterr().out
-    build(tmp_path / "photos", tmp_path / "new", tiny_model)
-    assert main(["restore", str(tmp_path / "shop.zip"), "--gallery", str(tmp_path / "new")]) == 0
-    assert (
-        "1 other images had been taken out before the backup, and were taken out again" in capsys.readouterr().out
-    )
-    assert main(["restore", str(tmp_path / "shop.zip"), "--gallery", str(tmp_path / "new"), "--json"]) == 0
-    assert document(capsys)["removals"] == {"taken_out": 0, "out": 1, "added_again": 0, "last": 0}
+    assert main(["backup", str(gallery), "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "2 decisions on labels, 0 on duplicates, 1 images sent, 1 other images taken out, " in said
+    build(tmp_path / "photos", new, tiny_model)
+    assert main(["restore", str(out), "--gallery", str(new)]) == 0
+    said = capsys.readouterr().out
+    assert "2 decisions restored, 0 were there, 0 are older" in said
+    assert "drop the label of /gone" in said
+    assert "\x1b" not in said
+    assert main(["restore", str(out), "--gallery", str(new), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["decisions"] == {"restored": 0, "present": 2, "older": 0}
+    assert told["removals"] == {"taken_out": 0, "out": 1, "added_again": 0, "last": 0}
+    assert "f" * 64 in [lost["sha256"] for lost in told["not_attached"]]
 
 
-def test_what_is_left_out_of_a_backup_makes_it_exit_with_1(
-    gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_left_out_exits_with_1(gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (gallery / "people" / "added" / "gone.jpg").symlink_to("nowhere")
     assert main(["backup", str(gallery), "--out", str(tmp_path / "shop.zip")]) == 1
     assert "note: left out: gone.jpg" in capsys.readouterr().out
     assert (tmp_path / "shop.zip").exists()
 
 
-def test_errors_name_the_file_and_leave_nothing(
-    gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_leave_nothing_behind(gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(os.listdir(tmp_path))
     assert main(["backup", str(gallery), "--out", str(tmp_path / "no" / "shop.zip")]) == 1
     assert "its folder does not exist" in capsys.readouterr().err
@@ -106,7 +75,7 @@ def test_errors_name_the_file_and_leave_nothing(
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_a_full_disk_leaves_the_backup_before(
+def test_a_full_disk_keeps_the_old_backup(
     gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import resource
@@ -122,3 +91,51 @@ def test_a_full_disk_leaves_the_backup_before(
     assert "cannot be written" in capsys.readouterr().err
     assert out.read_bytes() == b"the one before"
     assert sorted(os.listdir(tmp_path)) == ["photos", "shop", "shop.zip"]
+
+
+@pytest.fixture
+def logged(tmp_path: Path, tiny_model: Path) -> Path:
+    """A gallery of which two things were logged."""
+    logged = build_small_gallery(tmp_path, model=tiny_model)
+    log = ActivityLog(logged)
+    decisions = [{"image": 3, "decision": "change", "label": "ha\u001bt"}]
+    log.record("decide-labels", who="anna", address="192.0.2.7", request="r1", step=1, decisions=decisions)
+    log.record("export", who="this machine", address="127.0.0.1", request="r2", count=900, images=list(range(300)))
+    log.close()
+    return logged
+
+
+def test_the_log_is_safe_to_print_filtered_and_json(logged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["log", str(logged)]) == 0
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("decide-labels  step 1, image 3 change to ha\\x1bt")
+    assert second.endswith("…")
+    assert main(["log", str(logged), "--who", "anna", "--since", "2020-01-01", "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)["lines"]
+    assert (line["who"], line["request"]) == ("anna", "r1")
+    assert main(["log", str(logged), "--since", "2999-01-01"]) == 0
+    assert capsys.readouterr().out == "nothing was logged\n"
+    assert main(["log", str(logged), "--since", "yesterday"]) == 2
+
+
+def test_a_backup_says_when_the_log_is_lost(
+    logged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (logged / "people" / "log" / "changes-00000002.jsonl").mkdir()
+    assert main(["backup", str(logged), "--out", str(tmp_path / "backup.zip")]) == 1
+    assert "left out: " in (told := capsys.readouterr().out)
+    assert "the log cannot be read" in told
+
+
+def test_backups_merge_logs_without_loss(logged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    backup = tmp_path / "backup.zip"
+    assert main(["backup", str(logged), "--out", str(backup)]) == 0
+    assert "2 log lines" in capsys.readouterr().out
+    shutil.rmtree(logged / "people" / "log")
+    log = ActivityLog(logged)
+    log.record("update", who="ben", address="192.0.2.8")
+    log.close()
+    for _ in range(2):
+        assert main(["restore", str(backup), "--gallery", str(logged)]) == 0
+        assert [line["who"] for line in read_log(logged)] == ["anna", "this machine", "ben"]
+    assert "2 lines of the log" in capsys.readouterr().out

@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from index.model import in_the_box
+from index.model.backends import measuring
+from index.model.backends.names import NAMES, VARIABLE
+from index.model.backends.registry import installed_backends
+from index.model.in_the_box import find_box
 from retrieval_app.commands import doctor_command
 from retrieval_app.commands.cli import main
+from tests.conftest import draw_folder
 
 
 def _examine(capsys: pytest.CaptureFixture[str], code: int = 0) -> dict:
@@ -21,14 +26,13 @@ def _examine(capsys: pytest.CaptureFixture[str], code: int = 0) -> dict:
 def test_it_says_what_is_installed_and_how_fast_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     report = _examine(capsys)
     assert report["installed"]["base"]["numpy"] == version("numpy")
-    assert report["installed"]["gpu"] == {"faiss-gpu": None, "onnxruntime-gpu": None}
     assert report["embedding"]["photos_per_s"] > 0
-    assert "CPUExecutionProvider" in report["embedding"]["providers"]
-    assert {"JPEG", "PNG", "WEBP"} <= set(report["formats"])
     assert report["problems"] == []
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out.endswith("nothing is wrong\n")
 
 
-def test_packages_that_overwrite_each_other_are_a_problem(
+def test_conflicting_packages_are_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor_command, "version", lambda _: "1.0")
@@ -36,9 +40,7 @@ def test_packages_that_overwrite_each_other_are_a_problem(
     assert "faiss-cpu and faiss-gpu overwrite each other" in problems[0]
 
 
-def test_packages_for_a_gpu_that_use_none_are_a_problem(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unused_gpu_packages_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def find(name: str) -> str:
         if name in ("faiss-cpu", "onnxruntime"):
             raise PackageNotFoundError(name)
@@ -50,7 +52,7 @@ def test_packages_for_a_gpu_that_use_none_are_a_problem(
     assert "faiss-gpu is installed, but finds no GPU" in faiss
 
 
-def test_a_damaged_model_in_the_box_is_a_problem(
+def test_a_damaged_model(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     damaged = tmp_path / "box.onnx"
@@ -61,9 +63,47 @@ def test_a_damaged_model_in_the_box_is_a_problem(
     assert "install that again" in report["problems"][0]
 
 
-def test_in_words_it_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor"]) == 0
-    told = capsys.readouterr().out
-    assert f"numpy {version('numpy')}" in told
-    assert "photos of 512 x 512 pixels a second" in told
-    assert told.endswith("nothing is wrong\n")
+@pytest.fixture(autouse=True)
+def measured_in_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runtimes are measured for a moment, and not kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(measuring, "_SECONDS", 0.01)
+
+
+def tell(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
+    assert main(["info", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_model_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    told = tell(capsys, "box")
+    assert told["model"] == str(find_box())
+    assert (told["precision"], told["embedding_dim"], told["picture_dim"]) == ("float16", 128, 64)
+
+
+def test_every_runtime_is_measured_and_one_chosen(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = tell(capsys, str(tiny_model), "--runtime")
+    assert told["runtimes"].keys() == set(NAMES)
+    for name in installed_backends():
+        one = told["runtimes"][name]
+        assert one["images_per_s"] > 0
+        assert one["agrees"]
+        assert one["version"] == installed_backends()[name]
+    assert told["runtimes"]["tensorrt"] is None
+    assert told["chosen"]["name"] == "onnxruntime"
+    missing = tell(capsys, str(tiny_model), "--runtime", "--backend", "tensorrt")["chosen"]
+    assert missing == {"name": "onnxruntime", "why": "tensorrt is named, but cannot be had here"}
+
+
+def test_a_gallery_names_its_runtime(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = draw_folder(tmp_path / "images")
+    gallery = tmp_path / "gallery"
+    words = ["index", "build", str(tiny_model), str(images), "--out", str(gallery), "--backend", "openvino"]
+    assert main(words) == 0
+    capsys.readouterr()
+    told = tell(capsys, str(gallery), "--runtime")
+    assert told["gallery_runtime"]["backend"] == told["chosen"]["name"] == "openvino"
+    photo = next(images.rglob("*.png"))
+    assert main(["search", str(gallery), str(photo), "--backend", "onnxruntime"]) == 0
+    assert photo.name in capsys.readouterr().out

@@ -35,7 +35,7 @@ def test_vectors_are_written_where_they_are_wanted(small_gallery: Path, gallery:
         ("atlas", "a.parquet", "look: embedding-atlas {out} --x x --y y --neighbors neighbors --image image"),
     ],
 )
-def test_what_shows_them_is_said_with_what_was_written(
+def test_the_output_names_its_viewer(
     small_gallery: Path, gallery: Gallery, tmp_path: Path, kind: str, name: str, look: str
 ) -> None:
     out, there = tmp_path / name, gallery.count - 1  # one has vanished

@@ -49,35 +49,22 @@ def run(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> st
     return captured.err if code else captured.out
 
 
-def test_the_table_says_who_is_better_and_the_files_are_written(
-    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_and_files_are_written(work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     text = run(
         capsys, work / "photos", "box", f"tiny={work / 'one.onnx'}", "--out", out, "--cache", tmp_path / "c"
     )
-    lines = text.splitlines()
-    assert lines[0].split() == [
-        "width", "images/s", "Recall@1", "Recall@10", "MAP@R", "R-precision", "Recall@1", "against", "box",
-    ]  # fmt: skip
-    assert [line.split()[:2] for line in lines[1:3]] == [["box", "128"], ["tiny", "16"]]
-    assert lines[2].endswith(("] better", "] worse", "] not clear"))
-    assert "over the same 40 queries among 40 images; in brackets 95 % intervals over queries" in text
+    assert text.splitlines()[2].endswith(("] better", "] worse", "] not clear"))
     assert "skipped files: 1 not-an-image" in text
-    assert "box: 40 images embedded" in text
     assert sorted(path.name for path in out.iterdir()) == ["compare.html", "queries.csv"]
     with (out / "queries.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [*rows[0]] == [
-        "path", "label", "sha256", "right box", "map_at_r box", "right tiny", "map_at_r tiny",
-    ]  # fmt: skip
+    assert {"path", "label", "right box", "map_at_r box", "right tiny", "map_at_r tiny"} < rows[0].keys()
     assert len(rows) == COUNT
     assert rows[0]["sha256"] == hash_file(work / "photos" / rows[0]["path"])
 
 
-def test_a_further_candidate_is_all_that_is_embedded_and_a_gallery_takes_the_same_vectors(
-    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_new_candidates_are_embedded(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photos, models = work / "photos", [work / f"{name}.onnx" for name in ("one", "two", "three")]
     with count_seen(monkeypatch) as seen:
         first = retrieval_app.compare(photos, models[:2], tmp_path / "out", cache=tmp_path / "cache")
@@ -87,7 +74,6 @@ def test_a_further_candidate_is_all_that_is_embedded_and_a_gallery_takes_the_sam
         assert sum(seen) == COUNT
         assert [one.embedded for one in second.embedded] == [0, 0, COUNT]
         assert [one.from_cache for one in second.embedded] == [COUNT, COUNT, 0]
-        assert all(one.per_second for one in second.embedded)  # also of those that were embedded before
         seen.clear()
         report = build(models[2], photos, tmp_path / "gallery", cache=tmp_path / "cache")
         assert (seen, report.from_cache, report.indexed) == ([], COUNT, COUNT)
@@ -95,7 +81,7 @@ def test_a_further_candidate_is_all_that_is_embedded_and_a_gallery_takes_the_sam
     assert [one["recall"] for one in after["candidates"][:2]] == [one["recall"] for one in before["candidates"]]
 
 
-def test_a_gallerys_vectors_are_taken_and_only_what_it_has_not_is_embedded(
+def test_only_what_a_gallery_lacks_is_embedded(
     work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     photos = work / "photos"
@@ -149,9 +135,7 @@ compare(sys.argv[1], sys.argv[2:4], sys.argv[4], cache=sys.argv[5], workers=1)
 
 
 @pytest.mark.slow
-def test_what_was_killed_in_the_middle_goes_on_where_it_was(
-    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_comparison_goes_on(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models = [work / "one.onnx", work / "two.onnx"]
     words = [str(word) for word in (work / "photos", *models, tmp_path / "out", tmp_path / "cache")]
     process = subprocess.Popen([sys.executable, "-c", KILLED, *words])
@@ -191,13 +175,11 @@ def test_a_failing_model_ends_the_comparison_and_what_was_embedded_is_kept(work:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("words", "message"),
     [
-        (["photos", "one.onnx", "--out", "out"], 2, "2 to 8 CANDIDATEs are compared, got 1"),
-        (["nothing", "one.onnx", "two.onnx", "--out", "out"], 1, "nothing: no such file or folder"),
-        (["photos", "one.onnx", "two.onnx", "--out", "photos/out"], 1, "lies inside the images in photos"),
-        (["photos/lime", "one.onnx", "two.onnx", "--out", "out"], 1, "none of its 10 images has a label"),
-        (["photos", "one.onnx", "two.onnx", "--out", "taken"], 1, "exists already, and is not what this command"),
+        (["photos", "one.onnx", "two.onnx", "--out", "photos/out"], "lies inside the images in photos"),
+        (["photos/lime", "one.onnx", "two.onnx", "--out", "out"], "none of its 10 images has a label"),
+        (["photos", "one.onnx", "two.onnx", "--out", "taken"], "exists already, and is not what this command"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_a_line(
@@ -206,7 +188,6 @@ def test_what_cannot_be_compared_is_refused_in_a_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     words: list[str],
-    code: int,
     message: str,
 ) -> None:
     for name in ("photos", "one.onnx", "two.onnx", "three.onnx"):
@@ -214,20 +195,15 @@ def test_what_cannot_be_compared_is_refused_in_a_line(
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/compare.html").write_text("somebody's")
     monkeypatch.chdir(tmp_path)
-    assert message in run(capsys, *words, code=code)
+    assert message in run(capsys, *words, code=1)
     assert (tmp_path / "taken/compare.html").read_text() == "somebody's"
     assert not (tmp_path / "out").exists()
 
 
 def test_programs_name_candidates_by_a_mapping_and_hear_of_wrong_options(work: Path, tmp_path: Path) -> None:
-    named = {"small": work / "one.onnx", "large": work / "two.onnx"}
-    named["a=b [/bold]"] = work / "three.onnx"
-    steps: set[str] = set()
-    found = retrieval_app.compare(
-        work / "photos", named, tmp_path / "out", cache=False, progress=lambda step, *_: steps.add(step)
-    )
+    named = {"small": work / "one.onnx", "a=b [/bold]": work / "three.onnx"}
+    found = retrieval_app.compare(work / "photos", named, tmp_path / "out", cache=False)
     assert [one.name for one in found.candidates] == list(named)
-    assert steps == {"Reading", *(f"Embedding {n} of 3" for n in (1, 2, 3)), "Scoring", "Drawing"}
     for wrong, message in (
         ({"k": [0]}, "k must be whole numbers"),
         ({"shown": 0}, "shown must be a whole number"),

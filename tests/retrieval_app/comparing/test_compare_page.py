@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from tests.models import write_tiny_model
 from tests.photos import KINDS, write_photos
 
 skip_without_playwright()
-from playwright.sync_api import Browser, Page, expect  # noqa: E402 - after the skip
+from playwright.sync_api import expect  # noqa: E402 - after the skip
 
 HOSTILE = '"><img src=x onerror=alert(1)>'
 HOSTILE_FILE = os.fsdecode(b"caf\xe9 <img src=x onerror=alert(2)> ${alert(3)}.jpg")
@@ -29,11 +28,11 @@ HOSTILE_FILE = os.fsdecode(b"caf\xe9 <img src=x onerror=alert(2)> ${alert(3)}.jp
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     """Three models on sixty photos of five kinds, one of a hostile name, and one lone photo."""
     work = tmp_path_factory.mktemp("compared")
-    write_photos(work / "photos", kinds=KINDS[4:9], pictures_per_kind=12, seed=0, size=160)
+    write_photos(work / "photos", kinds=KINDS[4:9], pictures_per_kind=12, seed=0, size=48)
     hostile = work / "photos" / HOSTILE
     (work / "photos" / KINDS[4]).rename(hostile)
     next(hostile.glob("*000.jpg")).rename(hostile / HOSTILE_FILE)
-    write_photos(work / "photos", kinds=["shoes"], pictures_per_kind=1, seed=0, size=96)
+    write_photos(work / "photos", kinds=["shoes"], pictures_per_kind=1, seed=0, size=48)
     models = {"box": "box", f"small {HOSTILE}": write_tiny_model(work / "one.onnx")}
     models["other"] = write_tiny_model(work / "two.onnx", seed=5)
     return retrieval_app.compare(work / "photos", models, work / "out", cache=work / "cache")
@@ -93,72 +92,30 @@ def test_a_picture_that_is_gone_by_now_is_a_placeholder(tmp_path: Path) -> None:
     assert set(data["gone"].values()) == {"reading failed or the file vanished"}
 
 
-OpenPage = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+@pytest.mark.browser
+def test_filters_show_their_queries_with_right_hits_marked_and_nobody_is_asked(comparison: Comparison) -> None:
+    url, complaints = comparison.files[1].as_uri(), list[str]()
+    pair = comparison.scoring.pair(0, 1)
     with open_chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def open_page(browser: Browser, comparison: Comparison) -> Iterator[OpenPage]:
-    """Open the page from disk; it asks nobody for anything and complains of nothing."""
-    requests: list[str] = []
-    complaints: list[str] = []
-
-    def open_page(**options: Any) -> Page:
-        page = browser.new_page(**({"viewport": {"width": 1400, "height": 900}} | options))
-        page.on("request", lambda request: requests.append(request.url))
+        page = browser.new_page()
+        page.on("request", lambda asked: asked.url.startswith(("data:", url)) or complaints.append(asked.url))
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
-        page.goto(comparison.files[1].as_uri())
-        return page
-
-    yield open_page
-    for context in browser.contexts:
-        context.close()
-    assert [url for url in requests if not url.startswith("data:")] == [comparison.files[1].as_uri()]
+        page.goto(url)
+        for words, count, first_marks in (
+            ("A right, B wrong", pair.only_first, ["right", "wrong"]),
+            ("B right, A wrong", pair.only_second, ["wrong", "right"]),
+            ("Both wrong", pair.both_wrong, ["wrong", "wrong"]),
+        ):
+            chosen = page.get_by_role("group", name="Queries").get_by_role("button", name=words)
+            chosen.click()
+            expect(chosen.locator(".tally")).to_have_text(str(count))
+            queries = page.locator(".query").all()
+            assert 0 < len(queries) <= count
+            for query in queries[:4]:
+                marks = [
+                    hits.locator(".hit").first.get_attribute("class") for hits in query.locator(".hits").all()
+                ]
+                assert marks == [f"hit {mark}" for mark in first_marks]
     assert complaints == []
-
-
-@pytest.mark.browser
-def test_filters_show_their_queries_with_right_hits_marked(open_page: OpenPage, comparison: Comparison) -> None:
-    page = open_page()
-    pair = comparison.scoring.pair(0, 1)
-    for words, count, first_marks in (
-        ("A right, B wrong", pair.only_first, ["right", "wrong"]),
-        ("B right, A wrong", pair.only_second, ["wrong", "right"]),
-        ("Both wrong", pair.both_wrong, ["wrong", "wrong"]),
-    ):
-        chosen = page.get_by_role("group", name="Queries").get_by_role("button", name=words)
-        chosen.click()
-        expect(chosen).to_have_attribute("aria-pressed", "true")
-        expect(chosen.locator(".tally")).to_have_text(str(count))
-        queries = page.locator(".query").all()
-        assert 0 < len(queries) <= count
-        for query in queries[:4]:
-            marks = [hits.locator(".hit").first.get_attribute("class") for hits in query.locator(".hits").all()]
-            assert marks == [f"hit {mark}" for mark in first_marks]
-            expect(query.locator(".hits").first.locator(".hit")).to_have_count(HITS)
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 390)])
-def test_the_page_fits_its_width_and_nothing_keeps_people_out(
-    open_page: OpenPage, scheme: str, width: int
-) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page = open_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(248, 250, 252)"
-    assert dark == (scheme == "dark")
-    found = axe.Axe().run(page).response["violations"]
-    serious = [
-        (one["id"], [n["html"] for n in one["nodes"]][:3])
-        for one in found
-        if one["impact"] in ("serious", "critical")
-    ]
-    assert serious == []

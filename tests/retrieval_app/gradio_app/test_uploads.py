@@ -38,12 +38,9 @@ def _editor() -> gr.ImageEditor:
     return take_sent_only(gr.ImageEditor(type="pil"))
 
 
-def test_what_was_sent_is_handed_over_as_it_is(sent: Path) -> None:
+def test_what_was_sent_is_handed_over_and_of_the_editor_nothing_but_what_is_seen(sent: Path) -> None:
     assert _image().preprocess(ImageData(path=str(sent))) == SENT
     assert _image().preprocess(None) is None
-
-
-def test_of_the_editor_what_is_seen_is_handed_over_and_nothing_else_is_opened(sent: Path) -> None:
     file, none = FileData(path=str(sent)), FileData(path="/nowhere")
     data = EditorData(background=none, layers=[none] * 1000, composite=file)
     assert _editor().preprocess(data) == SENT

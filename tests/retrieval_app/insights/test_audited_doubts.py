@@ -44,9 +44,7 @@ def write_audit(gallery: Gallery, out: Path) -> Path:
     return out
 
 
-def test_an_audit_is_read_as_doubts_about_the_members_it_saw(
-    labelled: Gallery, ids: dict[str, int], tmp_path: Path
-) -> None:
+def test_an_audit_is_read_as_label_issues(labelled: Gallery, ids: dict[str, int], tmp_path: Path) -> None:
     doubts = read_audit(write_audit(labelled, tmp_path / "audit"), labelled)
     assert [doubt.id for doubt in doubts.items] == [ids["red/wrong_0.png"], ids["blue/3.png"]]
     first = doubts.items[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from index.arrays import UNLABELLED
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.progress import Progress
@@ -52,7 +54,7 @@ class Held:
         return self._result
 
 
-def test_everything_is_computed_once_and_found_again(
+def test_results_persist(
     labelled: Gallery, insights: Insights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {name: insights.wait(name, timeout=_PATIENCE) for name in NAMES}
@@ -76,7 +78,7 @@ def test_everything_is_computed_once_and_found_again(
     again.close()
 
 
-def test_what_is_kept_is_not_computed_again_unless_it_is_damaged_or_another_gallerys(
+def test_damaged_results_are_computed_again(
     labelled: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = []
@@ -104,9 +106,7 @@ def test_what_is_kept_is_not_computed_again_unless_it_is_damaged_or_another_gall
     assert len(runs) == 6
 
 
-def test_the_first_call_begins_and_no_call_waits(
-    labelled: Gallery, insights: Insights, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_call_begins(labelled: Gallery, insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(find_duplicate_groups(labelled))
     monkeypatch.setattr(groups_module, "find_duplicate_groups", held)
     assert insights.duplicates.state == "computing"
@@ -124,41 +124,26 @@ def fail_expectedly(*_: Any, **__: Any) -> None:
     raise InputError("there is nothing to see; look elsewhere")
 
 
-def fail_unexpectedly(*_: Any, **__: Any) -> None:
-    raise ZeroDivisionError
-
-
-class Clock:
-    """Stands in for the time, which passes when it is told to."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        monkeypatch.setattr(background_module, "monotonic", lambda: self.now)
-
-
-def test_what_failed_is_tried_again_when_it_is_asked_for_a_while_later(
-    labelled: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, audit = Clock(monkeypatch), tmp_path / "audit"
+def test_failures_are_retried_later(labelled: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, audit = [1000.0], tmp_path / "audit"
+    monkeypatch.setattr(background_module, "monotonic", lambda: now[0])
     asked = Insights(labelled, cache=None, audit=audit)
     assert asked.wait("doubts", timeout=_PATIENCE).state == "failed"
     audit.mkdir()
     (audit / "audit.csv").write_text("path,sha256,label,wrong,verdict\n")
-    clock.now += RETRY_S - 1
+    now[0] += RETRY_S - 1
     assert asked.doubts.state == "failed"  # what cannot succeed is not tried at every call
-    clock.now += 1
+    now[0] += 1
     assert asked.doubts.state == "computing"
     found = asked.wait("doubts", timeout=_PATIENCE)
     assert (found.state, found.value is not None and found.value.judged) == ("ready", 0)
     asked.close()
 
 
-def test_a_mistake_of_the_program_leaves_nobody_waiting(
-    insights: Insights, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_error_leaves_nobody_waiting(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
     told: queue.Queue[type[BaseException]] = queue.Queue()
     monkeypatch.setattr(threading, "excepthook", lambda given: told.put(given.exc_type))
-    monkeypatch.setattr(quality_module, "assess_quality", fail_unexpectedly)
+    monkeypatch.setattr(quality_module, "assess_quality", lambda *_, **__: 1 // 0)
     insights.get("quality")
     insights.get("duplicates")
     failed = insights.wait("quality", timeout=_PATIENCE)
@@ -167,9 +152,7 @@ def test_a_mistake_of_the_program_leaves_nobody_waiting(
     assert insights.wait("duplicates", timeout=_PATIENCE).state == "ready"
 
 
-def test_closing_stops_the_work_and_begins_nothing(
-    labelled: Gallery, insights: Insights, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_stops_the_work(labelled: Gallery, insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(find_duplicate_groups(labelled))
     monkeypatch.setattr(groups_module, "find_duplicate_groups", held)
     insights.get("duplicates")
@@ -182,9 +165,7 @@ def test_closing_stops_the_work_and_begins_nothing(
         assert insights.wait(name, timeout=_PATIENCE).state == "failed"
 
 
-def test_without_a_cache_or_where_it_cannot_be_written_results_are_given_all_the_same(
-    labelled: Gallery, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cache_is_optional(labelled: Gallery, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("no folder")
     for cache in (None, tmp_path / "file"):
         asked = Insights(labelled, cache=cache)
@@ -207,7 +188,15 @@ def test_folders_of_old_versions_are_removed(build: Callable[[dict[str, str]], G
 
 def test_a_gallery_with_next_to_nothing_has_it_all(unusual: Gallery) -> None:
     asked = Insights(unusual, cache=None)
-    for name in NAMES:
-        assert asked.wait(name, timeout=_PATIENCE).state == "ready"
-    assert asked.calibration.value is None
+    found = {name: asked.wait(name, timeout=_PATIENCE) for name in NAMES}
     asked.close()
+    assert {one.state for one in found.values()} == {"ready"}
+    assert found["calibration"].value is None
+    assert found["duplicates"].value.groups == ()
+    doubts, quality = found["doubts"].value, found["quality"].value
+    assert 0 <= doubts.wrong_share <= 1
+    assert len(doubts.items) <= doubts.judged <= 2
+    assert (quality.problem is None) == (quality.map_at_r is not None)
+    json.dumps(quality.to_json(), allow_nan=False)
+    if quality.map_at_r is not None:
+        assert quality.queries + quality.lone == (unusual.labelled_vectors()[1] != UNLABELLED).sum()

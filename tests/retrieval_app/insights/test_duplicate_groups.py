@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
 from retrieval_app.insights.duplicate_groups import find_duplicate_groups
+from retrieval_app.insights.label_shares import share_labels
 from tests.retrieval_app.insights.conftest import SAME_FILE, SAVED_AGAIN, draw_labelled
 
 
@@ -24,29 +28,32 @@ def test_equal_files_and_pictures_saved_again_are_groups(labelled: Gallery, ids:
     assert duplicates.images == labelled.count
 
 
-def test_groups_whose_labels_differ_come_first(labelled: Gallery, tmp_path: Path, tiny_model: Path) -> None:
+def test_set_aside_images_and_differing_labels_first(tmp_path: Path, tiny_model: Path) -> None:
     images = draw_labelled(tmp_path / "images")
     (images / "red/like_green_5.png").write_bytes((images / "green/5.png").read_bytes())
-    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "gallery")
-    groups = find_duplicate_groups(Gallery.open(tmp_path / "gallery")).groups
-    assert [group.labels_differ for group in groups] == [True, *[False] * (len(groups) - 1)]
-    assert {image.path for image in groups[0].images} == {"red/like_green_5.png", "green/5.png"}
-
-
-def test_images_that_the_build_set_aside_are_there(tmp_path: Path, tiny_model: Path) -> None:
-    images = draw_labelled(tmp_path / "images")
     build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "gallery", dedup="near")
     gallery = Gallery.open(tmp_path / "gallery")
-    aside = {
-        image.path: image
-        for group in find_duplicate_groups(gallery).groups
-        for image in group.images
-        if not image.indexed
-    }
+    groups = find_duplicate_groups(gallery).groups
+    assert [group.labels_differ for group in groups] == [True, *[False] * (len(groups) - 1)]
+    assert {image.path for image in groups[0].images} == {"red/like_green_5.png", "green/5.png"}
+    aside = {image.path: image for group in groups for image in group.images if not image.indexed}
     assert {SAME_FILE, SAVED_AGAIN} <= aside.keys()
     assert aside[SAVED_AGAIN].similarity is None
     assert aside[SAVED_AGAIN].id not in gallery.ids
 
 
-def test_a_gallery_without_copies_has_no_groups(unusual: Gallery) -> None:
-    assert find_duplicate_groups(unusual).groups == ()
+def test_neighbours_labels_are_counted_without_itself(labelled: Gallery, ids: dict[str, int]) -> None:
+    shares = share_labels(labelled, ids["red/wrong_0.png"], k=10)  # which shows blue
+    assert shares.label == "red"
+    assert shares.shares[0].label == "blue"
+    assert shares.neighbours == sum(share.count for share in shares.shares) == 10
+    assert sum(share.share for share in shares.shares) == pytest.approx(1)
+    assert shares.own_share == sum(share.share for share in shares.shares if share.label == "red")
+    hits = labelled.search(labelled.vector(ids["red/wrong_0.png"]), k=10, exclude_id=ids["red/wrong_0.png"])
+    blue = [hit.score for hit in hits if hit.label == "blue"]
+    assert shares.shares[0].mean_score == pytest.approx(sum(blue) / len(blue))
+
+
+def test_an_unknown_member_is_told(labelled: Gallery) -> None:
+    with pytest.raises(InputError, match="999"):
+        share_labels(labelled, 999)

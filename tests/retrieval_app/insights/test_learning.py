@@ -74,9 +74,7 @@ Learn = Callable[..., tuple[Doubts, int]]
 Decide = Callable[..., LabelDecision]
 
 
-def test_what_was_decided_keeps_its_doubt_and_the_rest_is_ranked_anew(
-    learn: Learn, decide: Decide, base: Doubts, ids: dict[str, int]
-) -> None:
+def test_the_rest_is_ranked_anew(learn: Learn, decide: Decide, base: Doubts, ids: dict[str, int]) -> None:
     doubts, decisions = learn(decide(WRONG, CHANGE, SHOWN))
     assert decisions == 1
     assert doubts.find(ids[WRONG]) == base.find(ids[WRONG])
@@ -87,9 +85,7 @@ def test_what_was_decided_keeps_its_doubt_and_the_rest_is_ranked_anew(
     assert found.suggested == MISLABELLED[other]
 
 
-def test_a_new_label_is_suggested_where_others_look_alike(
-    learn: Learn, decide: Decide, base: Doubts, ids: dict[str, int]
-) -> None:
+def test_a_new_label_is_suggested(learn: Learn, decide: Decide, base: Doubts, ids: dict[str, int]) -> None:
     """Of twelve green pictures in their folder eleven are called `leaf`: the twelfth is one too."""
     green = sorted(path for path in ids if path.startswith("green/") and path not in MISLABELLED)
     assert all(base.find(ids[path]) is None for path in green)
@@ -122,7 +118,7 @@ def test_it_rests_longer_than_it_took(labelled: Gallery, base: Doubts, decide: D
     assert learning.latest(base).decisions == 1
 
 
-def test_what_fails_is_logged_and_the_list_stays(
+def test_failures_are_logged(
     labelled: Gallery, base: Doubts, decide: Decide, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:

@@ -27,9 +27,6 @@ def test_members_of_a_colour_lie_together_and_the_map_is_the_same_again(labelled
     assert (names[distances.argmin(axis=1)] == names).mean() > 0.85
     again = lay_out(labelled)
     np.testing.assert_array_equal(np.stack([again.x, again.y], axis=1), places)
-    document = layout.to_json()
-    assert document["labels"] == ["blue", "green", "red"]
-    assert len(document["ids"]) == len(document["x"]) == len(document["y"]) == len(document["label"])
 
 
 def test_of_many_members_a_sample_is_shown(labelled: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:

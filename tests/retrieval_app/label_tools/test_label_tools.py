@@ -115,7 +115,6 @@ def test_odd_names_of_labels_come_back_as_they_went(label: str, other: str) -> N
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("a.json", "{}", "expected a list of tasks"),
         ("a.json", "[{}]", "task 1: expected `data` and `annotations`"),
         ("a.json", "no", "expected a JSON export of Label Studio"),
         ("a.csv", "file\nx\n", "expected the columns path or sha256, label"),

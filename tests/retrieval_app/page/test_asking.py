@@ -46,9 +46,7 @@ def refuse(status: int, code: str, **headers: str) -> list[Any]:
     ],
     ids=["busy", "not ready", "timeout", "conflict"],
 )
-def test_what_may_have_been_done_is_not_sent_again(
-    page: Any, ask: str, refusal: list[Any], repeats: set[str]
-) -> None:
+def test_only_safe_requests_are_repeated(page: Any, ask: str, refusal: list[Any], repeats: set[str]) -> None:
     code = f"""
       const {{get, post}} = await import('/page/core/api.js');
       const error = await {ask}.then(() => null, error => error.code);

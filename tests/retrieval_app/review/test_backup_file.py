@@ -90,13 +90,10 @@ def test_the_parts_of_a_backup_written_again_are_a_backup(made: Path, gallery: P
     assert restore(write_parts(tmp_path / "again.zip", members, manifest), gallery).images["restored"] == 2
 
 
-@pytest.mark.parametrize("data", [b"", b"PK", b"PK\x05\x06" + bytes(18), b"no backup " * 100, picture(1)])
-def test_another_file_is_no_backup(gallery: Path, tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "other.zip").write_bytes(data)
-    check_refused(tmp_path / "other.zip", gallery, match="no backup")
-
-
-def test_a_folder_a_pipe_and_nothing_are_no_backup(gallery: Path, tmp_path: Path) -> None:
+def test_another_file_a_folder_a_pipe_and_nothing_are_no_backup(gallery: Path, tmp_path: Path) -> None:
+    for data in (b"", b"PK", b"PK\x05\x06" + bytes(18), b"no backup " * 100, picture(1)):
+        (tmp_path / "other.zip").write_bytes(data)
+        check_refused(tmp_path / "other.zip", gallery, match="no backup")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name in ("folder", "pipe", "nothing"):
@@ -106,11 +103,9 @@ def test_a_folder_a_pipe_and_nothing_are_no_backup(gallery: Path, tmp_path: Path
 
 def test_a_backup_that_is_cut_off_anywhere_is_refused(made: Path, gallery: Path, tmp_path: Path) -> None:
     data = made.read_bytes()
-    for share in (0.05, 0.6, 0.99):
-        (tmp_path / "cut.zip").write_bytes(data[: int(len(data) * share)])
+    for end in (len(data) // 20, len(data) * 3 // 5, len(data) - 1):
+        (tmp_path / "cut.zip").write_bytes(data[:end])
         check_refused(tmp_path / "cut.zip", gallery)
-    (tmp_path / "cut.zip").write_bytes(data[:-1])
-    check_refused(tmp_path / "cut.zip", gallery)
 
 
 def test_a_bit_that_turned_is_noticed_wherever_it_counts(made: Path, gallery: Path, tmp_path: Path) -> None:
@@ -130,16 +125,15 @@ def test_a_bit_that_turned_is_noticed_wherever_it_counts(made: Path, gallery: Pa
             assert len(list((tmp_path / f"twin{place}" / "people" / "added").rglob("*.png"))) == 2
 
 
-def swap_checksums(members: Members, manifest: Manifest) -> None:
-    first, second = [name for name in members if name.startswith("added/")]
-    manifest["members"][first], manifest["members"][second] = (
-        manifest["members"][second],
-        manifest["members"][first],
-    )
+Change = Callable[[Members, Manifest], object]
 
 
-def add_unnamed(members: Members, manifest: Manifest) -> None:
-    members["added/more.png"] = b"x"
+def spoil_decisions(line: bytes) -> Change:
+    def spoil(members: Members, manifest: Manifest) -> None:
+        members["decisions.jsonl"] += line
+        name_again(manifest, members)
+
+    return spoil
 
 
 def leave_out(members: Members, manifest: Manifest) -> None:
@@ -147,56 +141,35 @@ def leave_out(members: Members, manifest: Manifest) -> None:
     name_again(manifest, members)
 
 
-def climb(path: object) -> Callable[[Members, Manifest], None]:
-    def change(members: Members, manifest: Manifest) -> None:
-        manifest["sent"][0]["path"] = path
-
-    change.__name__ = f"climb {path!r}"[:40]
-    return change
+def swap_checksums(members: Members, manifest: Manifest) -> None:
+    first, second = (name for name in members if name.startswith("added/"))
+    told = manifest["members"]
+    told[first], told[second] = told[second], told[first]
 
 
-def spoil_decisions(members: Members, manifest: Manifest) -> None:
-    members["decisions.jsonl"] += b'{"decided_at": "now"}\n'
-    name_again(manifest, members)
-
-
-def nest_deeply(members: Members, manifest: Manifest) -> None:
-    members["decisions.jsonl"] = b"[" * 200_000 + b"\n"
-    name_again(manifest, members)
-
-
-def claim_another_version(members: Members, manifest: Manifest) -> None:
-    manifest["format_version"] = 99
-
-
-def point_to_nothing(members: Members, manifest: Manifest) -> None:
-    manifest["sent"][0]["member"] = "added/nothing.png"
-
-
-def name_one_place_twice(members: Members, manifest: Manifest) -> None:
-    manifest["sent"][1]["path"] = manifest["sent"][0]["path"]
-
-
-def wrong_kinds(members: Members, manifest: Manifest) -> None:
-    manifest["sent"][0].update(mtime_ns="yesterday")
-
-
+CHANGES: dict[str, Change] = {
+    "swapped checksums": swap_checksums,
+    "an unnamed member": lambda members, manifest: members.update({"added/more.png": b"x"}),
+    "no decisions": leave_out,
+    "decisions that are none": spoil_decisions(b'{"decided_at": "now"}\n'),
+    "deep decisions": spoil_decisions(b"[" * 200_000 + b"\n"),
+    "another version": lambda members, manifest: manifest.update(format_version=99),
+    "a member that is not there": lambda members, manifest: manifest["sent"][0].update(member="added/nothing.png"),
+    "one place twice": lambda members, manifest: manifest["sent"][1].update(path=manifest["sent"][0]["path"]),
+    "a wrong time": lambda members, manifest: manifest["sent"][0].update(mtime_ns="yesterday"),
+}
 CLIMBS = ("../../evil.png", "/etc/evil.png", "a/../../evil.png", "", "a\0b.png", "x" * 300, None,
           "a/" * 20 + "b.png", "\ud800.png")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "change",
-    [swap_checksums, add_unnamed, leave_out, spoil_decisions, nest_deeply, claim_another_version,
-     point_to_nothing, name_one_place_twice, wrong_kinds, *map(climb, CLIMBS)],
-    ids=lambda change: change.__name__,
-)  # fmt: skip
-def test_a_hostile_backup_is_refused_and_changes_nothing(
-    made: Path, gallery: Path, tmp_path: Path, change: Callable[[Members, Manifest], None]
-) -> None:
-    members, manifest = read_parts(made)
-    change(members, manifest)
-    check_refused(write_parts(tmp_path / "hostile.zip", members, manifest), gallery)
+def test_a_hostile_backup_is_refused_and_changes_nothing(made: Path, gallery: Path, tmp_path: Path) -> None:
+    climbs: list[Change] = [
+        lambda _, manifest, path=path: manifest["sent"][0].update(path=path) for path in CLIMBS
+    ]
+    for change in (*CHANGES.values(), *climbs):
+        members, manifest = read_parts(made)
+        change(members, manifest)
+        check_refused(write_parts(tmp_path / "hostile.zip", members, manifest), gallery)
 
 
 def test_packed_members_are_refused_before_they_are_unpacked(made: Path, gallery: Path, tmp_path: Path) -> None:

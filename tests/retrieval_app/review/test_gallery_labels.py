@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -10,7 +11,7 @@ from index.labels.decisions import LabelDecision
 from index.versions.people import DECISIONS as FILE_NAME
 from retrieval_app.review.gallery_labels import Decisions, stream_label_file
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.subjects import find_subjects
+from retrieval_app.review.subjects import find_decided_ids, find_subjects
 from tests.conftest import draw_folder
 from tests.retrieval_app.review.conftest import HOSTILE, build, ids_by_path, write_hostile
 from training.data.datasets import list_dataset
@@ -23,14 +24,10 @@ def write(gallery: Gallery, decisions: Decisions, path: Path) -> Counter[str]:
     return counts
 
 
-def test_without_decisions_training_reads_the_labels_as_they_are(shop: Gallery, tmp_path: Path) -> None:
-    written = write(shop, {}, tmp_path / "labels.csv")
+def test_decisions_are_applied_to_every_copy_of_the_image(shop: Gallery, tmp_path: Path) -> None:
+    assert write(shop, {}, tmp_path / "labels.csv") == {"kept": 17}
     images = Path(next(iter(shop.sources.values())).root)
     assert set(list_dataset(tmp_path / "labels.csv").records) == set(list_dataset(images).records)
-    assert written == {"kept": 17}
-
-
-def test_decisions_are_applied_to_every_copy_of_the_image(shop: Gallery, tmp_path: Path) -> None:
     ids = ids_by_path(shop)
     subjects = find_subjects(shop, [ids["red/copy.jpg"], ids["blue/1.png"], ids["green/2.jpg"]])
     store = ReviewStore(tmp_path / FILE_NAME)
@@ -50,9 +47,7 @@ def test_decisions_are_applied_to_every_copy_of_the_image(shop: Gallery, tmp_pat
     assert written == {"kept": 13, "changed": 3, "dropped": 1}
 
 
-def test_a_gallery_is_built_again_with_the_labels_and_the_decisions_hold_no_more(
-    tmp_path: Path, tiny_model: Path
-) -> None:
+def test_a_gallery_built_with_the_label_file_has_the_decisions(tmp_path: Path, tiny_model: Path) -> None:
     write_hostile(tmp_path)
     gallery = Gallery.open(build(tmp_path, model=tiny_model))
     ids = ids_by_path(gallery)
@@ -70,9 +65,7 @@ def test_a_gallery_is_built_again_with_the_labels_and_the_decisions_hold_no_more
     assert write(rebuilt, store.label_decisions(), tmp_path / "again.csv")["changed"] == 0
 
 
-def test_members_of_archives_and_images_without_a_label_are_left_out_and_counted(
-    tmp_path: Path, tiny_model: Path
-) -> None:
+def test_archive_members_and_unlabelled_images_are_counted(tmp_path: Path, tiny_model: Path) -> None:
     images = draw_folder(tmp_path / "images", per_class=2)
     (images / "red" / "0.jpg").rename(images / "loose.jpg")
     with zipfile.ZipFile(images / "blue" / "more.zip", "w") as archive:
@@ -86,3 +79,15 @@ def test_members_of_archives_and_images_without_a_label_are_left_out_and_counted
     labelled: LabelDecision = loose.decide("change", new_label="red")
     counts = write(gallery, {labelled.key: labelled}, tmp_path / "labels.csv")
     assert counts == {"kept": 5, "changed": 1, "in-archives": 1}
+
+
+def test_decided_images_are_found_again_in_a_gallery_made_anew(tmp_path: Path, tiny_model: Path) -> None:
+    draw_folder(tmp_path / "images", per_class=2)
+    old = Gallery.open(build(tmp_path, model=tiny_model))
+    subjects = find_subjects(old, ids_by_path(old).values())
+    decisions = [subject.decide("drop") for subject in subjects.values()]
+    assert find_decided_ids(old, decisions) == {subject.key: subject.image_id for subject in subjects.values()}
+    shutil.rmtree(tmp_path / "images" / "blue")  # so that all others get other ids
+    new = Gallery.open(build(tmp_path, model=tiny_model, name="anew"))
+    found = find_decided_ids(new, [*decisions, LabelDecision("f" * 64, None, "drop", image_id=1)])
+    assert found == {subject.key: subject.image_id for subject in find_subjects(new, range(1, 5)).values()}

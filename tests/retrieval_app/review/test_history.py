@@ -97,7 +97,6 @@ GOOD = {"sha256": A, "label": "x", "decision": "keep", "new_label": None, "image
         {"decided_at": LATE, "labels": [], "duplicates": []},
         {"decided_at": "yesterday", "labels": [GOOD], "duplicates": []},
         {"decided_at": "2026-01-01T10:00:00", "labels": [GOOD], "duplicates": []},
-        {"decided_at": LATE, "labels": GOOD, "duplicates": []},
         *({"decided_at": LATE, "labels": [{**GOOD, **wrong}], "duplicates": []} for wrong in (
             {"sha256": "A" * 64}, {"sha256": 5}, {"label": "\ud800"}, {"decision": "destroy"}, {"image_id": -1},
             {"image_id": True}, {"image_id": 1 << 70}, {"path": "\ud800"}, {"decision": "change"},

@@ -126,13 +126,6 @@ def full_disk(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def await_message(shop: Shop, job: Job, words: str) -> None:
-    until = time.monotonic() + WAIT_SECONDS
-    while words not in shop.jobs.get(job.id).message:
-        assert time.monotonic() < until, shop.jobs.get(job.id).message
-        time.sleep(0.01)
-
-
 def label_of(gallery: Gallery, job: Job) -> str | None:
     assert job.result is not None
     return gallery.image(job.result["image_id"]).label
@@ -174,18 +167,13 @@ def test_a_removed_image_stays_out_until_it_is_sent_again(shop: Shop) -> None:
 
 
 def test_an_evaluation_is_the_gallery_s_own_and_a_filter_chooses_who_asks(shop: Shop) -> None:
-    whole, part, nobody = shop.wait(
-        shop.jobs.evaluate(ks=[1, 2]),
-        shop.jobs.evaluate(ks=[1], where=parse_filter("label = 'red'")),
-        shop.jobs.evaluate(ks=[1], where=parse_filter("id < 0")),
+    whole, part = shop.wait(
+        shop.jobs.evaluate(ks=[1, 2]), shop.jobs.evaluate(ks=[1], where=parse_filter("label = 'red'"))
     )
     expected = evaluate_gallery(shop.open(), ks=[1, 2]).to_json()
     assert whole.result == {**expected, "version": "000001"}
     assert part.result is not None
-    assert list(part.result["per_class"]) == ["red"]
-    assert part.result["per_class"]["red"] == expected["per_class"]["red"]  # type: ignore[index]
-    assert (nobody.state, nobody.result) == ("failed", None)
-    assert "keeps no image that has a label" in nobody.message
+    assert part.result["per_class"] == {"red": expected["per_class"]["red"]}  # type: ignore[index]
 
 
 def test_what_nobody_can_do_is_refused_at_once(shop: Shop) -> None:
@@ -197,10 +185,6 @@ def test_what_nobody_can_do_is_refused_at_once(shop: Shop) -> None:
         shop.jobs.remove([1, 99])
     with pytest.raises(InputError, match="got 0"):
         shop.jobs.remove([])
-    with pytest.raises(InputError, match="at least 1"):
-        shop.jobs.evaluate(ks=[0])
-    with pytest.raises(UnknownJobError):
-        shop.jobs.get("no such job")
     assert shop.announced == []
 
 
@@ -216,9 +200,7 @@ def test_a_job_that_fails_says_why_and_the_next_one_is_done(shop: Shop, monkeypa
     assert done.state == "done"
 
 
-def test_stopping_waits_for_the_running_job_and_a_start_goes_on_with_the_others(
-    shop: Shop, block: Callable[[], None]
-) -> None:
+def test_stopping_waits_for_the_running_job_and_a_start_resumes(shop: Shop, block: Callable[[], None]) -> None:
     block()
     waiting = [shop.jobs.add(picture(1), name="x", label="hats"), shop.jobs.add(picture(2), name="x")]
     change = shop.jobs.update()
@@ -254,7 +236,6 @@ def test_stopping_ends_a_job_that_would_take_long(shop: Shop, monkeypatch: pytes
     shop.jobs.close()
     stopped = shop.jobs.get(job.id)
     assert stopped.state == "failed"
-    assert "the server was stopped while it ran" in str(stopped.message)
 
 
 @pytest.mark.slow
@@ -275,63 +256,56 @@ def test_a_killed_server_loses_no_image_that_it_took(folder: Path, tmp_path: Pat
     assert labels == {"blue", "green", "red", "label 0", "label 1", "label 2", "label 3"}
 
 
-def test_a_gallery_that_sets_copies_aside_says_which_image_a_copy_repeats(
-    tmp_path: Path, tiny_model: Path
-) -> None:
-    images = draw_folder(tmp_path / "images", per_class=2)
-    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "shop", dedup="exact")
+def test_a_label_file_allows_no_other_labels_and_copies_are_aside(tmp_path: Path, tiny_model: Path) -> None:
+    images, labels = draw_folder(tmp_path / "images", per_class=2), tmp_path / "labels.csv"
+    labels.write_text("path,label\nimages/red/0.jpg,shoe\n")
+    build_gallery(
+        model_path=tiny_model, sources=[images], out=tmp_path / "shop", dedup="exact", labels_file=labels
+    )
     shop = Shop(tmp_path / "shop")
-    copied = ids_by_path(shop.open())["red/1.png"]
-    [job] = shop.wait(shop.jobs.add((images / "red" / "1.png").read_bytes(), name="x"))
-    shop.jobs.close()
-    assert job.result is not None
-    assert job.result["copy_of"] == copied
-    assert job.message.endswith(f"set aside as a duplicate of image {copied}")
-
-
-def test_a_label_is_refused_where_a_file_gives_all_labels(tmp_path: Path, tiny_model: Path) -> None:
-    draw_folder(tmp_path / "images", per_class=2)
-    (tmp_path / "labels.csv").write_text("path,label\nimages/red/0.jpg,shoe\n")
-    shop = Shop(build(tmp_path, model=tiny_model, labels=tmp_path / "labels.csv"))
     with pytest.raises(InputError, match=r"takes all its labels from labels\.csv"):
         shop.jobs.add(picture(1), name="x", label="hats")
-    [job] = shop.wait(shop.jobs.add(picture(1), name="x"))
+    copied = ids_by_path(shop.open())["red/1.png"]
+    sent = [picture(1), (images / "red" / "1.png").read_bytes()]
+    job, copy = shop.wait(*(shop.jobs.add(data, name="x") for data in sent))
     shop.jobs.close()
-    assert job.state == "done"
     assert label_of(shop.open(), job) is None
+    assert copy.result is not None
+    assert copy.result["copy_of"] == copied
 
 
 @pytest.mark.slow
 def test_jobs_wait_for_another_process_and_all_are_done_exactly_once(shop: Shop) -> None:
-    rounds = 15
+    rounds = 8
     command = [sys.executable, "-c", UPDATE_AGAIN_AND_AGAIN, str(shop.path), str(rounds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as writer:
         assert writer.stdout is not None
         writer.stdout.readline()  # it has begun to write
-        asked = [shop.jobs.add(picture(n), name="x", label=f"label {n % 7}") for n in range(70)]
+        asked = [shop.jobs.add(picture(n), name="x", label=f"label {n % 7}") for n in range(40)]
         jobs = shop.wait(*asked)
         assert writer.wait(4 * WAIT_SECONDS) == 0
     assert {job.state for job in jobs} == {"done"}, [job.message for job in jobs if job.state != "done"]
-    assert len({job.result["image_id"] for job in jobs if job.result is not None}) == 70
+    assert len({job.result["image_id"] for job in jobs if job.result is not None}) == 40
     gallery = shop.open()
-    assert gallery.count == 6 + 70 + rounds
+    assert gallery.count == 6 + 40 + rounds
     assert len({row.sha256 for row in gallery.rows(gallery.ids.tolist())}) == gallery.count
 
 
 def test_a_job_that_waits_for_another_process_says_so_and_can_be_cancelled(shop: Shop) -> None:
     with lock_gallery(shop.path):
         job = shop.jobs.add(picture(1), name="x")
-        await_message(shop, job, "waiting for another process that writes this gallery")
-        assert shop.jobs.cancel(job.id).message == "is cancelled at its next step, unless it is done by then"
+        until = time.monotonic() + WAIT_SECONDS
+        while "waiting for another process that writes this gallery" not in shop.jobs.get(job.id).message:
+            assert time.monotonic() < until, shop.jobs.get(job.id).message
+            time.sleep(0.01)
+        shop.jobs.cancel(job.id)
         [job] = shop.wait(job)
-    assert (job.state, job.message) == ("cancelled", "cancelled; the gallery is as it was")
+    assert job.state == "cancelled"
     assert Shop(shop.path).jobs.resume() == []  # nothing of it is kept
     assert (shop.open().version, shop.open().count) == ("000001", 6)
 
 
-def test_a_job_that_waits_is_cancelled_at_once_and_the_others_are_done(
-    shop: Shop, block: Callable[[], None]
-) -> None:
+def test_a_waiting_job_is_cancelled_and_the_others_are_done(shop: Shop, block: Callable[[], None]) -> None:
     block()
     one, two, same = (shop.jobs.add(picture(number), name="x") for number in (1, 2, 2))
     removal = shop.jobs.remove([1])
@@ -349,9 +323,7 @@ def test_a_job_that_waits_is_cancelled_at_once_and_the_others_are_done(
         shop.jobs.cancel("0")
 
 
-def test_a_running_job_is_cancelled_at_a_step_and_leaves_a_stopped_update_as_it_was(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_job_is_cancelled_between_its_steps(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     (shop.path.parent / "images" / "red" / "new.png").write_bytes(picture(5))
     with monkeypatch.context() as patched:
         patched.setattr("index.writing.workspace.write_version", full_disk)
@@ -384,7 +356,7 @@ def test_a_running_job_is_cancelled_at_a_step_and_leaves_a_stopped_update_as_it_
     assert shop.open().count == 6 + 1 + 1
 
 
-def test_of_jobs_done_together_only_the_cancelled_ones_are_not(
+def test_of_jobs_done_together_one_is_cancelled(
     shop: Shop, block: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     block()
@@ -414,13 +386,6 @@ def test_updates_that_wait_are_one_and_evaluations_are_bounded(shop: Shop, block
     shop.jobs.add(picture(1), name="x")
 
 
-def _ends(shop: Shop) -> list[tuple[str, str, str, str]]:
-    """What the log tells of the ends of jobs, in their order."""
-    assert shop.log is not None
-    shop.log.close()
-    return [(line["what"], line["job"], line["who"], line["from"]) for line in read_log(shop.path)]
-
-
 def test_the_end_of_every_job_is_logged_with_who_asked_for_it(shop: Shop, block: Callable[[], None]) -> None:
     block()
     anna, ben = Asker("anna", "192.0.2.7", "r1"), Asker("ben", "192.0.2.8")
@@ -431,11 +396,13 @@ def test_the_end_of_every_job_is_logged_with_who_asked_for_it(shop: Shop, block:
     shop.wait(some, rest)
     last = shop.jobs.update()  # which nobody asked for
     shop.wait(last)
-    told = _ends(shop)
+    shop.log.close()  # type: ignore[union-attr]
+    logged = read_log(shop.path)
+    told = [(line["what"], line["job"], line["who"], line["from"]) for line in logged]
     assert told[0] == ("job-cancelled", called_off.id, "ben", "192.0.2.8")
     assert {("job-done", some.id, "anna", "192.0.2.7"), ("job-failed", rest.id, "ben", "192.0.2.8")} < set(told)
     assert told[-1] == ("job-done", last.id, "the server", "")
-    lines = {line["job"]: line for line in read_log(shop.path)}
+    lines = {line["job"]: line for line in logged}
     assert (lines[some.id]["kind"], lines[some.id]["request"]) == ("remove", "r1")
     assert "nothing would be left" in lines[rest.id]["message"]
     assert "asker" not in shop.jobs.get(some.id).to_json()

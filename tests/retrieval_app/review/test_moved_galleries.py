@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,21 +17,17 @@ from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.versions.people import added_folder
 from index.versions.versions import find_version
-from index.writing.build import add_to_gallery, build_gallery, update_gallery
+from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.jobs import Jobs
 from tests.conftest import draw_folder
 from tests.retrieval_app.review.test_jobs import WAIT_SECONDS, picture
 
 
-@dataclass(frozen=True)
 class Home:
     """A folder with photos, and a gallery of them and of what was sent."""
 
-    folder: Path
-
-    @property
-    def gallery(self) -> Path:
-        return self.folder / "shop"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.gallery = folder, folder / "shop"
 
 
 @contextmanager
@@ -70,9 +65,7 @@ def first(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Home:
     with served(home.gallery) as jobs:
         for seed, label in ((1, None), (2, "boot"), (3, "boot"), (4, None)):
             send(jobs, seed, label)
-        row = next(row for row in rows_of(home.gallery) if row.label == "boot")
-        jobs.remove([row.id])
-    assert sorted(status for _, status, _, _ in state_of(home.gallery).values()) == ["indexed"] * 9 + ["skipped"]
+        jobs.remove([next(row.id for row in rows_of(home.gallery) if row.label == "boot")])
     return home
 
 
@@ -104,10 +97,6 @@ def check_known_again(gallery: Path, before: dict[int, tuple[str | None, str, st
     assert verify_gallery(gallery).notes == []
 
 
-def move_alone(home: Home, to: Path) -> Path:
-    return home.gallery.rename(to / "moved")
-
-
 def copy_alone(home: Home, to: Path) -> Path:
     return shutil.copytree(home.gallery, to / "copied", symlinks=True)
 
@@ -121,32 +110,16 @@ def link_home(home: Home, to: Path) -> Path:
     return Path(f"{to}/link/photos/../shop/versions/.././")
 
 
-def replace_by_link(home: Home, to: Path) -> Path:
-    home.folder.rename(to / "disk")
-    home.folder.symlink_to(to / "disk")
-    return home.gallery
-
-
-MORE_WAYS = (move_alone, replace_by_link)
-
-
-@pytest.mark.parametrize(
-    "way", [copy_alone, move_all, link_home, *(pytest.param(way, marks=pytest.mark.slow) for way in MORE_WAYS)]
-)
-def test_a_gallery_in_another_place_knows_its_images_again(
-    home: Home, tmp_path: Path, way: Callable[[Home, Path], Path]
-) -> None:
+@pytest.mark.parametrize("way", [copy_alone, move_all, link_home])
+def test_a_moved_gallery_knows_its_images(home: Home, tmp_path: Path, way: Callable[[Home, Path], Path]) -> None:
     (tmp_path / "deep" / "er").mkdir(parents=True)
     before = state_of(home.gallery)
     check_known_again(way(home, tmp_path / "deep" / "er"), before)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("relative", [True, False])
-@pytest.mark.parametrize("moved", [True, False])
-def test_a_gallery_whose_folder_of_sent_images_is_a_link_knows_them_again(
-    home: Home, tmp_path: Path, relative: bool, moved: bool
-) -> None:
+@pytest.mark.parametrize(("relative", "moved"), [(True, True), (False, True), (False, False)])
+def test_linked_uploads_are_known_again(home: Home, tmp_path: Path, relative: bool, moved: bool) -> None:
     before = state_of(home.gallery)
     added, target = added_folder(home.gallery), home.folder / "uploads"
     added.rename(target)
@@ -160,9 +133,7 @@ def test_a_gallery_whose_folder_of_sent_images_is_a_link_knows_them_again(
     check_known_again(gallery, before)
 
 
-def test_a_gallery_built_from_anothers_sent_images_keeps_them_apart_from_its_own(
-    home: Home, tmp_path: Path, tiny_model: Path
-) -> None:
+def test_uploads_of_two_galleries_are_kept_apart(home: Home, tmp_path: Path, tiny_model: Path) -> None:
     sent = shutil.copytree(added_folder(home.gallery), tmp_path / "other" / "added")
     gallery = tmp_path / "second"
     build_gallery(model_path=tiny_model, sources=[sent], out=gallery)
@@ -176,18 +147,12 @@ def test_a_gallery_built_from_anothers_sent_images_keeps_them_apart_from_its_own
     with served(moved) as jobs:
         assert jobs.resume() == []
     assert state_of(moved) == before
-    opened = Gallery.open(moved)
-    places = {opened.place(image_id).file.parent.parent.name for image_id in map(int, opened.ids)}
-    assert places == {"other", "people", "added"}
 
 
-def test_a_moved_gallery_with_its_photos_needs_no_word_where_they_are(
-    home: Home, tmp_path: Path, caplog: pytest.LogCaptureFixture, tiny_model: Path
-) -> None:
+def test_a_moved_gallery_finds_its_photos(home: Home, tmp_path: Path, tiny_model: Path) -> None:
     before, gallery = state_of(home.gallery), move_all(home, tmp_path)
     opened = Gallery.open(gallery)
     assert all(opened.place(int(image_id)).file.is_relative_to(tmp_path / "everything") for image_id in opened.ids)
-    assert f"images were found in {tmp_path}/everything/photos" in caplog.text
     assert verify_gallery(gallery).notes == []
     report = build_gallery(model_path=tiny_model, sources=[tmp_path / "everything" / "photos"], out=gallery)
     assert (report.new_images, report.vanished) == (0, 0)
@@ -219,31 +184,3 @@ def test_builds_while_images_are_sent_lose_none_and_double_none(home: Home, tiny
     assert state_of(home.gallery).items() >= before.items()
     with served(home.gallery) as jobs:
         assert jobs.resume() == []
-
-
-def test_labels_from_a_file_are_found_where_the_gallery_was_moved_with_it(
-    tmp_path: Path, tiny_model: Path
-) -> None:
-    home = tmp_path / "home"
-    draw_folder(home / "photos", per_class=2)
-    (home / "labels.csv").write_text("path,label\nphotos/red/0.jpg,shoe\n")
-    build_gallery(
-        model_path=tiny_model, sources=[home / "photos"], out=home / "shop", labels_file=home / "labels.csv"
-    )
-    before, moved = state_of(home / "shop"), home.rename(tmp_path / "moved")
-    report = update_gallery(moved / "shop")
-    assert report.new_images == 0
-    assert state_of(moved / "shop") == before
-
-
-def test_a_source_through_a_link_is_the_source_itself(tmp_path: Path, tiny_model: Path) -> None:
-    photos = draw_folder(tmp_path / "photos", per_class=2)
-    (tmp_path / "link").symlink_to(photos)
-    build_gallery(model_path=tiny_model, sources=[f"{photos}/*/*.jpg"], out=tmp_path / "shop")
-    count = len(state_of(tmp_path / "shop"))
-    for text in (f"{tmp_path}/link/*/*.jpg", f"{tmp_path}/link/../photos/./*/*.jpg"):
-        build_gallery(model_path=tiny_model, sources=[text], out=tmp_path / "shop")
-        add_to_gallery(tmp_path / "shop", [text])
-        assert len(state_of(tmp_path / "shop")) == count
-    with read_catalog(find_version(tmp_path / "shop").folder / "catalog.sqlite") as catalog:
-        assert len(catalog.sources()) == 1

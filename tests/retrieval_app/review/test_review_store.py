@@ -1,3 +1,5 @@
+"""How far people who decided about the same labels agree."""
+
 from __future__ import annotations
 
 import random
@@ -7,14 +9,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from index.errors import InputError
-from index.labels.decisions import LabelDecision, LabelKey
+from index.labels.decisions import CHANGE, DROP, KEEP, OPEN, LabelDecision, LabelKey
 from index.versions.people import DECISIONS as FILE_NAME
+from retrieval_app.review.agreement import Agreement
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage
 from retrieval_app.review.review_store import ReviewStore
@@ -60,12 +64,12 @@ def meaning(decisions: Mapping[LabelKey, LabelDecision]) -> list[LabelDecision]:
 
 
 def test_nothing_is_made_before_something_is_decided(store: ReviewStore) -> None:
-    assert (store.label_decisions(), store.duplicate_decisions(), store.undo(), store.can_undo()) == (
-        {},
-        {},
-        None,
-        False,
-    )
+    assert (store.label_decisions(), store.duplicate_decisions()) == ({}, {})
+    assert (store.undo(), store.can_undo()) == (None, False)
+    with pytest.raises(InputError):
+        store.decide([LabelDecision(A, "x", "drop"), LabelDecision(B, "x", "burn")])
+    with pytest.raises(InputError, match="got 0"):
+        store.decide([])
     assert not store.path.exists()
 
 
@@ -130,14 +134,6 @@ def test_a_step_about_labels_does_not_stand_in_the_way_of_one_about_duplicates(s
         store.undo(again.number, about="duplicates")
 
 
-def test_an_open_decision_forgets_the_one_before_until_it_is_undone(store: ReviewStore) -> None:
-    store.decide([LabelDecision(A, "shoe", "drop")])
-    store.decide([LabelDecision(A, "shoe", "open")])
-    assert store.label_decisions() == {}
-    store.undo()
-    assert store.label_decisions()[A, "shoe"].decision == "drop"
-
-
 def test_duplicate_decisions_are_read_back_and_undone(store: ReviewStore) -> None:
     first = DuplicateDecision(GROUP, "copies", (2,))
     store.decide_duplicates([first])
@@ -158,14 +154,6 @@ def test_copies_with_one_label_are_decided_once_and_not_against_each_other(store
         store.decide([LabelDecision(A, "x", "drop"), LabelDecision(A, "x", "keep")])
     with pytest.raises(InputError, match="about one group"):
         store.decide_duplicates([DuplicateDecision(GROUP, "different"), DuplicateDecision(GROUP, "copies", (1,))])
-
-
-def test_of_a_refused_step_nothing_is_kept(store: ReviewStore) -> None:
-    with pytest.raises(InputError):
-        store.decide([LabelDecision(A, "x", "drop"), LabelDecision(B, "x", "burn")])
-    with pytest.raises(InputError, match="got 0"):
-        store.decide([])
-    assert not store.path.exists()
 
 
 def test_threads_that_decide_and_undo_at_once_lose_nothing(store: ReviewStore) -> None:
@@ -228,12 +216,17 @@ def test_a_folder_that_cannot_be_written_gives_a_clear_error_and_the_rest_goes_o
         assert "the gallery's folder cannot be written" in message
 
 
-def test_a_file_that_is_no_database_is_named_and_left_alone(store: ReviewStore) -> None:
+def test_a_file_that_is_no_database_or_of_a_newer_program_is_named_and_left_alone(store: ReviewStore) -> None:
     store.path.write_bytes(b"not a database, but somebody's notes " * 30)
     for ask in (store.label_decisions, store.undo, lambda: store.decide([LabelDecision(A, "x", "keep")])):
         with pytest.raises(ReviewError, match="move the file away"):
             ask()
     assert store.path.read_bytes().startswith(b"not a database")
+    newer = ReviewStore(store.path.with_name("newer"))
+    with closing(sqlite3.connect(newer.path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(ReviewError, match="version 99"):
+        newer.decide([LabelDecision(A, "x", "keep")])
 
 
 def test_an_empty_file_that_a_killed_process_left_counts_as_none(store: ReviewStore) -> None:
@@ -243,9 +236,27 @@ def test_an_empty_file_that_a_killed_process_left_counts_as_none(store: ReviewSt
     assert len(store.label_decisions()) == 1
 
 
-def test_a_file_of_a_newer_program_is_not_touched(store: ReviewStore) -> None:
-    connection = sqlite3.connect(store.path)
-    connection.execute("PRAGMA user_version = 99")
-    connection.close()
-    with pytest.raises(ReviewError, match="version 99"):
-        store.decide([LabelDecision(A, "x", "keep")])
+def decide_as(store: ReviewStore, by: str | None, image: str, decision: str, label: str | None = None) -> None:
+    store.decide([LabelDecision(image * 64, "shoe", decision, label)], by=by)
+
+
+def test_two_people_are_compared_by_the_last_decision_of_each(store: ReviewStore) -> None:
+    decide_as(store, "ann", "a", KEEP)
+    decide_as(store, "bob", "a", CHANGE, "hat")
+    decide_as(store, "bob", "a", KEEP)
+    decide_as(store, "ann", "b", CHANGE, "hat")
+    decide_as(store, "bob", "b", CHANGE, "boot")
+    decide_as(store, "ann", "c", DROP)
+    decide_as(store, "cem", "c", DROP)
+    assert store.agreement() == (Agreement(("ann", "bob"), 2, 1), Agreement(("ann", "cem"), 1, 1))
+
+
+def test_what_was_taken_back_and_what_nobody_is_named_for_is_no_agreement(store: ReviewStore) -> None:
+    decide_as(store, "ann", "a", KEEP)
+    decide_as(store, None, "a", KEEP)
+    decide_as(store, "bob", "b", KEEP)
+    decide_as(store, "ann", "b", KEEP)
+    decide_as(store, "ann", "b", OPEN)
+    assert store.agreement() == ()
+    store.undo()  # ann's taking back
+    assert store.agreement() == (Agreement(("ann", "bob"), 1, 1),)

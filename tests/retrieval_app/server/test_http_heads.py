@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from typing import Any
 
 import pytest
 
 pytest.importorskip("gradio", reason="needs the extra `ui`")
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from retrieval_app.server.connection_config import ConnectionConfig
@@ -83,8 +81,7 @@ async def _send(
 
 
 class _Busy:
-    def displace(self) -> None:
-        raise AssertionError("a request that is answered is not given up for one of the same address")
+    displace: Any = None  # which is answered, and not given up for one of the same address
 
 
 def _statuses(*pieces: bytes) -> list[int]:
@@ -92,34 +89,17 @@ def _statuses(*pieces: bytes) -> list[int]:
     return [int(part[:3]) for part in transport.written.split(b"HTTP/1.1 ")[1:]]
 
 
-def test_the_protocol_has_all_that_is_changed_and_read() -> None:
-    methods = (
-        "connection_made", "connection_lost", "data_received", "on_message_begin", "on_header", "on_headers_complete",
-        "on_message_complete", "on_response_complete", "_unset_keepalive_if_required", "_start_asgi_task",
-    )  # fmt: skip
-    assert not [name for name in methods if not inspect.isfunction(vars(HttpToolsProtocol).get(name))]
-    protocol, _ = asyncio.run(_send(HEAD + b"\r\n"))
-    for name in ("app", "client", "cycle", "headers", "parser", "pipeline", "transport", "url"):
-        assert name in vars(protocol), name
-    assert (protocol.cycle.response_complete, protocol.cycle.disconnected) == (True, False)
-    assert protocol.cycle.message_event.is_set()
-    assert list(protocol.pipeline) == []
-
-
-@pytest.mark.parametrize("size", [7, 4096, LIMITS.max_head_bytes])
+@pytest.mark.parametrize("size", [997, LIMITS.max_head_bytes])
 def test_a_head_is_counted_the_same_in_pieces_of_every_size(size: int) -> None:
     for rest, status in ((100, 200), (-100, 431)):
         head = HEAD + b"x: " + b"a" * (LIMITS.max_head_bytes - len(HEAD) - rest) + b"\r\n\r\n"
         assert _statuses(*(head[at : at + size] for at in range(0, len(head), size))) == [status]
 
 
-def test_heads_of_one_connection_are_counted_one_by_one() -> None:
+def test_heads_of_one_connection_are_counted_one_by_one_and_bodies_are_not() -> None:
     head = HEAD + b"x: " + b"a" * (LIMITS.max_head_bytes // 2) + b"\r\n\r\n"
     assert _statuses(*[head] * 10) == [200] * 10
     assert _statuses(*[part for _ in range(10) for part in (head[:30_000], head[30_000:])]) == [200] * 10
-
-
-def test_a_body_of_an_announced_length_is_not_counted() -> None:
     head = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n"
     assert _statuses(head, *[b"a" * 100_000] * 10, HEAD + b"\r\n") == [200, 200]
 
@@ -156,7 +136,7 @@ def test_where_there_is_no_place_left_only_health_is_told() -> None:
     [
         (b"", "give_up_head", []),  # as of a browser that connects in advance: counted alone
         (
-            b"GET /v1/photos/3K8v0cYpL2Jt?a=b HTTP/1.1\r\nhost: a",
+            b"GET /v1/photos/3K8v?a=b HTTP/1.1\r\nhost: a",
             "give_up_head",
             [("head_timeout", "GET", "/v1/photos/…")],
         ),
@@ -166,9 +146,7 @@ def test_where_there_is_no_place_left_only_health_is_told() -> None:
         (SLOW, "displace", [("displaced", "POST", "/v1/…")]),
     ],
 )
-def test_what_is_hung_up_on_is_told_with_what_had_come(
-    sent: bytes, ended: str, told: list[tuple[str, str | None, str | None]]
-) -> None:
+def test_hang_ups_are_told(sent: bytes, ended: str, told: list[tuple[str, str | None, str | None]]) -> None:
     written, counted = list[Refusal | MoreRefusals](), list[str]()
 
     async def run() -> None:

@@ -33,25 +33,23 @@ def _wait(is_done: Callable[[], bool], *, seconds: float = 10) -> None:
         time.sleep(0.01)
 
 
-def test_lines_are_added_in_their_order_and_all_are_there_at_the_end(tmp_path: Path) -> None:
+def test_lines_are_added_in_their_order_and_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("before\n")
     with _writing(path) as writer:
         for number in range(700):
             writer.write(str(number))
     assert path.read_text().splitlines() == ["before", *map(str, range(700))]
+    with pytest.raises(InputError, match=r"--access-log .*gone/log: cannot be written: No such file"):
+        LogWriter(tmp_path / "gone" / "log", render=str.encode, tell_dropped=lambda _: b"")
 
 
-def test_a_new_file_is_not_for_other_users(tmp_path: Path) -> None:
-    with _writing(tmp_path / "log"):
-        assert (tmp_path / "log").stat().st_mode & 0o007 == 0
-
-
-def test_a_file_that_was_moved_away_is_made_anew_when_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_file_that_was_moved_away_is_made_anew_and_not_for_other_users(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with _writing(path) as writer:
         writer.write("one")
         _wait(lambda: path.read_text() == "one\n")
+        assert path.stat().st_mode & 0o007 == 0
         path.rename(tmp_path / "log.1")
         writer.write("two")
         _wait(lambda: (tmp_path / "log.1").read_text() == "one\ntwo\n")
@@ -61,9 +59,7 @@ def test_a_file_that_was_moved_away_is_made_anew_when_that_is_asked_for(tmp_path
     assert path.read_text() == "three\n"
 
 
-def test_on_a_full_disk_lines_are_dropped_and_told_once_there_is_room(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_on_a_full_disk_dropped_lines_are_told_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "log"
     path.symlink_to("/dev/full")  # every write to which fails as on a full disk
     with caplog.at_level(logging.WARNING), _writing(path) as writer:
@@ -80,9 +76,7 @@ def test_on_a_full_disk_lines_are_dropped_and_told_once_there_is_room(
     assert "No space left on device" in caplog.text
 
 
-def test_a_folder_that_is_gone_when_the_file_is_to_be_made_anew_costs_no_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_vanished_folder_costs_no_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     with _writing(folder / "log") as writer:
@@ -110,8 +104,3 @@ def test_a_file_that_takes_nothing_holds_nobody_up_and_what_was_dropped_is_told(
                 received += reader.read(65_536)
     assert received.count(said) == 1
     os.close(written)
-
-
-def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"--access-log .*gone/log: cannot be written: No such file"):
-        LogWriter(tmp_path / "gone" / "log", render=str.encode, tell_dropped=lambda _: b"")

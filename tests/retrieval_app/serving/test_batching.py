@@ -1,43 +1,75 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 import pytest
 
 from retrieval_app.serving.batching import Lane, Workers, _Waiting
 from retrieval_app.serving.errors import BusyError
 
+Answer = Callable[[Sequence[int]], list[int | Exception]]
 
-class _Gate:
+
+@dataclass
+class Gate:
     """A lane whose answers wait until they are let through."""
 
-    def __init__(self) -> None:
-        self.open, self.entered = threading.Event(), threading.Event()
-        self.batches: list[list[int]] = []
+    open: threading.Event = field(default_factory=threading.Event)
+    entered: threading.Event = field(default_factory=threading.Event)
+    batches: list[list[int]] = field(default_factory=list)
 
     def answer(self, tasks: Sequence[int]) -> list[int | Exception]:
+        """Ten times each, and an error for what is negative."""
         self.batches.append(list(tasks))
         self.entered.set()
         assert self.open.wait(20)
         return [ValueError(str(task)) if task < 0 else 10 * task for task in tasks]
 
 
-def _lane(gate: _Gate, *, most: int = 8, capacity: int = 100) -> Lane[int, int]:
-    return Lane("numbers", gate.answer, lambda task: task % 2, most=most, capacity=capacity)
+def make_lane(answer: Answer, *, most: int = 8, capacity: int = 100, name: str = "numbers") -> Lane[int, int]:
+    return Lane(name, answer, lambda task: task % 2, most=most, capacity=capacity)
 
 
-def _occupy(gate: _Gate, lane: Lane[int, int]) -> tuple[Workers, Future[int]]:
-    """One worker that is held by its first task, and the answer to come."""
-    workers = Workers([lane], threads=1)
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def lane(gate: Gate) -> Lane[int, int]:
+    return make_lane(gate.answer)
+
+
+Work = Callable[..., Workers]
+
+
+@pytest.fixture
+def work(gate: Gate) -> Iterator[Work]:
+    """One worker for these lanes, which are closed in the end."""
+    made: list[Workers] = []
+
+    def begin(*lanes: Lane[int, int], threads: int = 1) -> Workers:
+        made.append(Workers(list(lanes), threads=threads))
+        return made[-1]
+
+    yield begin
+    gate.open.set()
+    for workers in made:
+        workers.close()
+
+
+def occupy(gate: Gate, workers: Workers, lane: Lane[int, int]) -> Future[int]:
+    """Hold the worker by a task; the answer to come."""
     running = workers.submit(lane, 0, timeout_s=20)
     assert gate.entered.wait(20)
-    return workers, running
+    return running
 
 
-def _close(workers: Workers, gate: _Gate, waiting: Future[int]) -> None:
-    """Close them while a task runs; what waits is refused at once, and then the one that runs is let through."""
+def close_while_one_runs(workers: Workers, gate: Gate, waiting: Future[int]) -> None:
+    """What waits is refused at once, and then the one that runs is let through."""
     closing = threading.Thread(target=workers.close)
     closing.start()
     with pytest.raises(BusyError, match="shutting down"):
@@ -46,244 +78,133 @@ def _close(workers: Workers, gate: _Gate, waiting: Future[int]) -> None:
     closing.join(20)
 
 
-def test_what_waits_while_a_worker_is_busy_is_answered_together_by_key() -> None:
-    gate = _Gate()
-    lane = _lane(gate)
-    workers, first = _occupy(gate, lane)
-    others = [workers.submit(lane, task, timeout_s=20) for task in (1, 2, 3, 4, 5)]
+def test_waiting_tasks_are_answered_together_by_key(gate: Gate, lane: Lane[int, int], work: Work) -> None:
+    workers = work(lane)
+    futures = [occupy(gate, workers, lane)]
+    futures += [workers.submit(lane, task, timeout_s=20) for task in (1, 2, 3, 4, 5)]
     gate.open.set()
-    assert [future.result(20) for future in (first, *others)] == [0, 10, 20, 30, 40, 50]
+    assert [future.result(20) for future in futures] == [0, 10, 20, 30, 40, 50]
     assert gate.batches == [[0], [1, 3, 5], [2, 4]]
-    workers.close()
 
 
-def test_a_batch_has_at_most_its_size() -> None:
-    gate = _Gate()
-    lane = _lane(gate, most=2)
-    workers = Workers([lane], threads=1)
-    futures = [workers.submit(lane, 0, timeout_s=20)]
-    assert gate.entered.wait(20)
+def test_a_batch_has_at_most_its_size_and_leaves_a_share_to_workers_that_are_free(gate: Gate, work: Work) -> None:
+    lane = make_lane(gate.answer, most=2)
+    workers = work(lane)
+    futures = [occupy(gate, workers, lane)]
     futures += [workers.submit(lane, task, timeout_s=20) for task in (2, 4, 6, 8, 10)]
     gate.open.set()
     assert [future.result(20) for future in futures] == [0, 20, 40, 60, 80, 100]
     assert max(map(len, gate.batches)) == 2
-    workers.close()
+    shared = make_lane(gate.answer)
+    shared.waiting.extend(_Waiting(task, 0, 0.0, Future()) for task in (0, 2, 4, 6))
+    assert [[waiting.task for waiting in shared.take(free=free)] for free in (2, 1)] == [[0, 2], [4, 6]]
 
 
-def test_a_full_lane_refuses_and_says_when_to_come_again() -> None:
-    gate = _Gate()
-    lane = _lane(gate, capacity=2)
-    workers, running = _occupy(gate, lane)
+def test_a_full_lane_refuses_and_says_when_to_come_again(gate: Gate, work: Work) -> None:
+    lane = make_lane(gate.answer, capacity=2)
+    workers = work(lane)
+    occupy(gate, workers, lane)
     waiting = [workers.submit(lane, task, timeout_s=20) for task in (1, 2)]
     with pytest.raises(BusyError, match="busy") as caught:
         workers.submit(lane, 3, timeout_s=20)
     assert caught.value.retry_after_s >= 1
     assert lane.refused == 1
     gate.open.set()
-    assert [future.result(20) for future in (running, *waiting)] == [0, 10, 20]
-    workers.close()
+    assert [future.result(20) for future in waiting] == [10, 20]
 
 
-def test_a_task_that_waited_too_long_is_not_begun() -> None:
-    gate = _Gate()
-    lane = _lane(gate)
-    workers, running = _occupy(gate, lane)
-    late = workers.submit(lane, 2, timeout_s=-1)
-    gate.open.set()
+def test_what_waited_too_long_is_not_begun(gate: Gate, lane: Lane[int, int], work: Work) -> None:
+    workers, both = work(lane), Future[int]()
+    running = occupy(gate, workers, lane)
+    both.set_running_or_notify_cancel()
+    lane.waiting.append(_Waiting(1, 1, 0.0, both, is_begun=True))  # what follows from a task
+    for late in (workers.submit(lane, 2, timeout_s=-1), both):
+        gate.open.set()
+        with pytest.raises(BusyError, match="too long"):
+            late.result(20)
     assert running.result(20) == 0
-    with pytest.raises(BusyError, match="too long"):
-        late.result(20)
     assert gate.batches == [[0]]
-    workers.close()
 
 
-def test_an_error_belongs_to_its_own_task() -> None:
-    gate = _Gate()
-    gate.open.set()
-    lane = _lane(gate)
-    workers = Workers([lane], threads=1)
-    with pytest.raises(ValueError, match="-3"):
-        workers.submit(lane, -3, timeout_s=20).result(20)
-    assert workers.submit(lane, 3, timeout_s=20).result(20) == 30
-    workers.close()
-
-
-def test_a_failing_lane_fails_its_batch_and_not_the_worker() -> None:
-    def fail(tasks: Sequence[int]) -> list[int | Exception]:
+def test_an_error_belongs_to_its_own_task_or_batch(gate: Gate, lane: Lane[int, int], work: Work) -> None:
+    def fail(_: object) -> list[int | Exception]:
         raise KeyError("no such thing")
 
-    broken: Lane[int, int] = Lane("broken", fail, lambda task: 0, most=4, capacity=4)
-    gate = _Gate()
+    broken = make_lane(fail)
+    workers = work(broken, lane)
     gate.open.set()
-    sound = _lane(gate)
-    workers = Workers([broken, sound], threads=1)
     with pytest.raises(KeyError):
         workers.submit(broken, 1, timeout_s=20).result(20)
-    assert workers.submit(sound, 1, timeout_s=20).result(20) == 10
-    workers.close()
+    with pytest.raises(ValueError, match="-3"):
+        workers.submit(lane, -3, timeout_s=20).result(20)
+    with pytest.raises(KeyError, match="no such thing"):
+        workers.submit_then(lane, 3, fail, timeout_s=20).result(20)
+    assert workers.submit(lane, 3, timeout_s=20).result(20) == 30
 
 
-def test_closing_answers_what_runs_and_refuses_what_waits() -> None:
-    gate = _Gate()
-    lane = _lane(gate)
-    workers, running = _occupy(gate, lane)
-    waiting = workers.submit(lane, 2, timeout_s=20)
-    _close(workers, gate, waiting)
-    assert running.result(20) == 0
-    with pytest.raises(BusyError, match="shutting down"):
-        workers.submit(lane, 4, timeout_s=20)
-
-
-def test_the_first_lane_goes_first() -> None:
-    gate, order = _Gate(), list[str]()
-    plain = _lane(gate)
-
-    def note(name: str) -> Lane[int, int]:
-        def answer(tasks: Sequence[int]) -> list[int | Exception]:
-            order.append(name)
-            return list(tasks)
-
-        return Lane(name, answer, lambda task: 0, most=4, capacity=4)
-
-    first, second = note("first"), note("second")
-    workers = Workers([plain, first, second], threads=1)
-    running = workers.submit(plain, 0, timeout_s=20)
-    assert gate.entered.wait(20)
-    futures = [workers.submit(second, 1, timeout_s=20), workers.submit(first, 1, timeout_s=20)]
-    gate.open.set()
-    for future in (running, *futures):
-        future.result(20)
-    assert order == ["first", "second"]
-    workers.close()
-
-
-def test_closing_resolves_what_waits_even_where_somebody_gave_up() -> None:
-    gate = _Gate()
-    lane = _lane(gate)
-    workers, running = _occupy(gate, lane)
+def test_closing_answers_what_runs_and_refuses_what_waits(gate: Gate, lane: Lane[int, int], work: Work) -> None:
+    workers = work(lane)
+    running = occupy(gate, workers, lane)
     given_up, waiting = (workers.submit(lane, task, timeout_s=20) for task in (2, 4))
     assert given_up.cancel()
-    gate.open.set()
-    workers.close()
-    with pytest.raises(BusyError, match="shutting down"):
-        waiting.result(20)
+    close_while_one_runs(workers, gate, waiting)
     assert running.result(20) == 0
+    with pytest.raises(BusyError, match="shutting down"):
+        workers.submit(lane, 6, timeout_s=20)
 
 
-def test_what_follows_from_an_answer_goes_before_what_waits_in_later_lanes() -> None:
-    gate, order = _Gate(), list[tuple[str, int]]()
+def test_earlier_lanes_go_first_and_what_follows_next(gate: Gate, lane: Lane[int, int], work: Work) -> None:
+    order = list[tuple[str, int]]()
 
     def note(name: str) -> Lane[int, int]:
         def answer(tasks: Sequence[int]) -> list[int | Exception]:
             order.extend((name, task) for task in tasks)
             return [task + 1 for task in tasks]
 
-        return Lane(name, answer, lambda task: 0, most=1, capacity=4)
+        return make_lane(answer, most=1, name=name)
 
-    plain, searches, photos = _lane(gate), note("searches"), note("photos")
-    workers = Workers([plain, searches, photos], threads=1)
-    running = workers.submit(plain, 0, timeout_s=20)
-    assert gate.entered.wait(20)
+    searches, photos = note("searches"), note("photos")
+    workers = work(lane, searches, photos)
+    occupy(gate, workers, lane)
     futures = [
         workers.submit_then(photos, 10 * number, lambda vector: (searches, vector), timeout_s=20)
         for number in (1, 2)
     ]
+    futures.append(workers.submit(searches, 5, timeout_s=20))
     gate.open.set()
-    assert [future.result(20) for future in (running, *futures)] == [0, 12, 22]
-    assert order == [("photos", 10), ("searches", 11), ("photos", 20), ("searches", 21)]
-    assert (photos.answered, searches.answered) == (2, 2)
-    workers.close()
+    assert [future.result(20) for future in futures] == [12, 22, 6]
+    assert order == [("searches", 5), ("photos", 10), ("searches", 11), ("photos", 20), ("searches", 21)]
+    assert (photos.answered, searches.answered) == (2, 3)
 
 
-def test_what_follows_is_not_asked_for_where_the_task_itself_fails() -> None:
-    gate = _Gate()
-    gate.open.set()
-    lane, followed = _lane(gate), list[int]()
+def test_nothing_follows_from_a_failed_or_cancelled_task(gate: Gate, lane: Lane[int, int], work: Work) -> None:
+    followed = list[int]()
 
     def follow(answer: int) -> tuple[Lane[int, int], int]:
         followed.append(answer)
         return lane, answer
 
-    workers = Workers([lane], threads=1)
+    workers = work(lane)
+    occupy(gate, workers, lane)
+    assert workers.submit_then(lane, 2, follow, timeout_s=20).cancel()
+    failing = workers.submit_then(lane, -3, follow, timeout_s=20)
+    gate.open.set()
     with pytest.raises(ValueError, match="-3"):
-        workers.submit_then(lane, -3, follow, timeout_s=20).result(20)
+        failing.result(20)
     assert not followed
     assert workers.submit_then(lane, 3, follow, timeout_s=20).result(20) == 300
-    workers.close()
 
 
-def test_an_error_on_the_way_to_what_follows_belongs_to_its_own_task() -> None:
-    gate = _Gate()
-    gate.open.set()
-    lane = _lane(gate)
-
-    def fail(answer: int) -> tuple[Lane[int, int], int]:
-        raise KeyError(answer)
-
-    workers = Workers([lane], threads=1)
-    with pytest.raises(KeyError, match="30"):
-        workers.submit_then(lane, 3, fail, timeout_s=20).result(20)
-    assert workers.submit(lane, 3, timeout_s=20).result(20) == 30
-    workers.close()
-
-
-def test_what_would_follow_is_refused_once_the_workers_close() -> None:
-    gate = _Gate()
-    lane = _lane(gate)
-    workers = Workers([lane], threads=1)
+def test_what_would_follow_is_refused_once_the_workers_close(gate: Gate, lane: Lane[int, int], work: Work) -> None:
+    workers, still = work(lane), Future[int]()
     both = workers.submit_then(lane, 0, lambda answer: (lane, answer), timeout_s=20)
     assert gate.entered.wait(20)
-    waiting = workers.submit(lane, 1, timeout_s=20)
-    _close(workers, gate, waiting)
-    with pytest.raises(BusyError, match="shutting down"):
-        both.result(20)
+    close_while_one_runs(workers, gate, workers.submit(lane, 1, timeout_s=20))
+    still.set_running_or_notify_cancel()
+    idle = make_lane(gate.answer)
+    idle.waiting.append(_Waiting(1, 1, 0.0, still, is_begun=True))
+    work(idle, threads=0).close()
+    for future in (both, still):
+        with pytest.raises(BusyError, match="shutting down"):
+            future.result(20)
     assert gate.batches == [[0]]
-
-
-def test_a_task_that_was_given_up_has_nothing_that_follows() -> None:
-    gate = _Gate()
-    lane, followed = _lane(gate), list[int]()
-
-    def follow(answer: int) -> tuple[Lane[int, int], int]:
-        followed.append(answer)
-        return lane, answer
-
-    workers, running = _occupy(gate, lane)
-    assert workers.submit_then(lane, 2, follow, timeout_s=20).cancel()
-    gate.open.set()
-    assert running.result(20) == 0
-    workers.close()
-    assert not followed
-
-
-def test_a_worker_leaves_a_share_to_those_that_are_free_alone() -> None:
-    gate = _Gate()
-    lane = _lane(gate)
-    for task in (0, 2, 4, 6):
-        lane.waiting.append(_Waiting(task, 0, 0.0, Future()))
-    assert [waiting.task for waiting in lane.take(free=2)] == [0, 2]
-    assert [waiting.task for waiting in lane.take(free=1)] == [4, 6]
-
-
-def test_closing_refuses_what_follows_and_waits_still() -> None:
-    gate = _Gate()
-    lane = _lane(gate)
-    workers, both = Workers([lane], threads=0), Future[int]()
-    both.set_running_or_notify_cancel()
-    lane.waiting.append(_Waiting(1, 1, 0.0, both, is_begun=True))
-    workers.close()
-    with pytest.raises(BusyError, match="shutting down"):
-        both.result(20)
-
-
-def test_what_follows_too_late_is_not_begun() -> None:
-    gate = _Gate()
-    gate.open.set()
-    lane, late = _lane(gate), _lane(gate)
-    workers, both = Workers([late, lane], threads=1), Future[int]()
-    both.set_running_or_notify_cancel()
-    late.waiting.append(_Waiting(1, 1, 0.0, both, is_begun=True))
-    assert workers.submit(lane, 3, timeout_s=20).result(20) == 30
-    with pytest.raises(BusyError, match="too long"):
-        both.result(20)
-    workers.close()

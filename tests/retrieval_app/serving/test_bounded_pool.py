@@ -7,6 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
+from retrieval_app.serving.addresses import group_address
 from retrieval_app.serving.bounded_pool import BoundedPool, asking
 from retrieval_app.serving.errors import BusyError
 
@@ -59,3 +60,18 @@ def test_one_call_more_than_there_is_room_for_is_refused_and_closing_tells_those
     assert all(future.cancelled() for future in waiting)
     go_on.set()
     assert running.result(20)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_same"),
+    [
+        ("10.0.0.1", "10.0.0.2", False),
+        ("10.0.0.1", "::ffff:10.0.0.1", True),
+        ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2%eth1", True),
+        ("", "a name", False),
+    ],
+)
+def test_an_address_is_what_one_subscriber_has(one: str, other: str, are_same: bool) -> None:
+    assert (group_address(one) == group_address(other)) == are_same

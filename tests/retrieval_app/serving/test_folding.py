@@ -1,4 +1,4 @@
-"""Near-duplicates in results: which image stands for them, and which are named under it."""
+"""Near-duplicates in results, which image stands for them; and results ranked again by shared neighbours."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ COPIES = 4
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Engine]:
-    """Fifteen images, of one of which there are four copies in two folders."""
+    """Thirty-six images, of one of which there are four copies in two folders."""
     folder = tmp_path_factory.mktemp("folding")
-    images = draw_folder(folder / "images")
+    images = draw_folder(folder / "images", per_class=12)
     (images / "copies").mkdir()
     for number in range(COPIES):
         shutil.copy(images / "red" / "0.jpg", images / ("copies" if number % 2 else "red") / f"copy{number}.jpg")
@@ -40,8 +40,8 @@ def ids(engine: Engine) -> dict[str, int]:
     return {image.path: image.id for image in gallery.sample(gallery.count, seed=0)}
 
 
-def _search(engine: Engine, image_id: int, **options: Any) -> Ranking:
-    query = SearchQuery((QueryPart(image_id=image_id),), group_copies=True, **options)
+def _search(engine: Engine, image_id: int, *, group_copies: bool = True, **options: Any) -> Ranking:
+    query = SearchQuery((QueryPart(image_id=image_id),), group_copies=group_copies, **options)
     ranking: Ranking = asyncio.run(engine.search(engine.snapshot(), query))
     return ranking
 
@@ -52,7 +52,7 @@ def _paths(ids: dict[str, int], found: Any) -> set[str]:
 
 
 def test_copies_stand_under_one_of_them_and_all_are_named(engine: Engine, ids: dict[str, int]) -> None:
-    ranking = _search(engine, ids["red/1.png"], k=15)
+    ranking = _search(engine, ids["red/1.png"], k=50)
     assert ranking.grouped is True
     folded = [hit for hit in ranking.hits if hit.copies]
     assert len(folded) == 1
@@ -64,7 +64,7 @@ def test_copies_stand_under_one_of_them_and_all_are_named(engine: Engine, ids: d
 def test_pages_hold_every_image_once_and_the_first_names_all_copies(engine: Engine, ids: dict[str, int]) -> None:
     seen, offset, ranks = list[int](), 0, list[int]()
     while offset is not None:
-        page = _search(engine, ids["red/1.png"], k=1, offset=offset)
+        page = _search(engine, ids["red/1.png"], k=3, offset=offset)
         for hit in page.hits:
             ranks.append(hit.rank)
             seen += [hit.id, *(number for number, _ in hit.copies)]
@@ -75,16 +75,14 @@ def test_pages_hold_every_image_once_and_the_first_names_all_copies(engine: Engi
 
 def test_copies_keep_to_the_filter_the_threshold_and_what_is_left_out(engine: Engine, ids: dict[str, int]) -> None:
     left_out = frozenset([ids["red/copy2.jpg"]])
-    ranking = _search(engine, ids["red/1.png"], k=15, where=parse_filter("label = 'red'"), exclude_ids=left_out)
+    ranking = _search(engine, ids["red/1.png"], k=50, where=parse_filter("label = 'red'"), exclude_ids=left_out)
     folded = next(hit for hit in ranking.hits if hit.copies)
     assert _paths(ids, [*folded.copies, (folded.id, 1)]) == {"red/0.jpg", "red/copy0.jpg"}
-    above = _search(engine, ids["red/1.png"], k=15, min_score=folded.score + 1e-4)
+    above = _search(engine, ids["red/1.png"], k=50, min_score=folded.score + 1e-4)
     assert not {ids["red/0.jpg"], ids["red/copy0.jpg"]} & {hit.id for hit in above.hits}
 
 
-def test_a_copy_of_the_query_is_found_and_the_query_is_not_among_its_copies(
-    engine: Engine, ids: dict[str, int]
-) -> None:
+def test_a_copy_of_the_query_is_found_without_the_query(engine: Engine, ids: dict[str, int]) -> None:
     first = _search(engine, ids["red/0.jpg"], k=3).hits[0]
     assert first.score == pytest.approx(1, abs=1e-5)
     assert ids["red/0.jpg"] not in (first.id, *(number for number, _ in first.copies))
@@ -103,3 +101,24 @@ def test_the_company_of_other_queries_changes_no_answer(engine: Engine, ids: dic
     together = asyncio.run(ask())
     alone = [_search(engine, ids["red/1.png"], k=k, offset=o) for k, o in ((2, 0), (3, 0), (2, 1), (3, 1), (2, 2))]
     assert together == alone
+
+
+def test_the_server_ranks_again_as_the_gallery_does_page_by_page(engine: Engine) -> None:
+    gallery = engine.snapshot().gallery
+    expected = gallery.search(gallery.vector(5), k=39, exclude_id=5, rerank=True)
+    whole = _search(engine, 5, k=39, rerank=True, group_copies=False).hits
+    assert [(hit.id, hit.score) for hit in whole] == [(hit.id, hit.score) for hit in expected]
+    assert [hit.id for hit in _search(engine, 5, k=39, group_copies=False).hits] != [hit.id for hit in expected]
+    pages = [
+        _search(engine, 5, k=5, offset=offset, rerank=True, group_copies=False).hits for offset in range(0, 39, 5)
+    ]
+    assert [hit for page in pages for hit in page] == list(whole)
+
+
+def test_ranked_again_copies_stay_folded_and_low_scores_stay_away(engine: Engine) -> None:
+    plain, again = _search(engine, 5, k=39), _search(engine, 5, k=39, rerank=True)
+    assert {hit.id for hit in again.hits if hit.copies} == {hit.id for hit in plain.hits if hit.copies} != set()
+    assert {hit.id for hit in again.hits} == {hit.id for hit in plain.hits}
+    least = plain.hits[9].score
+    above, low = (_search(engine, 5, k=39, rerank=rerank, min_score=least) for rerank in (True, False))
+    assert {hit.id for hit in above.hits} == {hit.id for hit in low.hits}

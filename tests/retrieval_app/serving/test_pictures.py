@@ -22,9 +22,7 @@ def _encode(size: tuple[int, int], kind: str = "PNG") -> bytes:
     return file.getvalue()
 
 
-def test_large_images_are_decoded_one_at_a_time_and_small_ones_beside_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_large_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "LARGE_PIXELS", 10_000)
     decode, inside, most = pictures.decode_image, list[int](), list[int]()
     small_is_done = threading.Event()

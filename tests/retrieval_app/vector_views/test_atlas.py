@@ -55,12 +55,9 @@ def test_an_image_is_a_small_file_and_missing_where_it_has_vanished(atlas: list[
             continue
         with Image.open(io.BytesIO(row["image"]["bytes"])) as image:
             assert max(image.size) <= 96
-            if row["label"]:
-                middle = image.getpixel((image.width // 2, image.height // 2))
-                assert int(np.argmax(middle)) == {"red": 0, "green": 1, "blue": 2}[row["label"]]
 
 
-def test_what_the_map_leaves_out_lies_amid_its_nearest_on_the_map(
+def test_unmapped_images_lie_amid_nearest(
     odd_gallery: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(map_layout, "MOST_SHOWN", 25)

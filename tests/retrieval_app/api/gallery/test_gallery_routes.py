@@ -26,9 +26,6 @@ def test_the_gallery_tells_what_it_is_and_what_is_allowed(client: TestClient) ->
     assert (facts["name"], facts["version"], facts["images"]) == ("small", "000001", 19)
     assert facts["labels"] == {"names": ["red", "blue", "green"], "count": 3, "labelled": 19}
     assert facts["can"] == {"review": True, "write": False, "fetch": False}
-    assert facts["limits"]["max_upload_bytes"] == 20 * 1024 * 1024
-    assert facts["calibration"]["state"] in ("ready", "computing")
-    assert facts["model"].keys() == {"backbone", "method", "view", "pooling", "sha256"}
 
 
 def test_facets_count_what_the_condition_keeps_and_their_conditions_select_it(client: TestClient) -> None:
@@ -41,13 +38,9 @@ def test_facets_count_what_the_condition_keeps_and_their_conditions_select_it(cl
     assert narrowed["total"] == 2
 
 
-def test_the_map_has_a_place_for_every_image(client: TestClient) -> None:
+def test_the_map_and_the_quality_are_told_as_they_are_described(client: TestClient) -> None:
     answer = GalleryMap.model_validate(wait_for(client, "/v1/map"))
     assert len(answer.ids) == len(answer.x) == len(answer.y) == len(answer.label) == answer.total == 19
     assert all(-1 <= label < len(answer.labels) for label in answer.label)
-
-
-def test_the_quality_is_told_as_it_is_described(client: TestClient) -> None:
-    answer = QualityReport.model_validate(wait_for(client, "/v1/quality"))
-    assert (answer.version, answer.queries, answer.problem) == ("000001", 19, None)
-    assert [recall.k for recall in answer.recall_at] == [1, 2, 4, 8, 16, 32]
+    quality = QualityReport.model_validate(wait_for(client, "/v1/quality"))
+    assert (quality.version, quality.queries, quality.problem) == ("000001", 19, None)

@@ -16,6 +16,7 @@ from httpx import Response
 from PIL import Image
 
 from index.labels.decisions import LabelDecision
+from index.writing.build import build_gallery
 from retrieval_app.api import downloads
 from retrieval_app.api.review.doubt_list import accept_verdicts, is_spared
 from retrieval_app.api.schemas import AcceptVerdicts
@@ -24,7 +25,7 @@ from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
 from retrieval_app.review import selection_files
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import LiveGallery
-from tests.conftest import draw_image
+from tests.conftest import draw_folder, draw_image
 from tests.retrieval_app.api.conftest import TOKEN, serve
 from tests.retrieval_app.api.gallery.test_gallery_routes import wait_for
 
@@ -32,9 +33,6 @@ from tests.retrieval_app.api.gallery.test_gallery_routes import wait_for
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     """A gallery with wrong labels, equal files of different labels, and a label like a formula."""
-    from index.writing.build import build_gallery
-    from tests.conftest import draw_folder
-
     folder = tmp_path_factory.mktemp("review")
     images = draw_folder(folder / "images", per_class=12)
     for number in range(2):
@@ -81,26 +79,31 @@ def test_who_may_decide_is_told_how_far_people_agree(review: TestClient, served:
 
 def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient) -> None:
     doubts = wait_for(review, "/v1/labels/doubts")
-    chosen = doubts["items"][0]["id"]
-    body = {"decisions": [{"image_id": chosen, "decision": "change", "label": "blue"}]}
-    answer = review.post("/v1/labels/decisions", json=body).json()
-    assert (answer["decided"], answer["can_undo"]) == (1, True)
+    chosen, changed = doubts["items"][0]["id"], {"decision": "change", "label": "blue"}
+
+    def decide(**choice: str) -> dict[str, Any]:
+        body = {"decisions": [{"image_id": chosen, **choice}]}
+        answer: dict[str, Any] = review.post("/v1/labels/decisions", json=body).json()
+        return answer
+
+    assert (answer := decide(**changed))["decided"] == 1
+    assert answer["can_undo"]
     now = review.get("/v1/labels/doubts").json()
     assert (now["open"], now["decided"]) == (doubts["open"] - 1, 1)
-    decided = review.get("/v1/labels/doubts", params={"state": "decided"}).json()
-    assert [item["id"] for item in decided["items"]] == [chosen]
-    assert decided["items"][0]["decision"] == {"decision": "change", "label": "blue"}
-    assert review.get(f"/v1/images/{chosen}").json()["decision"] == {"decision": "change", "label": "blue"}
-    listed = review.get("/v1/labels/decisions").json()["decisions"]
-    assert [(entry["image_id"], entry["new_label"]) for entry in listed] == [(chosen, "blue")]
+    [decided] = review.get("/v1/labels/doubts", params={"state": "decided"}).json()["items"]
+    assert (decided["id"], decided["decision"]) == (chosen, changed)
+    assert review.get(f"/v1/images/{chosen}").json()["decision"] == changed
+    [listed] = review.get("/v1/labels/decisions").json()["decisions"]
+    assert (listed["image_id"], listed["new_label"]) == (chosen, "blue")
+    decide(decision="open")  # which forgets it
+    assert review.get("/v1/labels/decisions").json()["decisions"] == []
+    assert review.post("/v1/labels/undo").json() == {"undone": [chosen], "can_undo": True}
     assert review.post("/v1/labels/undo").json() == {"undone": [chosen], "can_undo": False}
     assert review.get("/v1/labels/doubts").json()["open"] == doubts["open"]
     assert review.post("/v1/labels/undo").json() == {"undone": [], "can_undo": False}
 
 
-def test_a_decided_label_is_what_everything_shows_until_it_is_undone(
-    review: TestClient, image_ids: dict[str, int], served: Path
-) -> None:
+def test_everything_shows_a_decided_label(review: TestClient, image_ids: dict[str, int], served: Path) -> None:
     changed, dropped = image_ids["red/wrong0.png"], image_ids["red/wrong1.png"]
 
     def search(image_id: int, **more: object) -> list[dict[str, object]]:
@@ -152,12 +155,9 @@ def test_a_decided_label_is_what_everything_shows_until_it_is_undone(
     assert dropped in {hit["id"] for hit in search(image_ids["red/1.png"])}
     assert review.get(f"/v1/images/{changed}").json()["label"] == "red"
     assert count_blue() == before["blue"]
-    assert wait_for(review, "/v1/quality")["queries"] == before["quality"]
 
 
-def test_verdicts_are_accepted_above_a_threshold_in_one_step_and_spare_one_of_two_copies(
-    review: TestClient,
-) -> None:
+def test_verdicts_above_a_threshold_are_accepted_in_one_step_and_spare_a_copy(review: TestClient) -> None:
     doubts = wait_for(review, "/v1/labels/doubts")
     copies = [item for item in doubts["items"] if item["kind"] == "copies"]
     assert sorted(item["verdict"] for item in copies) == ["drop", "keep"]
@@ -195,9 +195,7 @@ def _accept(review: TestClient, threshold: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("decision", ["drop", "change"])
-def test_accepting_drops_no_copy_whose_other_one_was_dropped_or_agrees_with_it(
-    review: TestClient, decision: str
-) -> None:
+def test_accepting_drops_no_copy_that_is_the_last_of_its_label(review: TestClient, decision: str) -> None:
     copies = [d for d in wait_for(review, "/v1/labels/doubts")["items"] if d["kind"] == "copies"]
     kept, dropped = sorted(copies, key=lambda doubt: doubt["verdict"] == "drop")
     label = {"label": dropped["label"]} if decision == "change" else {}
@@ -211,24 +209,19 @@ def test_accepting_drops_no_copy_whose_other_one_was_dropped_or_agrees_with_it(
 @pytest.mark.parametrize(
     ("labels", "dropping", "decided", "spared"),
     [
-        (["cat", "dog"], [0], {}, False),
+        (["cat", "dog"], [0], {}, False), (["cat", "cat"], [0], {}, True), (["cat", None], [0], {}, True),
         (["cat", "cat"], [0, 1], {}, True),  # all would be dropped
-        (["cat", "cat"], [0], {}, True),
-        (["cat", "dog"], [0], {1: "drop"}, True),
-        (["cat", "dog"], [0, 1], {1: "keep"}, False),
+        (["cat", "dog"], [0], {1: "drop"}, True), (["cat", "dog"], [0, 1], {1: "keep"}, False),
         (["cat", "dog"], [0], {1: "change"}, True),  # to cat
-        (["cat", None], [0], {}, True),
         (["cat", "dog", "cat"], [0, 2], {}, False),
     ],
-)
+)  # fmt: skip
 def test_of_near_duplicates_one_is_dropped_only_for_another_label_that_stays(
     labels: list[str | None], dropping: list[int], decided: dict[int, str], spared: bool
 ) -> None:
     images = [GroupedImage(n, str(n), "", label, f"{n:064x}", 1) for n, label in enumerate(labels)]
-    decisions = [
-        LabelDecision(images[n].sha256, images[n].label, made, "cat" if made == "change" else None)
-        for n, made in decided.items()
-    ]
+    made = {n: (word, "cat" if word == "change" else None) for n, word in decided.items()}
+    decisions = [LabelDecision(images[n].sha256, images[n].label, *what) for n, what in made.items()]
     group = DuplicateGroup(images[0], tuple(images[1:]))
     held = {one.key: one for one in decisions}
     assert is_spared("cat", group, dropping=dropping, decisions=held) is spared
@@ -271,21 +264,16 @@ def test_an_undo_takes_back_only_the_step_that_it_names(review: TestClient, imag
         assert answer == {"undone": undone, "can_undo": step == second}
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b'{"step": null}'])
-def test_an_undo_that_names_no_step_takes_back_the_last_one(
-    review: TestClient, image_ids: dict[str, int], body: bytes
-) -> None:
-    chosen = image_ids["red/1.png"]
-    review.post("/v1/labels/decisions", json={"decisions": [{"image_id": chosen, "decision": "keep"}]})
-    answer = review.post("/v1/labels/undo", content=body, headers={"Content-Type": "application/json"})
-    assert (answer.status_code, answer.json()["undone"]) == (200, [chosen])
-
-
-@pytest.mark.parametrize("body", [{"step": 0}, {"step": "1"}, {"step": True}, {"steps": 1}, [1], None])
-def test_an_undo_of_no_step_is_refused(review: TestClient, body: object) -> None:
-    content, headers = json.dumps(body), {"Content-Type": "application/json"}
-    for kind in ("labels", "duplicates"):
-        assert review.post(f"/v1/{kind}/undo", content=content, headers=headers).status_code == 422
+def test_undo_without_a_step_takes_back_the_last_one(review: TestClient, image_ids: dict[str, int]) -> None:
+    chosen, headers = image_ids["red/1.png"], {"Content-Type": "application/json"}
+    for body in (b"", b"{}", b'{"step": null}'):
+        review.post("/v1/labels/decisions", json={"decisions": [{"image_id": chosen, "decision": "keep"}]})
+        answer = review.post("/v1/labels/undo", content=body, headers=headers)
+        assert (answer.status_code, answer.json()["undone"]) == (200, [chosen])
+    for wrong in ({"step": 0}, {"step": "1"}, {"step": True}, {"steps": 1}, [1], None):
+        for kind in ("labels", "duplicates"):
+            content = json.dumps(wrong)
+            assert review.post(f"/v1/{kind}/undo", content=content, headers=headers).status_code == 422
 
 
 def test_a_label_that_was_seen_must_be_the_label_still(review: TestClient, image_ids: dict[str, int]) -> None:
@@ -307,37 +295,16 @@ def test_a_label_that_was_seen_must_be_the_label_still(review: TestClient, image
     assert review.post("/v1/labels/decisions", json={"decisions": [body]}).status_code == 409
 
 
-def test_a_decision_can_be_forgotten(review: TestClient, image_ids: dict[str, int]) -> None:
-    chosen = image_ids["red/1.png"]
-    for decision in ("keep", "open"):
-        body = {"decisions": [{"image_id": chosen, "decision": decision}]}
-        assert review.post("/v1/labels/decisions", json=body).status_code == 200
-    assert review.get(f"/v1/images/{chosen}").json()["decision"] is None
-    assert review.get("/v1/labels/decisions").json()["decisions"] == []
-
-
-@pytest.mark.parametrize(
-    ("choice", "status"),
-    [
-        ({"decision": "change"}, 422),
-        ({"decision": "keep", "label": "blue"}, 422),
-        ({"decision": "change", "label": ""}, 422),
-        ({"decision": "change", "label": " "}, 422),
-        ({"decision": "change", "label": "a\nb"}, 422),
-        ({"decision": "change", "label": "a\0"}, 422),
-        ({"decision": "change", "label": "\ue000"}, 422),
-        ({"decision": "change", "label": "x" * 201}, 422),
-        ({"decision": "burn"}, 422),
-        ({"decision": "keep", "image_id": 99999}, 404),
-        ({"decision": "keep", "image_id": 2**63}, 422),
-        ({"decision": "keep", "image_id": True}, 422),
-    ],
-)
-def test_decisions_that_say_nothing_clear_are_refused(
-    review: TestClient, image_ids: dict[str, int], choice: dict[str, object], status: int
-) -> None:
-    body = {"decisions": [{"image_id": image_ids["red/1.png"], **choice}]}
-    assert review.post("/v1/labels/decisions", json=body).status_code == status
+def test_decisions_that_say_nothing_clear_are_refused(review: TestClient, image_ids: dict[str, int]) -> None:
+    labels = ("", " ", "a\nb", "a\0", "\ue000", "x" * 201)
+    wrong: list[dict[str, object]] = [{"decision": "change", "label": label} for label in labels]
+    wrong += [{"decision": "change"}, {"decision": "keep", "label": "blue"}, {"decision": "burn"}]
+    wrong += [{"decision": "keep", "image_id": image_id} for image_id in (2**63, True)]
+    for choice in wrong:
+        body = {"decisions": [{"image_id": image_ids["red/1.png"], **choice}]}
+        assert review.post("/v1/labels/decisions", json=body).status_code == 422, choice
+    unknown = {"decisions": [{"image_id": 99999, "decision": "keep"}]}
+    assert review.post("/v1/labels/decisions", json=unknown).status_code == 404
     assert review.get("/v1/labels/decisions").json()["decisions"] == []
 
 
@@ -348,43 +315,36 @@ def test_the_label_file_has_the_decisions(review: TestClient, image_ids: dict[st
     ]
     review.post("/v1/labels/decisions", json={"decisions": changes})
     response = review.get("/v1/labels/file")
-    assert response.headers["content-type"].startswith("text/csv")
     assert response.headers["content-disposition"] == 'attachment; filename="labels.csv"'
     counts = {name[9:]: int(text) for name, text in response.headers.items() if name.startswith("x-labels-")}
     rows = len(image_ids) - 1
     assert counts == {
         "kept": rows - 1, "changed": 1, "dropped": 1, "unlabelled": 0, "in-archives": 0, "unnamable": 0
     }  # fmt: skip
-    labels = {row["path"]: row["label"] for row in csv.DictReader(io.StringIO(response.text))}
-    images = served.parent / "images"
-    assert labels[str(images / "red" / "wrong0.png")] == "blue"
-    assert str(images / "red" / "wrong1.png") not in labels
-    assert labels[str(images / "red" / "1.png")] == "red"
 
-
-def test_the_label_file_has_the_paths_that_are_asked_for(review: TestClient, served: Path) -> None:
-    def read(paths: str) -> dict[str, str]:
-        text = review.get(f"/v1/labels/file?paths={paths}").text
+    def read(query: str) -> dict[str, str]:
+        text = review.get(f"/v1/labels/file{query}").text
         return {row["path"]: row["label"] for row in csv.DictReader(io.StringIO(text))}
 
-    images, relative = served.parent / "images", read("relative")
-    assert relative["red/1.png"] == "red"
-    assert {str(images / path): label for path, label in relative.items()} == read("absolute")
-    assert review.get("/v1/labels/file?paths=elsewhere").status_code == 422
-    assert review.get("/v1/labels/file?folder=relative").status_code == 422
+    images, relative = served.parent / "images", read("?paths=relative")
+    assert (relative["red/wrong0.png"], relative["red/1.png"]) == ("blue", "red")
+    assert "red/wrong1.png" not in relative
+    assert {str(images / path): label for path, label in relative.items()} == read("?paths=absolute") == read("")
+    for query in ("?paths=elsewhere", "?folder=relative"):
+        assert review.get(f"/v1/labels/file{query}").status_code == 422
 
 
-def test_files_of_many_blocks_arrive_whole(
+def test_large_files_arrive_whole(
     review: TestClient, image_ids: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = review.get("/v1/labels/file")
     monkeypatch.setattr(downloads, "_BYTES_IN_MEMORY", 100)
     monkeypatch.setattr(downloads, "_CHUNK_BYTES", 64)
     monkeypatch.setattr(selection_files, "_BLOCK_ROWS", 1)
-    with ThreadPoolExecutor(6) as pool:
-        answers = list(pool.map(review.get, ["/v1/labels/file"] * 12))
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(review.get, ["/v1/labels/file"] * 6))
         body = {"ids": list(image_ids.values()), "format": "csv"}
-        tables = list(pool.map(lambda _: review.post("/v1/export", json=body), range(6)))
+        tables = list(pool.map(lambda _: review.post("/v1/export", json=body), range(4)))
     assert {answer.content for answer in answers} == {whole.content}
     assert {int(answer.headers["content-length"]) for answer in answers} == {len(whole.content)}
     assert {len(list(csv.DictReader(io.StringIO(table.text)))) for table in tables} == {len(image_ids)}
@@ -399,7 +359,16 @@ def test_duplicates_are_decided_and_undone(review: TestClient) -> None:
     differing = review.get("/v1/duplicates", params={"labels_differ": True}).json()["items"]
     assert [one["labels_differ"] for one in differing] == [True]
     assert {image["id"]: image["label"] for image in group["images"]}[differing[0]["best"]] == "red"
+    for image in group["images"]:
+        copies = {copy["id"] for copy in review.get(f"/v1/images/{image['id']}").json()["copies"]}
+        assert copies == {other["id"] for other in group["images"]} - {image["id"]}
     keep = [group["images"][0]["id"]]
+    for change, status in (
+        ({"group": "0" * 32}, 404), ({"group": "../../x"}, 422), ({"keep": []}, 422), ({"keep": [2**62]}, 422),
+        ({"decision": "different"}, 422), ({"decision": "maybe"}, 422),
+    ):  # fmt: skip
+        wrong = {"group": group["group"], "decision": "copies", "keep": keep, **change}
+        assert review.post("/v1/duplicates/decisions", json=wrong).status_code == status, change
     body = {"group": group["group"], "decision": "copies", "keep": keep}
     answer = review.post("/v1/duplicates/decisions", json=body).json()
     assert (answer["decided"], answer["can_undo"]) == (1, True)
@@ -407,7 +376,6 @@ def test_duplicates_are_decided_and_undone(review: TestClient) -> None:
     assert decided["items"][0]["decision"] == {"decision": "copies", "keep": keep}
     rows = list(csv.DictReader(io.StringIO(review.get("/v1/duplicates/file").text)))
     assert sorted(row["decision"] for row in rows) == ["drop"] * (len(rows) - 1) + ["keep"]
-    assert review.get("/v1/duplicates/file?paths=absolute").text == review.get("/v1/duplicates/file").text
     relative = csv.DictReader(io.StringIO(review.get("/v1/duplicates/file?paths=relative").text))
     assert {row["path"] for row in relative} == paths
     undone = review.post("/v1/duplicates/undo").json()
@@ -415,64 +383,26 @@ def test_duplicates_are_decided_and_undone(review: TestClient) -> None:
     assert review.get("/v1/duplicates", params={"state": "open"}).json()["total"] == groups["total"]
 
 
-def test_an_image_tells_of_its_copies(review: TestClient) -> None:
-    group = wait_for(review, "/v1/duplicates")["items"][0]
-    ids = {image["id"] for image in group["images"]}
-    for image_id in ids:
-        copies = review.get(f"/v1/images/{image_id}").json()["copies"]
-        assert {copy["id"] for copy in copies} == ids - {image_id}
-
-
-@pytest.mark.parametrize(
-    ("change", "status"),
-    [
-        ({"group": "0" * 32}, 404),
-        ({"group": "../../x"}, 422),
-        ({"keep": []}, 422),
-        ({"keep": [2**62]}, 422),
-        ({"decision": "different"}, 422),
-        ({"decision": "maybe"}, 422),
-    ],
-)
-def test_decisions_about_no_group_are_refused(review: TestClient, change: dict[str, object], status: int) -> None:
-    group = wait_for(review, "/v1/duplicates")["items"][0]
-    body = {"group": group["group"], "decision": "copies", "keep": [group["images"][0]["id"]], **change}
-    assert review.post("/v1/duplicates/decisions", json=body).status_code == status
-
-
-def test_a_table_of_chosen_images_starts_no_formula(review: TestClient, image_ids: dict[str, int]) -> None:
+def test_exports_start_no_formula_and_hold_re_encoded_pictures(
+    review: TestClient, image_ids: dict[str, int]
+) -> None:
     ids = [image_ids["=cmd()/1.png"], image_ids["red/1.png"]]
-    response = review.post("/v1/export", json={"ids": ids, "format": "csv"})
-    assert response.headers["content-disposition"] == 'attachment; filename="small-selection.csv"'
-    rows = list(csv.DictReader(io.StringIO(response.text)))
+    table = review.post("/v1/export", json={"ids": ids, "format": "csv"})
+    assert table.headers["content-disposition"] == 'attachment; filename="small-selection.csv"'
+    rows = list(csv.DictReader(io.StringIO(table.text)))
     assert [int(row["id"]) for row in rows] == ids
     assert rows[0]["label"] == "'=cmd()"
-
-
-def test_a_zip_of_chosen_images_has_pictures_made_anew(review: TestClient, image_ids: dict[str, int]) -> None:
-    ids = [image_ids["=cmd()/1.png"], image_ids["red/1.png"]]
-    response = review.post("/v1/export", json={"ids": ids, "format": "zip"})
-    assert response.headers["content-type"] == "application/zip"
-    with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
+    packed = review.post("/v1/export", json={"ids": ids, "format": "zip"})
+    with zipfile.ZipFile(io.BytesIO(packed.content)) as archive:
         names = archive.namelist()
-        assert archive.testzip() is None
         assert Image.open(io.BytesIO(archive.read(names[0]))).format == "JPEG"
     assert len(names) == 3
-    assert not any(".." in name or name.startswith("/") for name in names)
-
-
-def test_unknown_images_are_not_exported(review: TestClient) -> None:
     assert review.post("/v1/export", json={"ids": [99999], "format": "zip"}).status_code in (404, 422)
-    assert review.post("/v1/export", json={"ids": [], "format": "csv"}).status_code == 422
-
-
-def test_more_images_than_the_limits_tell_are_not_exported(review: TestClient, image_ids: dict[str, int]) -> None:
     limits = review.get("/v1/gallery").json()["limits"]
     for kind in ("csv", "zip"):
-        most = limits[f"max_export_{kind}"]
-        refused = review.post("/v1/export", json={"ids": list(range(1, most + 2)), "format": kind})
-        assert refused.status_code == 422
-        assert f"{most:,}" in refused.json()["error"]["message"].replace("5000", "5,000")
+        for count in (0, limits[f"max_export_{kind}"] + 1):
+            too = {"ids": list(range(1, count + 1)), "format": kind}
+            assert review.post("/v1/export", json=too).status_code == 422
 
 
 def test_strangers_on_the_network_decide_nothing_without_a_token(served: Path, image_ids: dict[str, int]) -> None:

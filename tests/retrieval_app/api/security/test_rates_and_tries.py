@@ -1,0 +1,188 @@
+"""Who asks too often is told when he may again, and nobody else is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from retrieval_app.api.security import failed_tries, rate_limits
+from retrieval_app.api.security.failed_tries import FailedTries
+from retrieval_app.api.security.rate_limits import RateConfig, RateLimit, RateLimits
+from retrieval_app.api.security.sign_in_config import SignInConfig
+from retrieval_app.api.security.visit_log import VisitLog
+from retrieval_app.api.visitors import Visitor, keep_visitor
+from retrieval_app.review.activity_log import ActivityLog
+from retrieval_app.review.log_files import read_log
+from tests.retrieval_app.api.conftest import serve
+from tests.retrieval_app.api.security.conftest import Clock
+
+
+def test_a_bucket_is_emptied_at_once_and_fills_at_its_rate(clock: Clock) -> None:
+    limit = RateLimit(per_s=2, most=3, clock=clock)
+    assert [limit.take("a") for _ in range(5)] == [0, 0, 0, 0.5, 0.5]
+    assert limit.take("b") == 0
+    clock.now += 0.5
+    assert [limit.take("a"), limit.take("a")] == [0, 0.5]
+    clock.now += 60
+    assert [limit.take("a") for _ in range(4)] == [0, 0, 0, 0.5]
+
+
+def test_visitors_that_are_made_up_fill_no_memory(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limits, "_MOST_BUCKETS", 10)
+    limit = RateLimit(per_s=1, most=1, clock=clock)
+    for number in range(100):
+        limit.take(str(number))
+    assert len(limit._buckets) == 10
+
+
+def test_uploads_are_counted_by_the_minute_beside_other_requests(clock: Clock) -> None:
+    limits = RateLimits(RateConfig(uploads_per_min=2), clock=clock)
+    assert [limits.take("a", is_upload=True) for _ in range(3)] == [0, 0, 30]
+    assert [limits.take("a", is_upload=False) for _ in range(9)] == [0] * 9
+
+
+@pytest.mark.parametrize("far", [{"client": ("192.0.2.1", 1)}, {"headers": {"X-Forwarded-For": "192.0.2.1"}}])
+def test_who_asks_too_often_from_elsewhere_is_sent_away_for_a_while(served: Path, far: dict[str, object]) -> None:
+    rates = RateConfig(requests_per_s=0.1, requests_burst=2)
+    with serve(served, rates=rates) as here:
+        there = TestClient(here.app, base_url="http://127.0.0.1:7860", **{"client": ("127.0.0.1", 1), **far})  # type: ignore[arg-type]
+        assert [there.get("/v1/gallery").status_code for _ in range(3)] == [200, 200, 429]
+        refused = there.get("/v1/gallery")
+        assert refused.json()["error"]["code"] == "too_many_requests"
+        assert 0 < int(refused.headers["retry-after"]) <= 10
+        assert [there.get(path).status_code for path in ("/v1/health", "/v1/ready")] == [200, 200]
+        near = TestClient(here.app, base_url="http://127.0.0.1:7860", client=("::1", 1))
+        assert [near.get("/v1/gallery").status_code for _ in range(5)] == [200] * 5
+
+
+def test_photos_have_a_limit_of_their_own(served: Path) -> None:
+    with serve(served, rates=RateConfig(uploads_per_min=1)) as here:
+        there = TestClient(here.app, base_url="http://127.0.0.1:7860", client=("192.0.2.1", 1))
+        statuses = [there.post(path, content=b"x").status_code for path in ("/v1/photos", "/v1/embed")]
+        assert statuses == [422, 429]
+        assert there.get("/v1/gallery").status_code == 200
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of every wait, none of which takes any time."""
+    seconds: list[float] = []
+
+    async def sleep(wanted: float) -> None:
+        seconds.append(wanted)
+
+    monkeypatch.setattr(failed_tries.asyncio, "sleep", sleep)
+    return seconds
+
+
+def test_wrong_tries_wait_longer_until_an_address_is_quiet(clock: Clock, slept: list[float]) -> None:
+    async def run() -> None:
+        tries = FailedTries(clock=clock)
+        for _ in range(10):
+            assert await tries.hold_back("192.0.2.1")
+        assert await tries.hold_back("192.0.2.2")
+        clock.now += SignInConfig().failed_tries_forgotten_s + 1
+        await tries.hold_back("192.0.2.1")
+
+    asyncio.run(run())
+    assert slept[:4] == [0.1, 0.2, 0.4, 0.8]
+    assert slept[9] == SignInConfig().failed_try_longest_wait_s
+    assert slept[10:] == [slept[0]] * 2
+
+
+def test_no_more_wait_at_once_than_are_allowed_of_one_address_and_of_all() -> None:
+    async def run() -> tuple[list[bool], bool]:
+        tries = FailedTries(SignInConfig(failed_tries_waiting=3, failed_tries_waiting_in_all=5))
+        asked = [tries.hold_back(address) for address in ["a"] * 6 + ["b"] * 6]
+        first = await asyncio.gather(*asked)
+        return first, await tries.hold_back("a")
+
+    let_wait, later = asyncio.run(run())
+    assert let_wait == [True] * 3 + [False] * 3 + [True] * 2 + [False] * 4
+    assert later  # room is given back
+
+
+def test_forged_addresses_fill_no_memory(
+    clock: Clock, slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failed_tries, "_MAX_ADDRESSES", 10)
+
+    async def run() -> FailedTries:
+        tries = FailedTries(clock=clock)
+        for number in range(100):
+            await tries.hold_back(f"192.0.2.{number}")
+        return tries
+
+    tries = asyncio.run(run())
+    assert len(tries._tries) == 10
+    assert len(tries._untold) <= 10
+    assert not tries._waiting
+
+
+def test_later_tries_are_logged_together(
+    clock: Clock, slept: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        tries = FailedTries(clock=clock)
+        for number in (1, 1, 1, 2, 3, 4, 5, 5):
+            await tries.hold_back(f"192.0.2.{number}")
+        assert caplog.messages == ["a wrong token from 192.0.2.1"]
+        tries._tell_rest()
+        tries._tell_rest()
+
+    asyncio.run(run())
+    assert caplog.messages[1:] == [
+        "7 more wrong tries in 10 s: 2 from 192.0.2.1, 2 from 192.0.2.5, 1 from 192.0.2.2, "
+        "the rest from 2 other addresses"
+    ]
+
+
+def _scope(address: str) -> dict[str, Any]:
+    scope: dict[str, Any] = {"type": "http", "state": {"request_id": "r1"}}
+    keep_visitor(scope, Visitor(address=address))
+    return scope
+
+
+def _told(folder: Path, act: Callable[[VisitLog], Any], *, window_s: float = 60.0) -> list[tuple[str, int]]:
+    """Of every line about wrong tries the address, and how many there were."""
+    log = ActivityLog(folder)
+
+    async def run() -> None:
+        visits = VisitLog({"": log}, window_s=window_s)
+        done = act(visits)
+        if done is not None:
+            await done
+        visits.close()
+
+    asyncio.run(run())
+    log.close()
+    return [(line["from"], line["tries"]) for line in read_log(folder)]
+
+
+def test_a_guesser_gets_a_line_and_another_at_the_end_of_the_minute(tmp_path: Path) -> None:
+    async def guess(visits: VisitLog) -> None:
+        for _ in range(1000):
+            visits.refuse(_scope("192.0.2.1"), by="token")
+        visits.refuse(_scope("192.0.2.2"), by="token")
+        await asyncio.sleep(0.3)
+        visits.refuse(_scope("192.0.2.1"), by="token")
+
+    assert _told(tmp_path, guess, window_s=0.2) == [
+        ("192.0.2.1", 1), ("192.0.2.2", 1), ("192.0.2.1", 999), ("192.0.2.1", 1),
+    ]  # fmt: skip
+
+
+def test_many_addresses_together_get_few_lines_and_no_try_is_left_out(tmp_path: Path) -> None:
+    def guess(visits: VisitLog) -> None:
+        for number in range(25_000):
+            visits.refuse(_scope(f"address {number % 12_500}"), by="token")
+
+    told = _told(tmp_path, guess)
+    assert len(told) == 21
+    assert told[-1][0] == "other addresses"
+    assert sum(count for _, count in told) == 25_000
