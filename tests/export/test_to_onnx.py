@@ -326,16 +326,12 @@ def test_whitening_on_a_folder_without_images_is_refused(tmp_path: Path) -> None
         _export_untrained(tmp_path / "white.onnx", tmp_path / "cache", whiten=tmp_path / "folder")
 
 
-ARCHITECTURES = ("resnet18", "shufflenet_v2_x0_5", "mobilenet_v3_small", "googlenet", "vit_b_32", "swin_t")
-
-
-@pytest.mark.slow  # those that other tests export are enough in between: squeezenet and mobilenet
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2_x0_5", "mobilenet_v3_small"])
 def test_other_architectures_export_and_agree(tmp_path: Path, name: str) -> None:
-    side = 224 if name.startswith("vit") else 64
     report = export_untrained(
         tmp_path / "model.onnx", backbone=name, weights="none", whiten=None, embedding_dim=8,
-        resize=side, crop=side, cache=tmp_path, workers=1,
+        resize=64, crop=64, cache=tmp_path, workers=1,
     )  # fmt: skip
     assert report.min_cosine >= MIN_COSINE
 
