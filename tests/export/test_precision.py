@@ -185,16 +185,13 @@ def test_images_of_one_label_measure_nothing(pictures: Path, tmp_path: Path) -> 
         export_raw(tmp_path / "raw.onnx", folder)
 
 
-@pytest.mark.slow
-def test_every_runtime_computes_int8_alike(finished_run: FinishedRun, tmp_path: Path) -> None:
-    out = tmp_path / "int8.onnx"
-    export_run(finished_run.path, out, lowered=Lowered("int8", max_recall_drop=1, workers=1))
+def test_every_runtime_computes_int8_alike(tiny_model: Path, tmp_path: Path) -> None:
+    images, out = draw_pixels(), tmp_path / "int8.onnx"
+    lower_precision(as_report(tiny_model), out, "int8", images=images, max_recall_drop=1)
     usual, other = Embedder(out, backend="onnxruntime"), Embedder(out, backend="openvino")
     assert other.precision in ("int8", "int8 and bfloat16"), "the latter where the processor has it"
     assert other.agreement > 0.9
-    side = usual.contract.preprocess.crop
-    pixels = np.random.default_rng(0).integers(0, 256, size=(8, side, side, 3), dtype=np.uint8)
-    assert centred_cosine(other.embed_batch(pixels), usual.embed_batch(pixels)) > 0.9
+    assert centred_cosine(other.embed_batch(images.pixels[:32]), usual.embed_batch(images.pixels[:32])) > 0.9
 
 
 def test_no_position_is_computed_on_the_way_to_an_embedding(exported: ExportReport) -> None:
