@@ -45,12 +45,13 @@ def decide(store: ReviewStore, gallery: Gallery, image_id: int, decision: str, l
     return store.decide([LabelDecision(row.sha256 or "", row.label, decision, label)]).number
 
 
-def test_a_changed_label_is_shown_filtered_counted_and_evaluated_until_it_is_undone(
-    built: Path, store: ReviewStore
-) -> None:
+def test_a_changed_label_counts_everywhere_until_it_is_undone(built: Path, store: ReviewStore) -> None:
     before = Gallery.open(built)
     first = before.image(1)
     assert before.read_decisions() is before
+    (row,) = before.rows([1])
+    store.decide([LabelDecision(row.sha256 or "", "another", "drop")])  # of a copy in another class
+    assert not before.read_decisions().decided
     decide(store, before, 1, "change", "heron")
     gallery = before.read_decisions()
 
@@ -66,10 +67,8 @@ def test_a_changed_label_is_shown_filtered_counted_and_evaluated_until_it_is_und
         assert count_values(catalog, None, columns=[]).labels["heron"] == 1
         assert count_values(catalog, parse_filter("label = 'heron'"), columns=[]).total == 1
     assert evaluate_gallery(gallery, ks=(1,)).scores.queries == 14  # the heron is alone
-    assert [row.former_label for rows, _ in read_blocks(gallery, no_progress) for row in rows][:2] == [
-        first.label,
-        None,
-    ]
+    former = [row.former_label for rows, _ in read_blocks(gallery, no_progress) for row in rows]
+    assert former[:2] == [first.label, None]
 
     store.undo()
     undone = gallery.read_decisions()
@@ -84,9 +83,8 @@ def test_a_dropped_image_leaves_results_and_comes_back(built: Path, store: Revie
     for image_id in nearest[:6]:
         decide(store, whole, image_id, "drop")
     gallery = Gallery.open(built)
-    assert [hit.id for hit in gallery.search(whole.vector(1), k=5)] == nearest[
-        6:11
-    ]  # k, though the first six left
+    found = [hit.id for hit in gallery.search(whole.vector(1), k=5)]
+    assert found == nearest[6:11]  # k, though the first six left
     assert [hit.id for hit in gallery.search(gallery.vector(1), k=None, min_score=-1)] == nearest[6:]
     assert gallery.search(gallery.vector(1), k=5, where="id > 0") == gallery.search(whole.vector(1), k=5)
     assert gallery.ids.tolist() == sorted(nearest[6:])
@@ -102,9 +100,7 @@ def test_a_dropped_image_leaves_results_and_comes_back(built: Path, store: Revie
     assert gallery.read_decisions().search(whole.vector(1), k=1)[0].id == nearest[0]
 
 
-def test_an_update_keeps_decisions_about_the_same_bytes_and_given_label(
-    built: Path, store: ReviewStore, tmp_path: Path
-) -> None:
+def test_an_update_keeps_decisions_on_the_same_image(built: Path, store: ReviewStore, tmp_path: Path) -> None:
     gallery = Gallery.open(built)
     decide(store, gallery, 1, "change", "heron")
     decide(store, gallery, 2, "drop")
@@ -121,18 +117,7 @@ def test_an_update_keeps_decisions_about_the_same_bytes_and_given_label(
     assert 2 not in updated.ids
 
 
-def test_a_decision_about_the_copy_in_another_class_is_none_about_this_one(
-    built: Path, store: ReviewStore
-) -> None:
-    gallery = Gallery.open(built)
-    (row,) = gallery.rows([1])
-    store.decide([LabelDecision(row.sha256 or "", "another", "drop")])
-    assert not gallery.read_decisions().decided
-
-
-def test_every_decision_shows_whatever_the_time_of_the_file_and_none_is_read_twice(
-    built: Path, store: ReviewStore
-) -> None:
+def test_every_decision_is_read_once_whatever_the_time_of_its_file(built: Path, store: ReviewStore) -> None:
     gallery = Gallery.open(built)
     for label, day in [("heron", 4e9), ("egret", 4e9), ("crane", 1e9), ("stork", 1e9)]:  # the year 2096; 2001
         decide(store, gallery, 1, "change", label)

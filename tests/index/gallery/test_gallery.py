@@ -1,11 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +16,7 @@ from index.versions.versions import find_version, set_current
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build_ann
-from tests.index.vector_sources import search_by_id
 from tests.models import EMBEDDING_DIM, write_tiny_model
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -53,53 +46,8 @@ def with_graph(built: Path, tiny_model: Path) -> Path:
     return built.parent / "graph"
 
 
-@pytest.fixture
-def copied_graph(with_graph: Path, tmp_path: Path) -> Path:
-    """A copy of that which a test may damage."""
-    shutil.copytree(with_graph, tmp_path / "copy")
-    return tmp_path / "copy"
-
-
 def version(gallery: Path) -> Path:
     return find_version(gallery).folder
-
-
-def sign(gallery: Path) -> None:
-    """Let CURRENT name the manifest as it is now."""
-    set_current(gallery, gallery / "versions" / "000001")
-
-
-@pytest.mark.parametrize("k", [1, 39, 40, 41, 500])
-def test_search_is_exact_and_ties_go_to_the_smaller_id(built: Path, k: int) -> None:
-    gallery = Gallery.open(built)
-    vectors, _, ids, _ = gallery.labelled_vectors()
-    twin = int(gallery.ids[-1])
-    for query_id in (twin, int(gallery.ids[0])):
-        query = gallery.vector(query_id)
-        for excluded in (None, query_id):
-            hits = gallery.search(query, k=k, exclude_id=excluded)
-            scores, expected = search_by_id(
-                query[None], vectors, k=k, ids=ids, exclude=None if excluded is None else np.array([excluded])
-            )
-            wanted = min(k, gallery.count - (excluded is not None))
-            assert [hit.id for hit in hits] == expected[0][:wanted].tolist()
-            assert [hit.rank for hit in hits] == list(range(1, wanted + 1))
-            assert np.array_equal(np.array([hit.score for hit in hits], np.float32), scores[0][:wanted])
-
-
-@pytest.mark.slow
-def test_searches_side_by_side_agree(built: Path) -> None:
-    gallery = Gallery.open(built)
-    queries = [gallery.vector(int(key)) for key in gallery.ids] * 4
-    expected = [gallery.search(query, k=7) for query in queries]
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda query: gallery.search(query, k=7), queries)) == expected
-
-
-def test_a_query_of_the_wrong_kind_is_refused(built: Path) -> None:
-    gallery = Gallery.open(built)
-    with pytest.raises(InputError, match="k must be at least 1"):
-        gallery.search(gallery.vector(int(gallery.ids[0])), k=0)
 
 
 def test_unknown_ids_are_refused(built: Path) -> None:
@@ -108,14 +56,8 @@ def test_unknown_ids_are_refused(built: Path) -> None:
         for ask in (gallery.image, gallery.vector, gallery.place):
             with pytest.raises(InputError, match=f"no image {unknown} in gallery"):
                 ask(unknown)
-
-
-@pytest.mark.parametrize("image_id", ["a", 1.5])
-def test_what_is_no_id_is_refused_by_what_it_is(built: Path, image_id: object) -> None:
-    gallery = Gallery.open(built)
-    for ask in (gallery.image, gallery.vector, gallery.place):
-        with pytest.raises(InputError, match=f"by its id, a whole number, got {image_id!r}"):
-            ask(image_id)  # type: ignore[arg-type]
+            with pytest.raises(InputError, match=r"by its id, a whole number, got 1\.5"):
+                ask(1.5)  # type: ignore[arg-type]
 
 
 def test_a_source_image_that_is_gone_is_named(tmp_path: Path, tiny_model: Path) -> None:
@@ -158,13 +100,12 @@ def test_another_model_is_refused(built: Path, tmp_path: Path) -> None:
         Gallery.open(built, model_path=tmp_path / "none.onnx")
 
 
-@pytest.mark.parametrize(
-    "name", ["catalog.sqlite", "vectors/00000.npy", "index.faiss", "model.onnx", "manifest.json"]
-)
-def test_a_missing_file_is_found_on_opening(copied_graph: Path, name: str) -> None:
-    (version(copied_graph) / name).unlink()
-    with pytest.raises(GalleryError, match=f"{name}.*cannot be read"):
-        Gallery.open(copied_graph)
+def test_a_missing_file_is_found_on_opening(with_graph: Path, tmp_path: Path) -> None:
+    for name in ("catalog.sqlite", "vectors/00000.npy", "index.faiss", "model.onnx", "manifest.json"):
+        copy = shutil.copytree(with_graph, tmp_path / name.replace("/", "-"))
+        (version(copy) / name).unlink()
+        with pytest.raises(GalleryError, match=f"{name}.*cannot be read"):
+            Gallery.open(copy)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +113,6 @@ def test_a_missing_file_is_found_on_opening(copied_graph: Path, name: str) -> No
     [
         ({"format_version": 3}, "format version 3, expected 1: a pre-release"),
         ({"metric": "cosine"}, "metric must be 'inner-product'"),
-        ({"embedding_dim": "16"}, "embedding_dim must be int"),
         ({"preprocessing": {"resize": 40}}, "preprocess must have exactly the keys"),
         ({"embedding_dim": 15}, "expected 55 of width 15"),
         ({"counts": {"indexed": 54, "deleted": 0}}, "expected 54 of width 16"),
@@ -183,7 +123,7 @@ def test_a_manifest_that_cannot_be_right_is_refused(copied: Path, change: dict[s
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(GalleryError, match=r"manifest\.json: damaged: its SHA-256"):
         Gallery.open(copied)
-    sign(copied)
+    set_current(copied, version(copied))
     with pytest.raises(GalleryError, match=problem):
         Gallery.open(copied)
 
@@ -208,20 +148,3 @@ def test_a_pickle_in_place_of_vectors_is_never_loaded(copied: Path, monkeypatch:
     monkeypatch.setattr("index.gallery.gallery.check_file", lambda *args, **kwargs: None)
     with pytest.raises(GalleryError, match="damaged or missing"):
         Gallery.open(copied)
-
-
-@pytest.mark.slow
-def test_searching_never_imports_torch(built: Path) -> None:
-    image = next((built.parent / "images" / "red").iterdir())
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from index.gallery.gallery import Gallery\n"
-        f"gallery = Gallery.open(Path({str(built)!r}))\n"
-        f"pixels = gallery.embedder.preprocess(Path({str(image)!r}).read_bytes(), name='x')\n"
-        "hits = gallery.search(gallery.embedder.embed_batch(pixels[None])[0], k=3)\n"
-        "assert hits[0].score > 0.999\n"
-        "heavy = {'torch', 'torchvision', 'gradio', 'onnx'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})

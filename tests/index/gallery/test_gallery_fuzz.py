@@ -119,18 +119,14 @@ def forge_files() -> None:
 @pytest.mark.slow
 @pytest.mark.deep
 @pytest.mark.parametrize("name", FORGED)
-def test_damage_under_a_matching_checksum_ends_in_an_error_or_an_answer_but_never_in_a_crash(
-    gallery: Path, tmp_path: Path, name: str
-) -> None:
+def test_damage_under_a_right_checksum_never_crashes(gallery: Path, tmp_path: Path, name: str) -> None:
     forge(gallery, name, copy=tmp_path / "forged")
 
 
 @pytest.mark.slow
 @pytest.mark.deep
 @pytest.mark.parametrize("index_type", ANN_TYPES)
-def test_no_damage_of_any_type_of_index_ends_in_a_crash(
-    whole: dict[str, Path], tmp_path: Path, index_type: str
-) -> None:
+def test_no_damage_of_an_index_crashes(whole: dict[str, Path], tmp_path: Path, index_type: str) -> None:
     forge(whole[index_type], "index.faiss", copy=tmp_path / "forged")
 
 
@@ -160,9 +156,7 @@ def read_cut_files() -> None:
 @pytest.mark.slow
 @pytest.mark.deep
 @pytest.mark.parametrize("index_type", ANN_TYPES)
-def test_a_faiss_file_that_ends_anywhere_is_refused(
-    whole: dict[str, Path], tmp_path: Path, index_type: str
-) -> None:
+def test_a_cut_or_wrong_faiss_file_is_refused(whole: dict[str, Path], tmp_path: Path, index_type: str) -> None:
     shutil.copytree(whole[index_type], tmp_path / "g")
     ran = run([tmp_path / "g"], function=read_cut_files)
     assert ran.returncode == 0, ran.stderr[-2000:]
@@ -170,15 +164,8 @@ def test_a_faiss_file_that_ends_anywhere_is_refused(
     assert len(said) == CUTS
     missing = [int(line.split()[1]) for line in said if line != "refused"]
     assert max(missing, default=0) < 8  # bytes of the last number, of which faiss needs no more
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("said", "lying"), [("hnsw", "ivf"), ("ivf", "pq"), ("pq", "hnsw")])
-def test_a_faiss_file_of_another_type_than_the_manifest_says_is_refused(
-    whole: dict[str, Path], tmp_path: Path, said: str, lying: str
-) -> None:
-    shutil.copytree(whole[said], tmp_path / "g")
-    shutil.copyfile(locate(whole[lying], "index.faiss"), locate(tmp_path / "g", "index.faiss"))
+    other = whole["pq" if index_type == "hnsw" else "hnsw"]  # of another type than the manifest says
+    shutil.copyfile(locate(other, "index.faiss"), locate(tmp_path / "g", "index.faiss"))
     change_manifest(tmp_path / "g")
     with pytest.raises(RetrievalError, match=r"index\.faiss"):
         answer(tmp_path / "g")

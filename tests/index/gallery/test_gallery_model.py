@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -40,14 +41,9 @@ Key = tuple[int, str]  # which source, and the path below its root
 FOLDERS = ("a", "b/c")
 NAMES = ("1.png", "2.png", "3.png")
 contents = st.integers(0, 5)
-places = st.builds(
-    lambda source, folder, name: (source, f"{folder}/{name}"),
-    st.sampled_from((MAIN, MAIN, SECOND)),
-    st.sampled_from(FOLDERS),
-    st.sampled_from(NAMES),
-)
-
-
+paths = st.sampled_from([f"{folder}/{name}" for folder in FOLDERS for name in NAMES])
+places = st.tuples(st.sampled_from((MAIN, MAIN, SECOND)), paths)
+TOLD = attrgetter("id", "status", "sha256", "reason")
 FEW = 4  # images that are enough for an index which is no scan
 
 
@@ -280,12 +276,7 @@ class GalleryMachine(RuleBasedStateMachine):
         row = self.rows[key]
         if key in self.removed:
             assert (row.status, row.reason) == ("skipped", "removed")
-        elif (row.id, row.status, row.sha256, row.reason) != (
-            before.id,
-            before.status,
-            before.sha256,
-            before.reason,
-        ):
+        elif TOLD(row) != TOLD(before):
             assert before.status in ("skipped", "duplicate") or row.status == "duplicate", (before, row)
             if row.sha256 != before.sha256 and (row.source == TAR or row.reason == "unreadable"):
                 return  # gone, or an archive that was changed: told by the next scan
@@ -344,28 +335,21 @@ class GalleryMachine(RuleBasedStateMachine):
     def check_ids(self) -> None:
         for row in self.rows.values():
             if row.status in ("indexed", "duplicate"):
-                assert self.bytes_of_id.setdefault(row.id, row.sha256) == row.sha256, (
-                    f"{row} had other bytes before"
-                )
+                assert self.bytes_of_id.setdefault(row.id, row.sha256) == row.sha256, f"{row} had other bytes"
 
     def check_report(self, report: BuildReport) -> None:
-        counts = {
-            name: sum(row.status == name for row in self.rows.values())
-            for name in ("indexed", "duplicate", "skipped")
-        }
-        assert (report.indexed, report.duplicate, report.skipped) == tuple(counts.values())
-        assert report.found == len(self.rows) == sum(counts.values())
+        statuses = [row.status for row in self.rows.values()]
+        counts = [statuses.count(name) for name in ("indexed", "duplicate", "skipped")]
+        assert [report.indexed, report.duplicate, report.skipped] == counts
+        assert report.found == len(self.rows) == sum(counts)
         assert report.version == find_version(self.gallery).name
         assert not (self.gallery / "building").exists()
 
     def check_vectors(self) -> None:
         opened = Gallery.open(self.gallery)
         content_of = {sha256: number for number, sha256 in enumerate(self.drawn.hashes)}
-        vectors = {
-            row.id: self.drawn.vectors[content_of[row.sha256 or ""]]
-            for row in self.rows.values()
-            if row.status == "indexed"
-        }
+        indexed = [row for row in self.rows.values() if row.status == "indexed"]
+        vectors = {row.id: self.drawn.vectors[content_of[row.sha256 or ""]] for row in indexed}
         assert opened.ids.tolist() == sorted(vectors)
         for key, vector in vectors.items():
             assert opened.vector(key).tobytes() == vector
@@ -379,13 +363,8 @@ class GalleryMachine(RuleBasedStateMachine):
 
     def build(self) -> BuildReport:
         sources = [self.roots[source] for source in sorted(self.used)]
-        return build_gallery(
-            model_path=self.drawn.model,
-            sources=sources,
-            out=self.gallery,
-            dedup=self.dedup,
-            config=SMALL,
-        )
+        options = {"out": self.gallery, "dedup": self.dedup, "config": SMALL}
+        return build_gallery(model_path=self.drawn.model, sources=sources, **options)
 
     def remove(self, selection: Selection, chosen: set[Key]) -> None:
         report = remove_from_gallery(self.gallery, selection=selection, config=SMALL)
@@ -408,10 +387,8 @@ class GalleryMachine(RuleBasedStateMachine):
 
     def read_rows(self) -> dict[Key, CatalogRow]:
         with read_catalog(find_version(self.gallery).folder / "catalog.sqlite") as catalog:
-            source_of = {
-                number: next(i for i, root in enumerate(self.roots) if str(root) == source.location)
-                for number, source in catalog.sources().items()
-            }
+            roots = list(map(str, self.roots))
+            source_of = {number: roots.index(source.location) for number, source in catalog.sources().items()}
             rows = list(catalog.rows())
         keyed = {(source_of[row.source], row.path): row for row in rows}
         assert len(keyed) == len(rows)
@@ -424,28 +401,12 @@ class DeduplicatedMachine(GalleryMachine):
     dedup = "exact"
 
 
-def run(machine: type[GalleryMachine], drawn: Contents, *, examples: int, steps: int) -> None:
+@pytest.mark.parametrize("machine", [GalleryMachine, DeduplicatedMachine])
+@pytest.mark.parametrize(("examples", "steps"), [(2, 10), pytest.param(100, 30, marks=pytest.mark.slow)])
+def test_any_row_of_commands(drawn: Contents, machine: type[GalleryMachine], examples: int, steps: int) -> None:
     ready = type(machine.__name__, (machine,), {"drawn": drawn})
-    quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-    run_state_machine_as_test(
-        ready,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            derandomize=True,
-            database=None,
-            suppress_health_check=quiet,
-        ),
-    )
-
-
-@pytest.mark.parametrize("machine", [GalleryMachine, DeduplicatedMachine])
-def test_any_row_of_commands_leaves_what_the_files_say(drawn: Contents, machine: type[GalleryMachine]) -> None:
-    run(machine, drawn, examples=2, steps=10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("machine", [GalleryMachine, DeduplicatedMachine])
-def test_long_rows_of_commands_leave_what_the_files_say(drawn: Contents, machine: type[GalleryMachine]) -> None:
-    run(machine, drawn, examples=100, steps=30)
+    quiet = settings(
+        max_examples=examples, stateful_step_count=steps, deadline=None, derandomize=True, database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    )  # fmt: skip
+    run_state_machine_as_test(ready, settings=quiet)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import tarfile
-import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -48,9 +47,7 @@ def outcomes(found: list[Query]) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.usefixtures("photos")
-def test_images_of_every_kind_of_source_ask_under_the_names_that_were_given(
-    gallery: Gallery, tmp_path: Path
-) -> None:
+def test_images_of_every_kind_of_source_ask_by_their_given_names(gallery: Gallery, tmp_path: Path) -> None:
     with tarfile.open("p.tar", "w") as tar, zipfile.ZipFile("p.zip", "w") as packed:
         for number in (1, 2, 3):
             tar.add(f"photos/{number}.png", f"in/{number}.png")
@@ -60,9 +57,7 @@ def test_images_of_every_kind_of_source_ask_under_the_names_that_were_given(
     for arguments, expected in (
         (["photos"], [("photos/1.png", None), ("photos/2.png", "not-an-image"), ("photos/3.png", None)]),
         (["photos/1.png", "photos/2.png"], [("photos/1.png", None), ("photos/2.png", "not-an-image")]),
-        (["p*/[13].png"], [("photos/1.png", None), ("photos/3.png", None)]),
         (["*os/3.png"], [("photos/3.png", None)]),
-        ([f"{tmp_path}/**/3.png"], [(f"{tmp_path}/photos/3.png", None)]),
         (["p.tar"], [("p.tar/in/1.png", None), ("p.tar/in/2.png", "not-an-image"), ("p.tar/in/3.png", None)]),
         (["./p.zip"], [("./p.zip/1.png", None), ("./p.zip/2.png", "not-an-image"), ("./p.zip/3.png", None)]),
         (["list.txt"], [("photos/3.png", None), ("photos/1.png", None), ("photos/gone.png", "unreadable")]),
@@ -111,26 +106,12 @@ def test_vectors_are_brought_to_unit_length(gallery: Gallery, tmp_path: Path, dt
         assert query.vector is not None
         assert query.vector.dtype == np.float32
         assert query.vector == pytest.approx(vector, abs=1e-6)
-
-
-def test_numbers_near_the_limits_of_floats_have_a_direction(gallery: Gallery, tmp_path: Path) -> None:
-    vectors = np.zeros((3, EMBEDDING_DIM))
-    vectors[:, 2:4] = [[1e308, 1e308], [1e-320, 1e-320], [1e308, 1e-308]]
-    np.save(tmp_path / "v.npy", vectors)
-    half = np.sqrt(0.5)
-    for query, expected in zip(
-        read(gallery, tmp_path / "v.npy"), [(half, half), (half, half), (1, 0)], strict=True
-    ):
+    limits = np.zeros((3, EMBEDDING_DIM))
+    limits[:, 2:4] = [[1e308, 1e308], [1e-320, 1e-320], [1e308, 1e-308]]
+    np.save(tmp_path / "v.npy", limits)
+    for query, expected in zip(read(gallery, tmp_path / "v.npy"), [(0.707, 0.707)] * 2 + [(1, 0)], strict=True):
         assert query.vector is not None
         assert query.vector[2:4] == pytest.approx(expected, abs=1e-3)
-
-
-def test_a_single_vector_goes_by_the_name_of_its_file(gallery: Gallery, tmp_path: Path) -> None:
-    np.save(tmp_path / "V.NPY", np.ones(EMBEDDING_DIM))
-    (tmp_path / "V.NPY.npy").rename(tmp_path / "V.NPY")
-    (query,) = read(gallery, tmp_path / "V.NPY")
-    assert query.name == f"{tmp_path}/V.NPY"
-    assert query.vector == pytest.approx(np.full(EMBEDDING_DIM, EMBEDDING_DIM**-0.5))
 
 
 def test_rows_without_a_direction_are_problems_of_their_own(gallery: Gallery, tmp_path: Path) -> None:
@@ -149,14 +130,11 @@ def test_a_file_that_holds_no_vectors_of_this_width_is_one_problem(gallery: Gall
     header = b"\x93NUMPY\x01\x00"
     for content, problem in (
         (np.ones((3, EMBEDDING_DIM + 1), np.float32), f"have {EMBEDDING_DIM + 1} numbers, this gallery's have 16"),
-        (np.ones(3), "have 3 numbers"),
         (np.ones((3, EMBEDDING_DIM), np.float16), "found float16 of shape"),
-        (np.ones((3, EMBEDDING_DIM), np.int64), "found int64 of shape"),
         (np.ones((2, 3, EMBEDDING_DIM)), "of shape (2, 3, 16)"),
         (np.array([{"a": 1}] * EMBEDDING_DIM, dtype=object), "expected a .npy file"),
         (b"<html>", "expected a .npy file"),
         (header + b"\xff\x20" + b"-" * 8446 + b"\n", "expected a .npy file"),
-        (header + b"\x05\x00{1:2}", "expected a .npy file"),
         (
             header + b"\x4f\x00{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 4), }\n" % 10**22,
             "expected a",
@@ -199,15 +177,12 @@ def test_one_file_one_vector_or_one_member_is_single(photos: Path, tmp_path: Pat
         (["photos"], (), False),
         (["photos/1*"], (), False),
         (["photos/1.png"], (3,), False),
-        (["photos/1.png", "photos/1.png"], (), False),
         ([], (3, 4), False),
     ):
         assert is_single(arguments, ids=ids) is single, arguments
 
 
-def test_answers_are_those_of_search_in_the_order_of_the_queries(
-    gallery: Gallery, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_are_those_of_search_in_order(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "_BLOCK_QUERIES", 4)
     asked = [
         Query(f"id:{key}", gallery.vector(int(key)), exclude_id=int(key) if key % 2 else None)
@@ -220,41 +195,11 @@ def test_answers_are_those_of_search_in_the_order_of_the_queries(
         ]
         assert [query for query, _ in answers] == asked
         for query, hits in answers:
-            assert hits == (
-                []
-                if query.vector is None
-                else gallery.search(query.vector, k=k, min_score=min_score, exclude_id=query.exclude_id)
-            )
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_number_of_queries(
-    gallery: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queries, "_ITEMS_AT_ONCE", 64)
-    monkeypatch.setattr(queries, "_BLOCK_QUERIES", 64)
-    peaks = []
-    for count in (256, 1024):
-        np.save(tmp_path / "v.npy", np.random.default_rng(0).normal(size=(count, EMBEDDING_DIM)))
-        blocks = answer_queries(read_queries([str(tmp_path / "v.npy")], gallery=gallery), gallery, k=1)
-        next(blocks)  # what is loaded at the first use counts for neither
-        tracemalloc.start()
-        assert sum(len(block) for block in blocks) == count - 64
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 1.5 * peaks[0]
-
-
-def test_answers_fulfil_the_filter_and_members_are_still_excluded(gallery: Gallery) -> None:
-    asked = list(read_queries([], ids=gallery.ids[[0, 7]].tolist(), gallery=gallery))
-    where = parse_filter("label = 'blue' OR path LIKE 'red/0%'")
-    (answers,) = answer_queries(asked, gallery, k=99, where=where)
-    kept = {("blue", f"blue/{number}") for number in range(5)} | {("red", "red/0")}
-    for query, hits in answers:
-        own = [] if query.exclude_id is None else [gallery.image(query.exclude_id).path.partition(".")[0]]
-        assert {(hit.label, hit.path.partition(".")[0]) for hit in hits} == {
-            one for one in kept if one[1] not in own
-        }
+            asked_alone = {"k": k, "min_score": min_score, "exclude_id": query.exclude_id}
+            assert hits == ([] if query.vector is None else gallery.search(query.vector, **asked_alone))
+    where = parse_filter("label = 'blue'")
+    blocks = list(answer_queries(asked, gallery, k=9, where=where))
+    assert {hit.label for block in blocks for _, hits in block for hit in hits} == {"blue"}
 
 
 def test_blocks_are_small_where_queries_find_much(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:

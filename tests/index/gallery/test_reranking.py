@@ -92,7 +92,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Galle
     return Gallery.open(folder / "gallery")
 
 
-def test_a_gallery_ranks_again_what_it_would_answer_and_a_short_list_begins_as_a_long_one(
+def test_a_gallery_reranks_its_results_and_a_short_list_begins_as_a_long_one(
     gallery: Gallery,
 ) -> None:
     own = int(gallery.ids[5])

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from index.arrays import NO_ID
 from index.catalog.reader import Catalog
-from index.errors import GalleryDamagedError, InputError
+from index.errors import GalleryDamagedError, ImageError, InputError
 from index.gallery.gallery import Gallery
 from index.gallery.hits import Hit
 from index.vectors.stored_rows import StoredRows
@@ -48,9 +50,7 @@ def queries(gallery: Gallery) -> np.ndarray:
         (None, -1, False),
     ],
 )
-def test_a_block_is_answered_as_its_rows_are_one_by_one(
-    gallery: Gallery, k: int | None, min_score: float | None, excluding: bool
-) -> None:
+def test_a_block_is_its_rows(gallery: Gallery, k: int | None, min_score: float | None, excluding: bool) -> None:
     vectors, ids = queries(gallery), np.full(95, NO_ID, dtype=np.int64)
     if excluding:
         ids[: gallery.count : 2] = gallery.ids[::2]
@@ -82,9 +82,7 @@ SCAN = StoredRows.scan
 
 
 @pytest.mark.parametrize("excluding", [False, True])
-def test_rounding_in_a_scan_never_changes_a_result(
-    gallery: Gallery, monkeypatch: pytest.MonkeyPatch, excluding: bool
-) -> None:
+def test_rounding_changes_no_result(gallery: Gallery, monkeypatch: pytest.MonkeyPatch, excluding: bool) -> None:
     vectors = queries(gallery)[: gallery.count]
     exclude_ids = gallery.ids if excluding else None
     every = gallery.search_many(vectors, k=gallery.count, exclude_ids=exclude_ids)
@@ -102,12 +100,7 @@ def test_a_range_holds_all_that_is_similar_enough_and_nothing_else(gallery: Gall
         few: list[list[Hit]] = [hits[:4] for hits in similar]
         assert gallery.search_many(vectors, k=4, min_score=bound) == few
     assert gallery.search_many(-vectors[:2], k=None, min_score=1) == [[], []]
-
-
-def test_no_query_has_no_results(gallery: Gallery) -> None:
-    nothing = np.empty((0, EMBEDDING_DIM), np.float32)
-    assert gallery.search_many(nothing, k=3) == []
-    assert gallery.search_many(nothing, k=None, min_score=0) == []
+    assert gallery.search_many(vectors[:0], k=3) == gallery.search_many(vectors[:0], k=None, min_score=0) == []
 
 
 def test_a_block_of_the_wrong_kind_is_refused(gallery: Gallery) -> None:
@@ -130,3 +123,74 @@ def test_a_member_without_a_row_is_damage(gallery: Gallery, monkeypatch: pytest.
     gallery = Gallery.open(gallery.path)
     with pytest.raises(GalleryDamagedError, match="images without a row"):
         gallery.search_many(queries(gallery)[:2], k=1)
+
+
+@pytest.fixture(scope="module")
+def photo(gallery: Gallery) -> Path:
+    image = gallery.image(3)
+    return Path(image.source) / image.path
+
+
+def best(hits: list[Hit]) -> tuple[int, float]:
+    return hits[0].id, round(hits[0].score, 4)
+
+
+def test_a_path_text_bytes_an_image_an_array_and_a_vector_ask_alike(gallery: Gallery, photo: Path) -> None:
+    image = Image.open(photo)
+    queries = [photo, str(photo), photo.read_bytes(), image, np.asarray(image.convert("RGB")), gallery.vector(3)]
+    found = [gallery.search(query, k=3) for query in queries]
+    assert {best(hits) for hits in found} == {(3, 1.0)}
+    assert {tuple(hit.id for hit in hits) for hits in found} == {tuple(hit.id for hit in found[0])}
+
+
+def test_an_image_of_any_mode_asks(gallery: Gallery, photo: Path) -> None:
+    for mode in ("RGBA", "P", "CMYK"):
+        hit_id, score = best(gallery.search(Image.open(photo).convert(mode), k=1))
+        assert hit_id == 3
+        assert score > 0.98
+    for mode in ("L", "I;16"):
+        grey, file = Image.open(photo).convert("L").convert(mode), io.BytesIO()
+        grey.save(file, "PNG")
+        assert gallery.search(grey, k=3) == gallery.search(file.getvalue(), k=3)
+
+
+def test_an_image_is_turned_as_its_exif_says(gallery: Gallery, photo: Path) -> None:
+    upright = Image.open(photo).convert("RGB")
+    turned = upright.transpose(Image.Transpose.ROTATE_90)
+    turned.getexif()[0x0112] = 6  # turn by 270 degrees to see it upright
+    assert best(gallery.search(turned, k=1)) == (3, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (3, "query: expected a path, bytes, a PIL image or an array, got int; a member asks with"),
+        (np.zeros(EMBEDDING_DIM, np.float32), "the vector is zero"),
+        (np.ones(EMBEDDING_DIM + 1, np.float32), "a query must be 16 finite numbers, got 17 of float32"),
+        (np.ones((8, 8, 3), np.float32), r"expected an image as uint8 .* got float32 of shape \(8, 8, 3\)"),
+    ],
+)
+def test_what_cannot_ask_is_refused_by_what_it_is(gallery: Gallery, query: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        gallery.search(query)  # type: ignore[arg-type]
+
+
+def test_a_closed_and_a_damaged_image_are_refused_as_the_file_would_be(gallery: Gallery, photo: Path) -> None:
+    closed = Image.open(photo)
+    closed.close()
+    damaged = Image.open(io.BytesIO(photo.read_bytes()[:-100]))
+    for query in (closed, damaged):
+        with pytest.raises(ImageError, match="query: corrupt: "):
+            gallery.search(query)
+    for other in (b"no image", Image.new("RGB", (0, 5)), Image.new("F", (5, 5)), "missing.jpg"):
+        with pytest.raises(ImageError):
+            gallery.search(other)
+
+
+def test_a_filter_and_an_excluded_member_of_the_wrong_type_are_named(gallery: Gallery) -> None:
+    with pytest.raises(InputError, match="colour"):
+        gallery.search(gallery.vector(3), where="colour = 'blue'")
+    with pytest.raises(InputError, match="where: expected a filter as text, got 3"):
+        gallery.search(gallery.vector(3), where=3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="exclude_id must be the id of a member, got 'x'"):
+        gallery.search(gallery.vector(3), exclude_id="x")  # type: ignore[arg-type]

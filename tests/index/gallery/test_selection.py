@@ -69,30 +69,20 @@ def test_nothing_and_an_empty_path_select_nothing() -> None:
         Selection(patterns=("red/0.jpg", ""))
 
 
-def test_a_path_is_one_below_a_source_an_absolute_one_or_one_from_here(
-    gallery: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_is_relative_to_a_source_or_to_here(gallery: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(gallery.parent / "two")
     assert select(gallery, "elsewhere/0.jpg") == {"elsewhere/0.jpg"}
     assert select(gallery, f"{gallery.parent}/one/red/0.jpg") == {"one/red/0.jpg"}
     assert select(gallery, "../one/red/0.jpg") == {"one/red/0.jpg"}
     assert select(gallery, "./red/2.jpg") == {"two/red/2.jpg"}
     assert select(gallery, ".") == below(gallery, "two")
-
-
-def test_a_folder_stands_for_all_below_it_with_or_without_a_slash(gallery: Path) -> None:
     for end in ("", "/", "//"):
         assert select(gallery, f"{gallery.parent}/one/red{end}") == below(gallery, "one/red")
-        assert select(gallery, f"{gallery.parent}/two{end}") == below(gallery, "two")
         assert select(gallery, UNDECODABLE + end) == below(gallery, f"two/{UNDECODABLE}")
-    assert (
-        select(gallery, "/") == select(gallery, str(gallery.parent)) == below(gallery, "one", "two", "elsewhere")
-    )
+    assert select(gallery, "/") == below(gallery, "one", "two", "elsewhere")
 
 
-def test_a_path_of_several_sources_is_refused_with_the_full_paths(
-    gallery: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_of_several_sources_is_refused(gallery: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = gallery.parent
     places = f"{root}/one/red/0.jpg, {root}/two/red/0.jpg"
     assert f"red/0.jpg: there are several; say which one: {places}; nothing" in refusal(gallery, "red/0.jpg")
@@ -102,14 +92,6 @@ def test_a_path_of_several_sources_is_refused_with_the_full_paths(
     assert places in refusal(gallery, "red/0.jpg", f"{root}/one/red/0.jpg")
     assert select(gallery, f"{root}/one/red/0.jpg", f"{root}/two/red/0.jpg") == {"one/red/0.jpg", "two/red/0.jpg"}
     assert f"{root}/one/green/0.jpg, {root}/two/green/0.jpg" in refusal(gallery, "green/0.jpg")  # one is out
-
-
-def test_patterns_match_in_every_source_and_any_characters(gallery: Path) -> None:
-    assert select(gallery, "red/?.jpg") == {"one/red/0.jpg", "two/red/0.jpg", "two/red/2.jpg"}
-    assert select(gallery, "g*") == below(gallery, "one/green", "two/green")
-    assert select(gallery, "[gb]*/1.png") == {f"{s}/{c}/1.png" for s in ("one", "two") for c in ("green", "blue")}
-    assert select(gallery, f"{gallery.parent}/*e/*/0.jpg") == {f"one/{c}/0.jpg" for c in ("red", "green", "blue")}
-    assert select(gallery, "*else*") == below(gallery, "elsewhere")
 
 
 def test_every_pattern_must_mean_something(gallery: Path) -> None:
@@ -137,26 +119,18 @@ def test_labels_are_compared_as_the_catalogue_has_them(gallery: Path) -> None:
     assert r"no item of the gallery has the label \xff; " in refusal(gallery, label=os.fsdecode(b"\xff"))
 
 
-def test_all_metadata_must_hold(gallery: Path) -> None:
-    assert select(gallery, metadata=(("shop", "caf\u00e9"),)) == {"elsewhere/1.png"}
-    assert select(gallery, metadata=(("shop", "caf\u00e9"), ("price", "5.5"))) == {"elsewhere/1.png"}
-    assert "fulfils all" in refusal(gallery, metadata=(("shop", "a.example"), ("price", "6")))
-    assert "fulfils all" in refusal(gallery, metadata=((UNDECODABLE, UNDECODABLE),))
-
-
 def test_a_filter_must_hold_with_all_else(gallery: Path) -> None:
     cheap = parse_filter("price < 5.2 or label = 'green'")
     assert select(gallery, where=cheap) == below(gallery, "one/green", "two/green") | {"elsewhere/0.jpg"}
     assert select(gallery, f"{gallery.parent}/two", where=cheap) == below(gallery, "two/green")
     assert select(gallery, "elsewhere", where=parse_filter("shop LIKE 'CAF%'")) == {"elsewhere/1.png"}
     assert select(gallery, label="hat", metadata=(("price", "5"),), where=cheap) == {"elsewhere/0.jpg"}
-    assert select(gallery, ids=(1, 2), where=parse_filter("id > 1 AND source LIKE '%/one'")) == select(
-        gallery, ids=(2,)
-    )
     for refused in (refusal(gallery, "red/2.jpg", where=cheap), refusal(gallery, where=parse_filter("price > 9"))):
         assert "fulfils all that was asked" in refused
     assert "metadata pirce; there are " in refusal(gallery, where=parse_filter("pirce < 5"))
-    assert "metadata pirce; there are " in refusal(gallery, ids=(1,), where=parse_filter("pirce < 5"))
+    assert select(gallery, metadata=(("shop", "caf\u00e9"), ("price", "5.5"))) == {"elsewhere/1.png"}
+    for metadata in ((("shop", "a.example"), ("price", "6")), ((UNDECODABLE, UNDECODABLE),)):
+        assert "fulfils all" in refusal(gallery, metadata=metadata)
     assert select(gallery, where=parse_filter("path = 'green/0.jpg'")) == {"one/green/0.jpg"}  # the other is out
 
 
