@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -33,17 +34,9 @@ def new_catalog(path: Path) -> Iterator[CatalogWriter]:
         yield catalog
 
 
-def found(
-    path: str,
-    *,
-    size: int = 10,
-    mtime: int = 1,
-    reason: str | None = None,
-    label: str | None = None,
-    **more: object,
-) -> FoundItem:
+def found(path: str, *, size: int = 10, mtime: int = 1, reason: str | None = None, **more: Any) -> FoundItem:
     problem = None if reason is None else ImageError(path=path, reason=reason, detail="seen")
-    return FoundItem(path, size, mtime, label=label or folder_label(path), problem=problem, **more)
+    return FoundItem(path, size, mtime, problem=problem, **{"label": folder_label(path), **more})
 
 
 def scan(catalog: CatalogWriter, items: Iterable[FoundItem | str], *, restore: bool = False) -> None:
@@ -84,12 +77,9 @@ def test_unchanged_items_keep_their_row_and_changed_ones_get_a_new_id(catalog: C
     settle(catalog, {1: "x", 2: "y", 3: None, 4: "z"})
     scan(catalog, [found("a", label="new"), found("b", size=11), "c", "e"])
     rows = by_path(catalog)
-    assert {path: (row.status, row.label) for path, row in rows.items()} == {
-        "a": ("indexed", "new"),
-        "b": ("pending", None),
-        "c": ("skipped", None),
-        "e": ("pending", None),
-    }
+    statuses = [(path, rows[path].status, rows[path].label) for path in sorted(rows)]
+    assert statuses[:2] == [("a", "indexed", "new"), ("b", "pending", None)]
+    assert statuses[2:] == [("c", "skipped", None), ("e", "pending", None)]
     assert (rows["a"].id, rows["a"].sha256, rows["c"].id) == (1, "x", 3)
     assert {rows["b"].id, rows["e"].id} == {5, 6}
     assert catalog.indexed_ids() == [1]
@@ -106,7 +96,7 @@ def test_an_item_whose_time_but_not_whose_bytes_changed_keeps_its_id(catalog: Ca
     assert [(row.id, row.status, row.mtime_ns) for row in catalog.rows()] == [(1, "indexed", 2), (2, "indexed", 1)]
 
 
-def test_an_item_found_in_another_place_keeps_its_id_and_takes_the_label_of_the_place(
+def test_a_moved_item_keeps_its_id_and_takes_the_label_of_the_new_place(
     catalog: CatalogWriter,
 ) -> None:
     scan(catalog, ["a/1", "a/2"])
@@ -126,7 +116,9 @@ def test_only_sources_that_were_scanned_lose_items(catalog: CatalogWriter) -> No
     catalog.record_scan([], scanned=[2], restore=False)
     assert catalog.drop_vanished() == 1
     assert [(row.source, row.path) for row in catalog.rows()] == [(1, "a")]
-    assert catalog.remove_source(1) == 1
+    scan(catalog, "ac")  # the id of a removed item is never given again
+    assert {path: row.id for path, row in by_path(catalog).items()} == {"a": 1, "c": 3}
+    assert catalog.remove_source(1) == 2
     assert list(catalog.sources()) == [2]
 
 
@@ -156,13 +148,6 @@ def test_duplicates_wait_again_when_their_kept_image_goes(catalog: CatalogWriter
     assert by_path(catalog)["b"].status == "pending"
 
 
-def test_the_id_of_a_removed_item_is_never_given_again(catalog: CatalogWriter) -> None:
-    scan(catalog, "ab")
-    scan(catalog, "a")
-    scan(catalog, "ac")
-    assert {path: row.id for path, row in by_path(catalog).items()} == {"a": 1, "c": 3}
-
-
 def test_a_scan_that_fails_leaves_the_rows_as_they_were(catalog: CatalogWriter) -> None:
     scan(catalog, "ab")
 
@@ -189,10 +174,8 @@ def test_any_file_name_is_kept_byte_for_byte(tmp_path_factory: pytest.TempPathFa
 
 
 def test_metadata_and_the_place_in_an_archive_are_kept(catalog: CatalogWriter) -> None:
-    scan(
-        catalog,
-        [found("s.tar/1.jpg", archive="s.tar", starts_at=512, metadata={"price": 3, "shop": "é"}), "plain"],
-    )
+    packed = found("s.tar/1.jpg", archive="s.tar", starts_at=512, metadata={"price": 3, "shop": "é"})
+    scan(catalog, [packed, "plain"])
     member, plain = list(catalog.rows())
     assert (member.metadata, plain.metadata) == ({"price": 3, "shop": "é"}, {})
     place = FolderSource("/photos").locate(member)
@@ -215,9 +198,7 @@ def test_rows_come_complete_over_many_pages(catalog: CatalogWriter, monkeypatch:
 
 
 @pytest.mark.parametrize("compact", [True, False])
-def test_a_finished_catalogue_is_compared_by_items_outcomes_labels_sources_and_settings(
-    catalog: CatalogWriter, tmp_path: Path, compact: bool
-) -> None:
+def test_finished_catalogues_are_compared(catalog: CatalogWriter, tmp_path: Path, compact: bool) -> None:
     scan(catalog, "ab")
     settle(catalog, {1: "x", 2: None})
     finished = tmp_path / "odd?name#%20\n.sqlite"
@@ -246,19 +227,14 @@ def test_a_finished_catalogue_is_read_only(catalog: CatalogWriter, tmp_path: Pat
         copy._connection.execute("DELETE FROM images")
 
 
-def test_continuing_from_a_finished_catalogue_retries_what_was_skipped(
-    catalog: CatalogWriter, tmp_path: Path
-) -> None:
+def test_a_continued_catalogue_retries_skipped_items(catalog: CatalogWriter, tmp_path: Path) -> None:
     scan(catalog, "ab")
     settle(catalog, {1: "x", 2: None})
     catalog.write_finished(tmp_path / "next.sqlite", compact=True)
     with write_catalog(tmp_path / "next.sqlite") as following:
         following.prepare()
         scan(following, "ab")
-        assert [(row.id, row.status, row.reason) for row in following.rows()] == [
-            (1, "indexed", None),
-            (2, "pending", None),
-        ]
+        assert [(row.status, row.reason) for row in following.rows()] == [("indexed", None), ("pending", None)]
         assert following.checkpoints() == []
         settle(following, {2: None})
         scan(following, "ab")  # a second scan on the way to the same version does not try it again

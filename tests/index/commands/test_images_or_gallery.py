@@ -33,18 +33,12 @@ def test_a_folder_is_searched_by_one_command(photos: Path) -> None:
     assert json.loads(result.stdout)["results"][0]["path"] == "red/2.jpg"
     assert "photos has no gallery yet: photos-gallery is made" in result.stderr
     assert Gallery.open(photos.with_name("photos-gallery")).count == 15
-
-
-def test_the_second_search_answers_at_once_and_says_how_to_take_in_what_changed(photos: Path) -> None:
-    invoke("photos", photos / "red" / "2.jpg")
     result = invoke("photos", photos / "red" / "2.jpg")
     assert "after changes: retrieval index update photos-gallery" in result.stderr
     assert [path.name for path in Path("photos-gallery/versions").iterdir()] == ["000001"]
 
 
-def test_the_very_picture_is_found_by_the_model_that_comes_with_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_built_in_model_finds_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_photos(Path("photos"), kinds=KINDS[:3], pictures_per_kind=8, seed=0)
     photo = Image.open("photos/shoes/shoes-002.jpg")

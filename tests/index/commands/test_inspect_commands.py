@@ -13,7 +13,7 @@ from index.errors import GalleryError, InputError
 from index.gallery.info import read_info
 from index.gallery.selection import Selection
 from index.versions.versions import find_version
-from index.writing.build import build_gallery, remove_from_gallery
+from index.writing.build import remove_from_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, mixed_folder, rows
 from tests.index.invoking import invoke, run
@@ -39,30 +39,7 @@ def run_json(command: click.Command, *words: object) -> dict[str, object]:
 
 def test_info_as_json_is_what_the_library_says(gallery: Path) -> None:
     assert run_json(cli.info, gallery) == read_info(gallery).to_json()
-
-
-def test_info_tells_of_a_first_build_that_was_stopped(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    def stop(done: int, total: int) -> None:
-        if done >= 12:
-            raise KeyboardInterrupt
-
-    out = tmp_path / "g"
-    with pytest.raises(KeyboardInterrupt):
-        build_gallery(model_path=tiny_model, sources=[image_folder], out=out, config=SMALL, progress=stop)
-    assert run(cli.info, out) == [
-        f"{out}: no version yet",
-        "a command was stopped, or is still at work: 8 of 15 items are done",
-        f"if none is at work, this finishes it: retrieval index update {out}",
-    ]
-    waiting = {"found": 15, "settled": 8}
-    assert run_json(cli.info, out) == {"gallery": str(out), "version": None, "unfinished": waiting}
-    build(image_folder, out, tiny_model)
-    (out / "building").mkdir()
-    assert "unfinished  a command was stopped, or is still at work: nothing is listed yet" in run(cli.info, out)
-    for none in (tmp_path, tmp_path / "none"):
-        assert isinstance(invoke(cli.info, none).exception, GalleryError)
+    assert isinstance(invoke(cli.info, gallery.parent).exception, GalleryError)
 
 
 def test_the_pages_of_a_list_hold_every_item_once(gallery: Path) -> None:
@@ -77,7 +54,6 @@ def test_the_pages_of_a_list_hold_every_item_once(gallery: Path) -> None:
         seen += [item["id"] for item in items]
         after = page["next_after"]
     assert seen == expected
-    assert len(run(cli.list_items, gallery)) == len(expected) + 1
     for limit in (len(expected), len(expected) - 1):
         more = run_json(cli.list_items, gallery, "--limit", limit)["next_after"]
         assert more == (None if limit == len(expected) else expected[-2])
@@ -114,8 +90,6 @@ def test_a_filter_that_cannot_be_read_is_a_usage_error_and_a_misspelt_column_an_
     misspelt = invoke(cli.list_items, gallery, "--where", "lable = 'red'").exception
     assert isinstance(misspelt, InputError)
     assert "metadata lable; there are id, label, path, source; did you mean label?" in str(misspelt)
-    assert str(misspelt).endswith("; did you mean label?")
-    assert "--where \"label IN ('shoes', 'hats') AND" in " ".join(invoke(cli.list_items, "--help").stdout.split())
 
 
 def test_duplicates_are_listed_with_what_they_repeat(gallery: Path) -> None:
@@ -129,27 +103,16 @@ def test_duplicates_are_listed_with_what_they_repeat(gallery: Path) -> None:
     assert run(cli.list_items, gallery, "--where", "id < 0") == [f"{gallery}: no such items"]
 
 
-def test_verify_exits_with_1_for_damage_and_not_for_changed_images(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
+def test_verify_exits_with_1_for_damage_alone(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     build(image_folder, tmp_path / "g", tiny_model)
     assert run(cli.verify, tmp_path / "g") == [f"{tmp_path}/g: 4 files match, 15 images embed as stored"]
-    assert run(cli.verify, tmp_path / "g", "--sample", 0) == [f"{tmp_path}/g: 4 files match"]
     (image_folder / "red" / "1.png").unlink()
     assert run(cli.verify, tmp_path / "g")[1:] == [
         f"note: {image_folder}/red/1.png: cannot be read any more: No such file or directory",
         f"this is no damage of the gallery; where it was meant, take it over with: retrieval index update {tmp_path}/g",
     ]
-    assert run_json(cli.verify, tmp_path / "g") == {
-        "gallery": f"{tmp_path}/g",
-        "version": "000001",
-        "files": 4,
-        "compared": 14,
-        "problems": [],
-        "spoilt": [],
-        "notes": [f"{image_folder}/red/1.png: cannot be read any more: No such file or directory"],
-        "read": 0,
-    }
+    report = run_json(cli.verify, tmp_path / "g")
+    assert (report["files"], report["compared"], report["problems"], report["spoilt"]) == (4, 14, [], [])
     for name in ("vectors/00000.npy", "model.onnx"):
         (find_version(tmp_path / "g").folder / name).write_bytes(b"")
     damaged = invoke(cli.verify, tmp_path / "g")

@@ -16,14 +16,8 @@ class _Clock:
         return self.now
 
 
-@pytest.fixture
-def clock() -> _Clock:
-    return _Clock()
-
-
-def test_a_stage_tells_every_half_minute_how_far_it_is_and_at_its_end_what_it_took(
-    clock: _Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stage_reports_every_half_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = _Clock()
     progress = ProgressLines(clock=clock).stage("features", unit="images")
     for done in range(1, 5399):
         progress(done, 5398)
@@ -35,21 +29,8 @@ def test_a_stage_tells_every_half_minute_how_far_it_is_and_at_its_end_what_it_to
         "features: 4,801 of 5,398 images after 60 s",
         "features: 5,398 images in 67 s",
     ]
-
-
-def test_a_stage_without_a_known_total_tells_what_it_has_met(
-    clock: _Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    progress = ProgressLines(clock=clock).stage("Scanning", unit="items")
-    for done in (0, 1000, 2000, 9000):
-        progress(done, 0)
-        clock.now += 20
-    assert capsys.readouterr().err.splitlines() == ["Scanning: 2,000 items after 40 s"]
-
-
-def test_what_took_less_than_asked_for_ends_in_silence(clock: _Clock, capsys: pytest.CaptureFixture[str]) -> None:
     lines = ProgressLines(least_s=EVERY_S, clock=clock)
-    for seconds in (EVERY_S - 1, EVERY_S):
+    for seconds in (EVERY_S - 1, EVERY_S):  # what took less ends in silence
         progress = lines.stage(f"{seconds:.0f}", unit="items")
         progress(1, 2)
         clock.now += seconds

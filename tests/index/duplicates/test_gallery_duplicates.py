@@ -24,20 +24,13 @@ ALIKE, OTHER = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]
 
 def test_a_gallery_is_grouped_around_its_first_images() -> None:
     """1 and 4 are one file, 3 looks like them; 5 and 6 were set aside for 3 and 2, 7 for 2 with the bytes of 6."""
-    images = [
-        Fingerprint(1, "a", 0),
-        Fingerprint(2, "b", 0),
-        Fingerprint(3, "c", 3),
-        Fingerprint(4, "a", 0),
+    images = [Fingerprint(1, "a", 0), Fingerprint(2, "b", 0), Fingerprint(3, "c", 3), Fingerprint(4, "a", 0)]
+    images += [
         Fingerprint(5, "d", 1, kept_id=3),
-        Fingerprint(6, "e", None, kept_id=2),
-        Fingerprint(7, "e", None, kept_id=2),
+        *(Fingerprint(number, "e", None, kept_id=2) for number in (6, 7)),
     ]
     read = reader([1, 2, 3, 4], [ALIKE, OTHER, [0.96, 0.28, 0.0], ALIKE])
-    seen: list[tuple[int, int]] = []
-    found = find_gallery_duplicates(
-        images, read, config=DuplicateConfig(), progress=lambda *done: seen.append(done)
-    )
+    found = find_gallery_duplicates(images, read, config=DuplicateConfig())
     assert found == [
         Duplicate(3, kept_id=1, similarity=pytest.approx(0.96), hash_distance=2, same_bytes=False),
         Duplicate(4, kept_id=1, similarity=1.0, hash_distance=0, same_bytes=True),
@@ -45,18 +38,13 @@ def test_a_gallery_is_grouped_around_its_first_images() -> None:
         Duplicate(6, kept_id=2, similarity=None, hash_distance=None, same_bytes=False),
         Duplicate(7, kept_id=2, similarity=None, hash_distance=None, same_bytes=False),
     ]
-    assert seen == [(3, 3)]
     exact = find_gallery_duplicates(images, read, config=None)
     assert [(one.id, one.kept_id, one.same_bytes) for one in exact] == [(4, 1, True), (7, 6, True)]
 
 
 def test_equal_files_stay_together_whatever_their_vectors_and_an_indexed_one_keeps_them() -> None:
-    images = [
-        Fingerprint(1, "a", 0, kept_id=3),
-        Fingerprint(3, "a", 0),
-        Fingerprint(4, "a", None),
-        Fingerprint(5, "b", None),
-    ]
+    images = [Fingerprint(1, "a", 0, kept_id=3), Fingerprint(3, "a", 0)]
+    images += [Fingerprint(4, "a", None), Fingerprint(5, "b", None)]
     read = reader([3, 4, 5], [ALIKE, OTHER, ALIKE])
     for config in (None, DuplicateConfig()):
         found = find_gallery_duplicates(images, read, config=config)
@@ -72,20 +60,16 @@ def test_a_labelled_image_is_kept_before_one_without_a_label() -> None:
         assert [(one.id, one.kept_id) for one in found] == expected
 
 
-def test_an_indexed_image_without_a_vector_is_damage() -> None:
+def test_an_image_without_a_vector_or_set_aside_for_one_that_is_not_indexed_is_damage() -> None:
     with pytest.raises(GalleryDamagedError, match="image 2 has no vector"):
         find_gallery_duplicates(
             [Fingerprint(1, "a", 0), Fingerprint(2, "b", 0)], reader([1], [ALIKE]), config=DuplicateConfig(),
         )  # fmt: skip
 
-
-@pytest.mark.parametrize("config", [None, DuplicateConfig()])
-@pytest.mark.parametrize("others", [[], [Fingerprint(3, "c", 0, kept_id=1)]])
-def test_an_image_set_aside_for_one_that_is_not_indexed_is_damage(
-    config: DuplicateConfig | None, others: list[Fingerprint]
-) -> None:
-    images = [Fingerprint(1, "a", 0), Fingerprint(2, "b", 0, kept_id=3), *others]
-    with pytest.raises(
-        GalleryDamagedError, match=r"image 2 was set aside for image 3, .*`retrieval index verify`"
-    ):
-        find_gallery_duplicates(images, reader([1], [ALIKE]), config=config)
+    for config in (None, DuplicateConfig()):
+        for others in ([], [Fingerprint(3, "c", 0, kept_id=1)]):
+            images = [Fingerprint(1, "a", 0), Fingerprint(2, "b", 0, kept_id=3), *others]
+            with pytest.raises(
+                GalleryDamagedError, match=r"2 was set aside for image 3, .*`retrieval index verify`"
+            ):
+                find_gallery_duplicates(images, reader([1], [ALIKE]), config=config)

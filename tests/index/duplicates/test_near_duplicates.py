@@ -81,7 +81,7 @@ def reader(ids: Ids, vectors: Vectors, *, read_ids: list[int] | None = None) -> 
 @pytest.mark.deep
 @settings(max_examples=tries(50, deep=200), deadline=None)
 @given(streams())
-def test_kept_images_are_those_of_the_plain_loop_however_the_stream_is_cut(
+def test_kept_images_are_those_of_a_loop(
     case: tuple[list[Image], int, list[int], DuplicateConfig],
 ) -> None:
     images, held, cuts, config = case

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 import statistics
 
 import numpy as np
@@ -23,9 +22,6 @@ def test_a_spread_is_the_mean_and_the_sample_deviation(values: list[float]) -> N
     assert found.mean == pytest.approx(statistics.fmean(values), abs=1e-12)
     assert found.deviation == pytest.approx(statistics.stdev(values), abs=1e-9)
     assert found.count == len(values)
-
-
-def test_a_spread_of_one_value_is_zero_and_of_none_an_error() -> None:
     assert spread(np.array([0.7])) == Spread(mean=0.7, deviation=0.0, count=1)
     with pytest.raises(InputError, match="at least one value"):
         spread([])
@@ -35,15 +31,9 @@ def test_a_spread_of_one_value_is_zero_and_of_none_an_error() -> None:
 def test_the_difference_agrees_with_a_loop_over_the_same_draws(clustered: bool, draw_seeds: bool) -> None:
     first, second = draw_hits((3, 40), share=0.6, seed=1), draw_hits((3, 40), share=0.5, seed=2)
     clusters = np.random.default_rng(3).choice([7, 2, 9, 4, 30], size=40) if clustered else np.arange(40)
-    found = paired_bootstrap(
-        first,
-        second,
-        seed=5,
-        resamples=200,
-        level=0.9,
-        clusters=clusters if clustered else None,
-        draw_seeds=draw_seeds,
-    )
+    given_clusters = clusters if clustered else None
+    options = {"level": 0.9, "clusters": given_clusters, "draw_seeds": draw_seeds}
+    found = paired_bootstrap(first, second, seed=5, resamples=200, **options)
     members = [np.flatnonzero(clusters == name) for name in sorted(set(clusters))]
     count = len(members)
     drawn_clusters = np.random.default_rng(5).integers(count, size=(200, count))
@@ -84,9 +74,3 @@ def test_scores_of_other_queries_are_refused() -> None:
         paired_bootstrap(np.zeros((2, 3)), np.zeros((2, 3)), seed=0, clusters=np.zeros(2, dtype=np.int64))
     with pytest.raises(InputError, match="resamples must be at least 1"):
         paired_bootstrap(np.zeros(3), np.zeros(3), seed=0, resamples=0)
-
-
-def test_the_examples_in_the_docstrings_are_right() -> None:
-    result = doctest.testmod(index.evaluation.comparison)
-    assert result.attempted > 0
-    assert result.failed == 0

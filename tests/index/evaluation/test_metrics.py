@@ -1,22 +1,21 @@
 from __future__ import annotations
 
 import doctest
+from types import ModuleType
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import index.arrays
+import index.evaluation.comparison
 import index.evaluation.metrics
+import index.evaluation.nearness
 import index.sources.given_labels
 import index.text
 from index.errors import InputError
-from index.evaluation.metrics import (
-    RetrievalScores,
-    bootstrap_interval,
-    ranking_auc,
-    score_retrieval,
-)
+from index.evaluation.metrics import RetrievalScores, bootstrap_interval, ranking_auc, score_retrieval
 
 
 def test_recall_excludes_the_query_by_id_when_duplicates_tie() -> None:
@@ -78,23 +77,23 @@ def test_the_interval_holds_the_mean_and_shrinks_with_more_queries() -> None:
     assert bootstrap_interval(few, seed=3, resamples=50) == bootstrap_interval(few, seed=3, resamples=50)
 
 
-@pytest.mark.parametrize("block", [1, 77, 1 << 20])
-@pytest.mark.parametrize("count", [1, 19, 300])
-def test_draws_in_blocks_are_those_of_one_after_another(
-    count: int, block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("count", "block"), [(1, 1), (19, 77), (300, 77), (300, 1 << 20)])
+def test_draws_in_blocks_are_those_of_a_loop(count: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("index.evaluation.metrics._BLOCK_DRAWS", block)
     scores = np.random.default_rng(1).random(count)
     generator = np.random.default_rng(7)
     means = [np.mean(generator.choice(scores, size=count)) for _ in range(60)]
-    assert bootstrap_interval(scores, seed=7, resamples=60, level=0.9) == pytest.approx(
-        np.quantile(means, [0.05, 0.95]), rel=1e-12
-    )
+    found = bootstrap_interval(scores, seed=7, resamples=60, level=0.9)
+    assert found == pytest.approx(np.quantile(means, [0.05, 0.95]), rel=1e-12)
 
 
-@pytest.mark.parametrize("module", [index.evaluation.metrics, index.text, index.sources.given_labels])
-def test_the_examples_in_the_docstrings_are_right(module: object) -> None:
-    result = doctest.testmod(module)  # type: ignore[arg-type]
+MODULES = (index.evaluation.metrics, index.evaluation.comparison, index.evaluation.nearness, index.arrays, index.text,
+           index.sources.given_labels)  # fmt: skip
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_the_examples_in_the_docstrings_are_right(module: ModuleType) -> None:
+    result = doctest.testmod(module, extraglobs={"np": np})
     assert result.attempted > 0
     assert result.failed == 0
 

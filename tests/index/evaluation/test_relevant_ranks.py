@@ -15,7 +15,6 @@ import index.vectors.products
 from index.arrays import UNLABELLED
 from index.errors import InputError
 from index.evaluation.metrics import RetrievalScores, score_retrieval
-from index.evaluation.relevant_scores import make_keys
 from index.vectors.products import Heads, arrange, bound_error, find_axes, find_scale, measure_norms
 from tests.deep import tries
 from tests.oracles.retrieval_scores import rank_gallery, score_rankings
@@ -25,19 +24,10 @@ Groups = tuple[np.ndarray, np.ndarray] | None  # of queries and gallery
 KS = [1, 3, 10, 100]
 PLAIN: dict[str, float] = {}
 SMALL = {  # so that a few rows go through every block, stage and bound
-    "_PANEL_ROWS": 2,
-    "_TILE_COLUMNS": 3,
-    "_STAGE_ROWS": 4,
-    "_TURN_FROM": 0,
-    "_COMPLETION_COST": 0,
-    "_LEAST_SAMPLE": 3,
-    "_LARGEST_SAMPLE": 3,
-    "_MANY_RELEVANT": 1,
-    "_BLOCK_ROWS": 2,
-    "_BLOCK_SCORES": 5,
-    "_PAIRS_AT_ONCE": 2,
+    "_PANEL_ROWS": 2, "_TILE_COLUMNS": 3, "_STAGE_ROWS": 4, "_TURN_FROM": 0, "_COMPLETION_COST": 0, "_LEAST_SAMPLE": 3,
+    "_LARGEST_SAMPLE": 3, "_MANY_RELEVANT": 1, "_BLOCK_ROWS": 2, "_BLOCK_SCORES": 5, "_PAIRS_AT_ONCE": 2,
     "_RELEVANT_AT_ONCE": 1 << 30,
-}
+}  # fmt: skip
 WHOLE = {**SMALL, "_COMPLETION_COST": 1 << 30}  # no dimension is left for later
 PARTS = {**SMALL, "_RELEVANT_AT_ONCE": 3}
 RASH = {**SMALL, "_SURE": -2.0}  # too little is kept of many queries, which are asked again
@@ -63,17 +53,11 @@ def sizes(chosen: dict[str, float]) -> Iterator[None]:
 def score(gallery: Problem, outside: Problem | None, groups: Groups) -> RetrievalScores:
     vectors, labels, ids = gallery
     queries, query_labels, query_ids = gallery if outside is None else (outside[0], outside[1], None)
+    query_groups, gallery_groups = groups or (None, None)
     return score_retrieval(
-        queries.copy(),
-        query_labels,
-        gallery=vectors,
-        gallery_labels=labels,
-        gallery_ids=ids,
-        query_ids=query_ids,
-        query_groups=None if groups is None else groups[0],
-        gallery_groups=None if groups is None else groups[1],
-        ks=KS,
-    )
+        queries.copy(), query_labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=query_ids,
+        query_groups=query_groups, gallery_groups=gallery_groups, ks=KS,
+    )  # fmt: skip
 
 
 def check(gallery: Problem, outside: Problem | None, chosen: dict[str, float], *, groups: Groups = None) -> None:
@@ -91,9 +75,8 @@ def check(gallery: Problem, outside: Problem | None, chosen: dict[str, float], *
     assert (found.queries, found.queries + found.lone_queries) == (len(expected["map_at_r"]), len(asked))
     for k in KS:
         assert found.hits[k].tolist() == expected[str(k)].tolist()
-        by_label = {
-            label: found.hits[k][found.labels == label].mean() for label in np.unique(found.labels).tolist()
-        }
+        there = np.unique(found.labels).tolist()
+        by_label = {label: found.hits[k][found.labels == label].mean() for label in there}
         assert found.per_class_recall(k) == pytest.approx(by_label)
         assert found.mean_class_recall(k) == pytest.approx(np.mean(list(by_label.values())))
         assert found.to_json()["recall"][str(k)] == pytest.approx(found.hits[k].mean())
@@ -175,7 +158,7 @@ def test_several_stages_and_a_large_class_give_the_scores_of_whole_rankings() ->
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     chosen = {
         "_PANEL_ROWS": 64,
-        "_TILE_COLUMNS": 100,
+        "_TILE_COLUMNS": 99,
         "_STAGE_ROWS": 128,
         "_LEAST_SAMPLE": 60,
         "_LARGEST_SAMPLE": 60,
@@ -184,14 +167,13 @@ def test_several_stages_and_a_large_class_give_the_scores_of_whole_rankings() ->
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("among", ["queries", "gallery"])
-def test_vectors_that_are_no_numbers_are_refused(value: float, among: str) -> None:
+def test_vectors_that_are_no_numbers_are_refused(value: float) -> None:
     rows, labels = np.ones((3, 2), np.float32), np.zeros(3, np.int64)
     broken = rows.copy()
     broken[1, 0] = value
-    queries, gallery = (broken, rows) if among == "queries" else (rows, broken)
-    with pytest.raises(InputError, match="1 of 3 vectors, the first in row 1, hold NaN or infinite numbers"):
-        score_retrieval(queries, labels, gallery=gallery, gallery_labels=labels, gallery_ids=np.arange(3))
+    for queries, gallery in ((broken, rows), (rows, broken)):
+        with pytest.raises(InputError, match="1 of 3 vectors, the first in row 1, hold NaN or infinite numbers"):
+            score_retrieval(queries, labels, gallery=gallery, gallery_labels=labels, gallery_ids=np.arange(3))
 
 
 @pytest.mark.deep
@@ -201,13 +183,10 @@ def test_vectors_that_are_no_numbers_are_refused(value: float, among: str) -> No
     power=st.sampled_from([-120, -20, 0, 20, 58, 100]),
     dim=st.sampled_from([1, 3, 40, 300]),
 )
-def test_products_of_heads_bound_the_exact_products_and_completed_ones_are_within_the_error(
-    seed: int, power: int, dim: int
-) -> None:
+def test_products_of_heads_bound_the_exact_products(seed: int, power: int, dim: int) -> None:
     random = np.random.default_rng(seed)
-    rows = (random.normal(size=(30, dim)) * np.exp2(power) * np.exp2(random.integers(-9, 9, (30, 1)))).astype(
-        np.float32
-    )
+    rows = random.normal(size=(30, dim)) * np.exp2(power) * np.exp2(random.integers(-9, 9, (30, 1)))
+    rows = rows.astype(np.float32)
     rows[3] = 0
     norms = measure_norms(rows)
     scale = find_scale(norms)
@@ -222,16 +201,3 @@ def test_products_of_heads_bound_the_exact_products_and_completed_ones_are_withi
         assert (exact <= bounds + errors).all()
         products = heads.complete(left, heads, right, bounds=bounds.ravel()).reshape(30, 30)
         assert (np.abs(products - exact) <= errors).all()
-
-
-@given(
-    st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=2, max_size=2), st.integers(0, 9)
-)
-def test_keys_order_rows_and_falling_scores_whatever_their_sign(scores: list[float], row: int) -> None:
-    first, second = make_keys(np.array([row, row]), np.array(scores, np.float32)).tolist()
-    assert (first < second) == (scores[0] > scores[1])
-    assert (first == second) == (scores[0] == scores[1])
-    highest, lowest = np.float32(3e38), np.float32(-3e38)
-    assert (
-        make_keys(np.array([row]), np.array([lowest]))[0] < make_keys(np.array([row + 1]), np.array([highest]))[0]
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import index.arrays
-import index.evaluation.nearness
-from index.arrays import UNLABELLED, connect_rows, normalise_rows
-from index.evaluation.nearness import draw_same_label, find_level, keep_alike, pair_by_name, pair_by_time
+from index.arrays import normalise_rows
+from index.evaluation.nearness import keep_alike, pair_by_name, pair_by_time
 from index.evaluation.scenes import Clues, find_scenes, find_told_scenes
 from tests.deep import tries
 
@@ -47,22 +44,6 @@ def purity(groups: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
     return both / max(1, (together & off).sum()), both / (burst & off).sum()
 
 
-@pytest.mark.parametrize("module", [index.arrays, index.evaluation.nearness])
-def test_the_examples_in_the_docstrings_are_right(module: object) -> None:
-    result = doctest.testmod(module, extraglobs={"np": np})  # type: ignore[arg-type]
-    assert result.attempted > 0
-    assert result.failed == 0
-
-
-@given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=25))
-def test_pairs_connect_to_their_smallest_row(pairs: list[tuple[int, int]]) -> None:
-    slow = list(range(20))
-    for left, right in pairs:
-        low, high = sorted((slow[left], slow[right]))
-        slow = [low if group == high else group for group in slow]
-    assert connect_rows(np.array(pairs, dtype=np.int64).reshape(-1, 2), count=20).tolist() == slow
-
-
 @pytest.mark.parametrize("clue", ["file names", "times"])
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_planted_bursts_are_found_by_names_or_times(clue: str, shuffled: bool) -> None:
@@ -72,7 +53,6 @@ def test_planted_bursts_are_found_by_names_or_times(clue: str, shuffled: bool) -
         times(order.tolist()) if clue == "times" else UNKNOWN,
     )
     scenes = find_told_scenes(photos(scene=3.0)[order], LABELS[order], clues)
-    assert scenes is not None
     assert scenes.is_certain
     assert scenes.found_by == clue
     right, found = purity(scenes.groups, BURST[order])
@@ -103,7 +83,6 @@ def test_bursts_without_any_clue_are_suspected_by_closeness_alone() -> None:
     """Nearer than photos of other labels come to be, so that nearly all that is found is found in the scene."""
     vectors = photos(scene=3.0)
     scenes = find_scenes(vectors, LABELS, Clues(["x"] * len(LABELS), UNKNOWN))
-    assert scenes is not None
     assert not scenes.is_certain
     assert scenes.found_by == "closeness alone"
     assert purity(scenes.groups, BURST)[1] > 0.95
@@ -116,7 +95,6 @@ def test_what_the_user_says_goes_before_all_clues_and_copies_come_to_it() -> Non
     given_scenes, copies = ["a", None, "a", "b", "", "b"], np.array([0, 1, 2, 3, 1, 5])
     clues = Clues(NAMES[:6], times(range(6)), given=given_scenes, copies=copies)
     scenes = find_scenes(vectors, LABELS[:6], clues)
-    assert scenes is not None
     assert scenes.groups.tolist() == [0, 1, 0, 3, 1, 3]
     assert scenes.to_json() == {"found_by": "the column 'group' and copies", "scenes": 3, "images": 6}
 
@@ -124,7 +102,6 @@ def test_what_the_user_says_goes_before_all_clues_and_copies_come_to_it() -> Non
 def test_copies_alone_are_scenes_and_lone_images_are_none() -> None:
     vectors, names = photos(scene=0.0)[:4], ["a", "b", "c", "d"]
     copied = find_scenes(vectors, LABELS[:4], Clues(names, UNKNOWN[:4], copies=np.array([7, 8, 7, 9])))
-    assert copied is not None
     assert (copied.groups.tolist(), copied.found_by) == ([0, 1, 0, 3], "copies")
     assert find_scenes(vectors, LABELS[:4], Clues(names, UNKNOWN[:4], given=["", None, "x", "y"])) is None
 
@@ -151,23 +128,3 @@ def test_names_without_a_number_and_unknown_times_are_near_nothing() -> None:
     assert pair_by_name(["a.jpg", "b.jpg", "4f0c-11aa.jpg", "4f0d-12aa.jpg", "9" * 40 + ".jpg"]).shape == (0, 2)
     assert pair_by_time(np.array([np.nan, np.nan, 5.0])).shape == (0, 2)
     assert keep_alike(np.empty((0, 2), np.int64), photos(scene=0.0), LABELS).shape == (0, 2)
-
-
-def test_a_level_needs_more_near_pairs_than_chance_gives() -> None:
-    random = np.random.default_rng(0)
-    far = random.normal(size=5000).astype(np.float32)
-    assert find_level(far[:500], far) is None
-    assert find_level(far[:3] + 9, far) is None, "three pairs are no evidence"
-    assert find_level(np.empty(0, np.float32), far) is None
-    level = find_level(np.concatenate([far[:400], far[:100] + 9]).astype(np.float32), far)
-    assert level is not None
-    assert np.quantile(far, 0.7) < level < 9
-
-
-def test_pairs_of_a_label_are_drawn_from_every_label_as_often_as_it_has_images() -> None:
-    labels = np.array([3, 3, 3, 3, 3, 3, 7, 7, 9, UNLABELLED, UNLABELLED])
-    pairs = draw_same_label(labels, count=4000, seed=0, without=np.array([[1, 0]]))
-    assert (labels[pairs[:, 0]] == labels[pairs[:, 1]]).all()
-    assert set(labels[pairs].ravel().tolist()) == {3, 7}
-    assert not (pairs == [0, 1]).all(axis=1).any()
-    assert draw_same_label(np.array([UNLABELLED]), count=5, seed=0).shape == (0, 2)

@@ -30,9 +30,7 @@ def connection() -> Iterator[sqlite3.Connection]:
     st.lists(st.sampled_from(LETTERS) | st.characters(codec="utf-8") | st.sampled_from(["*", "?"]), max_size=8),
 )
 @example("aXb", ["*", "a", "?", "*", "b", "*"])
-def test_a_text_matches_where_it_matches_for_sqlite(
-    connection: sqlite3.Connection, text: str, written: list[str]
-) -> None:
+def test_a_text_matches_as_in_sqlite(connection: sqlite3.Connection, text: str, written: list[str]) -> None:
     glob = "".join(one if one in "*?" else find_glob(one)[1:-1] for one in written if one != "\0")
     for pattern in (glob, f"*{glob}*", f"{glob}*", f"*{glob}"):
         [expected] = connection.execute("SELECT ? GLOB ?", (text, pattern)).fetchone()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -8,8 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from index.catalog.schema import TABLES
+from index.errors import InputError
 from index.filters.condition import Column, Condition, HasWord, Or, equals
+from index.filters.glob_match import allow_long_texts
 from index.filters.to_sql import write_sql
+from index.filters.words import MAX_WORDS, find_words
 from tests.deep import tries
 from tests.index.filters.catalogs import fill_catalog
 from tests.index.filters.compilers import any_conditions, check_compiler, some_rows
@@ -42,9 +47,7 @@ def test_sqlite_keeps_what_every_compiler_must(connection: sqlite3.Connection) -
 @pytest.mark.deep
 @settings(max_examples=tries(100, deep=400))
 @given(some_rows, any_conditions)
-def test_sqlite_says_of_every_row_what_the_condition_says_of_it(
-    connection: sqlite3.Connection, rows: list[Row], condition: Condition
-) -> None:
+def test_sqlite_agrees_on_every_row(connection: sqlite3.Connection, rows: list[Row], condition: Condition) -> None:
     fill_catalog(connection, rows)
     assert say(connection, condition) == [fulfils(condition, row) for row in rows]
 
@@ -58,3 +61,29 @@ def test_nothing_of_what_was_written_is_in_the_sql(condition: Condition, text: s
     sql, other = write_sql(write(f"é{text}")), write_sql(write("é"))
     assert sql.text == other.text
     assert sql.text.count("?") == len(sql.values) == len(other.values)
+
+
+@given(st.text(min_size=1, max_size=20))
+@settings(deadline=None)
+def test_any_text_is_a_filter_or_refused(text: str) -> None:
+    connection = sqlite3.connect(":memory:")
+    allow_long_texts(connection)
+    connection.executescript(TABLES)
+    try:
+        connection.execute(
+            "INSERT INTO images (source, path, size_bytes, mtime_ns, status, label, metadata) "
+            "VALUES (1, ?, 1, 1, 'indexed', NULL, ?)",
+            (b"x", json.dumps({"note": text})),
+        )
+        sql = write_sql(find_words(text))
+        assert connection.execute(f"SELECT id FROM images WHERE {sql.text}", sql.values).fetchall() == [(1,)]
+    except InputError:
+        assert not text.split() or "\0" in text or len(text.split()) > MAX_WORDS
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "a" * 501, "a b c d e f g h i j k l m n o p q", "a\0", "\ud800"])
+def test_what_cannot_be_looked_for_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="text"):
+        find_words(text)

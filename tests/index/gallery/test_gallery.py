@@ -12,6 +12,7 @@ from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.gallery.gallery import Gallery
 from index.sources.reading import read_place
 from index.versions.manifest import FORMAT_VERSION
+from index.versions.no_gallery import describe_no_gallery
 from index.versions.versions import find_version, set_current
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image
@@ -129,6 +130,17 @@ def test_a_manifest_that_cannot_be_right_is_refused(copied: Path, change: dict[s
 
 
 def test_folders_that_are_no_gallery_are_told_apart(tmp_path: Path, copied: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    for name, told in (
+        ("none", "no such gallery"),
+        ("file", "a file, and no gallery"),
+        ("photos", "an empty folder"),
+    ):
+        assert told in describe_no_gallery(tmp_path / name)
+    (tmp_path / "photos-gallery").mkdir()
+    (tmp_path / "photos-gallery" / "CURRENT").touch()
+    assert "theirs is beside them: " in describe_no_gallery(tmp_path / "photos")
     (tmp_path / "plain" / "building").mkdir(parents=True)
     with pytest.raises(GalleryError, match="there is no gallery, nor one in the making"):
         Gallery.open(tmp_path / "plain")
