@@ -474,7 +474,7 @@ class Gallery:
         kept = self._kept.get(where)
         if kept is None:
             with self.catalog(limited=True) as catalog:
-                kept = self.store.choose(catalog.matching_ids(where), where, changed=self.decided.ids)
+                kept = self.store.choose(catalog.matching_ids(where))
             self._kept.put(where, kept)
         return kept
 

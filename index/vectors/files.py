@@ -12,11 +12,10 @@ import numpy.typing as npt
 
 from index.arrays import Floats, Ids, Vectors
 from index.errors import GalleryDamagedError
-from index.filters.condition import Condition
 from index.text import printable_path
 from index.vectors.search import VectorSearch
 from index.vectors.shards import gather_rows, read_ids, read_shards
-from index.vectors.store import NO_IDS, Among, StoreFacts
+from index.vectors.store import Among, StoreFacts
 from index.vectors.stored_rows import RowSet
 from index.versions.manifest import (
     DELETED_NAME,
@@ -116,7 +115,7 @@ class FileStore:
             queries, min_score=min_score, allowed=_find_rows(among), exclude_ids=exclude_ids
         )
 
-    def choose(self, ids: Ids, where: Condition | None = None, *, changed: Ids = NO_IDS) -> ChosenRows:
+    def choose(self, ids: Ids) -> ChosenRows:
         """As `VectorStore.choose`. Raises GalleryError where the ANN index is damaged."""
         return ChosenRows(self._search.keep(ids), self._search.stored.ids)
 

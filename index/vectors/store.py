@@ -15,15 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import Floats, Ids, Vectors
-from index.filters.condition import Condition
 from index.outputs import KIND
 from index.progress import BeginStep, no_steps
 from index.vectors.ann_config import AnnConfig
 from index.vectors.shards import HeldVectors
 from index.vectors.store_config import StoreConfig
 from index.versions.manifest import Version
-
-NO_IDS: Ids = np.empty(0, dtype=np.int64)
 
 
 class Among(Protocol):
@@ -83,13 +80,8 @@ class VectorStore(Protocol):
     ) -> list[tuple[Floats, Ids]]:
         """For each query all members at least so similar, found exactly; in the order of `search`."""
 
-    def choose(self, ids: Ids, where: Condition | None = None, *, changed: Ids = NO_IDS) -> Among:
-        """Those members that are among (n,) int64 ids, to search them more than once.
-
-        Args:
-            where: what just these fulfil, for a store that can look that up by itself.
-            changed: (m,) int64 rising ids of rows that have other labels, or other statuses, than were written.
-        """
+    def choose(self, ids: Ids) -> Among:
+        """Those members that are among (n,) int64 ids, to search them more than once."""
 
     def gather(self, ids: Ids) -> Vectors:
         """The (n, D) float32 vectors of (n,) int64 ids of members.
@@ -135,16 +127,6 @@ class Published:
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-class RowFields(Protocol):
-    """What the catalogue of a version that is being written says of its rows, for a store that filters by itself."""
-
-    def read(self, ids: Ids) -> Mapping[int, str | None]:
-        """The JSON field of each of (n,) ids, see `index.filters.to_milvus.make_fields`."""
-
-    def find_changed(self) -> Ids:
-        """(n,) int64 rising ids of rows of which the base's catalogue says something else."""
-
-
 @dataclass(frozen=True, slots=True)
 class WriterTask:
     """What is to be written, and where to.
@@ -155,7 +137,6 @@ class WriterTask:
         width: numbers of a vector.
         made: where the vectors of new members are; of an id the last one counts.
         model_sha256: of the model that made them.
-        rows: what the catalogue says.
         output: whose vectors they are.
     """
 
@@ -167,7 +148,6 @@ class WriterTask:
     made: Sequence[HeldVectors]
     how: Publication
     model_sha256: str
-    rows: RowFields
     begin_step: BeginStep = no_steps
     output: str = KIND
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from index.arrays import Ids
-from index.catalog.filter_fields import find_changed_rows, read_fields
 from index.catalog.writer import CatalogWriter
 from index.durable import link_file
 from index.errors import GalleryDamagedError
@@ -66,7 +64,7 @@ def write_version(
     link_file(model, version / MODEL_NAME)
     config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
     store = StoreConfig.from_text(catalog.setting(STORE_SETTING))
-    model_sha256, rows = hash_file(model), _Rows(catalog, base)
+    model_sha256 = hash_file(model)
     members = np.array(catalog.indexed_ids(), dtype=np.int64)
     manifest = None if base is None else Manifest.read(base)
     before = members[:0] if base is None or manifest is None else open_store(base.folder, manifest, KIND).ids
@@ -77,9 +75,7 @@ def write_version(
         folder = part_folder(version, output)
         own = how if output == KIND else replace(how, queries=None)  # those that were given ask for kinds
         ann = config if output != UNTRAINED else AnnConfig(index_type="flat")  # nobody searches them
-        task = WriterTask(
-            gallery, folder, store, ann, width, made[output], own, model_sha256, rows, begin_step, output
-        )
+        task = WriterTask(gallery, folder, store, ann, width, made[output], own, model_sha256, begin_step, output)
         published[output] = STORES[store.store].write(task).publish(new, deleted, base)
         files |= {f"{part_start(output)}{name}": file for name, file in published[output].files.items()}
     if files and base is not None and manifest is not None:
@@ -124,20 +120,3 @@ def _describe(
         store=store.describe(),
         runtime=runtime,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The `RowFields` of a catalogue that is being written."""
-
-    catalog: CatalogWriter
-    base: Version | None
-
-    def read(self, ids: Ids) -> Mapping[int, str | None]:
-        return read_fields(self.catalog.connection, ids)
-
-    def find_changed(self) -> Ids:
-        if self.base is None:
-            return np.empty(0, dtype=np.int64)
-        changed = find_changed_rows(self.catalog.connection, self.base.folder / CATALOG_NAME)
-        return np.array(changed, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A collection of a Milvus server: the vectors of one output of a gallery by id, with what conditions ask of them.
+"""A collection of a Milvus server: the vectors of one output of a gallery by id.
 
 Whoever writes asks with the consistency Strong, and so sees all that was written before. Whoever searches has asked so
 once, when the collection was opened, and then asks with Bounded: a Strong search waits a fifth of a second for the
@@ -18,7 +18,6 @@ import numpy as np
 
 from index.arrays import Floats, Ids, Vectors
 from index.errors import GalleryDamagedError
-from index.filters.to_milvus import FIELDS
 from index.progress import Progress
 from index.vectors.milvus.server import CollectionMissingError, Server
 
@@ -96,7 +95,6 @@ class Collection:
                 )
                 schema.add_field("id", DataType.INT64, is_primary=True)
                 schema.add_field("vector", DataType.FLOAT_VECTOR, dim=self.width)
-                schema.add_field(FIELDS, DataType.JSON)
                 client.create_collection(self.name, schema=schema, consistency_level=BOUNDED)
             if not client.list_indexes(self.name):
                 params = client.prepare_index_params()
@@ -112,12 +110,9 @@ class Collection:
         """Away with it."""
         self.server.ask(lambda client: client.drop_collection(self.name), doing=f"dropping collection {self.name}")
 
-    def put(self, ids: Ids, vectors: Vectors, fields: Mapping[int, str | None], *, is_again: bool) -> None:
+    def put(self, ids: Ids, vectors: Vectors, *, is_again: bool) -> None:
         """Write some rows; `is_again` where the server may have some of them already."""
-        rows = [
-            {"id": key, "vector": vector, FIELDS: json.loads(fields.get(key) or "{}")}
-            for key, vector in zip(ids.tolist(), vectors, strict=True)
-        ]
+        rows = [{"id": key, "vector": vector} for key, vector in zip(ids.tolist(), vectors, strict=True)]
         tries = iter([is_again])
 
         def put(client: Any) -> None:
@@ -183,11 +178,6 @@ class Collection:
             found |= {int(row["id"]): np.array(row["vector"], dtype=np.float32) for row in rows}
         return found
 
-    def fetch_fields(self, ids: Ids) -> dict[int, Any]:
-        """What it has for conditions to ask, by id, all that was written before."""
-        rows = self._query(f"id in {ids.tolist()}", ["id", FIELDS], level=STRONG, limit=MOST_FOUND)
-        return {int(row["id"]): row[FIELDS] for row in rows}
-
     def search(
         self,
         queries: Vectors,
@@ -197,17 +187,41 @@ class Collection:
         parameters: Mapping[str, float],
     ) -> list[tuple[Ids, Vectors]]:
         """For each of (Q, D) queries ids and vectors of the nearest rows that an expression keeps, in any order."""
-        found: list[tuple[Ids, Vectors]] = []
         size = max(1, _BYTES_AT_ONCE // (4 * self.width * limit))
+        found = self._search(queries, size, limit=limit, filter=expression, params=parameters, fields=["vector"])
+        return [_read_hits(hits, self.width) for hits in found]
+
+    def search_ids(
+        self, queries: Vectors, *, limit: int, expression: str, parameters: Mapping[str, float]
+    ) -> list[tuple[Floats, Ids]]:
+        """As `search`, without the vectors: scores as the index reckons them, and ids."""
+        found = self._search(
+            queries, max(1, _BYTES_AT_ONCE // (16 * limit)), limit=limit, filter=expression, params=parameters
+        )
+        return [
+            (
+                np.array([hit["distance"] for hit in hits], dtype=np.float32),
+                np.array([hit["id"] for hit in hits], dtype=np.int64),
+            )
+            for hits in found
+        ]
+
+    def _search(
+        self,
+        queries: Vectors,
+        size: int,
+        *,
+        params: Mapping[str, float],
+        fields: Sequence[str] = (),
+        **options: Any,
+    ) -> Iterator[Any]:
+        """The hits of each query, so many queries in a message."""
         for start in range(0, len(queries), size):
-            part = list(queries[start : start + size])
             search = partial(
-                _search, self.name, part, limit=limit, filter=expression, output_fields=["vector"],
-                search_params={"metric_type": "IP", "params": dict(parameters)}, consistency_level=BOUNDED,
+                _search, self.name, list(queries[start : start + size]), output_fields=list(fields),
+                search_params={"metric_type": "IP", "params": dict(params)}, consistency_level=BOUNDED, **options,
             )  # fmt: skip
-            answer = self.server.ask(search, doing="searching", collection=self.name)
-            found += [_read_hits(hits, self.width) for hits in answer]
-        return found
+            yield from self.server.ask(search, doing="searching", collection=self.name)
 
     def _query(self, expression: str, names: Sequence[str], *, level: str, **others: Any) -> list[dict[str, Any]]:
         return list(

@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Vectors
 from index.errors import GalleryDamagedError
-from index.filters.condition import Condition
-from index.filters.to_milvus import write_milvus
 from index.vectors.files import read_deleted
 from index.vectors.kinds.registry import KINDS
 from index.vectors.milvus.collection import MOST_FOUND, MOST_LISTED, Collection, batches, best
@@ -25,22 +23,23 @@ from index.vectors.milvus.plans import PLANS, scale
 from index.vectors.milvus.server import Server
 from index.vectors.products import measure_cosines
 from index.vectors.shards import read_ids
-from index.vectors.store import NO_IDS, Among, StoreFacts
+from index.vectors.store import Among, StoreFacts
 from index.versions.manifest import Manifest
 
-IDS_NAME, STALE_NAME = "ids/00000.npy", "stale.npy"
+IDS_NAME = "ids/00000.npy"
 _SPARE_CANDIDATES = 16
-_FEW = 256  # ids
+_SPARE_SHARE = 1.5  # how many candidates more than a filter would let through if it were independent of the query
 _SCORE_NOISE = 1e-5  # as `search.VectorSearch` allows for
 _MOST_SCORE = 1.1  # above every cosine
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenIds:
-    """Some members, and the expressions that together keep just them."""
+    """Some members, and the expressions that together keep just them, which list so many ids."""
 
     ids: Ids
     expressions: Sequence[str]
+    listed: int
 
     def has(self, ids: Ids) -> npt.NDArray[np.bool_]:
         """(m,) bool: which of (m,) int64 ids are among them."""
@@ -54,18 +53,15 @@ class Rows:
     Attributes:
         stored: (N,) int64 rising ids.
         gone: (n,) int64 rising ids of those that are no members.
-        stale: (m,) int64 rising ids of those whose fields are not what the catalogue says.
     """
 
     stored: Ids
     gone: Ids
-    stale: Ids
 
     @classmethod
     def read(cls, folder: Path, manifest: Manifest) -> Rows:
         """Those of the part of a version."""
-        stale = read_ids(folder / STALE_NAME) if STALE_NAME in manifest.files else np.empty(0, np.int64)
-        return cls(read_ids(folder / IDS_NAME), read_deleted(folder, manifest), stale)
+        return cls(read_ids(folder / IDS_NAME), read_deleted(folder, manifest))
 
     @property
     def last(self) -> int:
@@ -127,6 +123,14 @@ class MilvusStore:
         excluded = np.full(len(queries), NO_ID) if exclude_ids is None else exclude_ids
         wanted = min(total, k + (exclude_ids is not None))
         depth, left = min(total, wanted + _SPARE_CANDIDATES), np.arange(len(queries))
+        candidates = int(_SPARE_SHARE * (wanted + _SPARE_CANDIDATES) * len(self.ids) / max(1, total)) + 1
+        if isinstance(among, ChosenIds) and candidates < min(MOST_FOUND, among.listed):
+            found, unsure = self._filter_candidates(queries, among, wanted=wanted, depth=candidates, effort=effort)
+            for row, (near, near_ids) in enumerate(found):
+                other = near_ids != excluded[row]
+                near, near_ids = best(near[other], near_ids[other], k=k)
+                scores[row, : len(near)], ids[row, : len(near)] = near, near_ids
+            left = np.flatnonzero(unsure)
         while len(left) and depth:
             if depth > MOST_FOUND:
                 found = self._scan(queries[left], among=among, keep=wanted)
@@ -219,31 +223,36 @@ class MilvusStore:
                 for number, row in zip(left, near, strict=True):
                     yield number, (measure_cosines(vectors[row], queries[number]), ids[row])
 
-    def choose(self, ids: Ids, where: Condition | None = None, *, changed: Ids = NO_IDS) -> ChosenIds:
+    def _filter_candidates(
+        self, queries: Vectors, among: ChosenIds, *, wanted: int, depth: int, effort: Mapping[str, int] | None
+    ) -> tuple[list[tuple[Floats, Ids]], npt.NDArray[np.bool_]]:
+        """For each query the best of those candidates of all members that are among some, and whether more are needed.
+
+        To read the id of a list takes the server about as long as to find a candidate.
+        """
+        parameters = scale(PLANS[self._index["type"]], effort or self._index["parameters"], depth=depth)
+        listed = self._collection.search_ids(
+            queries, limit=depth, expression=self._rows.expression, parameters=parameters
+        )
+        kept = [(near[among.has(ids)], ids[among.has(ids)]) for near, ids in listed]
+        kept = [best(*pair, k=wanted + _SPARE_CANDIDATES) for pair in kept]
+        unsure = np.array([
+            len(near) < wanted or (self._is_exact and near[wanted - 1] <= np.min(every) + _SCORE_NOISE)
+            for (near, _), (every, _) in zip(kept, listed, strict=True)
+        ])  # fmt: skip
+        found = []
+        for (_, ids), query in zip(kept, queries, strict=True):
+            found.append((measure_cosines(self.gather(ids), query), ids))
+        return found, unsure
+
+    def choose(self, ids: Ids) -> ChosenIds:
         """As `VectorStore.choose`."""
         chosen = np.intersect1d(ids, self.ids)
-        stale = np.union1d(self._rows.stale, np.intersect1d(changed, self._rows.stored))
-        return ChosenIds(chosen, self._write_chosen(chosen, where, stale))
-
-    def _write_chosen(self, chosen: Ids, where: Condition | None, stale: Ids) -> Sequence[str]:
-        """The ids where they are few, or those left out where these are; else the condition, where Milvus has words.
-
-        Reading a list of 10,000 ids takes the server longer than asking 20,000 rows for a condition.
-        """
-        few = min(_FEW, MOST_LISTED)
         others = np.setdiff1d(self._rows.stored, chosen, assume_unique=True)
-        if not len(chosen):
-            return []
-        most_others = few if where is not None else min(len(chosen), MOST_LISTED)
-        if len(chosen) > few and len(others) <= most_others:
-            return [Rows(self._rows.stored, others, others[:0]).expression]
-        said = None if where is None else write_milvus(where)
-        if len(chosen) <= few or said is None or len(stale) > MOST_LISTED:
-            return [f"id in {part.tolist()}" for part in batches(chosen, MOST_LISTED)]
-        if len(stale):
-            kept = np.intersect1d(stale, chosen)
-            said = f"({said} and id not in {stale.tolist()})" + (f" or id in {kept.tolist()}" if len(kept) else "")
-        return [f"{self._rows.expression} and ({said})"]
+        if len(others) < min(len(chosen), MOST_LISTED):
+            return ChosenIds(chosen, [Rows(self._rows.stored, others).expression], len(others))
+        expressions = [f"id in {part.tolist()}" for part in batches(chosen, MOST_LISTED)]
+        return ChosenIds(chosen, expressions, len(chosen))
 
     def gather(self, ids: Ids) -> Vectors:
         """As `VectorStore.gather`."""

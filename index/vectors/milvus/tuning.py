@@ -50,27 +50,22 @@ def measure(
         progress(done, len(plan.efforts))
         if recall - _SURE * error >= max(target, 0.999):
             break
-    chosen = scale(plan, curve[-1]["parameters"], depth=_DEPTH)
-    described = {
+    meeting = [point for point in curve if point["recall_at_10"] - _SURE * point["recall_error"] >= target]
+    if meeting:
+        best = min(meeting, key=lambda point: float(point["latency_ms_median"]))
+    else:
+        best = max(curve, key=lambda point: float(point["recall_at_10"]))
+    return {
         "curve": curve,
         "recall_target": target,
         "queries": len(queries),
-        "queries_per_second": _time_batch(collection, queries, chosen, last),
+        "queries_per_second": _time_batch(
+            collection, queries, scale(plan, best["parameters"], depth=_DEPTH), last
+        ),
         "own_queries": False,
+        **best,
+        "target_met": bool(meeting),
     }
-    return choose_again(described)
-
-
-def choose_again(described: Mapping[str, Any]) -> dict[str, Any]:
-    """The fastest of the measured efforts that surely meets the target, or else the best."""
-    curve, target = described["curve"], described["recall_target"]
-    meeting = [point for point in curve if point["recall_at_10"] - _SURE * point["recall_error"] >= target]
-    chosen = (
-        min(meeting, key=lambda point: float(point["latency_ms_median"]))
-        if meeting
-        else max(curve, key=lambda point: float(point["recall_at_10"]))
-    )
-    return {**described, **chosen, "target_met": bool(meeting)}
 
 
 def describe_scan(collection: Collection, queries: Vectors) -> dict[str, Any]:

@@ -7,9 +7,8 @@ leaves rows that no version has: the next writer takes those for its own that ar
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from index.arrays import Ids, Vectors
 from index.errors import GalleryError
 from index.vectors.ann_building import choose_held_out
 from index.vectors.kinds.registry import KINDS
-from index.vectors.milvus.collection import MOST_LISTED, Collection, batches
+from index.vectors.milvus.collection import MOST_LISTED, STRONG, Collection, batches
 from index.vectors.milvus.plans import PLANS, choose_kind
 from index.vectors.milvus.server import Server
-from index.vectors.milvus.store import IDS_NAME, STALE_NAME, Rows, hold_rows
-from index.vectors.milvus.tuning import choose_again, describe_scan, measure
+from index.vectors.milvus.store import IDS_NAME, Rows, hold_rows
+from index.vectors.milvus.tuning import describe_scan, measure
 from index.vectors.shards import HeldVectors, gather_rows, write_array
 from index.vectors.store import Published, WriterTask
 from index.versions.gallery_parts import identify
@@ -67,10 +66,10 @@ class MilvusWriter:
         """Whether the base's collection can take what is new: it is this gallery's, and ids rise."""
         index, config = manifest.index, self.task.config
         return (
-            not self.task.how.compact
+            not (self.task.how.compact or self.task.how.tune)
             and manifest.store == self.task.store.describe()
             and index["collection"].startswith(name_start(self.task.gallery) + "_")
-            and (index["index_type"], index["memory_limit"]) == (config.index_type, config.memory_limit)
+            and all(index[name] == value for name, value in asdict(config).items())
             and choose_kind(len(rows.stored) + len(fresh), config)[0] == index["type"]
             and (not len(fresh) or int(fresh[0]) > rows.last)
             and len(gone) <= MOST_LISTED
@@ -81,22 +80,11 @@ class MilvusWriter:
     ) -> Published:
         task = self.task
         collection = Collection(server, index["collection"], task.width)
-        foreign, odd = self._fill(collection, fresh, task.made, above=rows.last)
+        foreign = self._fill(collection, fresh, task.made, above=rows.last)
         written = np.union1d(rows.stored, fresh)
         foreign = foreign[foreign <= written[-1]]  # of a writer that was given up
         stored, gone = np.union1d(written, foreign), np.union1d(gone, foreign)
-        stale = np.setdiff1d(np.union1d(np.union1d(rows.stale, task.rows.find_changed()), odd), gone)
-        self._finish(collection, stored, gone=gone, stale=np.intersect1d(stale, stored))
-        if not KINDS[index["type"]].is_exact and (
-            task.how.tune or index["recall_target"] != task.config.recall_target
-        ):
-            index = {**index, **asdict(task.config)}
-            if task.how.queries is None:
-                index = choose_again(index)
-            else:
-                members = np.setdiff1d(stored, gone, assume_unique=True)
-                tables: list[HeldVectors] = [_Fetched(members, collection)]
-                index |= self._measure(collection, index["type"], members, tables, queries=task.how.queries)
+        self._finish(collection, stored, gone=gone)
         return Published({**index, "server": server.version}, len(gone))
 
     def _write_anew(self, server: Server, members: Ids, tables: Sequence[HeldVectors]) -> Published:
@@ -111,7 +99,7 @@ class MilvusWriter:
         collection.make(noted, kind=plan.type, parameters=plan.build(len(members)))
         held_out = _NOTHING if KINDS[kind].is_exact else members[choose_held_out(len(members))]
         first = np.setdiff1d(members, held_out, assume_unique=True)
-        foreign, odd = self._fill(collection, first, tables, above=-1)
+        foreign = self._fill(collection, first, tables, above=-1)
         collection.delete(np.setdiff1d(foreign, held_out))
         collection.flush()
         if not KINDS[kind].is_exact:
@@ -134,8 +122,8 @@ class MilvusWriter:
             asking = gather_rows(held_out, tables, embedding_dim=task.width) if queries is None else queries
             described |= self._measure(collection, kind, first, tables, queries=asking)
             described["own_queries"] = queries is None
-        odd = np.union1d(odd, self._fill(collection, held_out, tables, above=-1)[1])
-        self._finish(collection, members, gone=_NOTHING, stale=odd)
+        self._fill(collection, held_out, tables, above=-1)
+        self._finish(collection, members, gone=_NOTHING)
         return Published(described, 0)
 
     def _measure(
@@ -155,30 +143,28 @@ class MilvusWriter:
     def _parts(self, ids: Ids) -> Sequence[Ids]:
         return list(batches(ids, max(1, min(4096, (8 << 20) // (4 * self.task.width)))))
 
-    def _fill(
-        self, collection: Collection, ids: Ids, tables: Sequence[HeldVectors], *, above: int
-    ) -> tuple[Ids, Ids]:
-        """Let a collection have rows; those above an id that it had and that are others, and ids of no fields.
+    def _fill(self, collection: Collection, ids: Ids, tables: Sequence[HeldVectors], *, above: int) -> Ids:
+        """Let a collection have rows; those above an id that it had and that are others.
 
         What it has already, from a writer that was killed, is compared, and written again where it is something else.
         """
         there = collection.list_ids(above=above)
-        progress, odd, done = self.task.begin_step("Writing vectors"), [_NOTHING], 0
+        progress, done = self.task.begin_step("Writing vectors"), 0
         for part in self._parts(ids):
             vectors = gather_rows(part, tables, embedding_dim=self.task.width)
-            fields = self.task.rows.read(part)
-            odd.append(np.array([key for key in part.tolist() if fields.get(key) is None], dtype=np.int64))
             known = np.isin(part, there)
             if known.any():
-                known[known] = _are_same(collection, part[known], vectors[known], fields)
+                found = collection.fetch(part[known], level=STRONG)
+                pairs = zip(part[known].tolist(), vectors[known], strict=True)
+                known[known] = [key in found and np.array_equal(found[key], vector) for key, vector in pairs]
             if not known.all():
                 is_again = bool(np.isin(part[~known], there).any())
-                collection.put(part[~known], vectors[~known], fields, is_again=is_again)
+                collection.put(part[~known], vectors[~known], is_again=is_again)
             done += len(part)
             progress(done, len(ids))
-        return np.setdiff1d(there, ids), np.concatenate(odd)
+        return np.setdiff1d(there, ids)
 
-    def _finish(self, collection: Collection, stored: Ids, *, gone: Ids, stale: Ids) -> None:
+    def _finish(self, collection: Collection, stored: Ids, *, gone: Ids) -> None:
         collection.flush()
         seen, expected = collection.count(int(stored[-1])), len(stored)
         if seen != expected:
@@ -187,35 +173,8 @@ class MilvusWriter:
                 f"{seen:,} vectors were written, expected {expected:,}; run the same command again",
             )
         write_array(self.task.folder / IDS_NAME, stored)
-        for name, ids in ((DELETED_NAME, gone), (STALE_NAME, stale)):
-            if len(ids):
-                write_array(self.task.folder / name, ids)
-
-
-@dataclass(frozen=True, slots=True)
-class _Fetched:
-    """Rows of a collection, as a file of vectors is read."""
-
-    ids: Ids
-    collection: Collection
-
-    def read(self) -> _Fetched:
-        return self
-
-    def __getitem__(self, positions: Ids) -> Vectors:
-        ids = self.ids[positions]
-        found = self.collection.fetch(ids)
-        return np.stack([found[key] for key in ids.tolist()])
-
-
-def _are_same(collection: Collection, ids: Ids, vectors: Vectors, fields: Mapping[int, str | None]) -> list[bool]:
-    known, said = collection.fetch(ids, level="Strong"), collection.fetch_fields(ids)
-    return [
-        key in known
-        and np.array_equal(known[key], vector)
-        and said.get(key) == json.loads(fields.get(key) or "{}")
-        for key, vector in zip(ids.tolist(), vectors, strict=True)
-    ]
+        if len(gone):
+            write_array(self.task.folder / DELETED_NAME, gone)
 
 
 def tidy(gallery: Path, current: Manifest) -> None:

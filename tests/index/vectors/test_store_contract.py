@@ -60,7 +60,6 @@ class Versions:
             made=made,
             how=Publication(compact=compact),
             model_sha256="",
-            rows=NoFields(),
         )
         published = STORES[self.store.store].write(task).publish(ids, deleted, base)
         before = 0 if base is None else len(open_store(base.folder, Manifest.read(base), KIND).ids)
@@ -79,16 +78,6 @@ class Versions:
         (folder / "manifest.json").write_bytes(content)
         version = Version(folder, hashlib.sha256(content).hexdigest())
         return version, open_store(folder, manifest, KIND)
-
-
-class NoFields:
-    """Rows of which nobody says anything."""
-
-    def read(self, ids: Ids) -> dict[int, str | None]:
-        return dict.fromkeys(ids.tolist(), "{}")
-
-    def find_changed(self) -> Ids:
-        return np.empty(0, np.int64)
 
 
 TRIED: dict[str, tuple[str, str]] = {
