@@ -29,19 +29,23 @@ def test_a_gallery_is_built_opened_searched_and_scored(built: Path) -> None:
     ("options", "message"),
     [
         ({"bacth_size": 4}, "bacth_size: no such option; did you mean batch_size"),
-        ({"batch_size": "4"}, "batch_size: expected int, got '4'"),
         ({"batch_size": -1}, r"batch_size must be a whole number in 0..4096, got -1"),
         ({"dedup": "some"}, "dedup: expected one of off, exact, near, got 'some'"),
         ({"max_hash_distance": 2}, "max_hash_distance: needs dedup='near', and would do nothing with 'off'"),
         ({"labels": 3}, "labels: expected a path as str or Path, got 3"),
     ],
 )
-def test_a_wrong_option_is_refused_before_anything_is_made(
-    tiny_model: Path, tmp_path: Path, options: dict[str, object], message: str
-) -> None:
+def test_wrong_options(tiny_model: Path, tmp_path: Path, options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build(tiny_model, "photos", tmp_path / "gallery", **options)  # type: ignore[arg-type]
     assert not (tmp_path / "gallery").exists()
+
+
+@pytest.mark.parametrize("given", [{"query": "elsewhere"}, {"gallery": None, "model": "m.onnx", "data": "d"}])
+def test_a_filter_says_which_images_of_a_gallery_ask(built: Path, given: dict[str, str | None]) -> None:
+    assert evaluate(built, where="label = 'red'").scores.queries == 5
+    with pytest.raises(InputError, match="where says which images of a gallery ask"):
+        evaluate(**{"gallery": built, "where": "label = 'red'", **given})
 
 
 def test_what_is_no_gallery_is_told(tmp_path: Path) -> None:
@@ -51,10 +55,3 @@ def test_what_is_no_gallery_is_told(tmp_path: Path) -> None:
         open_gallery(None)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="give either a gallery, or both model and data"):
         evaluate()
-
-
-@pytest.mark.parametrize("given", [{"query": "elsewhere"}, {"gallery": None, "model": "m.onnx", "data": "d"}])
-def test_a_filter_says_which_images_of_a_gallery_ask(built: Path, given: dict[str, str | None]) -> None:
-    assert evaluate(built, where="label = 'red'").scores.queries == 5
-    with pytest.raises(InputError, match="where says which images of a gallery ask"):
-        evaluate(**{"gallery": built, "where": "label = 'red'", **given})

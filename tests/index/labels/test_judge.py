@@ -68,13 +68,13 @@ def test_what_two_classifiers_say_is_joined_between_their_mean_and_their_product
 
 
 def test_every_pair_of_labels_is_looked_at_up_to_the_number_that_is_given() -> None:
-    vectors, labels, _, classes = plant(count=600)
-    found = {
-        most: judge_labels(vectors, labels, count=classes, most_labels=most).wrong
+    vectors, labels, _, classes = plant(count=300)
+    fewer, all_of_them, more = (
+        judge_labels(vectors, labels, count=classes, most_labels=most).wrong
         for most in (classes - 1, classes, 1 << 14)
-    }
-    np.testing.assert_array_equal(found[classes], found[1 << 14])
-    assert (found[classes - 1] != found[classes]).any()
+    )
+    np.testing.assert_array_equal(all_of_them, more)
+    assert (fewer != all_of_them).any()
 
 
 @pytest.mark.parametrize("count", [0, 3])
@@ -87,15 +87,10 @@ def test_confidences_that_are_not_held_are_the_same() -> None:
     vectors, labels, _, classes = plant(count=600)
     groups = np.arange(600) // 2
     held = judge_labels(vectors, labels, count=classes, groups=groups)
-    told: list[tuple[int, int]] = []
-    streamed = judge_labels(
-        vectors, labels, count=classes, groups=groups, most_values=10, progress=lambda *done: told.append(done)
-    )
+    streamed = judge_labels(vectors, labels, count=classes, groups=groups, most_values=10)
     assert np.corrcoef(streamed.own, held.own)[0, 1] > 0.98  # they weigh by chances that differ a little
     assert np.corrcoef(streamed.highest, held.highest)[0, 1] > 0.95
     assert (streamed.wrong > 0.5)[held.wrong > 0.9].mean() > 0.8
-    assert told == sorted(told)
-    assert told[-1][0] <= told[-1][1]
 
 
 def test_wrong_labels_rank_above_right_ones_and_what_is_shown_is_named() -> None:
@@ -115,7 +110,7 @@ def test_the_share_of_wrong_labels_is_estimated(share: float, held: bool) -> Non
     assert 0.6 * share < judged.wrong.mean() + 1e-9 < 1.2 * share + 0.02
 
 
-@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("held", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_once_the_most_suspicious_are_settled_what_is_left_is_still_reckoned(held: bool) -> None:
     features, labels, right, count = plant()
     values = {} if held else {"most_values": 0}

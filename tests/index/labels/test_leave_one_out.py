@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +56,7 @@ def collect(judge: LeaveOneOut) -> np.ndarray:
 def fit_without(
     vectors: np.ndarray,
     labels: np.ndarray,
-    left: Sequence[int],
+    left: Any,
     *,
     count: int,
     ridge: float,
@@ -84,9 +85,7 @@ def fit_without(
     classes=st.integers(2, 5),
     weighted=st.booleans(),
 )
-def test_every_row_is_judged_as_if_its_group_had_never_been_there(
-    seed: int, sizes: list[int], width: int, classes: int, weighted: bool
-) -> None:
+def test_every_group_is_left_out(seed: int, sizes: list[int], width: int, classes: int, weighted: bool) -> None:
     random = np.random.default_rng(seed)
     count = sum(sizes)
     features = (random.normal(size=(count, width)) + 1).astype(np.float32)
@@ -97,9 +96,8 @@ def test_every_row_is_judged_as_if_its_group_had_never_been_there(
     found = collect(judge)
     for number in np.unique(groups):
         left = np.flatnonzero(groups == number)
-        fitted = fit_without(
-            normalise_rows(features), labels, left.tolist(), count=classes, ridge=judge.ridge, weights=weights
-        )
+        rows = normalise_rows(features)
+        fitted = fit_without(rows, labels, left, count=classes, ridge=judge.ridge, weights=weights)
         scores = judge.temperature * fitted
         powers = np.exp(scores - scores.max(axis=1, keepdims=True))
         np.testing.assert_allclose(found[left], powers / powers.sum(axis=1, keepdims=True), atol=1e-5)
@@ -114,11 +112,9 @@ def test_a_set_of_any_size_is_left_out_exactly_however_alike_its_rows_are(size: 
     vectors[left] = normalise_rows(vectors[left[0]] + spread * (vectors[left] - vectors[left[0]]))
     judge = LeaveOneOut(vectors, labels, count=classes, groups=group(300, left))
     found = judge._predict(left)
-    expected = fit_without(judge._rows, labels, left.tolist(), count=classes, ridge=judge.ridge)
-    # Where nearly all is left out, what is left counts little beside it: some digits go.
-    np.testing.assert_allclose(
-        found, expected, rtol=1e-8 if size <= 150 else 1e-6, atol=1e-8 if size <= 150 else 1e-6
-    )
+    expected = fit_without(judge._rows, labels, left, count=classes, ridge=judge.ridge)
+    digits = 1e-8 if size <= 150 else 1e-6  # where nearly all is left out, what is left counts little beside it
+    np.testing.assert_allclose(found, expected, rtol=digits, atol=digits)
 
 
 def test_sets_over_several_blocks_are_judged_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,17 +123,10 @@ def test_sets_over_several_blocks_are_judged_as_in_one(monkeypatch: pytest.Monke
     groups = group(600, *np.split(order[:500], [200, 400, 403]))  # two are larger than D
     whole = collect(LeaveOneOut(vectors, labels, count=classes, groups=groups))
     monkeypatch.setattr(module, "_ROWS_AT_ONCE", 70)
-    judge = LeaveOneOut(vectors, labels, count=classes, groups=groups)
+    judge, sizes, solve = LeaveOneOut(vectors, labels, count=classes, groups=groups), set[int](), np.linalg.solve
+    monkeypatch.setattr(np.linalg, "solve", lambda a, b: (sizes.add(len(a)), solve(a, b))[1])
     np.testing.assert_allclose(collect(judge), whole, atol=1e-6)
-
-
-def test_no_matrix_is_as_large_as_a_large_set_squared(monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors, labels, classes = draw(3000)
-    sizes: list[int] = []
-    solve = np.linalg.solve
-    monkeypatch.setattr(np.linalg, "solve", lambda a, b: (sizes.append(len(a)), solve(a, b))[1])
-    collect(LeaveOneOut(vectors, labels, count=classes, groups=group(3000, np.arange(2500))))
-    assert set(sizes) == {_WIDTH + 1}
+    assert max(sizes) == _WIDTH + 1  # no matrix is as large as a large set squared
 
 
 def test_a_wrong_label_cannot_vouch_for_itself() -> None:
@@ -149,16 +138,6 @@ def test_a_wrong_label_cannot_vouch_for_itself() -> None:
     assert confidences[0].argmax() == 0
     assert own[0] < 0.2
     assert own[1:].min() > 0.5
-
-
-def test_two_duplicates_with_the_same_wrong_label_vouch_for_each_other_unless_grouped() -> None:
-    features, labels = blobs(seed=2, per_class=10, classes=3, width=60)
-    features[1] = features[0]
-    labels[:2] = 1
-    alone = LeaveOneOut(features, labels, count=3)
-    grouped = LeaveOneOut(features, labels, count=3, groups=group(30, [0, 1]))
-    assert alone.confidences(np.array([0]))[0, 1] > 0.5
-    assert grouped.confidences(np.array([0, 1]))[:, 1].max() < 0.2
 
 
 def test_a_grid_goes_on_until_its_best_value_is_inside() -> None:
@@ -194,15 +173,6 @@ def test_right_labels_of_few_rows_are_not_taken_for_mistakes_as_they_are_few(rar
     assert few_by_frequency < many_by_frequency / 10
 
 
-def test_the_only_row_of_a_label_is_never_believed_and_a_label_without_rows_is_survived() -> None:
-    features, labels = blobs(seed=7, per_class=10, classes=2, width=5)
-    labels[0] = 2
-    confidences = collect(LeaveOneOut(features, labels, count=4))
-    assert confidences[0, 2] == pytest.approx(float(confidences[0, 3]), abs=1e-6)  # as if there were no such label
-    assert (confidences[1:, 3] < confidences[1:].max(axis=1)).all()
-    np.testing.assert_allclose(confidences.sum(axis=1), 1, atol=1e-6)
-
-
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_features_that_say_nothing_leave_the_shares_of_the_labels(value: float) -> None:
     labels = np.array([0] * 9 + [1] * 3)
@@ -210,13 +180,10 @@ def test_features_that_say_nothing_leave_the_shares_of_the_labels(value: float) 
     output = np.array([[8 / 11, 3 / 11], [9 / 11, 2 / 11]])[labels]  # the row itself does not count
     powers = np.exp(judge.temperature * output)
     np.testing.assert_allclose(collect(judge), powers / powers.sum(axis=1, keepdims=True), atol=1e-6)
-
-
-@pytest.mark.parametrize("count", [1, 8])
-def test_where_nothing_else_is_left_no_label_is_likelier(count: int) -> None:
-    features = np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)
-    judge = LeaveOneOut(features, np.arange(count) % 2, count=2, groups=np.zeros(count, dtype=np.int64))
-    np.testing.assert_allclose(collect(judge), 0.5)
+    for count in (1, 8):  # where nothing else is left, no label is likelier
+        features = np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)
+        alone = LeaveOneOut(features, np.arange(count) % 2, count=2, groups=np.zeros(count, dtype=np.int64))
+        np.testing.assert_allclose(collect(alone), 0.5)
 
 
 def test_a_label_is_weighed_against_the_likeliest_other_one() -> None:
@@ -233,9 +200,7 @@ def test_a_label_is_weighed_against_the_likeliest_other_one() -> None:
 @pytest.mark.parametrize(
     ("sizes", "step"), [([], 1), ([3, 2], 100), ([_WIDTH + 5, 40, 4], 4), ([300], 1), ([300], 100)]
 )
-def test_confidences_by_columns_are_those_of_all_labels_at_once(
-    sizes: Sequence[int], step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_confidences_by_columns_agree(sizes: Sequence[int], step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, labels, classes = draw(300)
     order = np.random.default_rng(5).permutation(300)
     sets = np.split(order, np.cumsum(sizes))[:-1]

@@ -56,11 +56,3 @@ def test_what_an_image_shows_if_its_label_is_wrong_is_by_bayes_what_fits_both() 
         fits = [s * mistakes.instead[c, labels[row]] for c, s in enumerate(sharpened)]
         expected = [fit / sum(fits) for fit in fits]
         np.testing.assert_allclose(mistakes.shown_if_wrong(confidences[[row]], labels[[row]])[0], expected)
-
-
-def test_a_class_without_images_and_two_classes_are_survived() -> None:
-    confidences = np.tile(np.array([[0.6, 0.3, 0.1]], dtype=np.float32), (6, 1))
-    for labels, classes in ((np.array([0, 0, 0, 1, 1, 1]), 3), (np.array([0, 0, 0, 1, 1, 1]), 2)):
-        mistakes = fit_mistakes(confidences[:, :classes], labels)
-        assert np.isfinite(mistakes.instead).all()
-        assert 0 <= mistakes.share <= 1

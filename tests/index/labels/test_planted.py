@@ -37,9 +37,8 @@ def test_two_right_labels_in_a_thousand_that_look_wrong_are_not_called_so() -> N
 
 def test_a_likelier_share_moves_a_large_bound_and_no_small_one() -> None:
     scores, planted, _ = _scores(share=0.3, overlap=2.0)
-    assert (
-        judge_by_planted(scores, planted, likeliest=0.5).mean() > judge_by_planted(scores, planted).mean() + 0.03
-    )
+    likelier = judge_by_planted(scores, planted, likeliest=0.5)
+    assert likelier.mean() > judge_by_planted(scores, planted).mean() + 0.03
     scores, planted, _ = _scores(share=0.02, overlap=0.0)
     alone = judge_by_planted(scores, planted)
     np.testing.assert_array_equal(judge_by_planted(scores, planted, likeliest=0.5), alone)
@@ -49,10 +48,7 @@ def test_a_likelier_share_moves_a_large_bound_and_no_small_one() -> None:
 @given(seed=st.integers(0, 1000), count=st.integers(1, 30), each=st.integers(1, 4))
 def test_chances_are_in_range_and_never_rise_with_the_score(seed: int, count: int, each: int) -> None:
     random = np.random.default_rng(seed)
-    scores, planted = (
-        random.integers(-3, 3, count).astype(float),
-        random.integers(-5, 2, (count, each)).astype(float),
-    )
+    scores, planted = (random.integers(-3, 3, count) * 1.0, random.integers(-5, 2, (count, each)) * 1.0)
     chances = judge_by_planted(scores, planted)
     assert ((chances >= 0) & (chances <= 1)).all()
     assert (np.diff(chances[np.argsort(scores, kind="stable")]) <= 1e-12).all()

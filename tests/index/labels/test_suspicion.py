@@ -33,11 +33,9 @@ def _confident(shown: np.ndarray, *, classes: int) -> np.ndarray:
     return confidences
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 10_000), images=st.integers(1, 60), classes=st.integers(2, 6))
-def test_chances_are_in_range_and_say_the_same_of_a_label_as_of_what_is_shown_and_of_shares(
-    seed: int, images: int, classes: int
-) -> None:
+def test_chances_are_consistent_and_in_range(seed: int, images: int, classes: int) -> None:
     confidences, labels = _random(seed, images=images, classes=classes)
     times = np.random.default_rng(seed).integers(1, 5, size=images)  # duplicates have the same confidences
     confidences, labels = confidences.repeat(times, axis=0), labels.repeat(times)
@@ -98,17 +96,13 @@ def test_a_class_of_few_images_does_not_swallow_what_fits_nowhere() -> None:
     assert noise[3, :3].sum() > 0.4
 
 
-def test_a_class_without_images_is_taken_as_right() -> None:
+def test_a_class_without_images_and_confidences_that_say_nothing_are_survived() -> None:
     labels = np.array([0, 0, 1, 1])
     found = suspect_labels(_confident(labels, classes=3), labels)
     np.testing.assert_array_equal(_noise(found, labels)[2], [0, 0, 1])
     assert found.wrong.max() < 0.1
-
-
-def test_confidences_that_say_nothing_are_survived() -> None:
-    found = suspect_labels(np.full((4, 2), 0.5, dtype=np.float32), np.array([0, 0, 1, 1]))
-    assert np.isfinite(found.wrong).all()
-    assert len(set(found.wrong)) == 1
+    [same] = set(suspect_labels(np.full((4, 2), 0.5, dtype=np.float32), labels).wrong)
+    assert np.isfinite(same)
 
 
 def test_what_is_not_held_pair_by_pair_shows_the_first_other_label() -> None:

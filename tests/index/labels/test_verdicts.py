@@ -24,6 +24,14 @@ def _judgement(confidences: np.ndarray, *, wrong: list[float]) -> Judgement:
     return Judgement(found, confidences[:, 0], ranked[:, 0])
 
 
+def _give(confidences: np.ndarray, wrong: list[float], **given: list[int]) -> tuple[list[str], np.ndarray]:
+    """Verdicts, and new labels; by default every row is labelled 0, alone in its group, and its label not rare."""
+    count = len(wrong)
+    groups, rare = np.array(given.get("groups", range(count))), np.array(given.get("rare", [False] * count))
+    labels = np.array(given.get("labels", [0] * count))
+    return give_verdicts(_judgement(confidences, wrong=wrong), labels, groups=groups, rare=rare)
+
+
 @pytest.mark.parametrize(
     ("confidences", "wrong", "expected"),
     [
@@ -36,17 +44,12 @@ def _judgement(confidences: np.ndarray, *, wrong: list[float]) -> Judgement:
         ((0.6, 0.3, 0.1), 0.9, (CHANGE, 1)),  # never to its own label
     ],
 )
-def test_every_rule_gives_its_verdict(
+def test_each_rule_and_its_verdict(
     confidences: tuple[float, ...], wrong: float, expected: tuple[str, int]
 ) -> None:
     others = 6 * [(TYPICAL, 0.1, 0.1)]
     table = np.array([confidences, *others], dtype=np.float32)
-    verdicts, new = give_verdicts(
-        _judgement(table, wrong=[wrong] + 6 * [0.1]),
-        np.zeros(7, dtype=np.int64),
-        groups=np.arange(7),
-        rare=np.zeros(7, dtype=bool),
-    )
+    verdicts, new = _give(table, [wrong] + 6 * [0.1])
     assert (verdicts[0], new[0]) == expected
     assert verdicts[1:] == 6 * [KEEP]
     assert (new[1:] == NO_ID).all()
@@ -56,23 +59,13 @@ def test_every_rule_gives_its_verdict(
 def test_what_is_clear_is_measured_by_what_is_usual_in_the_run() -> None:
     """With hundreds of classes no confidence comes near one half."""
     confidences = np.array([[0.08, 0.01, 0.02], [0.08, 0.01, 0.02], [0.01, 0.05, 0.02]], dtype=np.float32)
-    verdicts, new = give_verdicts(
-        _judgement(confidences, wrong=[0.1, 0.1, 0.9]),
-        np.zeros(3, dtype=np.int64),
-        groups=np.arange(3),
-        rare=np.zeros(3, dtype=bool),
-    )
+    verdicts, new = _give(confidences, [0.1, 0.1, 0.9])
     assert (verdicts[2], new[2]) == (CHANGE, 1)
 
 
 def test_no_image_is_taken_unseen_from_a_label_that_has_few() -> None:
     confidences = np.tile(np.array([0.1, 0.8, 0.1], dtype=np.float32), (3, 1))
-    verdicts, new = give_verdicts(
-        _judgement(confidences, wrong=[0.9, 0.9, 0.9]),
-        np.zeros(3, dtype=np.int64),
-        groups=np.arange(3),
-        rare=np.array([True, True, False]),
-    )
+    verdicts, new = _give(confidences, [0.9, 0.9, 0.9], rare=[True, True, False])
     assert verdicts == [KEEP, KEEP, CHANGE]
     assert new.tolist() == [NO_ID, NO_ID, 1]
 
@@ -109,11 +102,6 @@ def test_of_near_duplicates_with_different_labels_the_most_credible_label_stays(
 def test_a_copy_with_another_label_is_dropped_and_the_credible_one_is_kept() -> None:
     """However likely wrong the judge finds the label that stays: at most one of the two is taken away."""
     confidences = np.array([[0.3, 0.6, 0.1], [0.1, 0.6, 0.3], [0.6, 0.1, 0.1]], dtype=np.float32)
-    verdicts, new = give_verdicts(
-        _judgement(confidences, wrong=[0.9, 0.95, 0.1]),
-        np.array([0, 1, 0]),
-        groups=np.array([0, 0, 1]),
-        rare=np.zeros(3, dtype=bool),
-    )
+    verdicts, new = _give(confidences, [0.9, 0.95, 0.1], labels=[0, 1, 0], groups=[0, 0, 1])
     assert verdicts == [KEEP, DROP, KEEP]
     assert (new == NO_ID).all()

@@ -65,10 +65,8 @@ def changed(**changes: object) -> str:
 SEAL = f'"{SEAL_KEY}": "{UNSEALED}"'
 BROKEN = {
     "no JSON": f"{{{SEAL}",
-    "a JSON object": f"[{{{SEAL}}}]",
     "schema version is 99": changed(schema_version=99),
     "exactly the keys": changed(colour="red"),
-    "embedding_dim must be int": changed(embedding_dim="16"),
     "embedding_dim must be positive": changed(embedding_dim=0),
     "picture_threshold a cosine, got 12 and 1.5": changed(picture_dim=12, picture_threshold=1.5),
     "measured must be an object of images": changed(measured={"images": 3}),
@@ -136,17 +134,13 @@ def with_bytes_replaced(model: Path, out: Path, *, old: bytes, new: bytes) -> Pa
     ("old", "new"),
     [(b"images", b"\xff" * 6), (b"Transpose", b"Nonsense_"), (b"\x08\x08", b"\xff\xff")],
 )
-def test_a_nonsense_graph_under_a_right_seal_is_refused(
-    tiny_model: Path, tmp_path: Path, old: bytes, new: bytes
-) -> None:
+def test_a_sealed_nonsense_graph_is_refused(tiny_model: Path, tmp_path: Path, old: bytes, new: bytes) -> None:
     path = with_bytes_replaced(tiny_model, tmp_path / "forged.onnx", old=old, new=new)
     with pytest.raises(ModelFileError, match=r"forged.onnx: not a usable ONNX model"):
         open_and_read(path)
 
 
-def test_the_contract_is_found_in_a_whole_model_file_and_damage_is_survived(
-    tmp_path: Path, tiny_model: Path
-) -> None:
+def test_the_contract_is_found_and_damage_is_survived(tmp_path: Path, tiny_model: Path) -> None:
     content = tiny_model.read_bytes()
     assert find_contract(tiny_model) == tiny_contract()
     path = tmp_path / "damaged.onnx"

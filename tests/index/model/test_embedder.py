@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from index.errors import ImageError, InputError, ModelFileError
+from index.errors import ImageError, ModelFileError
 from index.file_hash import hash_file
 from index.model.embedder import Embedder
+from index.model.in_the_box import BOX, find_box
+from index.outputs import KIND, PICTURE
 from tests.conftest import draw_image
 from tests.models import EMBEDDING_DIM, PICTURE_DIM, PREPROCESS, write_tiny_model, write_two_output_model
 
@@ -37,11 +39,6 @@ def test_a_row_is_usable_where_each_of_its_outputs_is_a_unit_vector(tmp_path: Pa
     assert both.are_usable(vectors).tolist() == [True, False, False, False]
 
 
-def test_an_output_that_a_model_has_not_is_refused_by_name(tiny_model: Path) -> None:
-    with pytest.raises(InputError, match="the model answers by kind, not by picture"):
-        Embedder(tiny_model, threads=1).giving("picture")
-
-
 @pytest.mark.parametrize("count", [0, 4, 5])
 def test_a_short_batch_is_run_at_the_full_size_and_gives_only_its_own_rows(tmp_path: Path, count: int) -> None:
     fussy = Embedder(write_tiny_model(tmp_path / "fussy.onnx", only_batches_of=5), threads=1)
@@ -50,25 +47,21 @@ def test_a_short_batch_is_run_at_the_full_size_and_gives_only_its_own_rows(tmp_p
     vectors = fussy.embed_padded(pixels, batch_size=5)
     assert vectors.shape == (count, EMBEDDING_DIM)
     assert np.allclose(vectors, plain.embed_batch(pixels), atol=1e-6)
-
-
-def test_a_batch_beyond_its_size_is_a_mistake_of_the_caller(tiny_model: Path) -> None:
     with pytest.raises(ValueError, match="6 images are more than a batch of 5"):
-        Embedder(tiny_model, threads=1).embed_padded(random_pixels(6), batch_size=5)
+        fussy.embed_padded(random_pixels(6), batch_size=5)
 
 
-@pytest.mark.parametrize(("content", "reason"), [(b"", "empty-file"), (b"no image", "not-an-image")])
-def test_bytes_that_are_no_image_are_named(tiny_model: Path, content: bytes, reason: str) -> None:
-    with pytest.raises(ImageError, match=r"upload: ") as caught:
-        Embedder(tiny_model, threads=1).preprocess(content, name="upload")
-    assert caught.value.reason == reason
-
-
-def test_the_header_of_bytes_is_held_to_the_pixel_cap(tiny_model: Path) -> None:
-    buffer = io.BytesIO()
+def test_bytes_that_are_no_image_and_of_too_many_pixels_are_named(tiny_model: Path) -> None:
+    embedder, buffer = Embedder(tiny_model, threads=1), io.BytesIO()
     Image.new("RGB", (40, 40)).save(buffer, "PNG")
-    with pytest.raises(ImageError, match="too-many-pixels"):
-        Embedder(tiny_model, threads=1).preprocess(buffer.getvalue(), name="a.png", max_pixels=40 * 40 - 1)
+    for content, reason in (
+        (b"", "empty-file"),
+        (b"no image", "not-an-image"),
+        (buffer.getvalue(), "too-many-pixels"),
+    ):
+        with pytest.raises(ImageError, match=r"upload: ") as caught:
+            embedder.preprocess(content, name="upload", max_pixels=40 * 40 - 1)
+        assert caught.value.reason == reason
 
 
 def test_another_model_than_the_one_expected_is_refused(tiny_model: Path) -> None:
@@ -98,3 +91,19 @@ def test_a_batch_that_the_runtime_refuses_names_the_model(tmp_path: Path) -> Non
     assert len(embedder.embed_batch(random_pixels(4))) == 4
     with pytest.raises(ModelFileError, match=r"fussy.onnx: the model failed on 3 images"):
         embedder.embed_batch(random_pixels(3))
+
+
+def test_it_answers_by_kind_and_by_picture_in_a_few_megabytes() -> None:
+    model = Embedder(find_box())
+    assert list(model.contract.widths) == [KIND, PICTURE]
+    assert 0 < model.contract.picture_threshold < 1
+    assert BOX.stat().st_size <= 6_000_000
+
+
+def test_where_the_built_in_model_is_damaged_the_package_is_to_be_installed_again(tmp_path: Path) -> None:
+    box, data = tmp_path / "box.onnx", bytearray(BOX.read_bytes())
+    data[len(data) // 2] ^= 1
+    for _ in ("missing", "one bit"):
+        with pytest.raises(ModelFileError, match=r"box\.onnx: .*install that again, or name another model"):
+            find_box(box)
+        box.write_bytes(data)

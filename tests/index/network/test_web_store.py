@@ -53,17 +53,12 @@ def fetch(address: str) -> bytes:
         return b"".join(parts)
 
 
-def test_a_head_that_comes_in_bits_is_not_waited_for_to_its_end() -> None:
-    bits = [b"HTTP/1.1 200 OK\r\nX-Long: ", *[b"x"] * 100]
+@pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nX-Long: ", HEAD + b"3\r\nabc\r\n"], ids=["head", "part"])
+def test_what_comes_in_bits_is_not_waited_for_to_its_end(start: bytes) -> None:
+    bits = [start, *[b"0"] * 100]
     with sending(bits) as address, pytest.raises(FetchError, match="sends its answer in bits") as caught:
         fetch(address)
     assert caught.value.is_transient
-
-
-def test_a_part_that_comes_in_bits_is_not_waited_for_to_its_end() -> None:
-    bits = [HEAD + b"3\r\nabc\r\n", *[b"0"] * 100]
-    with sending(bits) as address, pytest.raises(FetchError, match="sends its answer in bits"):
-        fetch(address)
 
 
 def test_a_body_may_take_as_long_as_it_goes_on() -> None:

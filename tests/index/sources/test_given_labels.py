@@ -74,9 +74,7 @@ def write_parquet(target: Path, /, **columns: Any) -> Path:
         (pyarrow.array([b"cat", None, b"\xff"]), ["cat", None, "\\xff"]),
     ],
 )
-def test_parquet_labels_of_any_plain_type_become_text(
-    tmp_path: Path, labels: pyarrow.Array, texts: list[str | None]
-) -> None:
+def test_parquet_labels_become_text(tmp_path: Path, labels: pyarrow.Array, texts: list[str | None]) -> None:
     names = ["0.jpg", "1.jpg", "2.jpg"]
     file = write_parquet(tmp_path / "labels.parquet", path=names, label=labels)
     assert read_label_file(file) == {tmp_path / n: text for n, text in zip(names, texts, strict=True) if text}
@@ -91,9 +89,7 @@ def test_parquet_labels_of_any_plain_type_become_text(
         ({"path": ["a", "./a"], "label": ["b", "c"]}, r"row 2: \./a is labelled 'c' here and 'b' above"),
     ],
 )
-def test_a_parquet_table_that_cannot_be_right_is_refused(
-    tmp_path: Path, columns: dict[str, Any], problem: str
-) -> None:
+def test_a_wrong_parquet_table_is_refused(tmp_path: Path, columns: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         read_label_file(write_parquet(tmp_path / "labels.parquet", **columns))
 
@@ -122,9 +118,7 @@ TABLES = st.dictionaries(WORDS.filter(bool).map(os.path.normpath), WORDS, max_si
 
 
 @given(TABLES)
-def test_tables_come_back_as_they_were_written(
-    tmp_path_factory: pytest.TempPathFactory, table: dict[str, str]
-) -> None:
+def test_tables_come_back_unchanged(tmp_path_factory: pytest.TempPathFactory, table: dict[str, str]) -> None:
     folder = tmp_path_factory.mktemp("tables")
     with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("path", "label"), *table.items()])

@@ -333,9 +333,7 @@ FILES = st.lists(
 
 @settings(max_examples=40)
 @given(FILES)
-def test_a_folder_its_list_its_table_and_its_glob_are_the_same_items(
-    tmp_path_factory: pytest.TempPathFactory, names: list[str]
-) -> None:
+def test_folder_list_table_and_glob_agree(tmp_path_factory: pytest.TempPathFactory, names: list[str]) -> None:
     folder = tmp_path_factory.mktemp("same")
     fill(folder, *(f"in/{name}.jpg" for name in names), content=b"x")
     whole = scan(folder / "in")

@@ -190,9 +190,7 @@ def test_paths_stay_inside_the_source(made: ImageSource) -> None:
     assert stays_inside(made, "/elsewhere.png") is (made.reach is Reach.ANYWHERE)
 
 
-def test_a_source_that_was_moved_has_the_same_items_in_its_new_place(
-    made_here: ImageSource, tmp_path: Path
-) -> None:
+def test_a_moved_source_has_the_same_items(made_here: ImageSource, tmp_path: Path) -> None:
     before = [
         (item.path, read_place(made_here.locate(item))) for item in _usable(made_here) if BROKEN not in item.path
     ]

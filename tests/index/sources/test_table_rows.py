@@ -60,18 +60,14 @@ def test_rows_come_in_the_tables_order_with_where_they_stand(tmp_path: Path) -> 
         *((text, text) for text in ("1_000", "١٢", " 1", "true", "12 kg")),
     ],
 )
-def test_a_csv_value_is_a_number_only_where_json_would_write_it_so(
-    tmp_path: Path, text: str, value: object
-) -> None:
+def test_a_csv_value_is_a_number_where_it_is_one_in_json(tmp_path: Path, text: str, value: object) -> None:
     (found,) = metadata(write_csv(tmp_path / "t.csv", f"path,x\na,{text}\n"))
     assert found == {"x": value}
     assert type(found["x"]) is type(value)
 
 
 @given(st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False)))
-def test_numbers_that_json_wrote_come_back_from_csv(
-    tmp_path_factory: pytest.TempPathFactory, number: int | float
-) -> None:
+def test_json_numbers_come_back_from_csv(tmp_path_factory: pytest.TempPathFactory, number: int | float) -> None:
     file = write_csv(tmp_path_factory.mktemp("csv") / "t.csv", f"path,x\na,{json.dumps(number)}\n")
     assert metadata(file) == [{"x": number}]
 
@@ -113,9 +109,7 @@ UTC2 = timezone(timedelta(hours=2))
     ],
     ids=lambda value: str(value.type) if isinstance(value, pyarrow.Array) else "",
 )
-def test_values_of_every_parquet_type_become_json(
-    tmp_path: Path, column: pyarrow.Array, values: list[Any]
-) -> None:
+def test_parquet_values_become_json(tmp_path: Path, column: pyarrow.Array, values: list[Any]) -> None:
     found = metadata(write_parquet(tmp_path / "t.parquet", path=["a", "b"], x=column))
     assert found == [{} if value is None else {"x": value} for value in values]
     assert json.loads(json.dumps(found, allow_nan=False)) == found
@@ -134,9 +128,7 @@ def test_whatever_comes_can_be_written_as_json(value: Any) -> None:
         ("path,label,label", "the column label is there twice; found path, label, label"),
     ],
 )
-def test_a_csv_without_one_path_column_and_at_most_one_of_labels_is_refused(
-    tmp_path: Path, header: str, problem: str
-) -> None:
+def test_a_csv_needs_one_path_column_and_at_most_one_label(tmp_path: Path, header: str, problem: str) -> None:
     file = write_csv(tmp_path / "t.csv", f"{header}\n1,2,3\n")
     with pytest.raises(InputError, match=rf"t\.csv: {problem}"):
         metadata(file)

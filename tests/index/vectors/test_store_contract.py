@@ -206,9 +206,7 @@ def test_all_that_are_similar_enough_are_found(store: VectorStore, queries: Vect
         assert (np.diff(scores) <= 0).all()
 
 
-def test_it_says_how_much_it_holds(
-    first: tuple[Version, VectorStore], changed: tuple[Version, VectorStore]
-) -> None:
+def test_it_tells_its_size(first: tuple[Version, VectorStore], changed: tuple[Version, VectorStore]) -> None:
     for _, store in (first, changed):
         assert (store.describe().members, store.describe().width) == (len(store.ids), WIDTH)
 
@@ -231,9 +229,7 @@ def test_what_was_deleted_may_come_back(
     assert np.array_equal(store.gather(back[:5]), np.stack([vectors[key] for key in back[:5].tolist()]))
 
 
-def test_a_compact_store_holds_its_members_alone(
-    publish: Publish, changed: tuple[Version, VectorStore], queries: Vectors
-) -> None:
+def test_a_compact_store(publish: Publish, changed: tuple[Version, VectorStore], queries: Vectors) -> None:
     _, store = publish({}, changed[1].ids[:0], changed[0], compact=True)
     assert store.ids.tolist() == changed[1].ids.tolist()
     assert (store.describe().beside, store.describe().deleted) == (0, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,7 +18,7 @@ from index.vectors.stored_rows import StoredRows
 from index.vectors.tuning import KEPT_SHARES, describe_flat, tune_ann
 from tests.index.vector_sources import VectorSource, exact_scores, measure_recall, split_rows, spread_ids
 
-ROWS, WIDTH, ASKING = 3000, 32, 200
+ROWS, WIDTH, ASKING = 2000, 32, 200
 FACTORIES = {"hnsw": "HNSW16,SQ8", "ivf": "IVF64,SQ8", "pq": "IVF64,PQ8np"}
 
 
@@ -32,7 +31,6 @@ class Tuned:
     asking: np.ndarray
     index: AnnIndex
     described: dict[str, Any]
-    progress: list[tuple[int, int]]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,13 +50,8 @@ def tuned_indexes(one_core: None) -> dict[str, Tuned]:
     tuned = {}
     for kind, factory in FACTORIES.items():
         index = build_ann(AnnPlan(kind, factory, None, 0, ""), stored, rows, seed=0)
-        calls: list[tuple[int, int]] = []
-
-        def note(done: int, total: int, calls: list[tuple[int, int]] = calls) -> None:
-            calls.append((done, total))
-
-        described = tune_ann(stored, index, vectors[asking], target=0.95, progress=note)
-        tuned[kind] = Tuned(stored, vectors, asking, index, described, calls)
+        described = tune_ann(stored, index, vectors[asking], target=0.95)
+        tuned[kind] = Tuned(stored, vectors, asking, index, described)
     return tuned
 
 
@@ -89,6 +82,11 @@ def test_every_setting_of_the_curve_is_better_than_all_faster_ones(tuned: Tuned)
     names = {tuned.index.kind.effort, "candidates"}
     assert all(set(point["parameters"]) == names for point in curve)
     assert recalls[-1] >= 0.99
+    if tuned.index.type == "hnsw":  # a graph never keeps fewer than it gives
+        assert all(point["parameters"]["efSearch"] >= point["parameters"]["candidates"] for point in curve)
+    filtered = tuned.described["filtered"]
+    assert [point["kept"] for point in filtered] == list(KEPT_SHARES)
+    assert all(0.95 <= point["recall_at_10"] <= 1 for point in filtered)
 
 
 def test_what_is_said_of_every_setting_is_what_it_finds(tuned: Tuned) -> None:
@@ -113,17 +111,6 @@ def test_what_is_said_of_every_setting_is_what_it_finds(tuned: Tuned) -> None:
         assert point["recall_at_10"] == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_graph_never_keeps_fewer_than_it_gives(tuned_indexes: dict[str, Tuned]) -> None:
-    for point in tuned_indexes["hnsw"].described["curve"]:
-        assert point["parameters"]["efSearch"] >= point["parameters"]["candidates"]
-
-
-def test_filters_are_measured_from_many_to_few(tuned: Tuned) -> None:
-    filtered = tuned.described["filtered"]
-    assert [point["kept"] for point in filtered] == list(KEPT_SHARES)
-    assert all(0.95 <= point["recall_at_10"] <= 1 for point in filtered)
-
-
 def test_a_target_that_is_not_met_is_said_and_the_best_setting_taken(tuned_indexes: dict[str, Tuned]) -> None:
     """Lists of one number each tell nearly nothing."""
     tuned = tuned_indexes["pq"]
@@ -145,11 +132,8 @@ def test_queries_of_ones_own_are_measured_against_all_indexed_rows(tuned_indexes
     index = extend_ann(whole, tuned.stored, tuned.asking)
     described = tune_ann(tuned.stored, index, queries, target=0.9)
     assert described["queries"] == 60
-    search = VectorSearch(
-        tuned.stored,
-        index=index,
-        described={**described, "costs": {"rows_per_effort": 0, "rows_per_candidate": 0}},
-    )
+    always = {**described, "costs": {"rows_per_effort": 0, "rows_per_candidate": 0}}
+    search = VectorSearch(tuned.stored, index=index, described=always)
     _, found = search.search(queries, k=10)
     recall = measure_recall(found, exact_scores(queries, tuned.vectors), tuned.stored.ids, k=10)
     assert recall == pytest.approx(described["recall_at_10"], abs=1e-9)
@@ -158,9 +142,5 @@ def test_queries_of_ones_own_are_measured_against_all_indexed_rows(tuned_indexes
 @pytest.mark.parametrize("count", [1, 250])
 def test_a_flat_index_is_exact_and_has_nothing_to_tune(tuned_indexes: dict[str, Tuned], count: int) -> None:
     vectors = tuned_indexes["ivf"].vectors[:count]
-    stored = StoredRows.of(split_rows(vectors, spread_ids(count), ends=[]))
-    described = describe_flat(VectorSearch(stored))
-    assert described["recall_at_10"] == 1.0
-    assert described["recall_note"] == "exact by construction, not measured"
-    assert (described["parameters"], described["curve"]) == ({}, [])
-    assert json.loads(json.dumps(described)) == described
+    described = describe_flat(VectorSearch(StoredRows.of(split_rows(vectors, spread_ids(count), ends=[]))))
+    assert (described["recall_at_10"], described["parameters"], described["curve"]) == (1.0, {}, [])

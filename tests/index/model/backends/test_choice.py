@@ -11,10 +11,11 @@ import pytest
 from index.errors import InputError, MissingDependencyError, ModelFileError
 from index.model.backends import choice, measuring
 from index.model.backends.choice import Choice, choose_backend
-from index.model.backends.measuring import Measured, agreement, measure_backends, measure_installed
+from index.model.backends.measuring import Measured, measure_backends, measure_installed
 from index.model.backends.names import USUAL_BACKEND, VARIABLE
 from index.model.backends.registry import installed_backends, open_backend
 from index.model.embedder import Embedder
+from index.model.runtime_report import report_runtimes, tell_runtimes
 from index.model.seal import SealedModel, read_sealed
 from tests.models import PREPROCESS, write_tiny_model
 
@@ -40,12 +41,6 @@ def as_measured(**rates: tuple[float, float]) -> dict[str, Measured]:
     return {name: Measured("1", "float32", rate, agreeing) for name, (rate, agreeing) in rates.items()}
 
 
-def test_without_a_word_it_is_onnx_runtime(model: SealedModel, kept: Path) -> None:
-    found = choose_backend(model)
-    assert (found.name, found.agreement) == (USUAL_BACKEND, 1.0) == ("onnxruntime", 1.0)
-    assert not kept.exists()
-
-
 @pytest.mark.parametrize("name", sorted(installed_backends()))
 def test_a_runtime_is_named_by_the_variable(name: str, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, name)
@@ -55,7 +50,10 @@ def test_a_runtime_is_named_by_the_variable(name: str, tiny_model: Path, monkeyp
     assert opened.agreement > 0.999
 
 
-def test_another_name_is_refused(model: SealedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnx_runtime_is_the_default(model: SealedModel, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = choose_backend(model)
+    assert (found.name, found.agreement) == (USUAL_BACKEND, 1.0) == ("onnxruntime", 1.0)
+    assert not kept.exists()
     monkeypatch.setenv(VARIABLE, "tensorflow")
     with pytest.raises(
         InputError, match="RETRIEVAL_BACKEND take auto, onnxruntime or openvino or tensorrt, got 't"
@@ -63,9 +61,7 @@ def test_another_name_is_refused(model: SealedModel, monkeypatch: pytest.MonkeyP
         choose_backend(model)
 
 
-def test_a_runtime_that_is_not_installed_is_named_with_its_extra(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_runtime_is_named_with_its_extra(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
     monkeypatch.setattr(choice, "installed_backends", lambda: {"onnxruntime": "1"})
     with pytest.raises(MissingDependencyError, match=r"needs the package 'openvino'.*\[fast\]"):
@@ -73,9 +69,7 @@ def test_a_runtime_that_is_not_installed_is_named_with_its_extra(
     assert Embedder(tiny_model, backend="auto").backend == USUAL_BACKEND
 
 
-def test_what_is_measured_is_kept_for_the_model_and_the_versions(
-    model: SealedModel, kept: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measurements_are_kept(model: SealedModel, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = measure_installed(model)
     assert found.keys() == installed_backends().keys()
     assert next(iter(found)) == USUAL_BACKEND
@@ -104,9 +98,7 @@ def test_auto_is_the_fastest_of_those_that_agree(model: SealedModel, monkeypatch
     assert measure(onnxruntime=(10, 1), openvino=(20, 0.97)).name == "onnxruntime"
 
 
-def test_a_runtime_that_computes_another_model_is_refused_whoever_names_it(
-    model: SealedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runtime_that_disagrees_is_refused(model: SealedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     def name(agreeing: float) -> Choice:
         measured = as_measured(onnxruntime=(10, 1), openvino=(20, agreeing))
         monkeypatch.setattr(measuring, "measure_installed", lambda *_, **__: measured)
@@ -134,7 +126,7 @@ def test_agreement_is_measured_with_the_usual_runtime(model: SealedModel, tmp_pa
     assert min(one.images_per_s for one in found.values()) > 0
 
 
-def test_embeddings_that_are_not_finite_agree_with_none_and_are_refused_of_the_usual_runtime(
+def test_embeddings_that_are_not_finite_agree_with_none(
     model: SealedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = {name: open_backend(model, name=name) for name in (USUAL_BACKEND, "openvino")}
@@ -148,9 +140,12 @@ def test_embeddings_that_are_not_finite_agree_with_none_and_are_refused_of_the_u
         measure_backends(opened, pixels, model.path)
 
 
-def test_agreement_is_of_what_embeddings_do_not_share() -> None:
-    random = np.random.default_rng(0)
-    usual = random.normal(size=(20, 4)).astype(np.float32)
-    middle = np.full(4, 100, dtype=np.float32)
-    assert agreement(usual + middle, usual + middle) == pytest.approx(1, abs=1e-4)
-    assert abs(agreement(random.normal(size=(20, 4)).astype(np.float32) + middle, usual + middle)) < 0.6
+def test_the_report_names_a_runtime_that_disagrees(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = as_measured(onnxruntime=(10, 1), openvino=(20, 0.47))
+    monkeypatch.setattr(measuring, "measure_backends", lambda *_: rates)
+    monkeypatch.setenv(VARIABLE, "openvino")
+    report = report_runtimes(tiny_model)
+    assert report["chosen"]["name"] is None
+    lines = tell_runtimes(report)
+    assert any("openvino" in line and "differs (cosine 0.4700" in line for line in lines)
+    assert any(line.startswith("runs in none: ") and "computes it otherwise" in line for line in lines)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +15,13 @@ import pytest
 from index.errors import ModelFileError
 from index.model.backends.cuda_libraries import load_cuda_libraries
 from index.model.backends.onnxruntime import OnnxRuntimeBackend, import_onnxruntime
-from index.model.backends.registry import open_backend
+from index.model.backends.openvino import import_openvino
+from index.model.backends.registry import installed_backends, open_backend
+from index.model.backends.tensorrt import TENSORRT
+from index.model.embedder import Embedder
 from index.model.seal import SealedModel, read_sealed
 from tests.index.model.backends.test_backend_contract import draw_pixels
+from tests.models import tiny_contract, write_tiny_model
 
 MADE_FOR_GPUS = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 
@@ -40,29 +47,67 @@ def test_without_a_driver_it_computes_the_same_on_the_cpu_and_says_why(
     assert np.allclose(np.linalg.norm(backend.run(draw_pixels(2)), axis=1), 1, atol=1e-5)
 
 
-def test_a_gpu_that_fails_is_named_without_the_functions_of_the_runtime(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    runtime = import_onnxruntime()
-    monkeypatch.setattr(runtime, "get_available_providers", lambda: MADE_FOR_GPUS)
-    monkeypatch.setattr("index.model.backends.onnxruntime.load_cuda_libraries", lambda _: None)
-    real = runtime.InferenceSession
-
-    def fail(data: bytes, options: object, providers: list[str], **others: object) -> object:
-        if providers == MADE_FOR_GPUS:
-            raise RuntimeError("/src/cuda_call.cc:154 CudaCall CUDA failure 100: no device ; GPU=-1 ; hostname=vm")
-        return real(data, options, providers, **others)
-
-    monkeypatch.setattr(runtime, "InferenceSession", fail)
-    with caplog.at_level(logging.WARNING):
-        backend = open_backend(read_sealed(tiny_model), threads=1)
-    assert not backend.on_gpu
-    assert "made for GPUs here, but CUDA failure 100: no device: models run on the CPU" in caplog.text
-
-
-def test_a_broken_model_is_no_fault_of_the_gpu(
-    no_gpu: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_broken_model_blames_no_gpu(no_gpu: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ModelFileError, match=r"none\.onnx: not a usable ONNX model"):
         OnnxRuntimeBackend(SealedModel(tmp_path / "none.onnx", b"nothing", sha256=""), threads=1)
     assert not caplog.records
+
+
+@pytest.mark.slow
+def test_what_would_report_its_import_is_never_loaded() -> None:
+    code = (
+        "import sys; from index.model.backends.openvino import import_openvino; import_openvino().Core(); "
+        "print([name for name in sys.modules if name.startswith('openvino_telemetry')])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_it_computes_in_bfloat16_where_the_model_and_the_processor_have_it(precision: str, tmp_path: Path) -> None:
+    contract = replace(tiny_contract(), precision=precision).to_json()
+    model = read_sealed(write_tiny_model(tmp_path / "model.onnx", contract=contract))
+    backend = open_backend(model, threads=1, name="openvino")
+    has_half = "BF16" in import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    assert backend.precision == ("bfloat16" if precision == "bfloat16" and has_half else "float32")
+
+
+MADE_FOR_IT = [TENSORRT, "CUDAExecutionProvider", "CPUExecutionProvider"]
+
+
+def test_without_tensorrt_the_usual_runtime_computes(tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert TENSORRT not in import_onnxruntime().get_available_providers()
+    assert "tensorrt" not in installed_backends()
+    with caplog.at_level(logging.WARNING):
+        opened = Embedder(tiny_model, threads=1, backend="tensorrt")
+    assert "TensorRT cannot be used: the installed ONNX Runtime is not made for it" in caplog.text
+    assert opened.runtime == Embedder(tiny_model, threads=1).runtime
+    pixels = draw_pixels(3)
+    assert np.array_equal(opened.embed_batch(pixels), Embedder(tiny_model, threads=1).embed_batch(pixels))
+
+
+def test_its_engines_are_kept_by_the_model_and_made_for_any_batch(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    runtime, asked = import_onnxruntime(), list[object]()
+    monkeypatch.setattr(runtime, "get_available_providers", lambda: MADE_FOR_IT)
+    for module in ("onnxruntime", "tensorrt"):
+        monkeypatch.setattr(f"index.model.backends.{module}.load_cuda_libraries", lambda _: None)
+    real = runtime.InferenceSession
+
+    def fail(data: bytes, options: object, providers: list[object], **others: object) -> object:
+        if providers[-1:] != providers:
+            asked.append(providers[0])
+            raise RuntimeError("CUDA failure 100: no device ; GPU=-1")
+        return real(data, options, providers, **others)
+
+    monkeypatch.setattr(runtime, "InferenceSession", fail)
+    model = read_sealed(tiny_model)
+    with caplog.at_level(logging.WARNING):
+        assert open_backend(model, threads=1, name="tensorrt").name == "onnxruntime"
+    assert "TensorRT cannot be used: CUDA failure 100: no device; models run in ONNX Runtime" in caplog.text
+    name, options = asked[0]  # type: ignore[misc]
+    assert name == TENSORRT
+    assert Path(options["trt_engine_cache_path"]) == tmp_path / "retrieval-app" / "tensorrt" / model.sha256
+    assert options["trt_profile_min_shapes"].startswith("images:1x")
