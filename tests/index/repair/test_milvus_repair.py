@@ -19,6 +19,7 @@ from index.vectors.milvus.writer import name_start
 from index.vectors.store_config import StoreConfig
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
+from retrieval_app.commands.cli import main
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, change_manifest
 from tests.index.repair.test_repair import flip
@@ -85,6 +86,11 @@ def test_a_collection_that_is_lost_is_made_again_though_the_server_is_killed_mea
     with pytest.raises(GalleryError, match=f"no version before the current one is whole .*{collection.name}"):
         rollback_gallery(gallery)
     assert not repair_gallery(gallery, config=SMALL).damaged
+
+
+def test_a_backup_says_where_the_vectors_are(gallery: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["backup", str(gallery), "--out", str(gallery.with_name("backup.zip"))]) == 0
+    assert "not in it: the vectors, which are in Milvus at http://127.0.0.1" in capsys.readouterr().out
 
 
 def test_vectors_of_a_whole_collection_are_kept(gallery: Path) -> None:

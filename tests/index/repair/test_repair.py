@@ -351,13 +351,6 @@ def test_repairs_and_rollbacks_killed_at_any_step_end_when_they_are_run_again(bu
     assert ran.returncode == 0, ran.stderr
 
 
-def test_no_folder_that_is_no_gallery_is_repaired(tmp_path: Path, image_folder: Path) -> None:
-    for folder in (tmp_path / "none", image_folder):
-        with pytest.raises(GalleryError, match=r"no gallery|no such gallery"):
-            repair_gallery(folder)
-    assert not (image_folder / ".lock").exists()
-
-
 def test_a_version_of_another_gallery_does_not_take_the_place_of_ones_own(
     gallery: Path, tmp_path: Path, tiny_model: Path, image_folder: Path
 ) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,22 +14,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from index.durable import is_temporary
 from index.errors import GalleryError
-from index.faiss_library import import_faiss
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.marks import is_part, read_mark
 from index.sources.registry import find_source
 from index.versions.gallery_parts import make_mark, make_part, remove_part
 from index.versions.people import added_folder
-from index.versions.versions import read_current, versions_folder
+from index.versions.versions import versions_folder
 from index.writing.build import update_gallery
 from retrieval_app.commands.index_command import index
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import ROOT, SMALL, build, rows
+from tests.index.galleries import SMALL, build, rows
 from tests.index.invoking import invoke
-from tests.kills import Command, Moment, run_command
 
 EXAMPLES = int(os.environ.get("OUT_FOLDER_EXAMPLES", "8"))  # more of them: `make fuzz`
 Shot = dict[str, tuple[object, ...]]
@@ -224,47 +218,6 @@ def test_a_lock_that_was_left_and_a_gallery_beside_photos_are_no_images(
     assert {path.split("/")[0] for path in found} == {"images"}
     assert not [path for path in found if ".lock" in path]
     assert {row.status for row in rows(tmp_path / "g")} == {"indexed"}
-
-
-def kill_while_marking(place: Path, model: Path, images: Path) -> None:
-    """Kill a build at some steps of its first marks; run again, it ends. In a process of one thread."""
-    import_faiss()
-    command = Command("build", "build", lambda gallery: build(images, gallery, model))
-    ended = run_command(command, place / "g")
-    assert ended is not None
-    assert ended.error is None, ended.error
-    early = [kind for kind in ended.steps if "temporary" in kind or ".json" in kind or "os.mkdir" in kind]
-    assert len(early) >= 6, early
-    for number, kind in enumerate(random.Random(0).sample(early, k=4)):
-        gallery = place / str(number) / "g"
-        gallery.parent.mkdir()
-        assert run_command(command, gallery, Moment(step=(kind, 1))) is None, kind
-        if gallery.is_dir() and read_mark(gallery) is None:
-            assert all(map(is_temporary, os.listdir(gallery))), kind
-        ended = run_command(command, gallery)
-        assert ended is not None
-        assert ended.error is None, (kind, ended.error)
-        assert read_current(gallery) is not None
-
-
-@pytest.mark.slow
-def test_a_build_killed_while_its_first_marks_are_made_ends_when_it_is_run_again(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    code = (
-        "import sys; from pathlib import Path; "
-        "from tests.index.versions.test_gallery_identity import kill_while_marking; "
-        "kill_while_marking(*map(Path, sys.argv[1:]))"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code, tmp_path, tiny_model, image_folder],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr
 
 
 def test_only_a_part_of_the_same_gallery_is_removed(tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError, InputError
 from index.evaluation.evaluate import evaluate_gallery
 from index.filters.parser import parse_filter
+from index.gallery.export_vectors import export_vectors
 from index.gallery.gallery import Gallery
 from index.gallery.info import read_info
 from index.gallery.selection import Selection
@@ -33,6 +35,7 @@ from index.writing.reindex import compact_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import ROOT, SMALL, build, few_for_an_index
 from tests.milvus_server import ROOT_TOKEN, RunningMilvus
+from tests.models import write_two_output_model
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("milvus_rights")]
 FILTERS = (
@@ -143,6 +146,25 @@ def test_it_changes_as_its_twin(tmp_path: Path, tiny_model: Path, server: StoreC
     assert len(own) == 2  # of the version in use, and of the one before
     alias = client.ask(lambda each: each.describe_alias(f"{name_start(twins['milvus'])}_kind"), doing="")
     assert alias["collection_name"] == Gallery.open(twins["milvus"]).index["collection"]
+
+
+def test_both_outputs_and_near_duplicates_are_those_of_its_twin(tmp_path: Path, server: StoreConfig) -> None:
+    model, images = write_two_output_model(tmp_path / "two.onnx"), draw_folder(tmp_path / "images")
+    alike = DuplicateConfig(min_similarity=0.99, max_hash_distance=8)
+    seen: list[object] = []
+    for name, store in {"files": None, "milvus": server}.items():
+        report = build(images, tmp_path / name, model, store=store, dedup="near", duplicates=alike)
+        assert (report.indexed, report.duplicate) == (15, 0)
+    with Image.open(images / "blue" / "3.png") as image:
+        image.save(images / "blue" / "late.jpg", quality=90)  # repeats a row that the server has
+    for name in ("files", "milvus"):
+        assert update_gallery(tmp_path / name, config=SMALL).duplicate == 1
+        views = [Gallery.open(tmp_path / name).by(output) for output in ("kind", "picture")]
+        found = [view.rank_many(view.vectors(view.ids), k=4) for view in views]
+        seen.append([[(scores.tolist(), ids.tolist()) for scores, ids in some] for some in found])
+        export_vectors(tmp_path / name, tmp_path / f"{name}.npy", by="picture")
+    assert seen[0] == seen[1]
+    assert (tmp_path / "milvus.npy").read_bytes() == (tmp_path / "files.npy").read_bytes()
 
 
 def test_it_is_copied_there_and_back(made: tuple[Path, Path, Path], tmp_path: Path, server: StoreConfig) -> None:
