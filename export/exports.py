@@ -2,32 +2,205 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
-from export.embedding_model import EmbeddingModel
-from export.measured_images import LabelledPaths
 from export.options import FULL, MAX_RECALL_DROP
-from export.precision import lower_precision
+from export.precision import CALIBRATED, LEAST_IMAGES, MEASURED, LabelledPixels, lower_precision
 from export.to_onnx import HALF, ExportReport, export_model, require_onnx_name
-from export.untrained_models import check_images, make_raw, make_whitened
-from index.errors import InputError
-from index.images.preprocess import Pixels
+from index.errors import ImageError, InputError
+from index.images.image_files import read_image
+from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
 from index.model.backends.names import USUAL_BACKEND
 from index.model.contract import ModelContract
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
-from training.backbone.backbones import load_backbone, require_input_size, with_features
-from training.backbone.extract import Extractor
+from index.sources.folder_walk import walk_folder
+from index.text import printable_path
+from training.backbone.backbones import Backbone, load_backbone, require_input_size, with_features
+from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.pixel_model import PixelModel
+from training.data.datasets import list_dataset
+from training.head.embedding_heads import RawHead
+from training.head.projection import count_directions
+from training.head.untrained import fit_untrained
 from training.options.backbone_libraries import preprocess_for
+from training.options.config import USUAL_DIM
 from training.options.resolve import resolve_input
-from training.run.run_folder import RunFolder
+from training.run.run_folder import PARITY_IMAGES, RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class UntrainedModel:
+    """A head over a backbone, its width, its method name, and images to check the export on (N, crop, crop, 3)."""
+
+    head: nn.Module
+    embedding_dim: int
+    method: str
+    check_images: Pixels
+
+
+def make_raw(backbone: Backbone, preprocess: PreprocessConfig) -> UntrainedModel:
+    """The L2-normalised features themselves. The export is checked on fixed synthetic images: there is no folder."""
+    generator = np.random.default_rng(0)
+    coarse = generator.integers(0, 256, size=(PARITY_IMAGES, 8, 8, 3), dtype=np.uint8)
+    repeat = -(-preprocess.crop // 8)
+    images = coarse.repeat(repeat, axis=1).repeat(repeat, axis=2)[:, : preprocess.crop, : preprocess.crop]
+    return UntrainedModel(RawHead(backbone.feature_dim), backbone.feature_dim, "raw", np.ascontiguousarray(images))
+
+
+def make_whitened(
+    extractor: Extractor,
+    folder: Path,
+    *,
+    embedding_dim: int | None,
+    cache: Path,
+    workers: int,
+    progress: Progress = no_progress,
+) -> UntrainedModel:
+    """PCA-whitened features, fitted on all usable images of a folder; labels are not needed and not looked at.
+
+    Raises:
+        InputError: no usable image, or a width that the images cannot span.
+    """
+    paths = [folder / found.path for found in walk_folder(folder) if found.problem is None]
+    store = open_store(cache, extractor, views=1)
+    extracted = extract_features(
+        paths, store=store, extractor=extractor, views=1, workers=workers, progress=progress
+    )
+    if not extracted.hashes:
+        raise InputError(f"{printable_path(str(folder))}: none of the {len(paths)} files is a readable image")
+    features = store.load(extracted.hashes)[:, 0]
+    if embedding_dim is None:
+        embedding_dim = min(USUAL_DIM, count_directions(features))
+    head = fit_untrained("pca-whitened", features, embedding_dim=embedding_dim)
+    images = check_images([paths[row] for row in extracted.rows], extractor.preprocess)
+    return UntrainedModel(head, embedding_dim, "pca-whitened", images)
+
+
+def check_images(paths: list[Path], preprocess: PreprocessConfig) -> Pixels:
+    """Model inputs (N, crop, crop, 3) of the first readable images of a list, at most `PARITY_IMAGES`.
+
+    Raises:
+        InputError: none is readable.
+    """
+    images = list(islice(_readable(paths, preprocess), PARITY_IMAGES))
+    if not images:
+        raise InputError(
+            f"none of {len(paths)} check images is readable; an export is verified on the run's parity/*.png, "
+            "or on the images of --whiten: put them back, or train again"
+        )
+    return np.stack(images)
+
+
+def _readable(paths: list[Path], preprocess: PreprocessConfig) -> Iterator[Pixels]:
+    for path in paths:
+        try:
+            image = read_image(path, target_side=preprocess.resize).image
+        except ImageError:
+            continue
+        yield preprocess_image(image, preprocess)
+
+
+_OF_A_LABEL = 20
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPaths:
+    """Where images lie and what their labels are; `place` is what people call all of them."""
+
+    place: Path
+    images: Sequence[tuple[Path, str]]
+
+    @classmethod
+    def of_run(cls, run: RunFolder) -> LabelledPaths:
+        """Those that a run trained on."""
+        return cls(run.path, [(image.path, image.used) for image in run.read_labels() or []])
+
+    @classmethod
+    def of_folder(cls, place: Path) -> LabelledPaths:
+        """Those of a folder of folders, or a table, as `retrieval train` reads it.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        return cls(place, [(record.path, record.label) for record in list_dataset(place).records])
+
+    def draw(self, preprocess: PreprocessConfig, *, workers: int) -> LabelledPixels:
+        """Up to `CALIBRATED` + `MEASURED` readable images, always the same ones, in an order that mixes labels.
+
+        Raises:
+            InputError: they are too few to measure anything on, or have fewer than two labels.
+        """
+        chosen = list(self._choose())
+        with ThreadPoolExecutor(workers) as pool:
+            read = list(pool.map(lambda image: _read(image[0], preprocess), chosen))
+        found = [(pixels, label) for pixels, (_, label) in zip(read, chosen, strict=True) if pixels is not None]
+        labels = sorted({label for _, label in found})
+        if len(found) < 2 * LEAST_IMAGES or len(labels) < 2:
+            raise InputError(
+                f"{printable_path(str(self.place))}: what a precision costs is measured on at least "
+                f"{2 * LEAST_IMAGES} readable images of two or more labels; found {len(found)} of {len(labels)}: give "
+                "others by --images"
+            )
+        numbers = {label: number for number, label in enumerate(labels)}
+        return LabelledPixels(
+            np.stack([pixels for pixels, _ in found]),
+            np.array([numbers[label] for _, label in found], dtype=np.int64),
+        )
+
+    def _choose(self) -> Iterator[tuple[Path, str]]:
+        generator = np.random.default_rng(0)
+        by_label: dict[str, list[tuple[Path, str]]] = {}
+        for image in self.images:
+            by_label.setdefault(image[1], []).append(image)
+        chosen: list[tuple[Path, str]] = []
+        labels = sorted(by_label)
+        most = max(_OF_A_LABEL, -(-(CALIBRATED + MEASURED) // max(len(labels), 1)))
+        for place in generator.permutation(len(labels)).tolist():
+            images = by_label[labels[place]]
+            chosen += [images[row] for row in generator.permutation(len(images))[:most].tolist()]
+            if len(chosen) >= CALIBRATED + MEASURED:
+                break
+        for row in generator.permutation(len(chosen))[: CALIBRATED + MEASURED].tolist():
+            yield chosen[row]
+
+
+def _read(path: Path, preprocess: PreprocessConfig) -> Pixels | None:
+    try:
+        return preprocess_image(read_image(path, target_side=preprocess.resize).image, preprocess)
+    except ImageError:
+        return None
+
+
+class EmbeddingModel(PixelModel):
+    """A backbone with its heads: (N, H, W, 3) uint8 images to float32 unit rows of each, (N, D) of a single one."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        head: nn.Module,
+        preprocess: PreprocessConfig,
+        *,
+        others: Sequence[nn.Module] = (),
+    ) -> None:
+        last = _Heads([head, *others]) if others else head
+        super().__init__(nn.Sequential(OrderedDict(backbone=backbone.module, head=last)), preprocess)
+
+
+class _Heads(nn.ModuleList):
+    def forward(self, features: Tensor) -> tuple[Tensor, ...]:
+        return tuple(head(features) for head in self)
 
 
 @dataclass(frozen=True, slots=True)

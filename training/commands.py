@@ -13,14 +13,54 @@ from index.errors import InputError
 from index.model.backends.names import AUTO
 from index.text import printable_path
 from index.threads import usable_cores
+from index.toml_options import read_toml_options
 from training.options.config import USUAL_DIM, TrainConfig
 from training.options.log_targets import FORMS, parse_log_targets
 from training.options.losses import option_groups
-from training.options.option_file import read_options
-from training.options.resolve import DEFAULT, RECIPES, resolve
+from training.options.resolve import DEFAULT, FILES, RECIPES, WEIGHTS, resolve
 from training.options.runtimes import RUNTIMES
 from training.public import default_cache
 from training.public import train as run_training
+
+_OF_THE_COMMAND = (
+    "out",
+    "val",
+    "cache",
+    "device",
+    "precision",
+    "workers",
+    "resume",
+    "rank_timeout",
+    "json",
+    "log",
+)
+
+
+def read_options(path: Path) -> dict[str, Any]:
+    """Options by their names in Python, from `embedding-dim = 128` or `embedding_dim = 128`.
+
+    Files that they name are looked for beside the file, unless their paths are absolute. What an option takes is left
+    to `resolve`.
+
+    Raises:
+        InputError: it cannot be read, is no TOML, or an option is a table, or stands there twice.
+    """
+    options: dict[str, Any] = {}
+    for key, value in read_toml_options(path, example="embedding-dim = 128").items():
+        name = _name_of(key)
+        if name in _OF_THE_COMMAND:
+            raise InputError(
+                f"{printable_path(str(path))}: {key} is of the run, not of its training: give --{key} on the command "
+                "line"
+            )
+        is_file = name in FILES and isinstance(value, str) and value not in WEIGHTS
+        options[name] = str(path.parent / value) if is_file else value
+    return options
+
+
+def _name_of(key: str) -> str:
+    name = key.replace("-", "_")
+    return "lambda_" if name == "lambda" else name
 
 
 class TrainCommand(GroupedCommand):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 
 from index.arrays import Vectors
-from index.byte_budget import ByteBudget
 from index.embedding.engine import EmbeddedItem
 from index.errors import ImageError
 from index.images.perceptual_hash import perceptual_hash
@@ -22,6 +22,34 @@ from index.sources.fetching_ahead import fetch_ahead, held
 from index.sources.items import Place
 from index.sources.reading import read_place
 from index.threads import map_ahead
+
+
+class ByteBudget:
+    """Threads wait until what they are about to hold fits beside what others hold.
+
+    Args:
+        capacity_bytes: of all together; more than that has to be held alone.
+    """
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity_bytes, self._held_bytes = capacity_bytes, 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def hold(self, size_bytes: int) -> Iterator[None]:
+        """Hold as many bytes for as long as the context lasts."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not self._held_bytes or self._held_bytes + size_bytes <= self._capacity_bytes
+            )
+            self._held_bytes += size_bytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held_bytes -= size_bytes
+                self._changed.notify_all()
+
 
 BATCHES_AHEAD = 3
 ITEMS_AHEAD = 4  # of every worker

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import socket
 import ssl
 import time
@@ -9,13 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from index.errors import InputError, MissingDependencyError
-from index.network.allowed_networks import VARIABLE, may_fetch
-from index.network.public_addresses import check_addresses
+from index.network.public_addresses import Address, check_addresses, is_public_web
 from index.network.remote_store import (
     NO_RIGHTS,
     NOT_FOUND,
@@ -30,6 +31,36 @@ from index.network.web_addresses import REDIRECTS, check_web_address, lead_on
 
 if TYPE_CHECKING:
     import httpcore
+
+
+# Private networks that may be fetched from are named by a variable of the environment, not by a gallery: whoever runs a
+# command decides, also over a gallery that came from elsewhere.
+VARIABLE = "RETRIEVAL_FETCH_FROM"
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def may_fetch(address: Address, port: int) -> bool:
+    """Whether an address is public, at a usual port, or of a network that the user allows, at any port.
+
+    Raises:
+        InputError: the variable names no networks.
+    """
+    allowed = read_networks(os.environ.get(VARIABLE, ""))
+    return is_public_web(address, port) or any(address in network for network in allowed)
+
+
+@lru_cache(maxsize=8)
+def read_networks(text: str) -> tuple[_Network, ...]:
+    """The networks of a text such as `10.0.0.0/8, 127.0.0.1`.
+
+    Raises:
+        InputError: it has something else in it.
+    """
+    try:
+        return tuple(ipaddress.ip_network(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise InputError(f"{VARIABLE}: {error}; expected networks such as 10.0.0.0/8,127.0.0.1/32") from error
+
 
 _MOST_REDIRECTS = 5
 _TIMEOUTS_S = {"connect": 10.0, "read": 20.0, "write": 10.0, "pool": 10.0}

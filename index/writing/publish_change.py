@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 from index.catalog.source_places import describe_move
 from index.catalog.writer import CatalogWriter, write_catalog
-from index.errors import GalleryError, NoUsableImageError, RetrievalError
+from index.errors import CancelledError, GalleryError, NoUsableImageError, RetrievalError
 from index.faiss_library import import_faiss
 from index.gallery.computed_by import usual_runtime_in
 from index.limits import LOCK_WAIT_S
@@ -31,8 +33,40 @@ from index.versions.manifest import Manifest, Version
 from index.versions.versions import find_version, remove_old_versions
 from index.writing.build_config import BuildConfig
 from index.writing.settling import settle
-from index.writing.undoing import undone_where_called_off
 from index.writing.workspace import Workspace, find_model
+
+_BEFORE = "before.sqlite"
+
+
+@contextmanager
+def undone_where_called_off(work: Workspace, *, undo: bool) -> Iterator[None]:
+    """Let the unfinished work be as before where what follows is called off, and with `undo` where it fails.
+
+    The catalogue may be open only within.
+    """
+    before = None if work.is_new else _copy(work.catalog_path, work.folder / _BEFORE)
+    try:
+        yield
+    except (RetrievalError, OSError) as error:
+        if not (undo or isinstance(error, CancelledError)):
+            raise
+        if before is None:
+            work.remove()
+        elif before.exists():  # else the change has thrown it all away
+            for end in ("-wal", "-shm"):
+                Path(f"{work.catalog_path}{end}").unlink(missing_ok=True)
+            before.replace(work.catalog_path)
+        raise
+
+
+def _copy(catalog: Path, target: Path) -> Path:
+    part = target.with_name(target.name + ".tmp")
+    part.unlink(missing_ok=True)
+    with closing(sqlite3.connect(catalog)) as source, closing(sqlite3.connect(part)) as copy:
+        source.backup(copy)
+    os.replace(part, target)
+    return target
+
 
 logger = logging.getLogger(__name__)
 

@@ -13,15 +13,41 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from index.errors import InputError
-from index.output_files import check_own_files
-from index.text import printable_path
+from index.output_files import check_own_files, write_csv
+from index.text import printable_path, valid_text
 from retrieval_app.comparing.candidates import read_candidates
 from retrieval_app.comparing.compare_page import write_compare_page
 from retrieval_app.comparing.comparison import PAGE_NAME, TABLE_NAME, TABLE_START, Comparison
 from retrieval_app.comparing.embedding import Embedded, embed_candidate
 from retrieval_app.comparing.photos import Photos, read_photos, require_outside
-from retrieval_app.comparing.query_table import write_query_table
 from retrieval_app.comparing.scoring import score_candidates
+from retrieval_app.reports.duplicates_report import guard_cell
+
+
+def write_query_table(comparison: Comparison, path: Path) -> None:
+    """Write the table: of each candidate whether its first hit is right (1 or 0), and the query's share of its MAP@R.
+
+    A path, label or name that a spreadsheet would take for a formula has an apostrophe before it.
+    """
+    scoring, photos = comparison.scoring, comparison.photos.photos
+    names = [guard_cell(valid_text(one.name)) for one in comparison.candidates]
+    header = [*TABLE_START, *(f"{what} {name}" for name in names for what in ("right", "map_at_r"))]
+    scores = [one.scores for one in scoring.scored]
+    rows = (
+        [
+            guard_cell(photos[row].path),
+            guard_cell(photos[row].label or ""),
+            photos[row].sha256,
+            *(
+                value
+                for one in scores
+                for value in (int(one.hits[1][query]), round(float(one.average_precision[query]), 6))
+            ),
+        ]
+        for query, row in enumerate(scoring.queries.tolist())
+    )
+    write_csv(path, header, rows)
+
 
 StepProgress = Callable[[str, int, int], None]
 """Called with (step, done, total)."""

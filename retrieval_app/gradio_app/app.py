@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 import gradio as gr
+from gradio.components import Component
 from gradio.processing_utils import save_bytes_to_cache
+from gradio.utils import get_upload_folder
+from gradio_client.utils import is_http_url_like
 
 from index.errors import RetrievalError
 from index.labels.doubts import LOWER_BOUND
@@ -15,7 +19,41 @@ from index.outputs import KIND, PICTURE
 from index.text import printable_path
 from retrieval_app.api.errors import explain
 from retrieval_app.gallery_answers import GalleryAnswers
-from retrieval_app.gradio_app.uploads import take_sent_only
+
+# Gradio's own components for pictures fetch an address that a client names, open any image of the machine that is named
+# without the mark of an upload, and decode in this process, in any format and number. These take one uploaded file.
+Picture = TypeVar("Picture", bound=Component)
+_ONLY_SENT = "send the picture itself: no other file and no address is opened"
+
+
+def take_sent_only(component: Picture) -> Picture:
+    """The same component, whose functions get the bytes of the picture that was sent, or None.
+
+    It raises `gr.Error` for what was not sent to it. No class of its own does that: Gradio writes a file beside the
+    source of each.
+    """
+    move = component.async_move_resource_to_block_cache
+
+    async def move_sent(file: Any) -> str | None:
+        _check_place(file)
+        return await move(file)
+
+    def read_sent(payload: Any) -> bytes | None:
+        file = getattr(payload, "composite", payload)  # of the editor: what is seen of all layers
+        if file is None:
+            return None
+        _check_place(file.path)
+        return Path(file.path).read_bytes()
+
+    component.async_move_resource_to_block_cache, component.preprocess = move_sent, read_sent
+    return component
+
+
+def _check_place(file: Any) -> None:
+    folder = Path(get_upload_folder()).resolve()
+    if file is None or is_http_url_like(str(file)) or not Path(file).resolve().is_relative_to(folder):
+        raise gr.Error(_ONLY_SENT, print_exception=False)
+
 
 Value = TypeVar("Value")
 Shown = tuple[list[tuple[str, str]], list[int]]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from pydantic import Field
 
-from index.arrays import NO_ID, UNLABELLED, Ids, Labels
+from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
 from index.errors import InputError
 from index.evaluation.clues import read_gallery_clues
 from index.evaluation.look_alikes import WORTHLESS
@@ -17,10 +17,55 @@ from index.evaluation.metrics import bootstrap_interval, score_retrieval
 from index.evaluation.scenes import Scenes, find_scenes
 from index.gallery.gallery import Gallery
 from index.progress import Progress, no_progress
+from index.threads import multiplying_workers
+from index.vectors.exact import search_labels
 from index.vectors.kinds.registry import KINDS
 from retrieval_app.insights.answer import Answer
 from retrieval_app.insights.duplicate_groups import DuplicateGroups, find_duplicate_groups
-from retrieval_app.insights.nearest_by_label import NearestByLabel, find_nearest_by_label
+
+
+@dataclass(frozen=True, slots=True)
+class NearestByLabel:
+    """Of n rows: (n,) float32 cosines, -inf where there is none, and (n,) int64 rows, `NO_ID` there.
+
+    `same` is that of the nearest other row of the same label, `different` and `different_row` of another label.
+    `same_apart` and `different_apart` are `same` and `different` among the rows of other groups.
+    """
+
+    same: Floats
+    different: Floats
+    different_row: Ids
+    same_apart: Floats
+    different_apart: Floats
+
+
+def find_nearest_by_label(
+    vectors: Vectors, labels: Labels, asked: Ids, *, groups: Ids, progress: Progress
+) -> NearestByLabel:
+    """Compare some rows with all.
+
+    Args:
+        vectors: (N, D) float32 unit rows.
+        labels: (N,) int64.
+        asked: (n,) int64 rows.
+        groups: (N,) int64; rows of one group are duplicates.
+        progress: told (done, total) of the rows that are asked for.
+    """
+    with multiplying_workers():  # in the background: one thread
+        found = search_labels(vectors, labels, k=1, asked=asked, progress=progress)
+        same, different = (nearest.cosines[:, 0] for nearest in found)
+        same_apart, different_apart = same.copy(), different.copy()
+        repeated = np.flatnonzero(np.isin(groups[asked], _list_repeated(groups)))
+        apart = search_labels(vectors, labels, k=1, asked=asked[repeated], groups=groups)
+        same_apart[repeated], different_apart[repeated] = (nearest.cosines[:, 0] for nearest in apart)
+    return NearestByLabel(same, different, found[1].rows[:, 0], same_apart, different_apart)
+
+
+def _list_repeated(groups: Ids) -> Ids:
+    """The groups of more than one row."""
+    values, counts = np.unique(groups, return_counts=True)
+    return values[counts > 1]
+
 
 KS = (1, 2, 4, 8, 16, 32)
 MOST_QUERIES = 20_000

@@ -106,7 +106,7 @@ def test_a_collector_that_is_gone_costs_no_answer_and_holds_up_no_end(
 def test_nothing_of_it_is_loaded_where_nobody_asked() -> None:
     code = (
         "import sys\n"
-        "from retrieval_app.server.spans import open_spans\n"
+        "from retrieval_app.server.entrance import open_spans\n"
         "with open_spans() as spans: assert spans == []\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
     )

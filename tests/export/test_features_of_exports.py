@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from export.exports import export_run, export_untrained
-from export.parity import MIN_COSINE
+from export.to_onnx import MIN_COSINE
 from index.images.preprocess import PreprocessConfig
 from index.model.embedder import Embedder
 from retrieval_app.commands.cli import main

@@ -11,8 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from export.exports import Lowered, export_run, export_untrained
-from export.half_weights import keep_in_half
-from export.precision import LabelledPixels, centred_cosine, lower_precision, recall_at_1
+from export.precision import LabelledPixels, centred_cosine, keep_in_half, lower_precision, recall_at_1
 from export.public import export
 from export.to_onnx import ExportReport
 from index.errors import InputError

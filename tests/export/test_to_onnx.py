@@ -13,10 +13,8 @@ import torch
 from PIL import Image
 
 from export import to_onnx
-from export.embedding_model import EmbeddingModel
-from export.exports import export_run, export_untrained
-from export.parity import MIN_COSINE, check_parity
-from export.to_onnx import ExportReport, export_model
+from export.exports import EmbeddingModel, export_run, export_untrained
+from export.to_onnx import MIN_COSINE, ExportReport, check_parity, export_model
 from index.errors import InputError, ParityError, RunError
 from index.images.image_files import read_image
 from index.images.preprocess import PreprocessConfig, preprocess_image

@@ -7,13 +7,74 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from index.arrays import Floats, Ids, normalise_rows
 from index.errors import RunError
 from index.progress import Progress, no_progress
+from index.vectors.exact import search
 from training.picture.head import PictureHead
-from training.picture.losses import contrast_copies, spread_pictures
-from training.picture.order import find_alike, order_alike
+
+_NEAR = 16  # pictures that are known to be most alike to each
+
+
+def find_alike(embeddings: Floats) -> Ids:
+    """(n, k) int64, of each of (n, D) unit rows the others that are most alike to it, for `order_alike`."""
+    count = len(embeddings)
+    return search(embeddings, embeddings, k=min(_NEAR, count - 1), own=np.arange(count)).rows
+
+
+def order_alike(alike: Ids, generator: np.random.Generator, *, together: int) -> Ids:
+    """(n,) int64, each of n pictures once, in groups: one at random and those most alike to it that are still free.
+
+    Args:
+        alike: (n, k) int64, of each the others that are most alike to it, the nearest first; negative for none.
+        together: pictures of a group, as far as there are free ones.
+    """
+    free, groups = np.ones(len(alike), dtype=bool), []
+    for first in generator.permutation(len(alike)).tolist():
+        if free[first]:
+            free[first] = False
+            others = alike[first][alike[first] >= 0]
+            group = [first, *others[free[others]][: together - 1].tolist()]
+            free[group] = False
+            groups.append(group)
+    return np.array(
+        [one for group in generator.permutation(len(groups)).tolist() for one in groups[group]], dtype=np.int64
+    )
+
+
+def contrast_copies(embeddings: Tensor, pictures: Tensor, *, temperature: float) -> Tensor:
+    """() mean over pairs of copies of -log(exp(s_ij / t) / sum of exp(s_ik / t) over k != i) (SSCD, InfoNCE).
+
+    Args:
+        embeddings: (B, D) unit rows.
+        pictures: (B,) int64, the same for copies of a picture. Without any copies the loss is 0.
+    """
+    alike = embeddings @ embeddings.T / temperature  # (B, B)
+    itself = torch.eye(len(pictures), dtype=torch.bool, device=pictures.device)
+    copies = (pictures[:, None] == pictures[None]) & ~itself
+    shares = functional.log_softmax(alike.masked_fill(itself, -torch.inf), dim=1)
+    return -shares[copies].sum() / copies.sum().clamp(min=1)
+
+
+def spread_pictures(embeddings: Tensor, pictures: Tensor) -> Tensor:
+    """() mean over images of -log of the distance to the nearest other picture (SSCD's entropy term, KoLeo).
+
+    It drives unrelated pictures apart everywhere alike, so that one distance means the same for all.
+
+    Args:
+        embeddings: (B, D) unit rows.
+        pictures: (B,) int64, the same for copies of a picture. With one picture alone the loss is 0.
+    """
+    others = pictures[:, None] != pictures[None]
+    if not others.any():
+        return embeddings.sum() * 0
+    alike = (embeddings @ embeddings.T).masked_fill(~others, -torch.inf)
+    nearest = alike.detach().argmax(dim=1)
+    gaps = (embeddings - embeddings[nearest]).square().sum(dim=1)
+    return -(gaps + torch.finfo(gaps.dtype).eps).sqrt().log().mean()
+
 
 _TOGETHER = 4  # of a batch, that are alike
 _PICTURES = 128  # of a batch, each twice

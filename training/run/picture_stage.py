@@ -15,10 +15,28 @@ from training.data.transforms import edited_views
 from training.options.machine import Machine
 from training.picture.fit import PictureData, fit_picture_head
 from training.picture.head import PictureHead
-from training.picture.threshold import choose_threshold
 from training.run.extraction import extract_together
 from training.run.phases import Watcher
 from training.run.run_folder import LabelledImage
+
+PRECISION = 0.99  # of the pairs that are called copies
+
+
+def choose_threshold(copies: Floats, others: Floats, *, precision: float = PRECISION) -> float:
+    """The least cosine from which on at least so many of the pairs found are of copies; 1 where there is none.
+
+    Args:
+        copies: (n,) cosines of a picture and its copy.
+        others: (m,) cosines of a picture and the most alike of others.
+    """
+    candidates = np.sort(np.unique(copies))
+    found = len(copies) - np.searchsorted(np.sort(copies), candidates)
+    wrong = len(others) - np.searchsorted(np.sort(others), candidates)
+    holds = found >= precision * (found + wrong)
+    fails = np.flatnonzero(~holds)
+    first = 0 if not len(fails) else int(fails[-1]) + 1
+    return min(1.0, float(candidates[first])) if first < len(candidates) else 1.0  # rounding makes cosines above 1
+
 
 LEAST_CALLED = 0.05  # of the copies held out that must be called copies, or the model gets no second output
 VIEWS = 6  # of an image: itself, and copies

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Query, Response
 
+from index.catalog.rows import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
+from index.network.remote_store import has_time
 from index.sources.reading import CHANGED
+from index.text import printable_path, valid_text
 from retrieval_app.api.answers import BYTES, send_json
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
 from retrieval_app.api.errors import ApiError, explain
 from retrieval_app.api.image_schemas import ImageDetails, ImageList, ImageVector, LabelShares
-from retrieval_app.api.images.image_details import describe_details
-from retrieval_app.api.row_fields import describe_row
+from retrieval_app.api.review.doubt_list import describe_decision, describe_doubt
+from retrieval_app.api.review.duplicate_list import describe_duplicates
+from retrieval_app.api.row_fields import describe_row, given_label
 from retrieval_app.api.schemas import (
     ImageId,
     ImagePage,
@@ -29,8 +34,67 @@ from retrieval_app.api.schemas import (
 )
 from retrieval_app.api.search.conditions import read_condition
 from retrieval_app.insights.label_shares import share_labels
-from retrieval_app.review.places import strip_folders
+from retrieval_app.review.places import name_source, strip_folders
+from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.pictures import PICTURE_SIDE, choose_side
+
+_STATUSES = ("indexed", "duplicate")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, folders: bool) -> dict[str, Any]:
+    """The document of one image; what is computed of the whole gallery is in it once that is done.
+
+    Its source is told with the folders of the machine, or without.
+
+    Raises:
+        UnknownImageError: no usable image has this id.
+    """
+    gallery = snapshot.gallery
+    given = find_row(gallery.as_given, image_id)
+    row = gallery.decided.apply(given)
+    decision = review.label_decisions().get((given.sha256 or "", given.label))
+    doubts = snapshot.insights.doubts.value
+    doubt = None if doubts is None else doubts.find(image_id)
+    return {
+        "id": row.id,
+        "path": valid_text(row.path),
+        "label": row.label,
+        **given_label(row),
+        "source": name_source(gallery, row.source, folders=folders),
+        "metadata": row.metadata,
+        "size_bytes": row.size_bytes,
+        "modified": _format_time(row.mtime_ns),
+        "sha256": row.sha256,
+        "indexed": given.status == "indexed",
+        "copies": describe_duplicates(gallery, snapshot.insights.duplicates.value, image_id),
+        "doubt": None if doubt is None else describe_doubt(doubt, row, decision),
+        "decision": describe_decision(decision),
+    }
+
+
+def find_row(gallery: Gallery, image_id: int) -> CatalogRow:
+    """The row of an image that is indexed or was set aside as a duplicate.
+
+    Raises:
+        UnknownImageError: there is none.
+    """
+    with gallery.catalog() as catalog:
+        for row in catalog.rows_of([image_id]):
+            if row.status in _STATUSES:
+                return row
+    raise UnknownImageError(image_id, gallery=printable_path(gallery.name))
+
+
+def _format_time(mtime_ns: int) -> str | None:
+    if not has_time(mtime_ns):
+        return None
+    try:
+        return (_EPOCH + timedelta(seconds=mtime_ns // 10**9)).isoformat()
+    except OverflowError:  # file systems hold times that no calendar has
+        return None
+
 
 router = APIRouter(prefix="/v1", tags=["images"])
 _WEBP = {

@@ -5,6 +5,13 @@ Of a request one credential is looked at: the code of the address, or else the h
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import hmac
+import logging
+import secrets
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
@@ -21,15 +28,155 @@ from starlette.types import Scope
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import SIGN_IN_HEADERS
 from retrieval_app.api.security.access import THE_TOKEN, Access, may_reach
-from retrieval_app.api.security.failed_tries import FailedTries
 from retrieval_app.api.security.forwarding import came_by_tls, name_client
 from retrieval_app.api.security.rights import ALL, READ
-from retrieval_app.api.security.sessions import OneTimeCode, Sessions, are_equal
 from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.api.security.token_entries import TokenEntry
 from retrieval_app.api.security.visit_log import VisitLog
 from retrieval_app.api.visitors import Visitor, find_visitor, keep_visitor
 from retrieval_app.review.activity_log import ActivityLog
+
+# Sessions: a code for the first visit and the value of a cookie. Both are random and known to this process alone, so
+# they end with it, and with its token.
+_BYTES = 32
+
+Clock = Callable[[], float]
+
+
+class OneTimeCode:
+    """A code that opens the page once, and soon."""
+
+    def __init__(self, config: SignInConfig | None = None, *, clock: Clock = time.monotonic) -> None:
+        self._config, self._clock = config or SignInConfig(), clock
+        self._code, self._until = "", 0.0
+
+    def make(self) -> str:
+        """A new code, in the place of the one before."""
+        self._code, self._until = secrets.token_urlsafe(_BYTES), self._clock() + self._config.first_visit_s
+        return self._code
+
+    def use(self, text: str) -> bool:
+        """Whether this is the code; from then on it is not."""
+        if not self._code or self._clock() > self._until or not are_equal(text, self._code):
+            return False
+        self._code = ""
+        return True
+
+
+class Sessions:
+    """The cookies that were given out and still hold; the least recently used of too many end."""
+
+    def __init__(self, config: SignInConfig | None = None, *, clock: Clock = time.monotonic) -> None:
+        self._config, self._clock = config or SignInConfig(), clock
+        self._held: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
+
+    def open(self, owner: str = "") -> str:
+        """The value of a new cookie, of an owner."""
+        value = secrets.token_urlsafe(_BYTES)
+        self._held[_digest(value)] = self._clock() + self._config.session_s, owner
+        while len(self._held) > self._config.max_sessions:
+            self._held.popitem(last=False)
+        return value
+
+    def hold(self, value: str) -> bool:
+        """Whether a cookie has this value, and then for another while."""
+        return self.find_owner(value) is not None
+
+    def find_owner(self, value: str) -> str | None:
+        """Whose cookie has this value, and then for another while; None where none has."""
+        key = _digest(value)  # which of a guess tells nothing, however long it takes to be found
+        until, owner = self._held.get(key, (0.0, ""))
+        if self._clock() > until:
+            self._held.pop(key, None)
+            return None
+        self._held[key] = self._clock() + self._config.session_s, owner
+        self._held.move_to_end(key)
+        return owner
+
+    def close(self, value: str) -> None:
+        """End the session of a cookie, if there is one."""
+        self._held.pop(_digest(value), None)
+
+
+def are_equal(text: str, expected: str) -> bool:
+    """Whether two texts are the same, in a time that does not tell how much of them is."""
+    return hmac.compare_digest(text.encode("utf-8", "surrogatepass"), expected.encode())
+
+
+def _digest(value: str) -> bytes:
+    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).digest()
+
+
+# Back-off for wrong tokens and codes, longer each time. A right token is answered at once, from whatever address, so
+# nobody can lock others out.
+logger = logging.getLogger(__name__)
+
+_MAX_ADDRESSES = 10_000
+_MAX_NAMED = 3
+
+
+class FailedTries:
+    """Counts wrong tries by address; used by the event loop alone."""
+
+    def __init__(self, config: SignInConfig | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config, self._clock = config or SignInConfig(), clock
+        self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._waiting = Counter[str]()
+        self._untold = Counter[str]()
+        self._line_due: asyncio.TimerHandle | None = None
+
+    async def hold_back(self, address: str, *, what: str = "a wrong token") -> bool:
+        """Let a wrong try from an address wait; False where too many do, and it is to be sent away at once.
+
+        The log names `what` it was.
+        """
+        seconds = self._count(address)
+        self._tell(address, what)
+        most, most_in_all = self._config.failed_tries_waiting, self._config.failed_tries_waiting_in_all
+        if self._waiting[address] >= most or self._waiting.total() >= most_in_all:
+            return False
+        self._waiting[address] += 1
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]
+        return True
+
+    def _count(self, address: str) -> float:
+        """The seconds that this try has to wait."""
+        now, config = self._clock(), self._config
+        count, last = self._tries.pop(address, (0, now))
+        count = 1 if now - last > config.failed_tries_forgotten_s else count + 1
+        self._tries[address] = count, now
+        while len(self._tries) > _MAX_ADDRESSES:
+            self._tries.popitem(last=False)
+        return float(min(config.failed_try_longest_wait_s, config.failed_try_wait_s * 2 ** min(count - 1, 10)))
+
+    def _tell(self, address: str, what: str) -> None:
+        """Log the first try at once, and the others of the next seconds in one line."""
+        if self._line_due is None:
+            logger.warning("%s from %s", what, address)
+            self._line_due = asyncio.get_running_loop().call_later(
+                self._config.failed_tries_log_s, self._tell_rest
+            )
+        elif address in self._untold or len(self._untold) < _MAX_ADDRESSES:
+            self._untold[address] += 1
+
+    def _tell_rest(self) -> None:
+        self._line_due = None
+        if not self._untold:
+            return
+        named = ", ".join(f"{count:,} from {address}" for address, count in self._untold.most_common(_MAX_NAMED))
+        others = max(0, len(self._untold) - _MAX_NAMED)
+        more = f", the rest from {others:,} other address{'' if others == 1 else 'es'}" if others else ""
+        total = self._untold.total()
+        tries = "1 more wrong try" if total == 1 else f"{total:,} more wrong tries"
+        logger.warning("%s in %g s: %s%s", tries, self._config.failed_tries_log_s, named, more)
+        self._untold.clear()
+        self._line_due = asyncio.get_running_loop().call_later(self._config.failed_tries_log_s, self._tell_rest)
+
 
 FORM_PATH, FORM_FIELD, SIGN_OUT_FIELD = "/", "token", "sign_out"
 FORM_TYPE = "application/x-www-form-urlencoded"

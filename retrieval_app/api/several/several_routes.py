@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from retrieval_app.api.answers import send_json
 from retrieval_app.api.asking import answers
+from retrieval_app.api.counters import Metrics
 from retrieval_app.api.health_routes import Health
 from retrieval_app.api.metrics_routes import METRICS_TEXT
 from retrieval_app.api.schemas import Answer, NoParameters
 from retrieval_app.api.security.access import require_metrics
 from retrieval_app.api.security.rights import METRICS
 from retrieval_app.api.several.gallery_list import GalleryList, find_rights, list_galleries
-from retrieval_app.api.several.joined_metrics import render_joined
 from retrieval_app.serving.errors import NotReadyError
+
+
+def render_joined(metrics: Mapping[str, Metrics]) -> bytes:
+    """The metrics as text, by the names of their galleries; an empty name is that of none of them."""
+    registry = CollectorRegistry()
+    registry.register(_Joined(metrics))
+    return generate_latest(registry)
+
+
+class _Joined(Collector):
+    def __init__(self, metrics: Mapping[str, Metrics]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of all galleries, each once."""
+        families: dict[str, Metric] = {}
+        for gallery, metrics in self._metrics.items():
+            for family in metrics.collect():
+                joined = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                joined.samples += [
+                    sample._replace(labels={"gallery": gallery, **sample.labels}) for sample in family.samples
+                ]
+        yield from families.values()
+
 
 router = APIRouter(prefix="/v1")
 _Alone = Annotated[NoParameters, Query()]

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from index.errors import ImageError
-from index.images.decode import decode_here
+from index.images.decode import decode_here, has_turbo, read_turbo
 from index.images.image_headers import is_cheap
-from index.images.turbo import has_turbo, read_turbo
 from tests.conftest import draw_image
 from tests.deep import tries
 from tests.index.hostile import contents, encode, with_orientation
@@ -127,6 +126,6 @@ def test_one_that_cannot_be_loaded_leaves_every_file_to_pillow(
     def fail(data: bytes, size: tuple[int, int]) -> None:
         raise ImportError("numpy.core.multiarray failed to import")
 
-    monkeypatch.setattr("index.images.turbo._read", fail)
+    monkeypatch.setattr("index.images.decode._read", fail)
     assert not has_turbo.__wrapped__()
     assert "cannot be loaded" in caplog.text

@@ -10,9 +10,8 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from index.network import web_store
-from index.network.allowed_networks import VARIABLE
 from index.network.remote_store import FetchError
-from index.network.web_store import WebStore
+from index.network.web_store import VARIABLE, WebStore
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 BIT_S = 0.1

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from index.errors import ImageError, InputError
 from index.network import fetching, retrying, web_store
-from index.network.allowed_networks import VARIABLE
+from index.network.web_store import VARIABLE
 from index.sources import remote_reading
 from index.sources.items import FoundItem
 from index.sources.known import KnownItem

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from index.network.allowed_networks import VARIABLE
+from index.network.web_store import VARIABLE
 from index.writing.build import build_gallery
 from retrieval_app.api.security.access import Access
 from tests.conftest import draw_folder

@@ -12,7 +12,7 @@ import gradio as gr
 from gradio.components.image_editor import EditorData
 from gradio.data_classes import FileData, ImageData
 
-from retrieval_app.gradio_app.uploads import take_sent_only
+from retrieval_app.gradio_app.app import take_sent_only
 
 SENT = b"bytes of a photo"
 

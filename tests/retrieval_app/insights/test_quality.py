@@ -13,8 +13,7 @@ from index.evaluation.evaluate import evaluate_gallery
 from index.gallery.gallery import Gallery
 from index.writing.build import update_gallery
 from retrieval_app.insights import quality
-from retrieval_app.insights.nearest_by_label import find_nearest_by_label
-from retrieval_app.insights.quality import KS, assess_quality
+from retrieval_app.insights.quality import KS, assess_quality, find_nearest_by_label
 from tests.index.vector_sources import VectorSource
 from tests.retrieval_app.insights.conftest import MISLABELLED
 

@@ -18,10 +18,9 @@ import pytest
 from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP, KEEP, OPEN, LabelDecision, LabelKey
 from index.versions.people import DECISIONS as FILE_NAME
-from retrieval_app.review.agreement import Agreement
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage
-from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.review.review_store import Agreement, ReviewStore
 from tests.index.images.test_hostile_files import minding_permissions
 
 ROOT = Path(__file__).parents[3]

@@ -13,7 +13,7 @@ import torch
 import torchvision
 from safetensors.torch import save_file
 
-from export.embedding_model import EmbeddingModel
+from export.exports import EmbeddingModel
 from index.errors import InputError
 from index.images.preprocess import PreprocessConfig
 from tests.deep import tries

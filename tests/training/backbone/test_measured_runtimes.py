@@ -16,8 +16,8 @@ from tests.training.conftest import BACKBONE
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.backbone.kept_graphs import keep_graph
-from training.backbone.measured_runtimes import agrees, measure_runtimes, read_some
 from training.options.runtimes import GRAPH_RUNTIMES, TORCH
+from training.run.feature_runtime import agrees, measure_runtimes, read_some
 
 SMALL, CPU = PreprocessConfig(resize=40, crop=32), torch.device("cpu")
 

@@ -10,9 +10,9 @@ from index.errors import InputError
 from tests.training.network.test_model import make_model, some_images
 from training.losses.interface import Batch
 from training.losses.make_loss import build_loss
-from training.network.chunks import backward_in_chunks
 from training.options.losses import LossConfig
 from training.options.network import NetworkConfig
+from training.run.network.fit import backward_in_chunks
 
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0])
 

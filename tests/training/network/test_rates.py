@@ -9,8 +9,8 @@ import torch
 
 from tests.training.losses.draws import make_loss
 from tests.training.network.test_model import make_model, some_images
-from training.network.rates import StartPenalty, make_optimizer, rate_share, set_rates
 from training.options.network import NetworkConfig
+from training.run.network.fit import StartPenalty, make_optimizer, rate_share, set_rates
 
 CONFIG = NetworkConfig(unfreeze="last-3", network_lr=1e-3, network_decay=0.5, network_head_lr=0.02)
 

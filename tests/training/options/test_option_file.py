@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from index.errors import InputError
-from training.options.option_file import read_options
+from training.commands import read_options
 from training.options.resolve import resolve
 
 

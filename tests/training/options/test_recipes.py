@@ -16,9 +16,8 @@ import pytest
 import torch
 from PIL import Image
 
-from export.embedding_model import EmbeddingModel
-from export.exports import export_run
-from export.parity import MIN_COSINE
+from export.exports import EmbeddingModel, export_run
+from export.to_onnx import MIN_COSINE
 from index.errors import InputError, RunError
 from index.labels.leave_one_out import LeaveOneOut
 from index.model.embedder import Embedder

@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import normalize
 
 from tests.training.unit_rows import softmax, unit_rows
-from training.picture.losses import contrast_copies, spread_pictures
+from training.picture.fit import contrast_copies, spread_pictures
 
 PICTURES = torch.tensor([0, 1, 2, 0, 1, 3])
 

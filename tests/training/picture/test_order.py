@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from training.picture.order import order_alike
+from training.picture.fit import order_alike
 
 PAIRS = np.array([[1, 2], [0, 3], [3, 0], [2, 1]])
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from training.picture.threshold import choose_threshold
+from training.run.picture_stage import choose_threshold
 
 cosines = arrays(np.float32, st.integers(1, 40), elements=st.floats(-1, 1, width=32))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.embedding_model import EmbeddingModel
+from export.exports import EmbeddingModel
 from index.errors import InputError
 from index.images.image_files import read_image
 from index.images.preprocess import PreprocessConfig, preprocess_image

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,12 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from training.losses.interface import MetricLoss
-from training.network.chunks import backward_in_chunks
 from training.network.model import NetworkModel
-from training.network.rates import MAX_NORM, StartPenalty, make_optimizer, set_rates
 from training.network.weights import average_weights, copy_weights, load_weights, using_weights
 from training.options.config import TrainConfig
 from training.options.losses import LOSSES
+from training.options.network import NetworkConfig
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
 from training.run.distributed import ALONE, Team
 from training.run.network.beliefs import NetworkBeliefs, judge_again
@@ -33,6 +33,98 @@ from training.run.phases import (
     phase_generator,
     require_finite,
 )
+
+WARM_UP = 0.1  # of all steps
+MAX_NORM = 5.0  # of the gradient; that of Proxy-Anchor is some 1 to 10
+
+
+def make_optimizer(
+    model: NetworkModel, loss: MetricLoss, config: NetworkConfig, *, proxy_lr: float, weight_decay: float
+) -> torch.optim.AdamW:
+    """AdamW with a group a block, one of the head, and those of the loss; `peak` is the rate that each shall reach.
+
+    The last block learns at `network_lr`, each before it at `network_decay` times the next one's. The network is not
+    decayed: it is held near its start instead.
+    """
+    levels = reversed(model.levels)
+    groups: list[dict[str, Any]] = [
+        {"params": parameters, "lr": config.network_lr * config.network_decay**depth, "weight_decay": 0.0}
+        for depth, parameters in enumerate(levels)
+    ]
+    head = list(model.head.parameters())
+    groups.append({"params": head, "lr": config.network_head_lr, "weight_decay": weight_decay})
+    groups += loss.parameter_groups(proxy_lr=proxy_lr, weight_decay=weight_decay)
+    for group in groups:
+        group["peak"] = group["lr"]
+    return torch.optim.AdamW(groups, fused=True)
+
+
+def set_rates(optimizer: torch.optim.Optimizer, *, step: int, steps: int) -> None:
+    """The rates of a step, from 0: rising to the peak over the first tenth, then falling to 0 along a cosine."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak"] * rate_share(step, steps)
+
+
+def rate_share(step: int, steps: int) -> float:
+    """The share of its peak that a rate has in a step, from 0."""
+    warm_up = max(1, round(WARM_UP * steps))
+    if step < warm_up:
+        return (step + 1) / warm_up
+    return 0.5 * (1 + math.cos(math.pi * (step - warm_up + 1) / (steps - warm_up + 1)))
+
+
+class StartPenalty:
+    """weight * the squared distance of a network's weights from where they began, by its gradient alone.
+
+    Args:
+        parameters: as they begin.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, weight: float, start: Sequence[Tensor]) -> None:
+        self._parameters, self._weight, self._start = parameters, weight, start
+
+    @torch.no_grad()
+    def add_gradients(self) -> None:
+        """Add 2 weight (p - start) to every gradient there is; half precision plays no part."""
+        if self._weight == 0:
+            return
+        for parameter, start in zip(self._parameters, self._start, strict=True):
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter - start, alpha=2 * self._weight)
+
+
+# Gradient caching (Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021): the
+# loss sees the whole batch, the network a chunk at a time. It costs one more forward pass.
+def backward_in_chunks(
+    model: nn.Module, images: Tensor, measure: Callable[[Tensor], Tensor], *, chunk: int | None
+) -> Tensor:
+    """Add the gradients of `measure(model(images))` to those of all parameters, and give that loss, detached.
+
+    The embedding of an image must not depend on the others of its batch, as with frozen batch norm.
+
+    Args:
+        model: maps (B, …) images to (B, D) embeddings.
+        images: a batch; the chunks are moved nowhere.
+        measure: a loss, a scalar, of all (B, D) embeddings; its own parameters get their gradients too.
+        chunk: images that pass the model at a time; None, or B and above, is one pass.
+    """
+    if chunk is None or chunk >= len(images):
+        loss = measure(model(images))
+        loss.backward()
+        return loss.detach()
+    parts = images.split(chunk)
+    skip_sharing = getattr(model, "no_sync", nullcontext)  # processes sum their gradients once a step
+    with torch.no_grad():
+        embeddings = torch.cat([model(part) for part in parts])
+    embeddings.requires_grad_(True)
+    loss = measure(embeddings)
+    loss.backward()
+    assert embeddings.grad is not None
+    for number, (part, gradient) in enumerate(zip(parts, embeddings.grad.split(chunk), strict=True), 1):
+        with nullcontext() if number == len(parts) else skip_sharing():
+            model(part).backward(gradient)
+    return loss.detach()
+
 
 Weights = dict[str, Tensor]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from index.arrays import Floats, Ids
+from index.errors import RunError
 from training.backbone.extract import Extractor
 from training.backbone.freed_memory import keep_freed_memory
 from training.confidence.confidences import Beliefs
@@ -37,7 +39,6 @@ from training.run.network.budget import NOTES, ClosedForms, read_notes, settle_n
 from training.run.network.choice import NetworkChoice, choose_weights, fit_closed_form
 from training.run.network.data import NO_PIXELS, NetworkData
 from training.run.network.fit import FittedWeights, NetworkFit
-from training.run.network.gpu_memory import advising_on_gpu_memory
 from training.run.network.help import NetworkWork, help_decoding, help_training
 from training.run.network.inputs import keep_inputs, plan_inputs
 from training.run.network.plan import NoTimeError
@@ -45,6 +46,24 @@ from training.run.phases import NETWORK, PhaseContext, phase_generator
 from training.run.run_folder import LabelledImage, RunFolder
 from training.run.trial import TRAINED, TrialData, fit_heads
 from training.run.trial_splits import Split, split_for_network
+
+
+@contextmanager
+def advising_on_gpu_memory() -> Iterator[None]:
+    """Say which options take less.
+
+    Raises:
+        RunError: in the place of torch's error.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        said = str(error).split(". ")[0]
+        raise RunError(
+            f"the GPU has no memory for a batch of the network ({said}): add --network-chunk 16, which gives the "
+            "same gradients, or lower --network-batch-size or --network-crop; in a new --out"
+        ) from error
+
 
 logger = logging.getLogger(__name__)
 

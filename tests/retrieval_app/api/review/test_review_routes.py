@@ -17,7 +17,7 @@ from PIL import Image
 
 from index.labels.decisions import LabelDecision
 from index.writing.build import build_gallery
-from retrieval_app.api import downloads
+from retrieval_app.api.review import review_routes
 from retrieval_app.api.review.doubt_list import accept_verdicts, is_spared
 from retrieval_app.api.schemas import AcceptVerdicts
 from retrieval_app.api.security.access import Access
@@ -338,8 +338,8 @@ def test_large_files_arrive_whole(
     review: TestClient, image_ids: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = review.get("/v1/labels/file")
-    monkeypatch.setattr(downloads, "_BYTES_IN_MEMORY", 100)
-    monkeypatch.setattr(downloads, "_CHUNK_BYTES", 64)
+    monkeypatch.setattr(review_routes, "_BYTES_IN_MEMORY", 100)
+    monkeypatch.setattr(review_routes, "_CHUNK_BYTES", 64)
     monkeypatch.setattr(selection_files, "_BLOCK_ROWS", 1)
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(review.get, ["/v1/labels/file"] * 6))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from retrieval_app.api.security import failed_tries, rate_limits
-from retrieval_app.api.security.failed_tries import FailedTries
+from retrieval_app.api.security import rate_limits, sign_in
 from retrieval_app.api.security.rate_limits import RateConfig, RateLimit, RateLimits
+from retrieval_app.api.security.sign_in import FailedTries
 from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.api.security.visit_log import VisitLog
 from retrieval_app.api.visitors import Visitor, keep_visitor
@@ -76,7 +76,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(wanted: float) -> None:
         seconds.append(wanted)
 
-    monkeypatch.setattr(failed_tries.asyncio, "sleep", sleep)
+    monkeypatch.setattr(sign_in.asyncio, "sleep", sleep)
     return seconds
 
 
@@ -110,7 +110,7 @@ def test_no_more_wait_at_once_than_are_allowed_of_one_address_and_of_all() -> No
 def test_forged_addresses_fill_no_memory(
     clock: Clock, slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failed_tries, "_MAX_ADDRESSES", 10)
+    monkeypatch.setattr(sign_in, "_MAX_ADDRESSES", 10)
 
     async def run() -> FailedTries:
         tries = FailedTries(clock=clock)

@@ -13,8 +13,7 @@ from httpx import Response
 
 from retrieval_app.api.security import sign_in
 from retrieval_app.api.security.access import Access
-from retrieval_app.api.security.sessions import OneTimeCode, Sessions
-from retrieval_app.api.security.sign_in import SignIn
+from retrieval_app.api.security.sign_in import OneTimeCode, Sessions, SignIn
 from retrieval_app.api.security.sign_in_config import SignInConfig
 from tests.retrieval_app.api.conftest import BASE_URL, TOKEN, serve
 from tests.retrieval_app.api.security.conftest import Clock

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from export.exports import export_run
-from export.parity import MIN_COSINE
+from export.to_onnx import MIN_COSINE
 from index.errors import InputError, RunError
 from index.model.embedder import Embedder
 from tests.training.conftest import make_machine
