@@ -1,7 +1,7 @@
 # make demo   set up, then the whole story offline, on photos that come with it
 # make test   set up, then ruff, mypy, import-linter, eslint and the tests
 # make docs   set up, then the pages of docs/ as a site in site/, with search and no network
-# make test-all   all tests: those of `make test`, then browsers, servers, attacks, whole demos, deep draws and 30 kills of a writer
+# make test-all   all tests: those of `make test`, then (`make test-rest`) browsers, servers, attacks, deep draws and 30 kills of a writer
 # make test-cluster   what talks to a real Milvus server, which it starts on loopback
 # make fuzz SECONDS=300   damaged images, archives and requests, and random folders, for so long; two minutes by default
 PYTHON ?= python3
@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SEED := $(or $(SEED),$(shell date +%s))
 SECONDS ?= 120
 
-.PHONY: demo test docs test-all test-cluster fuzz lint setup clean
+.PHONY: demo test docs test-all test-rest test-cluster fuzz lint setup clean
 
 demo: $(STAMP)
 	$(BIN)/retrieval demo --out demo-out --no-serve
@@ -27,8 +27,10 @@ docs: $(STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -d .sphinx docs site
 	@echo "open site/index.html"
 
+test-all: test test-rest
+
 # In another order every time, which SEED=… repeats.
-test-all: test
+test-rest: $(STAMP)
 	DEEP=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --shuffle $(SEED) -m "(slow or deep) and not gpu and not cluster"
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills --kills 30 --seed $(SEED)
 

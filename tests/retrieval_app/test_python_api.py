@@ -53,8 +53,11 @@ def test_importing_the_api_loads_nothing_heavy() -> None:
 @pytest.mark.slow
 def test_training_without_options_is_the_default_recipe_of_the_command(work: Path) -> None:
     stored = RunFolder.open(work / "run").read_json("config.json")["config"]
-    assert stored["recipe"] == "default"
-    assert stored["loss"]["method"] == resolve(weights="none").loss.method
+    default = resolve(weights="none")
+    assert (stored["loss"]["method"], stored["selection"]["select"]) == (
+        default.loss.method,
+        default.selection.select,
+    )
 
 
 @pytest.mark.slow

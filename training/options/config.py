@@ -318,8 +318,6 @@ class TrainConfig:
     )  # fmt: skip
     seed: int = option(0, "Seed of everything random.", at_least=0, at_most=2**32 - 1)
     validate_every: int = option(10, "Recall@K in validation this often.", metavar="EPOCHS", at_least=1)
-    recipe: str = field(default="by hand", init=False)
-    """Where `resolve` took what was not given."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     picture: CopiesConfig = field(default_factory=CopiesConfig)
 

@@ -113,7 +113,6 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
         loss=LossConfig(method, _pick(type(loss.options), values)),
         **{concern: _pick(kind, values) for concern, kind in _CONCERNS.items()},
     )
-    object.__setattr__(config, "recipe", recipe)
     for name, user in unused_options(config):
         if name in given:
             raise _refuse(name, user)
