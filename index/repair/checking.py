@@ -168,6 +168,8 @@ def use_version(gallery: Path, version: CheckedVersion, *, identity: str) -> Non
         write_durably(path, version.manifest_text)
         with read_catalog(version.folder / CATALOG_NAME) as catalog:
             mark_version(version.folder, of=identity, remembered=catalog.remembered())
+    if current == Version(version.folder, hashlib.sha256(version.manifest_text).hexdigest()):
+        return
     set_current(gallery, version.folder)
     try:
         store_of(version.manifest).tidy(gallery, version.manifest)

@@ -22,7 +22,7 @@ _TIMED_QUERIES = 100
 _ENOUGH_QUERIES = 50
 _TIMED_SECONDS = 0.5
 _SCORE_TOLERANCE = 1e-6  # an image as similar as the true tenth is as good: many are on the web twice
-_SURE = 2  # standard errors: other queries meet the target too, with 97.5 % confidence
+SURE = 2  # standard errors: other queries meet the target too, with 97.5 % confidence
 _SCANNED_ROWS = 8192
 _RANKED_ROWS = 512
 _ALWAYS_INDEX = {"rows_per_effort": 0, "rows_per_candidate": 0}
@@ -31,19 +31,23 @@ _NOTHING = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
-    """Queries that the index has not seen: (Q, D) vectors, and (Q, 10) true scores among its rows."""
+class Trial:
+    """Queries that the index has not seen: (Q, D) vectors, and (Q, 10) true scores among its rows, in any order."""
 
     queries: Vectors
     truth: Floats
 
-    def without_copies(self) -> _Trial:
+    def without_copies(self) -> Trial:
         new = self.truth[:, 0] < 1 - _SCORE_TOLERANCE
-        return _Trial(self.queries[new], self.truth[new]) if new.sum() >= _ENOUGH_QUERIES else self
+        return Trial(self.queries[new], self.truth[new]) if new.sum() >= _ENOUGH_QUERIES else self
 
     def recall(self, search: VectorSearch, among: RowSet | None = None) -> tuple[float, float]:
         """Mean Recall@10 and its standard error, which is never 0: a few queries that find all promise little."""
         scores, _ = search.search(self.queries, k=MEASURED_K, allowed=among, threads=usable_cores())
+        return self.measure(scores)
+
+    def measure(self, scores: Floats) -> tuple[float, float]:
+        """As `recall`, of (Q, 10) scores that were found."""
         wanted = np.isfinite(self.truth).sum(axis=1)
         worst = np.where(np.isfinite(self.truth), self.truth, np.inf).min(axis=1)
         found = (scores >= worst[:, None] - _SCORE_TOLERANCE).sum(axis=1)
@@ -90,7 +94,7 @@ def tune_ann(
         a scan passes in the same time; and `filtered`, recall and latency where filters keep less.
     """
     among = RowSet.of(_mark(index.rows, len(stored)))
-    trial = _Trial(queries, _scan(stored, queries, among)).without_copies()
+    trial = Trial(queries, _scan(stored, queries, among)).without_copies()
     curve = _sweep(stored, index, trial, progress=progress)
     choice = _describe_choice(stored, index, trial, curve=curve, target=target, filtered_rows=index.rows)
     return {**choice, "queries": len(trial.queries)}
@@ -109,7 +113,7 @@ def choose_again(search: VectorSearch, *, described: Mapping[str, Any], queries:
         What changes of the description.
     """
     assert search.index is not None
-    trial = _Trial(queries, np.empty((len(queries), 0), np.float32))
+    trial = Trial(queries, np.empty((len(queries), 0), np.float32))
     curve = []
     for point in described["curve"]:
         again = _open_setting(search.stored, search.index, point["parameters"])
@@ -127,13 +131,13 @@ def choose_again(search: VectorSearch, *, described: Mapping[str, Any], queries:
 def _describe_choice(
     stored: StoredRows,
     index: AnnIndex,
-    trial: _Trial,
+    trial: Trial,
     *,
     curve: list[dict[str, Any]],
     target: float,
     filtered_rows: Ids,
 ) -> dict[str, Any]:
-    chosen, is_met = _choose(curve, target=target)
+    chosen, is_met = choose_setting(curve, target=target)
     tuned = {
         "parameters": chosen["parameters"],
         "costs": _compare_costs(stored, index, trial, chosen["parameters"]),
@@ -166,9 +170,9 @@ def _keep_front(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return front
 
 
-def _choose(curve: Sequence[dict[str, Any]], *, target: float) -> tuple[dict[str, Any], bool]:
+def choose_setting(curve: Sequence[dict[str, Any]], *, target: float) -> tuple[dict[str, Any], bool]:
     """The fastest point that surely meets a target, or else the best one; and whether it meets it."""
-    meeting = [point for point in curve if point["recall_at_10"] - _SURE * point["recall_error"] >= target]
+    meeting = [point for point in curve if point["recall_at_10"] - SURE * point["recall_error"] >= target]
     if meeting:
         return min(meeting, key=lambda point: point["latency_ms_median"]), True
     return max(curve, key=lambda point: point["recall_at_10"]), False
@@ -178,7 +182,7 @@ def describe_flat(search: VectorSearch) -> dict[str, Any]:
     """What `tune_ann` says, of a scan: exact, and no faster for any parameter."""
     step = max(1, len(search.stored) // _TIMED_QUERIES)
     queries = search.stored.gather(np.arange(0, len(search.stored), step))
-    trial = _Trial(queries, np.empty((len(queries), 0), np.float32))
+    trial = Trial(queries, np.empty((len(queries), 0), np.float32))
     return {
         "parameters": {},
         "curve": [],
@@ -199,7 +203,7 @@ def _scan(stored: StoredRows, queries: Vectors, among: RowSet) -> Floats:
     return VectorSearch(stored).search(queries, k=MEASURED_K, allowed=among, threads=usable_cores())[0]
 
 
-def _sweep(stored: StoredRows, index: AnnIndex, trial: _Trial, *, progress: Progress) -> list[dict[str, Any]]:
+def _sweep(stored: StoredRows, index: AnnIndex, trial: Trial, *, progress: Progress) -> list[dict[str, Any]]:
     """The settings that are better than all faster ones, the fastest first."""
     from faiss.contrib.evaluation import OperatingPointsWithRanges
 
@@ -242,7 +246,7 @@ def _order(experiments: int) -> Sequence[int]:
 
 
 def _compare_costs(
-    stored: StoredRows, index: AnnIndex, trial: _Trial, parameters: Mapping[str, int]
+    stored: StoredRows, index: AnnIndex, trial: Trial, parameters: Mapping[str, int]
 ) -> dict[str, float]:
     """How many rows a scan passes in the time that one more effort takes, or ranking one more candidate."""
     generator = np.random.default_rng(_SEED)
@@ -262,7 +266,7 @@ def _measure_filter(
     """Recall and latency where a filter keeps a share of some rows, at random."""
     kept = np.random.default_rng(_SEED).choice(rows, size=max(1, round(share * len(rows))), replace=False)
     among = RowSet.of(_mark(kept, len(search.stored)), indexed=index.rows)
-    trial = _Trial(queries, _scan(search.stored, queries, among))
+    trial = Trial(queries, _scan(search.stored, queries, among))
     recall, error = trial.recall(search, among)
     latency = trial.latency_ms(search, among)
     return {"kept": share, "recall_at_10": recall, "recall_error": error, "latency_ms_median": latency}

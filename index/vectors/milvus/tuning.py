@@ -14,11 +14,9 @@ from index.vectors.milvus.collection import Collection
 from index.vectors.milvus.plans import MilvusPlan, scale
 from index.vectors.products import measure_cosines
 from index.vectors.search import MEASURED_K
+from index.vectors.tuning import SURE, Trial, choose_setting
 
 _DEPTH = MEASURED_K + 16
-_TOLERANCE = 1e-6
-_SURE = 2  # standard errors
-_TIMED_QUERIES = 30
 
 
 def measure(
@@ -38,45 +36,50 @@ def measure(
         last: the last of these ids.
         queries: (Q, D) float32 unit vectors that are none of them.
     """
-    truth = _find_truth(rows, queries)
-    curve: list[dict[str, Any]] = []
+
+    def search(queries: Vectors, parameters: Mapping[str, int]) -> list[tuple[Ids, Vectors]]:
+        wanted = scale(plan, parameters, depth=_DEPTH)
+        return collection.search(queries, limit=_DEPTH, expression=f"id <= {last}", parameters=wanted)
+
+    trial, curve = Trial(queries, _find_truth(rows, queries)), []
     for done, effort in enumerate(plan.efforts, start=1):
         parameters = {plan.effort: effort}
-        recall, error = _measure_recall(collection, plan, parameters, queries, truth, last=last)
-        latency = _time_ms(collection, queries, scale(plan, parameters, depth=_DEPTH), last=last)
+        scores = np.full((len(queries), _DEPTH), -np.inf, dtype=np.float32)
+        for row, (_, vectors) in enumerate(search(queries, parameters)):
+            scores[row, : len(vectors)] = measure_cosines(vectors, queries[row])
+        recall, error = trial.measure(-np.sort(-scores, axis=1)[:, :MEASURED_K])
         curve.append({
-            "parameters": parameters, "recall_at_10": recall, "recall_error": error, "latency_ms_median": latency,
+            "parameters": parameters, "recall_at_10": recall, "recall_error": error,
+            "latency_ms_median": trial.time_ms(lambda query, chosen=parameters: search(query, chosen)),  # type: ignore[misc]
         })  # fmt: skip
         progress(done, len(plan.efforts))
-        if recall - _SURE * error >= max(target, 0.999):
+        if recall - SURE * error >= max(target, 0.999):
             break
-    meeting = [point for point in curve if point["recall_at_10"] - _SURE * point["recall_error"] >= target]
-    if meeting:
-        best = min(meeting, key=lambda point: float(point["latency_ms_median"]))
-    else:
-        best = max(curve, key=lambda point: float(point["recall_at_10"]))
+    best, is_met = choose_setting(curve, target=target)
+    start = time.perf_counter()
+    search(queries, best["parameters"])
+    speed = len(queries) / (time.perf_counter() - start)
     return {
-        "curve": curve,
-        "recall_target": target,
-        "queries": len(queries),
-        "queries_per_second": _time_batch(
-            collection, queries, scale(plan, best["parameters"], depth=_DEPTH), last
-        ),
-        "own_queries": False,
-        **best,
-        "target_met": bool(meeting),
-    }
+        "curve": curve, "recall_target": target, "queries": len(queries), "queries_per_second": speed,
+        "own_queries": False, **best, "target_met": is_met,
+    }  # fmt: skip
 
 
 def describe_scan(collection: Collection, queries: Vectors) -> dict[str, Any]:
     """What `measure` says, of an index that compares all vectors."""
+
+    def search(queries: Vectors) -> object:
+        return collection.search(queries, limit=_DEPTH, expression="id >= 0", parameters={})
+
+    latency, start = Trial(queries, np.empty((len(queries), 0), np.float32)).time_ms(search), time.perf_counter()
+    search(queries)
     return {
         "parameters": {},
         "curve": [],
         "recall_at_10": 1.0,
         "recall_note": "exact by construction, not measured",
-        "queries_per_second": _time_batch(collection, queries, {}, None),
-        "latency_ms_median": _time_ms(collection, queries, {}, last=None),
+        "queries_per_second": len(queries) / (time.perf_counter() - start),
+        "latency_ms_median": latency,
     }
 
 
@@ -87,51 +90,3 @@ def _find_truth(rows: Iterable[tuple[Ids, Vectors]], queries: Vectors) -> Floats
         scores = np.concatenate([best, queries @ vectors.T], axis=1)
         best = -np.partition(-scores, MEASURED_K - 1, axis=1)[:, :MEASURED_K]
     return best
-
-
-def _measure_recall(
-    collection: Collection,
-    plan: MilvusPlan,
-    parameters: Mapping[str, int],
-    queries: Vectors,
-    truth: Floats,
-    *,
-    last: int,
-) -> tuple[float, float]:
-    """Mean Recall@10 and its standard error, as `index.vectors.tuning` counts them."""
-    found = collection.search(
-        queries, limit=_DEPTH, expression=_up_to(last), parameters=scale(plan, parameters, depth=_DEPTH)
-    )
-    shares = []
-    for (_, vectors), query, wanted in zip(found, queries, truth, strict=True):
-        scores = np.sort(measure_cosines(vectors, query))[::-1][:MEASURED_K]
-        known = wanted[np.isfinite(wanted)]
-        hits = int((scores >= known.min() - _TOLERANCE - 1e-6).sum())
-        shares.append(min(hits, len(known)) / len(known))
-    total = len(shares) * MEASURED_K
-    likely = (sum(shares) * MEASURED_K + 1) / (total + 2)
-    least = (likely * (1 - likely) / total) ** 0.5
-    return float(np.mean(shares)), float(max(np.std(shares) / len(shares) ** 0.5, least))
-
-
-def _time_ms(
-    collection: Collection, queries: Vectors, parameters: Mapping[str, int], *, last: int | None
-) -> float:
-    times = []
-    for query in queries[:_TIMED_QUERIES]:
-        start = time.perf_counter()
-        collection.search(query[None], limit=_DEPTH, expression=_up_to(last), parameters=parameters)
-        times.append(time.perf_counter() - start)
-    return float(np.median(times) * 1000)
-
-
-def _time_batch(
-    collection: Collection, queries: Vectors, parameters: Mapping[str, int], last: int | None
-) -> float:
-    start = time.perf_counter()
-    collection.search(queries, limit=_DEPTH, expression=_up_to(last), parameters=parameters)
-    return len(queries) / (time.perf_counter() - start)
-
-
-def _up_to(last: int | None) -> str:
-    return "id >= 0" if last is None else f"id <= {last}"

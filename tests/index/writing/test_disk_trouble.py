@@ -6,10 +6,7 @@ import hashlib
 import importlib
 import os
 import resource
-import signal
-import subprocess
 import sys
-import textwrap
 import threading
 import zipfile
 from collections.abc import Callable
@@ -22,13 +19,13 @@ import pytest
 from index.errors import GalleryError, RetrievalError
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
-from index.writing.build import add_to_gallery, build_gallery, update_gallery
+from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
 from index.writing.reindex import compact_gallery, tune_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.deep import mostly_slow
 from tests.forked import run
-from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, rows
+from tests.index.galleries import SMALL, build, build_ann, few_for_an_index, rows
 
 
 def write_on_a_full_disk() -> None:
@@ -249,56 +246,6 @@ def test_an_image_swapped_for_a_pipe_or_a_folder_is_skipped_and_never_waited_for
     assert (report.indexed, report.skipped_by_reason) == (58, {"not-a-file": 1, "unreadable": 1})
     again = update_gallery(tmp_path / "g", config=SMALL)
     assert (again.indexed, again.skipped_by_reason) == (58, {"not-a-file": 1})
-
-
-HOLDER = """
-    import sys, time
-    from pathlib import Path
-    from index.writing.build import build_gallery
-    from index.writing.build_config import BuildConfig
-
-    def wait(done, total):
-        print("working", flush=True)
-        time.sleep(1000)
-
-    model, folder, out = map(Path, sys.argv[1:])
-    config = BuildConfig(batch_size=4, workers=2, checkpoint_images=4)
-    build_gallery(model_path=model, sources=[folder], out=out, config=config, progress=wait)
-"""
-
-
-@pytest.mark.slow
-def test_the_lock_of_another_process_is_told_and_ends_with_it(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
-    out = tmp_path / "g"
-    words = [sys.executable, "-c", textwrap.dedent(HOLDER), tiny_model, image_folder, out]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "working\n"
-        for command in (
-            lambda: build(image_folder, out, tiny_model, wait_s=0),
-            lambda: add_to_gallery(out, [image_folder], wait_s=0),
-            lambda: update_gallery(out, wait_s=0),
-            lambda: compact_gallery(out, wait_s=0),
-        ):
-            with pytest.raises(
-                GalleryError, match="another process is writing this gallery; wait for it or stop it"
-            ):
-                command()
-        with pytest.raises(GalleryError, match="has not finished"):
-            Gallery.open(out)
-        holder.send_signal(signal.SIGKILL)
-    done: list[int] = []
-    report = build(image_folder, out, tiny_model, progress=lambda count, total: done.append(total))
-    assert (report.indexed, report.new_images, done[0]) == (
-        15,
-        11,
-        11,
-    )  # the four of the checkpoint are not done again
-    build(image_folder, tmp_path / "whole", tiny_model)
-    assert contents(out) == contents(tmp_path / "whole")
 
 
 def test_workers_never_outlive_a_command_that_fails(
