@@ -157,7 +157,7 @@ def test_the_command_line_and_python_resolve_to_the_same_config(pictures, option
 def test_the_default_recipe_arrives_in_the_run_and_the_rest_is_the_papers(default_run: Path) -> None:
     papers = _papers("proxy-nca")
     given = {"resize": 40, "crop": 32, "embedding_dim": 8, "backbone": "squeezenet1_1", "weights": "none"}
-    top = {"seed": 0, "recipe": "default", "validate_every": 10, "select": "trained", "steps": 20}
+    top = {"seed": 0, "validate_every": 10, "select": "trained", "steps": 20}
     assert _flat_config(default_run) == {**papers, **recipe_values("default"), **given, **top}
 
 
@@ -222,7 +222,7 @@ def test_the_papers_recipe_is_exactly_the_defaults_of_the_configs() -> None:
         confidence=ConfidenceConfig(), loss=LossConfig(method="pca"), embedding=EmbeddingConfig(embedding_dim=8),
         selection=SelectConfig(),
     )  # fmt: skip
-    assert dataclasses.asdict(found) == {**dataclasses.asdict(expected), "recipe": "paper"}
+    assert dataclasses.asdict(found) == dataclasses.asdict(expected)
 
 
 def test_epochs_take_the_place_of_the_recipes_steps() -> None:
