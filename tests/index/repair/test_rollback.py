@@ -97,25 +97,6 @@ def test_unfinished_work_and_what_was_about_to_be_published_do_not_undo_it(
     assert (report.version, report.changed, report.indexed) == ("000001", False, 15)
 
 
-@pytest.mark.parametrize(
-    "moment",
-    ["index.repair.checking.remove_part", "index.repair.checking.set_current"],
-)
-def test_a_rollback_that_was_stopped_leaves_a_sound_gallery_and_ends_when_it_is_run_again(
-    gallery: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    def stop(*words: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(moment, stop)
-        with pytest.raises(KeyboardInterrupt):
-            rollback_gallery(gallery)
-    assert verify_gallery(gallery).problems == []
-    assert find_version(gallery).name == "000002"
-    assert rollback_gallery(gallery).version == "000001"
-
-
 @pytest.mark.parametrize("name", ["CURRENT", "versions/000002/manifest.json"])
 def test_a_gallery_that_cannot_be_opened_goes_back_too(gallery: Path, name: str) -> None:
     flip(gallery / name)

@@ -50,6 +50,22 @@ FILTERS = (
 )
 
 
+SLOW_BUILD = """  # which writes a few vectors at a time, and says so
+import sys
+from pathlib import Path
+from index.vectors.milvus.collection import Collection
+from index.vectors.milvus.writer import MilvusWriter
+from index.vectors.store_config import StoreConfig
+from tests.index.galleries import build
+
+put = Collection.put
+Collection.put = lambda *given, **named: (put(*given, **named), print("put", flush=True))
+MilvusWriter._parts = lambda _, ids: [ids[start : start + 10] for start in range(0, len(ids), 10)]
+model, folder, gallery = map(Path, sys.argv[1:4])
+build(folder, gallery, model, store=StoreConfig("milvus", sys.argv[4]))
+"""
+
+
 def write_table(folder: Path) -> Path:
     """The images of a folder with metadata, of which some lacks; every call says something else."""
     table = folder / "table.csv"
@@ -239,10 +255,7 @@ def test_a_build_whose_server_or_self_was_killed_ends_as_if_nothing_had_happened
     table = write_table(folder)
     build(table, tmp_path / "files", tiny_model)
     gallery = tmp_path / "milvus"
-    words = [
-        sys.executable, "-m", "tests.index.writing.slow_milvus_build", str(tiny_model), str(table), str(gallery),
-        milvus_server.uri,
-    ]  # fmt: skip
+    words = [sys.executable, "-c", SLOW_BUILD, tiny_model, table, gallery, milvus_server.uri]
     environment = {**os.environ, TOKEN: ROOT_TOKEN}
     with subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as killed:
         assert killed.stdout is not None
