@@ -11,6 +11,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +148,7 @@ def lying_gif() -> bytes:
     return bytes(data)
 
 
+@cache
 def contents() -> dict[bytes, tuple[bytes, str | None]]:
     """File name to content and the reason for which it is skipped (None: it is indexed)."""
     jpeg, photo_png = encode(PHOTO, "JPEG"), encode(PHOTO, "PNG")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.arrays import normalise_rows
-from index.evaluation.nearness import keep_alike, pair_by_name, pair_by_time
+from index.evaluation.nearness import find_level, keep_alike, pair_by_name, pair_by_time
 from index.evaluation.scenes import Clues, find_scenes, find_told_scenes
 from tests.deep import tries
 
@@ -128,3 +128,14 @@ def test_names_without_a_number_and_unknown_times_are_near_nothing() -> None:
     assert pair_by_name(["a.jpg", "b.jpg", "4f0c-11aa.jpg", "4f0d-12aa.jpg", "9" * 40 + ".jpg"]).shape == (0, 2)
     assert pair_by_time(np.array([np.nan, np.nan, 5.0])).shape == (0, 2)
     assert keep_alike(np.empty((0, 2), np.int64), photos(scene=0.0), LABELS).shape == (0, 2)
+
+
+def test_a_level_needs_more_near_pairs_than_chance_gives() -> None:
+    random = np.random.default_rng(0)
+    far = random.normal(size=5000).astype(np.float32)
+    assert find_level(far[:500], far) is None
+    assert find_level(far[:3] + 9, far) is None, "three pairs are no evidence"
+    assert find_level(np.empty(0, np.float32), far) is None
+    level = find_level(np.concatenate([far[:400], far[:100] + 9]).astype(np.float32), far)
+    assert level is not None
+    assert np.quantile(far, 0.7) < level < 9

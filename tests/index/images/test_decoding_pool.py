@@ -151,21 +151,7 @@ def test_a_forked_child_has_workers_of_its_own(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "photo.tif")], cwd=ROOT, check=True, timeout=60)
 
 
-@pytest.mark.slow
-def test_ordinary_photos_start_no_worker(tmp_path: Path) -> None:
-    (tmp_path / "photo.jpg").write_bytes(encode(PHOTO, "JPEG"))
-    code = (
-        "import sys; from pathlib import Path; from index.images import decoding_pool; "
-        "from index.images.image_files import read_image\n"
-        "read_image(Path(sys.argv[1]), target_side=64)\n"
-        "assert decoding_pool._shared is None"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "photo.jpg")], cwd=ROOT, check=True)
-
-
-def test_a_worker_that_cannot_start_is_told_of_and_costs_no_image(
-    pool: DecodingPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_cannot_start_is_an_error(pool: DecodingPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding_pool, "_START", "raise SystemExit(3)")
     with pytest.raises(InputError, match=r"does not start .*: it ends with status 3"):
         decode(pool, TIFF)

@@ -33,9 +33,11 @@ def chunk(name: bytes, body: bytes) -> bytes:
     return name + struct.pack("<L", len(body)) + body
 
 
-@pytest.mark.parametrize("name", ORDINARY)
-def test_ordinary_images_are_proven_cheap(name: str) -> None:
-    assert is_cheap(ORDINARY[name])
+def test_ordinary_images_are_proven_cheap() -> None:
+    assert {name: is_cheap(data) for name, data in ORDINARY.items()} == dict.fromkeys(ORDINARY, True)
+    buffer = io.BytesIO()
+    draw_image((90, 120, 30), seed=1, size=(600, 400)).resize((4000, 3000)).save(buffer, "JPEG")
+    assert is_cheap(buffer.getvalue())
 
 
 @pytest.mark.parametrize("name", COSTLY)
@@ -43,27 +45,19 @@ def test_no_costly_file_is_proven_cheap(name: str) -> None:
     assert is_cheap(COSTLY[name]()) == (name == "padded_end.jpg")  # read through once, which is no work
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        encode(PHOTO, "TIFF"),
-        encode(PHOTO, "AVIF"),
-        encode(PHOTO, "BMP"),
-        encode(PHOTO, "WEBP", lossless=True),
-        encode(PHOTO.convert("RGBA").rotate(9), "WEBP"),
-        encode(PHOTO, "WEBP", save_all=True, append_images=[PHOTO.rotate(9)]),
-        encode(PHOTO, "PNG", save_all=True, append_images=[PHOTO.rotate(9)]),
-        encode(Image.new("1", (5001, 5000)), "PNG"),
-    ],
-    ids=["TIFF", "AVIF", "BMP", "lossless", "see-through", "animated WebP", "animated PNG", "many pixels"],
-)
-def test_what_its_headers_do_not_bound_is_not_proven_cheap(data: bytes) -> None:
-    assert not is_cheap(data)
-
-
-def test_a_second_header_does_not_hide_a_large_picture() -> None:
-    data = png_of_chunks(1, name=b"IHDR", body=struct.pack(">IIBBBBB", 30_000, 30_000, 8, 0, 0, 0, 0))
-    assert not is_cheap(data)
+def test_what_its_headers_do_not_bound_is_not_proven_cheap() -> None:
+    turned = {"save_all": True, "append_images": [PHOTO.rotate(9)]}
+    unbounded = {
+        **{kind: encode(PHOTO, kind) for kind in ("TIFF", "AVIF", "BMP")},
+        **{f"animated {kind}": encode(PHOTO, kind, **turned) for kind in ("WEBP", "PNG")},
+        "lossless": encode(PHOTO, "WEBP", lossless=True),
+        "see-through": encode(PHOTO.convert("RGBA").rotate(9), "WEBP"),
+        "many pixels": encode(Image.new("1", (5001, 5000)), "PNG"),
+        "a second header": png_of_chunks(
+            1, name=b"IHDR", body=struct.pack(">IIBBBBB", 30_000, 30_000, 8, 0, 0, 0, 0)
+        ),
+    }
+    assert {name: is_cheap(data) for name, data in unbounded.items()} == dict.fromkeys(unbounded, False)
 
 
 def test_a_gif_whose_frame_is_larger_than_its_canvas_is_not_proven_cheap() -> None:
@@ -101,17 +95,9 @@ def test_webp_metadata_counts() -> None:
     flips=st.lists(st.tuples(st.integers(0, 600), st.integers(0, 255)), max_size=6),
     keep=st.floats(0, 1),
 )
-def test_damaged_headers_are_judged_and_never_raise(
-    data: bytes, flips: list[tuple[int, int]], keep: float
-) -> None:
+def test_damaged_headers_never_raise(data: bytes, flips: list[tuple[int, int]], keep: float) -> None:
     damaged = bytearray(data[: int(len(data) * keep)])
     for position, value in flips:
         if damaged:
             damaged[position % len(damaged)] = value
     assert is_cheap(bytes(damaged)) in (True, False)
-
-
-def test_a_large_camera_photo_is_cheap() -> None:
-    buffer = io.BytesIO()
-    draw_image((90, 120, 30), seed=1, size=(600, 400)).resize((4000, 3000)).save(buffer, "JPEG")
-    assert is_cheap(buffer.getvalue())

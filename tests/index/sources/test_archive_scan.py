@@ -637,7 +637,9 @@ def test_a_member_that_reaches_into_the_next_is_a_reason_and_the_next_is_read(tm
 
 
 @pytest.mark.parametrize("method", ["deflated", "bzip2", "lzma"])
-def test_what_packs_far_better_than_an_image_can_is_too_costly(tmp_path: Path, method: str) -> None:
+def test_what_packs_far_better_than_an_image_can_is_too_costly(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     blank = encode(PHOTO.resize((2000, 2000)).point(lambda _: 255), "BMP")  # packs as well as an image can
     members = [("1.png", PNG), ("2.bmp", blank)]
     image, item = scan(write_zip(tmp_path / "a.zip", members, method=METHODS[method]))
@@ -646,6 +648,9 @@ def test_what_packs_far_better_than_an_image_can_is_too_costly(tmp_path: Path, m
         assert read(item, tmp_path) == blank
     else:
         assert item.problem.reason == "too-costly"
+    monkeypatch.setattr("index.sources.archive_scan._MAX_SLOWLY_UNPACKED", 100)  # bytes of the slow methods
+    reason = reasons(tmp_path / "a.zip")["1.png"]
+    assert reason == (None if method == "deflated" else "too-costly")
 
 
 def test_a_lying_size_does_not_get_more_unpacked_than_the_packed_bytes_can_be(tmp_path: Path) -> None:

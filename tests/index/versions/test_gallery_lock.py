@@ -45,22 +45,13 @@ def command(*words: object) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["update"], ["remove", "--id", 1]])
-def test_a_command_waits_for_another_writer_and_says_so(gallery: Path, words: list[object]) -> None:
-    with lock_gallery(gallery), command(words[0], gallery, *words[1:]) as process:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        assert process.poll() is None
-    assert "another process is writing this gallery; waiting for it, 3600 seconds at most" in line
-
-
-@pytest.mark.slow
 def test_a_command_that_waits_is_interrupted_and_another_one_has_its_turn(gallery: Path) -> None:
     with command("update", gallery) as patient:
         assert patient.stderr is not None
         with lock_gallery(gallery), command("update", gallery) as interrupted:
             assert interrupted.stderr is not None
-            assert "waiting for it" in interrupted.stderr.readline()
+            told = "another process is writing this gallery; waiting for it, 3600 seconds at most"
+            assert told in interrupted.stderr.readline()
             assert "waiting for it" in patient.stderr.readline()
             interrupted.send_signal(signal.SIGINT)
             assert interrupted.wait(PATIENCE_S) == 130

@@ -9,6 +9,8 @@ import os
 import resource
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -33,6 +35,7 @@ from index.versions.versions import find_version
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
 from tests.conftest import draw_folder, draw_image
+from tests.deep import mostly_slow
 from tests.forked import run
 from tests.index.galleries import SMALL, build, build_ann, few_for_an_index, mixed_folder, rows, vectors
 from tests.models import read_pixels, write_tiny_model
@@ -65,25 +68,9 @@ def test_every_file_is_indexed_or_skipped_with_a_reason(tmp_path: Path, tiny_mod
     seen: list[tuple[int, int]] = []
     folder = mixed_folder(tmp_path / "images")
     report = build(folder, tmp_path / "g", tiny_model, progress=lambda done, total: seen.append((done, total)))
-    assert report.to_json() == {
-        "gallery": str(tmp_path / "g"),
-        "version": "000001",
-        "changed": True,
-        "found": 33,
-        "new_images": 30,
-        "from_cache": 0,
-        "indexed": 30,
-        "duplicate": 0,
-        "skipped": 3,
-        "moved": 0,
-        "vanished": 0,
-        "removed": 0,
-        "skipped_by_reason": {"not-an-image": 3},
-        "labels": {"count": 3, "images": 30, "largest": {"blue": 10, "green": 10, "red": 10}},
-        "seconds": report.seconds,
-        "images_per_second": report.images_per_second,
-    }
-    assert (report.version, report.changed, report.new_images) == ("000001", True, 30)
+    assert (report.version, report.changed, report.found, report.new_images) == ("000001", True, 33, 30)
+    assert report.skipped_by_reason == {"not-an-image": 3}
+    assert report.labels == {"count": 3, "images": 30, "largest": {"blue": 10, "green": 10, "red": 10}}
     assert seen[-1] == (33, 33)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert {row.status for row in rows(tmp_path / "g")} == {"indexed", "skipped"}
@@ -119,19 +106,6 @@ def test_labels_come_from_a_file_and_are_refreshed(tmp_path: Path, tiny_model: P
     assert find_version(tmp_path / "g").name == "000002"
 
 
-def test_a_folder_moved_while_its_build_was_stopped_loses_nothing_done(
-    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
-) -> None:
-    with stopped():
-        build(image_folder, tmp_path / "g", tiny_model)
-    moved = image_folder.rename(tmp_path / "moved")
-    with pytest.raises(GalleryMismatchError, match="--root"):
-        build(moved, tmp_path / "g", tiny_model)
-    draw_image((5, 5, 5), seed=5).save(moved / "sixteenth.png")
-    report = update_gallery(tmp_path / "g", roots={None: moved}, config=SMALL)
-    assert (report.indexed, report.new_images) == (16, 8)  # the checkpoint of the first eight was kept
-
-
 def build_with_few_open_files() -> None:
     """Build a gallery with a checkpoint after every image; all is told in `sys.argv`."""
     model, folder, out = map(Path, sys.argv[1:4])
@@ -141,9 +115,7 @@ def build_with_few_open_files() -> None:
 
 
 @pytest.mark.slow
-def test_a_build_needs_few_open_files_whatever_the_number_of_its_checkpoints(
-    tmp_path: Path, tiny_model: Path
-) -> None:
+def test_a_build_of_many_checkpoints_needs_few_open_files(tmp_path: Path, tiny_model: Path) -> None:
     folder = draw_folder(tmp_path / "images", per_class=30)
     ran = run([tiny_model, folder, tmp_path / "g", 60], function=build_with_few_open_files)
     assert (ran.stdout, ran.stderr) == ("90\n", "")
@@ -152,33 +124,32 @@ def test_a_build_needs_few_open_files_whatever_the_number_of_its_checkpoints(
     stored = vectors(tmp_path / "g")
     for row in rows(tmp_path / "g")[::7]:
         pixels = read_pixels(embedder, folder / row.path)
-        assert np.allclose(
-            np.frombuffer(stored[row.id], np.float32), embedder.embed_batch(pixels[None])[0], atol=1e-6
-        )
+        vector = np.frombuffer(stored[row.id], np.float32)
+        assert np.allclose(vector, embedder.embed_batch(pixels[None])[0], atol=1e-6)
 
 
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
 def test_a_used_up_limit_of_open_files_is_never_called_damage(
-    tmp_path: Path, image_folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, image_folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*args: object, **options: object) -> object:
-        raise OSError(number, os.strerror(number))
+    for number in (errno.EMFILE, errno.ENFILE):
+        out = tmp_path / f"g{number}"
 
-    with monkeypatch.context() as patched:
-        patched.setattr("index.images.image_files._open_without_waiting", refuse)
-        with pytest.raises(InputError, match=r"open files.*ulimit"):  # and no image is skipped for it
-            build(image_folder, tmp_path / "g", tiny_model)
-    with monkeypatch.context() as patched:
-        patched.setattr("index.vectors.shards.np.load", refuse)
-        with pytest.raises(GalleryError, match=r"cannot be read: .*open files.*ulimit") as caught:
-            build(image_folder, tmp_path / "g", tiny_model)
-    assert "damaged" not in str(caught.value)
-    assert build(image_folder, tmp_path / "g", tiny_model).skipped == 0
+        def refuse(*args: object, number: int = number, **options: object) -> object:
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patched:
+            patched.setattr("index.images.image_files._open_without_waiting", refuse)
+            with pytest.raises(InputError, match=r"open files.*ulimit"):  # and no image is skipped for it
+                build(image_folder, out, tiny_model)
+        with monkeypatch.context() as patched:
+            patched.setattr("index.vectors.shards.np.load", refuse)
+            with pytest.raises(GalleryError, match=r"cannot be read: .*open files.*ulimit") as caught:
+                build(image_folder, out, tiny_model)
+        assert "damaged" not in str(caught.value)
+        assert build(image_folder, out, tiny_model).skipped == 0
 
 
-def test_the_gallery_and_its_images_must_lie_beside_each_other(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
+def test_gallery_and_images_lie_beside_each_other(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     (tmp_path / "link").symlink_to(image_folder)
     for out in (image_folder, image_folder / "g", tmp_path, tmp_path / "link" / "g"):
         with pytest.raises(InputError, match="must lie beside each other"):
@@ -186,9 +157,7 @@ def test_the_gallery_and_its_images_must_lie_beside_each_other(
     assert not (image_folder / "g").exists()
 
 
-def test_a_folder_with_other_files_is_never_taken_for_a_gallery(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
+def test_a_folder_of_other_files_is_no_gallery(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("precious")
     with pytest.raises(GalleryError, match="is no gallery"):
@@ -209,6 +178,10 @@ def test_a_folder_without_usable_images_lists_why_and_leaves_no_gallery(tmp_path
     with pytest.raises(InputError, match="no usable image in its sources: 1 empty-file, 2 not-an-image"):
         build(folder, tmp_path / "g", tiny_model)
     assert not (tmp_path / "g").exists()
+    (tmp_path / "g").mkdir()  # which was there before stays
+    with pytest.raises(InputError, match="no usable image"):
+        build(folder, tmp_path / "g", tiny_model)
+    assert (tmp_path / "g").is_dir()
     draw_image((1, 2, 3), seed=0).save(folder / "d.png")
     assert build(folder, tmp_path / "g", tiny_model).indexed == 1
 
@@ -222,7 +195,7 @@ def test_an_image_without_a_finite_unit_vector_is_skipped(tmp_path: Path, image_
     assert (row.path, row.detail) == ("black.png", "the model gave no finite unit vector")
 
 
-def test_a_batch_that_fails_stops_the_build_and_loses_nothing_done(
+def test_a_failed_batch_loses_nothing(
     tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
 ) -> None:
     with stopped():  # 15 images are 4 + 4 + 4 + 3
@@ -230,34 +203,25 @@ def test_a_batch_that_fails_stops_the_build_and_loses_nothing_done(
     with pytest.raises(GalleryError, match="run the same build again, or `retrieval index update`"):
         Gallery.open(tmp_path / "g")
     done = []
-    draw_image((5, 5, 5), seed=5).save(image_folder / "sixteenth.png")
-    report = build(image_folder, tmp_path / "g", tiny_model, progress=lambda n, total: done.append((n, total)))
+    moved = image_folder.rename(tmp_path / "moved")
+    with pytest.raises(GalleryMismatchError, match="--root"):
+        build(moved, tmp_path / "g", tiny_model)
+    draw_image((5, 5, 5), seed=5).save(moved / "sixteenth.png")
+    tell = {"progress": lambda n, total: done.append((n, total))}
+    report = update_gallery(tmp_path / "g", roots={None: moved}, config=SMALL, **tell)
     assert report.indexed == 16
     assert done == [(4, 8), (8, 8)]  # the checkpoint of the first eight was kept
 
 
-def test_a_checkpoint_is_saved_after_some_seconds_too(
-    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
-) -> None:
-    config = BuildConfig(batch_size=4, workers=2, checkpoint_images=1000, checkpoint_seconds=0)
-    with stopped():
-        build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g", config=config)
-    assert build(image_folder, tmp_path / "g", tiny_model).new_images == 3
-
-
-def test_a_damaged_checkpoint_is_found_and_never_published(
-    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
-) -> None:
+def test_damaged_checkpoints(tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped) -> None:
     with stopped():
         build(image_folder, tmp_path / "g", tiny_model)
     (checkpoint,) = (tmp_path / "g" / "building" / "checkpoints").glob("*.npy")
     content = bytearray(checkpoint.read_bytes())
     content[-1] ^= 1
     checkpoint.write_bytes(content)
-    with pytest.raises(
-        GalleryError,
-        match=rf"{checkpoint.name}: the unfinished work is damaged: its SHA-256.*`retrieval index repair`",
-    ):
+    told = rf"{checkpoint.name}: the unfinished work is damaged: its SHA-256.*`retrieval index repair`"
+    with pytest.raises(GalleryError, match=told):
         build(image_folder, tmp_path / "g", tiny_model)
 
 
@@ -308,13 +272,7 @@ def die_in_a_build() -> None:
 
     setattr(holder, name, dying)
     with few_for_an_index():
-        build_gallery(
-            model_path=Path(model),
-            sources=[Path(folder)],
-            out=Path(out),
-            config=SMALL,
-            index={"index_type": "hnsw"},
-        )
+        build(Path(folder), Path(out), Path(model), index={"index_type": "hnsw"})
 
 
 CATALOG, VERSIONS = "index.catalog.writer:CatalogWriter", "index.versions.versions"
@@ -336,14 +294,9 @@ MOMENTS = {
 
 @pytest.mark.parametrize(
     "moment",
-    [
-        name if "CURRENT" in name or "checkpoint" in name else pytest.param(name, marks=pytest.mark.slow)
-        for name in MOMENTS
-    ],
+    mostly_slow(MOMENTS, fast=("after the second checkpoint", "before CURRENT is replaced")),
 )
-def test_a_killed_build_continues_to_the_same_gallery_bit_for_bit(
-    tmp_path: Path, tiny_model: Path, moment: str
-) -> None:
+def test_a_killed_build_ends_as_the_same_gallery(tmp_path: Path, tiny_model: Path, moment: str) -> None:
     folder = mixed_folder(tmp_path / "images")
     build_ann(folder, tmp_path / "whole", tiny_model)
     killed = run([*MOMENTS[moment], tiny_model, folder, tmp_path / "g"], function=die_in_a_build)
@@ -360,11 +313,38 @@ def test_a_killed_build_continues_to_the_same_gallery_bit_for_bit(
     assert sorted(os.listdir(tmp_path / "g")) == [".lock", "CURRENT", "gallery.json", "versions"]
 
 
-def test_work_in_progress_of_another_model_is_refused(
-    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
-) -> None:
+def test_work_of_another_model(tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped) -> None:
     with stopped():
         build(image_folder, tmp_path / "g", tiny_model)
     other = write_tiny_model(tmp_path / "other.onnx", seed=1)
     with pytest.raises(GalleryMismatchError, match="model"):
         build(image_folder, tmp_path / "g", other)
+
+
+def test_checkpoints_by_time(tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped) -> None:
+    config = BuildConfig(batch_size=4, workers=2, checkpoint_images=1000, checkpoint_seconds=0)
+    with stopped():
+        build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g", config=config)
+    assert build(image_folder, tmp_path / "g", tiny_model).new_images == 3
+
+
+def test_who_waits_for_the_lock_of_a_folder_that_goes_is_told(tmp_path: Path) -> None:
+    gallery = tmp_path / "gallery"
+    gallery.mkdir()
+    told: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            with lock_gallery(gallery, wait_s=10):
+                pass
+        except GalleryError as error:
+            told.append(error)
+
+    with lock_gallery(gallery):
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.3)
+        (gallery / ".lock").unlink()
+        gallery.rmdir()
+    waiting.join()
+    assert "run this again" in str(told[0])

@@ -45,7 +45,6 @@ class RunningCluster:
         assert self._answer() == "done"
 
     def _answer(self) -> str:
-        assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
 
@@ -62,7 +61,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
         running = RunningCluster(process)
         assert running.address, errors.read_text()
         yield running
-        assert process.stdin is not None
         process.stdin.close()
         process.wait(60)
 
@@ -145,9 +143,7 @@ def test_a_killed_driver_goes_on_where_it_was(
     assert same(whole, out)
 
 
-def test_a_cluster_without_nodes_ends_the_work_and_keeps_what_is_done(
-    tmp_path: Path, cluster: RunningCluster, tiny_model: Path, folder: Path
-) -> None:
+def test_without_nodes_work_ends(tmp_path: Path, cluster: RunningCluster, tiny_model: Path, folder: Path) -> None:
     out = tmp_path / "g"
     hasty = "import index.embedding.cluster as cluster; cluster._NO_WORKER_S = 2.0"
     with start(cluster, tiny_model, folder, out, code=hasty) as process:

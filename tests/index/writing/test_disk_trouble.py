@@ -116,9 +116,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("written", mostly_slow(WRITTEN, fast=("the catalogue", "a checkpoint", "the manifest")))
-def test_a_full_disk_is_told_and_a_build_goes_on_where_it_was(
-    tmp_path: Path, tiny_model: Path, written: str
-) -> None:
+def test_a_build_on_a_full_disk_goes_on_later(tmp_path: Path, tiny_model: Path, written: str) -> None:
     folder = draw_folder(tmp_path / "images", per_class=7)
     told = run_limited("build", tiny_model, folder, tmp_path / "g", full=WRITTEN[written])
     assert told.startswith("GalleryError")
@@ -141,9 +139,7 @@ def test_a_full_disk_is_told_and_a_build_goes_on_where_it_was(
         ),
     ],
 )
-def test_a_full_disk_leaves_the_version_before(
-    tmp_path: Path, tiny_model: Path, command: str, written: str
-) -> None:
+def test_a_full_disk_keeps_the_old_version(tmp_path: Path, tiny_model: Path, command: str, written: str) -> None:
     folder = draw_folder(tmp_path / "images", per_class=7)
     build_ann(folder, tmp_path / "g", tiny_model)
     before = contents(tmp_path / "g")
@@ -170,9 +166,7 @@ def change_after(count: int, change: Callable[[], None]) -> Callable[[int, int],
     return progress
 
 
-def test_files_that_vanish_or_change_during_a_build_are_as_they_were_read(
-    tmp_path: Path, tiny_model: Path
-) -> None:
+def test_files_that_vanish_or_change_during_a_build(tmp_path: Path, tiny_model: Path) -> None:
     folder = draw_folder(tmp_path / "images", per_class=20)
     last = sorted((folder / "red").iterdir())[-2:]  # read long after the first batch is done
 
@@ -191,9 +185,7 @@ def test_files_that_vanish_or_change_during_a_build_are_as_they_were_read(
     assert contents(tmp_path / "g") == contents(tmp_path / "whole")
 
 
-def test_an_image_that_changes_after_it_was_read_is_read_again_by_the_next_update(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
+def test_the_next_update_sees_changes_after_reading(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     first = image_folder / "blue" / "0.jpg"
     changing = change_after(4, lambda: draw_image((9, 9, 9), seed=99).save(first))
     build(image_folder, tmp_path / "g", tiny_model, progress=changing)
@@ -217,22 +209,15 @@ def test_an_archive_swapped_during_a_build_gives_no_wrong_vectors(tmp_path: Path
         (tmp_path / "next.zip").replace(archive)
 
     pack(100)
-    report = build_gallery(
-        model_path=tiny_model,
-        sources=[folder, archive],
-        out=tmp_path / "g",
-        config=SMALL,
-        progress=change_after(4, lambda: pack(200)),
-    )
+    swapping = {"config": SMALL, "progress": change_after(4, lambda: pack(200))}
+    report = build_gallery(model_path=tiny_model, sources=[folder, archive], out=tmp_path / "g", **swapping)
     assert (report.indexed, report.skipped_by_reason) == (30, {"unreadable": 4})
     assert update_gallery(tmp_path / "g", config=SMALL).indexed == 34
     build_gallery(model_path=tiny_model, sources=[folder, archive], out=tmp_path / "whole", config=SMALL)
     assert contents(tmp_path / "g") == contents(tmp_path / "whole")
 
 
-def test_an_image_swapped_for_a_pipe_or_a_folder_is_skipped_and_never_waited_for(
-    tmp_path: Path, tiny_model: Path
-) -> None:
+def test_an_image_swapped_for_a_pipe_or_a_folder_is_skipped(tmp_path: Path, tiny_model: Path) -> None:
     folder = draw_folder(tmp_path / "images", per_class=20)
     last = sorted((folder / "red").iterdir())[-2:]
 
@@ -261,9 +246,8 @@ def test_workers_never_outlive_a_command_that_fails(
         with pytest.raises(GalleryError, match=f"Input/output error.*{ADVICE}"):
             build(image_folder, tmp_path / "g", tiny_model)
     assert threading.active_count() == before
+    again = BuildConfig(workers=1)
     assert (
-        build_gallery(
-            model_path=tiny_model, sources=[image_folder], out=tmp_path / "g", config=BuildConfig(workers=1)
-        ).indexed
+        build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g", config=again).indexed
         == 15
     )

@@ -61,17 +61,18 @@ def mixed(image_folder: Path) -> Path:
 
 
 def test_a_gallery_of_a_bucket_is_that_of_the_same_folder(
-    tmp_path: Path, tiny_model: Path, mixed: Path, buckets: FileServer
+    tmp_path: Path, tiny_model: Path, mixed: Path, buckets: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upload(mixed, buckets)
     build(mixed, tmp_path / "here", tiny_model)
+    monkeypatch.setattr("index.sources.fetching_ahead._LARGE_BYTES", 4000)  # larger ones are left to who has room
     report = build("s3://bucket/photos", tmp_path / "there", tiny_model)
     assert (report.indexed, report.skipped_by_reason) == (18, {"not-an-image": 1})
     assert {number for (method, _), number in buckets.asked.items() if method != "LIST"} == {1}
     assert by_path(tmp_path / "there") == by_path(tmp_path / "here")
 
 
-def test_an_update_fetches_what_changed_in_a_bucket_and_nothing_else(
+def test_an_update_fetches_changes_only(
     tmp_path: Path, tiny_model: Path, mixed: Path, buckets: FileServer
 ) -> None:
     upload(mixed, buckets)
@@ -94,9 +95,7 @@ def test_an_update_fetches_what_changed_in_a_bucket_and_nothing_else(
     assert {path for path in now if now[path] != ids.get(path)} == {"red/1.png", "red/new.png"}
 
 
-def test_a_gallery_of_a_list_keeps_labels_and_captions_and_gives_every_failure_its_reason(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer
-) -> None:
+def test_a_gallery_of_a_list(tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer) -> None:
     urls = list_urls(web, tmp_path, image_folder)
     del web.files["/red/0.jpg"]
     web.files["/red/1.png"] = b"<html>no picture</html>"
@@ -116,9 +115,7 @@ def test_a_gallery_of_a_list_keeps_labels_and_captions_and_gives_every_failure_i
     assert read_indexed(gallery.place(row.id)) == web.files["/blue/0.jpg"]
 
 
-def test_an_update_of_a_list_asks_what_changed_and_fetches_only_that(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer
-) -> None:
+def test_an_update_of_a_list(tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer) -> None:
     urls = list_urls(web, tmp_path, image_folder)
     build(urls, tmp_path / "g", tiny_model)
     assert (web.count("GET"), web.count("HEAD")) == (15, 0)
@@ -186,9 +183,7 @@ def test_a_build_of_a_bucket_that_was_killed_ends_as_the_same_gallery(
     assert by_path(tmp_path / "g") == by_path(tmp_path / "whole")
 
 
-def test_a_bucket_that_is_gone_or_empty_takes_nothing_from_its_gallery(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer
-) -> None:
+def test_a_lost_bucket(tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer) -> None:
     upload(image_folder, buckets)
     build("s3://bucket/photos", tmp_path / "g", tiny_model)
     before, kept = vectors(tmp_path / "g"), dict(buckets.files)
@@ -203,7 +198,7 @@ def test_a_bucket_that_is_gone_or_empty_takes_nothing_from_its_gallery(
     assert not update_gallery(tmp_path / "g", config=SMALL).changed
 
 
-def test_nothing_is_asked_of_a_network_to_open_search_and_describe_a_gallery(
+def test_searches_ask_no_network(
     tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer
 ) -> None:
     upload(image_folder, buckets)
@@ -214,11 +209,3 @@ def test_nothing_is_asked_of_a_network_to_open_search_and_describe_a_gallery(
     assert hit.location.startswith("s3://bucket/photos/")
     assert verify_gallery(tmp_path / "g", sample=0).problems == []
     assert not buckets.asked
-
-
-def test_large_files_are_left_to_who_has_room(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    upload(image_folder, buckets)
-    monkeypatch.setattr("index.sources.fetching_ahead._LARGE_BYTES", 100)
-    assert build("s3://bucket/photos", tmp_path / "g", tiny_model).indexed == 15

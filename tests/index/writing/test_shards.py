@@ -87,17 +87,20 @@ def test_every_item_is_in_exactly_one_shard(total: int, count: int) -> None:
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-@pytest.mark.parametrize("text", ["0/8", "9/8", "1/0", "3", "3/", "a/b", "-1/8", "3/8/9"])
-def test_a_shard_that_is_none_is_refused(text: str, image_folder: Path) -> None:
-    result = invoke(index_group, "build", image_folder, "--shard", text)
-    assert result.exit_code == 2
-    assert "I in 1..N" in result.stderr or "is not I/N" in result.stderr
+def test_wrong_shards_are_refused(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
+    words = ["build", tiny_model, folder, "--out", tmp_path / "g", "--batch-size", "4", "--shard"]
+    for text in ("0/8", "9/8", "1/0", "3/", "a/b", "-1/8", "3/8/9"):
+        result = invoke(index_group, *words, text)
+        assert result.exit_code == 2
+        assert "I in 1..N" in result.stderr or "is not I/N" in result.stderr
+    assert "shard 1 of 2: 16 images" in run(index_group, *words, "1/2")[0]
+    assert "all of them were done already" in run(index_group, *words, "1/2")[0]
+    assert '"new_images": 17' in "\n".join(run(index_group, *words, "2/2", "--json"))
+    assert invoke(index_group, "merge", tmp_path / "g", "--strict").exit_code == 1
 
 
 @pytest.mark.parametrize(("outputs", "dedup"), [(1, "off"), (2, "near")])
-def test_the_gallery_of_shards_is_that_of_one_build_to_the_byte(
-    tmp_path: Path, tiny_model: Path, folder: Path, outputs: int, dedup: str
-) -> None:
+def test_shards_give_one_build(tmp_path: Path, tiny_model: Path, folder: Path, outputs: int, dedup: str) -> None:
     model = tiny_model if outputs == 1 else write_two_output_model(tmp_path / "two.onnx")
     shutil.copy(folder / "red" / "0.jpg", folder / "red" / "again.jpg")
     more = draw_folder(tmp_path / "more", per_class=2)
@@ -129,9 +132,7 @@ def test_a_shard_that_two_made_counts_once(tmp_path: Path, tiny_model: Path, fol
 
 
 @pytest.mark.slow
-def test_shards_that_begin_at_the_same_moment_do_not_hinder_each_other(
-    tmp_path: Path, tiny_model: Path, folder: Path
-) -> None:
+def test_shards_may_begin_at_the_same_moment(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
     out, model = tmp_path / "g", tiny_model
     words = [sys.executable, "-m", "retrieval_app", "index", "build", str(model), str(folder), "--out", str(out)]
     running = [
@@ -147,9 +148,7 @@ def test_shards_that_begin_at_the_same_moment_do_not_hinder_each_other(
 
 
 @pytest.mark.slow
-def test_a_killed_shard_goes_on_where_it_was(
-    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_shard_goes_on(tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, out = draw_folder(tmp_path / "images", per_class=40), tmp_path / "g"
     words = ["-m", "retrieval_app", "index", "build", tiny_model, folder, "--out", out, "--shard", "2/3"]
     slow = ["--batch-size", "4", "--workers", "1", "--checkpoint-images", "4"]
@@ -176,9 +175,7 @@ def test_a_killed_shard_goes_on_where_it_was(
     assert same(tmp_path / "whole", out)
 
 
-def test_a_merge_that_lacks_a_shard_names_it_and_leaves_no_gallery(
-    tmp_path: Path, tiny_model: Path, folder: Path
-) -> None:
+def test_a_merge_names_the_missing_shard(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
     with pytest.raises(GalleryError, match="there are no shards"):
         merge_shards(tmp_path / "g")
     shards = tmp_path / "shards"
@@ -197,9 +194,7 @@ def test_a_merge_that_lacks_a_shard_names_it_and_leaves_no_gallery(
         merge_shards(tmp_path / "g", shards=shards)
 
 
-def test_shards_of_another_model_or_other_options_are_refused(
-    tmp_path: Path, tiny_model: Path, folder: Path
-) -> None:
+def test_shards_of_other_options_are_refused(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
     make(1, [folder], tmp_path / "g", tiny_model)
     other = write_tiny_model(tmp_path / "other.onnx", seed=7)
     with pytest.raises(GalleryError, match=r"whose model \(SHA-256\) is \w+, where \w+ was given"):
@@ -212,9 +207,7 @@ def test_shards_of_another_model_or_other_options_are_refused(
         make(2, [folder / "red"], tmp_path / "g", tiny_model)
     make_all([folder], tmp_path / "h", other)
     shutil.rmtree(tmp_path / "h" / "shards" / Shard(2, COUNT).folder)
-    shutil.copytree(
-        tmp_path / "g" / "shards" / Shard(1, COUNT).folder, tmp_path / "h" / "shards" / Shard(2, COUNT).folder
-    )
+    shutil.copytree(tmp_path / "g/shards" / Shard(1, COUNT).folder, tmp_path / "h/shards" / Shard(2, COUNT).folder)
     with pytest.raises(GalleryError, match="made by another model or with other options"):
         merge_shards(tmp_path / "h")
 
@@ -224,14 +217,11 @@ def test_sources_that_changed_are_named_and_what_stayed_is_kept(
 ) -> None:
     make_all([folder], tmp_path / "g", tiny_model)
     draw_image((1, 2, 3), seed=5).save(folder / "green" / "new.png")
-    with pytest.raises(
-        GalleryError, match=r"1 of 34 images are in no shard: of 3 shards \d has 1\d of 1\d; run these"
-    ):
+    with pytest.raises(GalleryError, match=r"1 of 34 images are in no shard: of 3 shards \d has 1\d of 1\d; run"):
         merge_shards(tmp_path / "g")
     os.utime(folder / "green" / "0.jpg", ns=(1, 1))
     with pytest.raises(
-        GalleryError,
-        match=r"2 of 34 images .*, for the sources or the gallery changed since some were made: of 3 ",
+        GalleryError, match=r"2 of 34 images .*, for the sources or the gallery changed since some"
     ):
         merge_shards(tmp_path / "g")
     with count_seen(monkeypatch) as seen:
@@ -242,9 +232,7 @@ def test_sources_that_changed_are_named_and_what_stayed_is_kept(
     assert same(tmp_path / "whole", tmp_path / "g")
 
 
-def test_a_damaged_file_is_named_and_its_shard_alone_is_run_again(
-    tmp_path: Path, tiny_model: Path, folder: Path
-) -> None:
+def test_a_damaged_file_is_named_and_made_again(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
     make_all([folder], tmp_path / "g", tiny_model)
     file = largest(tmp_path / "g" / "shards")
     data = file.read_bytes()
@@ -260,9 +248,7 @@ def test_a_damaged_file_is_named_and_its_shard_alone_is_run_again(
     merge_shards(tmp_path / "g")
 
 
-def test_a_finished_gallery_is_brought_up_to_date_by_shards_of_what_is_new(
-    tmp_path: Path, tiny_model: Path, folder: Path
-) -> None:
+def test_shards_update_a_finished_gallery(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
     for out in ("whole", "g"):
         build_gallery(model_path=tiny_model, sources=[folder], out=tmp_path / out, config=SMALL)
     draw_folder(folder / "more", per_class=3)
@@ -277,9 +263,7 @@ def test_a_finished_gallery_is_brought_up_to_date_by_shards_of_what_is_new(
         make(1, [folder / "red"], tmp_path / "g", tiny_model)
 
 
-def test_shards_lie_beside_the_images_and_in_a_folder_of_their_own(
-    tmp_path: Path, tiny_model: Path, image_folder: Path
-) -> None:
+def test_shards_have_a_folder_of_their_own(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     with pytest.raises(InputError, match="must not lie in the image folder"):
         make(1, [image_folder], tmp_path / "g", tiny_model, shards=image_folder / "shards")
     for place in ("g", "g/parts", "."):
@@ -316,18 +300,6 @@ def test_outcomes_come_back_as_they_were_written(tmp_path: Path) -> None:
         assert (other.problem is None) == (one.problem is None)
         if other.problem is not None:
             assert (other.problem.reason, other.problem.detail) == (problem.reason, problem.detail)
-    assert back[1].vector is not None
     assert back[1].vector.tobytes() == vector.tobytes()
     with pytest.raises(GalleryError, match="width of 6"):
         read_outcomes(path, made_by="x", width=6)
-
-
-def test_the_commands_say_what_became_of_the_images(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
-    out = tmp_path / "g"
-    words = ["build", tiny_model, folder, "--out", out, "--batch-size", "4"]
-    assert "shard 1 of 2: 16 images" in run(index_group, *words, "--shard", "1/2")[0]
-    assert "all of them were done already" in run(index_group, *words, "--shard", "1/2")[0]
-    assert '"new_images": 17' in "\n".join(run(index_group, *words, "--shard", "2/2", "--json"))
-    result = invoke(index_group, "merge", out, "--strict")
-    assert result.exit_code == 1
-    assert result.stdout.startswith(f"{out}: built version 000001, 30 images, 30 new")

@@ -43,9 +43,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_swap_of_equal_size_and_time_is_seen_by_reading_alone(
-    folder: Path, tmp_path: Path, tiny_model: Path
-) -> None:
+def test_a_swap_of_equal_size_and_time_is_seen(folder: Path, tmp_path: Path, tiny_model: Path) -> None:
     gallery = tmp_path / "gallery"
     build(folder, gallery, tiny_model)
     before = {row.path: (row.id, row.sha256) for row in rows(gallery)}
@@ -70,10 +68,8 @@ def test_a_swap_of_equal_size_and_time_is_seen_by_reading_alone(
     assert verify_gallery(gallery, read_images=True).notes == []
 
 
-@pytest.mark.parametrize("dedup", ["off", "exact", "near"])
-def test_a_thorough_update_of_what_did_not_change_changes_nothing(
-    folder: Path, tmp_path: Path, tiny_model: Path, dedup: str
-) -> None:
+@pytest.mark.parametrize("dedup", ["off", "near"])
+def test_a_thorough_update_of_no_changes(folder: Path, tmp_path: Path, tiny_model: Path, dedup: str) -> None:
     shutil.copy(folder / "x" / "a.bmp", folder / "x" / "z.bmp")
     build(folder, tmp_path / "gallery", tiny_model, dedup=dedup)
     before = rows(tmp_path / "gallery")
@@ -82,9 +78,7 @@ def test_a_thorough_update_of_what_did_not_change_changes_nothing(
     assert rows(tmp_path / "gallery") == before
 
 
-def test_a_file_that_was_spoilt_in_place_is_damage_that_an_update_would_take_out(
-    folder: Path, tmp_path: Path, tiny_model: Path
-) -> None:
+def test_a_file_spoilt_in_place_is_damage(folder: Path, tmp_path: Path, tiny_model: Path) -> None:
     gallery, spoilt = tmp_path / "gallery", folder / "x" / "b.bmp"
     build(folder, gallery, tiny_model)
     status = spoilt.stat()
