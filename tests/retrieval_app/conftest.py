@@ -26,17 +26,14 @@ def build_small_gallery(folder: Path, *, model: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def small_gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    """The small gallery's folder."""
     return build_small_gallery(tmp_path_factory.mktemp("served"), model=tiny_model)
 
 
 @pytest.fixture(scope="session")
 def gallery(small_gallery: Path) -> Gallery:
-    """The small gallery, opened."""
     return Gallery.open(small_gallery)
 
 
 @pytest.fixture(scope="session")
 def ids(gallery: Gallery) -> dict[str, int]:
-    """The id of every image by its path."""
     return {image.path: image.id for image in gallery.sample(gallery.count, seed=0)}

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-import retrieval_app
 from index.errors import InputError, RetrievalError
 from retrieval_app import audit, build, evaluate, export, open_gallery, train
 from tests.photos import KINDS, write_photos
@@ -34,11 +33,6 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert build(work / "model.onnx", [work / "photos"], work / "gallery").indexed == 48
     assert len(audit(work / "run", work / "audit", cache=cache).report.images) == 48
     return work
-
-
-def test_a_name_that_the_api_does_not_have_is_refused() -> None:
-    with pytest.raises(AttributeError, match="module 'retrieval_app' has no attribute 'serach'"):
-        retrieval_app.serach  # noqa: B018
 
 
 def test_importing_the_api_loads_nothing_heavy() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -91,13 +90,11 @@ def test_a_gallery_is_described_listed_seen_and_judged(answers: GalleryAnswers, 
     assert _call(answers, "doubted_labels", count=1)["judged"] > 0
 
 
-def test_searches_match_gallery(
-    answers: GalleryAnswers, gallery: Gallery, ids: dict[str, int], small_gallery: Path
-) -> None:
+def test_searches_match_gallery(answers: GalleryAnswers, gallery: Gallery, ids: dict[str, int]) -> None:
     own = ids["red/0.jpg"]
     expected = [hit.id for hit in gallery.search(gallery.vector(own), k=4, exclude_id=own)]
     assert [hit["id"] for hit in _call(answers, "search_like_image", image_id=own, k=4)] == expected
-    photo = (small_gallery.parent / "images/red/0.jpg").read_bytes()
+    photo = gallery.place(own).file.read_bytes()
     hits = _call(answers, "search_like_photo", photo_base64=base64.b64encode(photo).decode(), k=2)
     assert hits[0]["id"] == own
 
@@ -150,14 +147,3 @@ def test_the_command_speaks_on_its_pipes_and_ends_with_them(small_gallery: Path,
             return await client.call_tool("search_like_file", {"path": str(photo), "k": 1})
 
     assert asyncio.run(ask()).structured_content["result"][0]["id"] == ids["red/0.jpg"]
-
-
-@pytest.mark.slow
-def test_without_the_package_its_extra_is_named(small_gallery: Path) -> None:
-    program = (
-        "import sys; sys.modules['mcp'] = None; "  # as if it were not installed
-        f"from retrieval_app.commands.cli import main; sys.exit(main(['mcp', {str(small_gallery)!r}]))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "retrieval-app[agents]" in done.stderr

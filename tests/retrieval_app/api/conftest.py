@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse
 from fastapi.testclient import TestClient
 
@@ -32,15 +31,19 @@ TOKEN = "a-secret-of-the-tests"
 BASE_URL = "http://127.0.0.1:7860"
 
 
-def make_app(
-    engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs, log: ActivityLog,
+@contextmanager
+def serve(
+    gallery: Path, *, access: Access | None = None, config: ServingConfig | None = None,
     sign_in: SignInConfig | None = None, rates: RateConfig | None = None,
-) -> FastAPI:  # fmt: skip
-    """The API as the server has it, without the page."""
+) -> Iterator[TestClient]:  # fmt: skip
+    """A client of a server for a gallery: the API as the server has it, without the page."""
+    engine = Engine(gallery, config=config or ServingConfig(threads=1))
+    review = ReviewStore.of_gallery(gallery)
+    jobs = Jobs(gallery, on_change=lambda: _refresh(engine), open_gallery=engine.open_decided)
+    log, access = ActivityLog(gallery), access or Access()
     app = make_api(asks_token=access.asks_token)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
-    app.state.log = log
-    app.state.metrics = Metrics(EngineCollector(engine))
+    app.state.log, app.state.metrics = log, Metrics(EngineCollector(engine))
     app.state.sign_in = SignIn(access, draw=draw_sign_in, config=sign_in)
     add_error_handlers(app)
     add_last_routes(app)
@@ -54,31 +57,15 @@ def make_app(
         metrics=app.state.metrics,
         rates=RateLimits(rates or RateConfig()),
     )
-    return app
+    try:
+        yield TestClient(app, base_url=BASE_URL, raise_server_exceptions=False)
+    finally:
+        for opened in (jobs, log, review, engine):
+            opened.close()
 
 
 def _refresh(engine: Engine) -> None:
     engine.live.refresh()
-
-
-@contextmanager
-def serve(
-    gallery: Path, *, access: Access | None = None, config: ServingConfig | None = None,
-    sign_in: SignInConfig | None = None, rates: RateConfig | None = None,
-) -> Iterator[TestClient]:  # fmt: skip
-    """A client of a server for a gallery."""
-    engine = Engine(gallery, config=config or ServingConfig(threads=1))
-    review = ReviewStore.of_gallery(gallery)
-    jobs = Jobs(gallery, on_change=lambda: _refresh(engine), open_gallery=engine.open_decided)
-    log, access = ActivityLog(gallery), access or Access()
-    app = make_app(engine, access=access, review=review, jobs=jobs, log=log, sign_in=sign_in, rates=rates)
-    try:
-        yield TestClient(app, base_url=BASE_URL, raise_server_exceptions=False)
-    finally:
-        jobs.close()
-        log.close()
-        review.close()
-        engine.close()
 
 
 @pytest.fixture(scope="module")
@@ -89,13 +76,11 @@ def served(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def client(served: Path) -> Iterator[TestClient]:
-    """Asks a server that only this machine reaches."""
     with serve(served, access=Access()) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def image_ids(client: TestClient) -> dict[str, int]:
-    """The id of every image by its path."""
     images = client.get("/v1/images", params={"limit": 500, "include": "path"}).json()["images"]
     return {image["path"]: image["id"] for image in images}

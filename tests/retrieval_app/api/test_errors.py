@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,15 +19,18 @@ from index.errors import (
     ModelFileError,
     UnknownImageError,
 )
+from index.writing.build import build_gallery
 from retrieval_app.api.answered import hide_typed
 from retrieval_app.api.errors import ApiError, add_error_handlers, make_error
 from retrieval_app.api.schemas import SearchRequest
+from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.rights import ALL
 from retrieval_app.api.visitors import Visitor, keep_visitor
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.job_list import UnknownJobError
 from retrieval_app.serving.errors import BusyError, NotReadyError, TimedOutError, UnknownPhotoError
-from tests.retrieval_app.api.conftest import TOKEN
+from tests.conftest import draw_folder
+from tests.retrieval_app.api.conftest import TOKEN, serve
 
 RAISED: dict[str, tuple[Exception, int, str]] = {
     "input": (InputError("k is wrong"), 422, "invalid"),
@@ -50,7 +54,6 @@ RAISED: dict[str, tuple[Exception, int, str]] = {
 
 @pytest.fixture(scope="module")
 def raising() -> Iterator[TestClient]:
-    """An app that fails in every way."""
     app = FastAPI(docs_url=None, redoc_url=None)
     add_error_handlers(app)
 
@@ -128,25 +131,21 @@ def test_the_field_that_is_wrong_is_named(raising: TestClient, body: Any, field:
     assert (response.status_code, response.json()["error"]["field"]) == (422, field)
 
 
-@pytest.mark.parametrize(
-    ("content", "status"),
-    [
-        (b'{"queries": [{"vector": [NaN]}]}', 422),
-        (b'{"queries": [{"vector": [Infinity]}]}', 422),
-        (b'{"queries": [{"vector": [1e999]}]}', 422),
-        (b'{"queries": [{"vector": [1' + b"0" * 5000 + b"]}]}", 400),
-        (b'{"queries": [{"image_id": 1}], "text": "\\ud800"}', 422),
-        (b'{"\\ud800": 1}', 422),
-        (b"[" * 100_000, 400),
-        (b'{"queries"', 422),
-        (b"\xff\xfe\xfd", 400),
-        (b"", 422),
-    ],
-)
-def test_json_that_is_none_or_too_much_is_refused(raising: TestClient, content: bytes, status: int) -> None:
-    response = raising.post("/search", content=content, headers={"Content-Type": "application/json"})
-    assert response.status_code == status
-    assert response.json()["error"]["message"]
+def test_json_that_is_none_or_too_much_is_refused(raising: TestClient) -> None:
+    head = {"Content-Type": "application/json"}
+    refused = {
+        422: (
+            b'{"queries": [{"vector": [NaN]}]}', b'{"queries": [{"vector": [Infinity]}]}', b"",
+            b'{"queries": [{"vector": [1e999]}]}', b'{"queries": [{"image_id": 1}], "text": "\\ud800"}',
+            b'{"\\ud800": 1}', b'{"queries"',
+        ),
+        400: (b'{"queries": [{"vector": [1' + b"0" * 5000 + b"]}]}", b"[" * 100_000, b"\xff\xfe\xfd"),
+    }  # fmt: skip
+    for status, contents in refused.items():
+        for content in contents:
+            response = raising.post("/search", content=content, headers=head)
+            assert response.status_code == status, content[:50]
+            assert response.json()["error"]["message"]
 
 
 def test_texts_that_no_encoder_takes_are_told_all_the_same() -> None:
@@ -169,3 +168,75 @@ def test_texts_that_no_encoder_takes_are_told_all_the_same() -> None:
 )
 def test_what_people_typed_is_left_out_of_an_address(given: bytes, told: str) -> None:
     assert hide_typed(given) == told
+
+
+def test_every_number_text_and_list_that_is_taken_has_bounds(client: TestClient) -> None:
+    described = client.get("/v1/openapi.json").json()
+    for path, methods in described["paths"].items():
+        for parameter in (one for operation in methods.values() for one in operation.get("parameters", ())):
+            assert _is_bounded(parameter["schema"]), (path, parameter["name"])
+    for name in [
+        "SearchRequest",
+        "BatchRequest",
+        "MemberQuery",
+        "VectorQuery",
+        "Crop",
+        "LabelChange",
+        "ExportRequest",
+    ]:
+        schema = described["components"]["schemas"][name]
+        assert schema["additionalProperties"] is False
+        for field, inside in schema["properties"].items():
+            assert _is_bounded(inside), (name, field)
+
+
+def _is_bounded(schema: dict[str, Any]) -> bool:
+    keys = schema.keys()
+    match schema.get("type"):
+        case "integer" | "number":
+            return bool({"minimum", "exclusiveMinimum"} & keys and {"maximum", "exclusiveMaximum"} & keys)
+        case "string":
+            return bool({"maxLength", "pattern", "enum", "const"} & keys)
+        case "array":
+            return "maxItems" in schema and _is_bounded(schema["items"])
+        case None:
+            return all(map(_is_bounded, schema.get("anyOf", ())))
+        case _:
+            return True
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[TestClient]:
+    """Serves a gallery whose labels and metadata are as hostile as tables allow."""
+    folder = tmp_path_factory.mktemp("odd")
+    draw_folder(folder / "images", per_class=2)
+    rows = [
+        ("red/0.jpg", "<script>alert(1)</script>", "${x} {{y}}", '"}, {"', "../../etc/passwd"),
+        ("red/1.png", "=cmd()", "a\r\nSet-Cookie: b=c", "\u202egnp", "1e999"),
+        ("blue/0.jpg", "caf\u00e9' OR 1=1 --", "", "\x1b[31m", "12345678901234567890123"),
+    ]
+    with (folder / "table.csv").open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["path", "label", "<b>note</b>", 'quote"d', "id"])
+        table.writerows((f"images/{path}", *others) for path, *others in rows)
+    build_gallery(model_path=tiny_model, sources=[folder / "table.csv"], out=folder / "odd")
+    with serve(folder / "odd", access=Access()) as client:
+        yield client
+
+
+def test_hostile_labels_and_metadata_are_data_like_any_other(odd: TestClient) -> None:
+    everything = "label,path,source,metadata"
+    listed = odd.get("/v1/images", params={"include": everything})
+    assert (listed.status_code, listed.headers["content-type"]) == (200, "application/json")
+    ids = [image["id"] for image in listed.json()["images"]]
+    assert len(ids) == 3
+    for image_id in ids:
+        assert odd.get(f"/v1/images/{image_id}").status_code == 200
+    body = {"queries": [{"image_id": ids[0]}], "include": everything.split(",")}
+    assert odd.post("/v1/search", json=body).status_code == 200
+    for facet in odd.get("/v1/facets").json()["facets"]:
+        for value in facet["values"]:
+            kept = odd.get("/v1/images", params={"where": value["where"]}).json()
+            assert kept["total"] == value["count"], value
+    for kind in ("csv", "zip"):
+        assert odd.post("/v1/export", json={"ids": ids, "format": kind}).status_code == 200

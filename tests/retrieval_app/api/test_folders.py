@@ -52,7 +52,6 @@ def private(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 
 @pytest.fixture(scope="module", params=STRANGERS)
 def stranger(private: Path, request: pytest.FixtureRequest) -> Iterator[TestClient]:
-    """One who may search, and no more."""
     access, headers = STRANGERS[request.param]
     with serve(private, access=access) as client:
         client.headers.update(headers)

@@ -43,7 +43,7 @@ def test_another_form_is_refused_in_words(body: bytes, kind: str, problem: str) 
     assert "-F file=@query.jpg" in str(raised.value)
 
 
-@pytest.mark.parametrize("fill", [b"\r\n", b"\r\n--", b"-", b"\r", b"\r\n--b\r\n"])
+@pytest.mark.parametrize("fill", [b"\r\n--", b"-", b"\r\n--b\r\n"])
 def test_no_form_takes_long_to_be_read(fill: bytes) -> None:
     started = time.monotonic()
     body = fill * (20 * 1024 * 1024 // len(fill))

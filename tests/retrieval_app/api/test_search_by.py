@@ -81,9 +81,3 @@ def test_a_photo_that_is_sent_gets_the_bands_of_one_that_is_kept(tmp_path: Path,
         kept = client.post("/v1/search", json={**query, "include": ["band"]}).json()["hits"]
     assert sent[0]["band"] is not None
     assert [hit["band"] for hit in sent] == [hit["band"] for hit in kept]
-
-
-def test_a_gallery_without_pictures_says_so(client: TestClient) -> None:
-    answer = client.post("/v1/search", json={"queries": [{"image_id": 1}], "by": "picture"})
-    assert answer.status_code == 422
-    assert "has no output that tells pictures" in answer.json()["error"]["message"]

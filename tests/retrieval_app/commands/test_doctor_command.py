@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,6 @@ from index.model.backends.registry import installed_backends
 from index.model.in_the_box import find_box
 from retrieval_app.commands import doctor_command
 from retrieval_app.commands.cli import main
-from tests.conftest import draw_folder
 
 
 def _examine(capsys: pytest.CaptureFixture[str], code: int = 0) -> dict:
@@ -32,29 +31,13 @@ def test_it_says_what_is_installed_and_how_fast_it_is(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.endswith("nothing is wrong\n")
 
 
-def test_conflicting_packages_are_told(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conflicting_packages_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_command, "version", lambda _: "1.0")
     problems = _examine(capsys, code=1)["problems"]
     assert "faiss-cpu and faiss-gpu overwrite each other" in problems[0]
 
 
-def test_unused_gpu_packages_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def find(name: str) -> str:
-        if name in ("faiss-cpu", "onnxruntime"):
-            raise PackageNotFoundError(name)
-        return "1.0"
-
-    monkeypatch.setattr(doctor_command, "version", find)
-    runtime, faiss = _examine(capsys, code=1)["problems"]
-    assert "onnxruntime-gpu is installed, but models run on the CPU" in runtime
-    assert "faiss-gpu is installed, but finds no GPU" in faiss
-
-
-def test_a_damaged_model(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_model(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = tmp_path / "box.onnx"
     damaged.write_bytes(in_the_box.BOX.read_bytes()[:-1000])
     monkeypatch.setattr(in_the_box.find_box, "__defaults__", (damaged,))
@@ -65,7 +48,6 @@ def test_a_damaged_model(
 
 @pytest.fixture(autouse=True)
 def measured_in_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runtimes are measured for a moment, and not kept."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(measuring, "_SECONDS", 0.01)
@@ -94,16 +76,3 @@ def test_every_runtime_is_measured_and_one_chosen(tiny_model: Path, capsys: pyte
     assert told["chosen"]["name"] == "onnxruntime"
     missing = tell(capsys, str(tiny_model), "--runtime", "--backend", "tensorrt")["chosen"]
     assert missing == {"name": "onnxruntime", "why": "tensorrt is named, but cannot be had here"}
-
-
-def test_a_gallery_names_its_runtime(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    images = draw_folder(tmp_path / "images")
-    gallery = tmp_path / "gallery"
-    words = ["index", "build", str(tiny_model), str(images), "--out", str(gallery), "--backend", "openvino"]
-    assert main(words) == 0
-    capsys.readouterr()
-    told = tell(capsys, str(gallery), "--runtime")
-    assert told["gallery_runtime"]["backend"] == told["chosen"]["name"] == "openvino"
-    photo = next(images.rglob("*.png"))
-    assert main(["search", str(gallery), str(photo), "--backend", "onnxruntime"]) == 0
-    assert photo.name in capsys.readouterr().out

@@ -68,9 +68,7 @@ def test_near_duplicates_are_grouped_and_the_summary_says_what_differs(
     assert [float(row["similarity"]) for row in rows if row["similarity"]] == pytest.approx([1, 1, 1], abs=0.01)
 
 
-def test_exact_duplicates_json(
-    gallery: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exact_duplicates(gallery: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["duplicates", str(gallery), "--out", str(tmp_path / "found"), "--kind", "exact", "--json"]) == 0
     told = document(capsys)
     assert (told["images"], told["groups"], told["duplicates"]) == (18, 1, 2)
@@ -79,24 +77,7 @@ def test_exact_duplicates_json(
     assert len(read_table(tmp_path / "found")) == 3
 
 
-def test_images_set_aside_are_grouped(
-    photos: Path, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report = build(photos, tmp_path / "gallery", tiny_model, dedup="exact")
-    assert (report.indexed, report.duplicate) == (16, 2)
-    flags = ("--out", str(tmp_path / "found"), "--min-similarity", "0.99")
-    assert main(["duplicates", str(tmp_path / "gallery"), *flags, "--json"]) == 0
-    assert document(capsys)["images"] == 18
-    assert set(members(read_table(tmp_path / "found"), "group", "role", "path", "indexed")) == {
-        ("1", "keep", "blue/0.jpg", "yes"), ("1", "duplicate", f"'{NOT_UTF8}", "no"),
-        ("1", "duplicate", "green/copy.jpg", "no"),
-        ("2", "keep", "red/1.png", "yes"), ("2", "duplicate", "red/again.jpg", "yes"),
-    }  # fmt: skip
-
-
-def test_nothing_is_written_among_the_images(
-    gallery: Path, photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_written_among_images(gallery: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in (photos / "found", gallery / "found"):
         assert main(["duplicates", str(gallery), "--out", str(folder)]) == 1
         error = capsys.readouterr().err

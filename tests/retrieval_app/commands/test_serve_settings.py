@@ -20,7 +20,6 @@ _OTHER = {"host": "127.0.0.2", "port": 8, "audit": ".", "config": None, "token":
 
 
 def _choose_value(option: click.Option) -> Any:
-    """A value that is none of the defaults."""
     if option.is_flag:
         return True
     if option.multiple:
@@ -97,9 +96,7 @@ def test_a_token_is_never_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert _show(capsys, "--token", SECRET)["token"]["value"] == "(set, and not shown)"
 
 
-def test_unknown_variables_are_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_variables_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("RETRIEVAL_SERVE_PHOTO_WAITING", "64")
     message = "RETRIEVAL_SERVE_PHOTO_WAITING is none of this command; did you mean RETRIEVAL_SERVE_PHOTOS_WAITING?"
     assert message in _fail(capsys, code=2)
@@ -127,13 +124,12 @@ def test_wrong_lines_are_refused(line: str, told: str, tmp_path: Path, capsys: p
     assert SECRET not in message
 
 
-def test_a_value_out_of_range_is_told_with_where_it_came_from(
+def test_a_value_out_of_range_is_told_with_its_origin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "serve.toml").write_text("photos-waiting = 0")
-    assert "--photos-waiting must be at least 1, got 0 (from serve.toml)" in _fail(
-        capsys, "--config", "serve.toml", code=2
-    )
+    told = _fail(capsys, "--config", "serve.toml", code=2)
+    assert "--photos-waiting must be at least 1, got 0 (from serve.toml)" in told
     monkeypatch.setenv("RETRIEVAL_SERVE_HEAD_S", "0")
-    expected = "--head-s must be at least 1, got 0.0 (from the variable RETRIEVAL_SERVE_HEAD_S)"
-    assert expected in _fail(capsys, code=2)
+    told = _fail(capsys, code=2)
+    assert "--head-s must be at least 1, got 0.0 (from the variable RETRIEVAL_SERVE_HEAD_S)" in told

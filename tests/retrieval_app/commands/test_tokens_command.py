@@ -31,12 +31,3 @@ def test_a_token_is_added_listed_rotated_and_revoked(tmp_path: Path, capsys: pyt
     assert TokenBook(file).find(rotated["token"]) is None
     assert main(["tokens", "list", str(file)]) == 0
     assert "holds no token" in capsys.readouterr().out
-
-
-def test_what_cannot_be_done_is_one_line_and_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "team.tokens"
-    assert main(["tokens", "revoke", str(file), "anna"]) == 1
-    assert "there is no such file" in capsys.readouterr().err
-    assert main(["tokens", "add", str(file), "anna", "--may", "all"]) == 2
-    assert main(["tokens", "add", str(file), "anna"]) == 2
-    assert not file.exists()

@@ -13,15 +13,16 @@ import tarfile
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import retrieval_app
 from index.errors import InputError, ModelFileError
 from index.file_hash import hash_file
+from index.model.in_the_box import BOX
 from index.public import build
 from retrieval_app.commands.cli import main
+from retrieval_app.comparing.candidates import Candidate, read_candidates, split_name
 from retrieval_app.comparing.compare_text import describe_comparison
 from tests.index.batches_seen import count_seen
 from tests.models import write_tiny_model
@@ -42,7 +43,6 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> str:
-    """What the command prints on stdout, or as its error."""
     capsys.readouterr()
     assert main(["compare", *map(str, words)]) == code
     captured = capsys.readouterr()
@@ -81,9 +81,7 @@ def test_only_new_candidates_are_embedded(work: Path, tmp_path: Path, monkeypatc
     assert [one["recall"] for one in after["candidates"][:2]] == [one["recall"] for one in before["candidates"]]
 
 
-def test_only_what_a_gallery_lacks_is_embedded(
-    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_galleries_lack_is_embedded(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photos = work / "photos"
     build(work / "one.onnx", [photos / kind for kind in KINDS[:3]], tmp_path / "some", cache=False)
     build(work / "one.onnx", photos, tmp_path / "all", cache=False)
@@ -97,25 +95,21 @@ def test_only_what_a_gallery_lacks_is_embedded(
     assert (pair.only_first, pair.only_second) == (0, 0)  # the same model, and so the same vectors
 
 
-def test_images_may_be_a_table_or_an_archive_and_labels_may_come_from_a_file(work: Path, tmp_path: Path) -> None:
+def test_images_may_be_an_archive_and_labels_may_come_from_a_file(work: Path, tmp_path: Path) -> None:
     photos, models = work / "photos", [work / "one.onnx", work / "two.onnx"]
-    paths = sorted(photos.glob("*/*-*.jpg"))
     with tarfile.open(tmp_path / "photos.tar", "w") as archive:
         archive.add(photos, arcname=".")
-    table = tmp_path / "photos.csv"
-    table.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in paths))
-    flat = tmp_path / "flat"
+    labels, flat = tmp_path / "labels.csv", tmp_path / "flat"
     flat.mkdir()
-    for path in paths:
-        shutil.copy(path, flat)
-    labels = tmp_path / "labels.csv"
-    labels.write_text("path,label\n" + "".join(f"flat/{path.name},{path.parent.name}\n" for path in paths))
-    options: dict[str, Any] = {"cache": tmp_path / "cache"}
-    plain = retrieval_app.compare(photos, models, tmp_path / "1", **options)
-    for images, more in ((tmp_path / "photos.tar", {}), (table, {}), (flat, {"labels": labels})):
-        found = retrieval_app.compare(images, models, tmp_path / "2", **options, **more)
-        assert [one.from_cache for one in found.embedded] == [COUNT, COUNT]
-        assert [one.recall for one in found.scoring.scored] == [one.recall for one in plain.scoring.scored]
+    paths = [Path(shutil.copy(path, flat)) for path in sorted(photos.glob("*/*-*.jpg"))]
+    labels.write_text("path,label\n" + "".join(f"{path},{path.name.partition('-0')[0]}\n" for path in paths))
+    found = [
+        retrieval_app.compare(images, models, tmp_path / "out", cache=tmp_path / "cache", labels=given)
+        for images, given in ((photos, None), (tmp_path / "photos.tar", None), (flat, labels))
+    ]
+    assert [one.embedded[0].from_cache for one in found] == [0, COUNT, COUNT]
+    recall = [[one.recall for one in each.scoring.scored] for each in found]
+    assert recall[0] == recall[1] == recall[2]
 
 
 KILLED = """
@@ -204,12 +198,54 @@ def test_programs_name_candidates_by_a_mapping_and_hear_of_wrong_options(work: P
     named = {"small": work / "one.onnx", "a=b [/bold]": work / "three.onnx"}
     found = retrieval_app.compare(work / "photos", named, tmp_path / "out", cache=False)
     assert [one.name for one in found.candidates] == list(named)
-    for wrong, message in (
-        ({"k": [0]}, "k must be whole numbers"),
-        ({"shown": 0}, "shown must be a whole number"),
-        ({"cache": 1.5}, "cache: expected a path"),
-    ):
-        with pytest.raises(InputError, match=message):
-            retrieval_app.compare(work / "photos", named, tmp_path / "out", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="k must be whole numbers"):
+        retrieval_app.compare(work / "photos", named, tmp_path / "out", k=[0])
     with pytest.raises(InputError, match="candidates: expected several"):
         retrieval_app.compare(work / "photos", "box", tmp_path / "out")
+
+
+def read(given: list[str]) -> list[Candidate]:
+    return read_candidates([split_name(text) for text in given])
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to be in, with two models of one file name, and the folder of a run."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        write_tiny_model(tmp_path / folder / "model.onnx")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.json").write_text('{"run_id": "1"}')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_models_runs_galleries_and_the_box_are_told_apart_and_named(place: Path, small_gallery: Path) -> None:
+    shutil.copytree(small_gallery, "found")
+    Path("a=b.onnx").write_bytes(Path("one/model.onnx").read_bytes())
+    assert read(
+        ["box", "one/model.onnx", "two/model.onnx", "run", "found", "small=box", "a=b.onnx", "c=a=b.onnx"]
+    ) == [
+        Candidate("box", "model", BOX),
+        Candidate("one/model", "model", Path("one/model.onnx")),  # of one name, and so called by their folders
+        Candidate("two/model", "model", Path("two/model.onnx")),
+        Candidate("run", "run", Path("run")),
+        Candidate("found", "gallery", Path("found")),
+        Candidate("small", "model", BOX),
+        Candidate("a=b", "model", Path("a=b.onnx")),
+        Candidate("c", "model", Path("a=b.onnx")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["box"], "expected 2 to 8 candidates to compare, got 1"),
+        (["a=box", "a=run"], "2 candidates are called 'a'; give each a name of its own: NAME=PATH"),
+        (["box", "nothing"], "nothing: no such file or folder; a candidate is an .onnx file"),
+        (["box", "one"], "one: a folder, but neither a gallery .* nor a run"),
+    ],
+)
+def test_anything_else_is_refused_with_what_was_expected(place: Path, given: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(given)

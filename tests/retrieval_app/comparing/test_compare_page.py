@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import retrieval_app
-from retrieval_app.comparing.compare_page import HITS, write_compare_page
+from retrieval_app.comparing.compare_page import HITS
 from retrieval_app.comparing.comparison import Comparison
 from tests.chromium import open_chromium, skip_without_playwright
 from tests.models import write_tiny_model
@@ -39,7 +39,6 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
 
 
 def read_data(page: Path) -> dict[str, Any]:
-    """What the page's script reads."""
     _, _, rest = page.read_text(encoding="utf-8").partition('<script type="application/json" id="comparison">')
     return dict(json.loads(rest.partition("</script>")[0]))
 
@@ -77,19 +76,6 @@ def test_every_shown_query_has_the_hits_of_both_and_is_of_its_kind(comparison: C
             for number in pair["shown"][name]:
                 query = data["queries"][number]
                 assert (is_right(query, pair["first"]), is_right(query, pair["second"])) == expected
-
-
-def test_a_picture_that_is_gone_by_now_is_a_placeholder(tmp_path: Path) -> None:
-    write_photos(tmp_path / "photos", kinds=KINDS[:3], pictures_per_kind=6, seed=0, size=48)
-    models = [write_tiny_model(tmp_path / "one.onnx"), write_tiny_model(tmp_path / "two.onnx", seed=5)]
-    found = retrieval_app.compare(tmp_path / "photos", models, tmp_path / "out", cache=False)
-    for path in (tmp_path / "photos" / KINDS[0]).iterdir():
-        path.unlink()
-    write_compare_page(found, tmp_path / "later.html", shown=60, seed=0)
-    data = read_data(tmp_path / "later.html")
-    lost = [label for (_, label), picture in zip(data["photos"], data["pictures"], strict=True) if not picture]
-    assert set(lost) == {KINDS[0]}
-    assert set(data["gone"].values()) == {"reading failed or the file vanished"}
 
 
 @pytest.mark.browser

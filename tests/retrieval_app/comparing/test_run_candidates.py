@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import retrieval_app
-from index.errors import RunError
 from retrieval_app.comparing.compare_text import format_comparison
 from tests.photos import KINDS, write_photos
 from training.backbone.extract import Extractor
@@ -70,17 +69,6 @@ def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp
         run, exported = (one.vectors for one in found.embedded)
         assert float((run * exported).sum(axis=1).min()) > 0.9999
         assert [one.trained_on for one in found.embedded] == [24, 24]  # the file names the run beside it
-    again = retrieval_app.compare(
-        tmp_path / "photos.tar", [work / "run8", "box"], tmp_path / "out", cache=tmp_path / "c"
-    )
-    assert (again.embedded[0].embedded, again.embedded[0].from_cache) == (0, 48)
     alone = retrieval_app.compare(work / "photos", [model, "box"], tmp_path / "out", cache=tmp_path / "c")
     assert [one.trained_on for one in alone.embedded] == [None, None]
     assert "note: model was trained, and its file does not say on what" in format_comparison(alone)
-
-
-def test_a_run_that_is_not_finished_says_how_to_go_on(work: Path, tmp_path: Path) -> None:
-    (tmp_path / "begun").mkdir()
-    (tmp_path / "begun/config.json").write_text('{"run_id": "1"}')
-    with pytest.raises(RunError, match="training is not finished; continue it"):
-        retrieval_app.compare(work / "photos", ["box", tmp_path / "begun"], tmp_path / "out", cache=tmp_path)

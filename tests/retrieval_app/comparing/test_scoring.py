@@ -9,7 +9,6 @@ from index.arrays import UNLABELLED, Floats, Labels, normalise_rows
 from index.errors import InputError
 from index.evaluation.metrics import bootstrap_interval, score_retrieval
 from index.evaluation.scenes import Clues
-from retrieval_app.comparing.sample import draw_samples
 from retrieval_app.comparing.scoring import Scoring, score_candidates
 
 NAMES = ["a", "b", "c", "lone"]
@@ -97,24 +96,6 @@ def test_without_two_images_of_a_label_there_is_nothing_to_compare() -> None:
     vectors = draw_vectors(np.array([0, 1, 2, 3]), noise=0.1, seed=0)
     with pytest.raises(InputError, match="no query has another image of its label"):
         score_candidates([vectors, vectors], labels, NAMES, clues=clues(4), ks=[1])
-
-
-def test_samples_are_of_the_right_queries_the_same_for_a_seed_and_bounded(labels: Labels) -> None:
-    _, scoring = score(labels)
-    whole = draw_samples(scoring, shown=1000, seed=5)
-    for pair in scoring.pairs:
-        sample = whole[pair.first, pair.second]
-        a, b = scoring.scored[pair.first].right, scoring.scored[pair.second].right
-        assert sorted(sample.first.tolist()) == np.flatnonzero(a & ~b).tolist()
-        assert sorted(sample.second.tolist()) == np.flatnonzero(b & ~a).tolist()
-        assert set(sample.wrong.tolist()) <= set(np.flatnonzero(~a & ~b).tolist())
-        few = draw_samples(scoring, shown=9, seed=5)[pair.first, pair.second]
-        assert len(few.first) + len(few.second) == min(9, len(sample.first) + len(sample.second))
-        assert few.first.tolist() == sample.first[: len(few.first)].tolist()
-        assert few.second.tolist() == sample.second[: len(few.second)].tolist()
-        assert min(len(few.first), len(few.second)) >= min(4, len(sample.first), len(sample.second))
-    other = draw_samples(scoring, shown=9, seed=6)
-    assert other[0, 1].queries.tolist() != draw_samples(scoring, shown=9, seed=5)[0, 1].queries.tolist()
 
 
 def test_what_few_queries_tell_is_not_called_clear() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 from collections.abc import Coroutine, Iterator
@@ -13,14 +12,16 @@ from typing import Any, TypeVar
 import pytest
 
 pytest.importorskip("gradio", reason="needs the extra `ui`")
+import gradio as gr
+from gradio.components.image_editor import EditorData
+from gradio.data_classes import FileData, ImageData
 
-from index.errors import GalleryError, InputError, RetrievalError
-from index.gallery.gallery import Gallery
+from index.errors import GalleryError
 from retrieval_app.gallery_answers import GalleryAnswers
 from retrieval_app.gradio_app import build_app
+from retrieval_app.gradio_app.app import take_sent_only
 from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.serving_config import ServingConfig
-from tests.retrieval_app.conftest import VANISHED
 
 Value = TypeVar("Value")
 
@@ -36,53 +37,10 @@ def _run(answer: Coroutine[Any, Any, Value]) -> Value:
     return asyncio.run(answer)
 
 
-def test_photos_match_vectors(
-    answers: GalleryAnswers, gallery: Gallery, small_gallery: Path, ids: dict[str, int]
-) -> None:
-    photo = (small_gallery.parent / "images/red" / "0.jpg").read_bytes()
-    hits = _run(answers.search(photo, None, k=5, where="", by="kind"))
-    expected = gallery.search(gallery.vector(ids["red/0.jpg"]), k=5)
-    assert [hit["id"] for hit in hits] == [hit.id for hit in expected]
-    assert [hit["score"] for hit in hits] == pytest.approx([hit.score for hit in expected], abs=1e-4)
-
-
 def test_hits_name_no_file_by_a_path(answers: GalleryAnswers, ids: dict[str, int]) -> None:
     hits = _run(answers.search(None, next(iter(ids.values())), k=3, where="label = 'blue'", by="kind"))
     assert {hit["label"] for hit in hits} == {"blue"}
     assert all("path" not in hit and hit["name"].startswith("blue/") for hit in hits)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"image_id": None}, "either a photo or the id"),
-        ({"image_id": 10**9}, "no image 1000000000"),
-        ({"image_id": 1, "k": 0}, "k must be in"),
-        ({"image_id": 1, "by": "picture"}, "picture"),
-        ({"image_id": 1, "where": "source = '/'"}, "source is a folder of the machine"),
-    ],
-)
-def test_errors_are_told(answers: GalleryAnswers, given: dict[str, Any], message: str) -> None:
-    with pytest.raises(RetrievalError, match=message):
-        _run(answers.search(None, **{"k": 3, "where": "", "by": "kind", **given}))
-
-
-def test_quality_and_doubts_are_those_of_the_gallery(answers: GalleryAnswers) -> None:
-    told: list[tuple[int, int]] = []
-    found = _run(answers.evaluate(lambda done, total: told.append((done, total))))
-    assert [one["k"] for one in found["recall_at"]] == [1, 2, 4, 8, 16, 32]
-    assert told
-    doubts = _run(answers.list_doubts(2))
-    assert len(doubts["items"]) <= 2
-    assert _run(answers.list_doubts(-1))["items"] == []
-    assert doubts["judged"] > 0
-    json.dumps([found, doubts])
-
-
-def test_an_image_whose_file_is_gone_has_no_thumbnail(answers: GalleryAnswers, ids: dict[str, int]) -> None:
-    with pytest.raises(InputError):
-        _run(answers.thumbnail(ids[VANISHED]))
-    assert _run(answers.thumbnail(ids["blue/0.jpg"]))[8:12] == b"WEBP"
 
 
 def test_a_folder_without_a_gallery_is_told(tmp_path: Path) -> None:
@@ -90,6 +48,7 @@ def test_a_folder_without_a_gallery_is_told(tmp_path: Path) -> None:
         build_app(tmp_path)
 
 
+@pytest.mark.slow
 def test_it_asks_who_a_user_is_reports_nothing_and_lets_go_of_its_gallery(small_gallery: Path) -> None:
     program = (
         "import os, sys, pathlib, threading, retrieval_app.gradio_app as package\n"
@@ -110,3 +69,67 @@ def test_it_asks_who_a_user_is_reports_nothing_and_lets_go_of_its_gallery(small_
     # Gradio leaves an event loop open in its process.
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout == f"AuthenticationError\n2 {1024**2}\nTrue False\nFalse False []\n", done.stderr
+
+
+SENT = b"bytes of a photo"
+
+
+@pytest.fixture
+def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "gradio"))
+    return _write(tmp_path / "gradio/ab/photo.png")
+
+
+def _write(file: Path) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(SENT)
+    return file
+
+
+def _image() -> gr.Image:
+    return take_sent_only(gr.Image(type="pil"))
+
+
+def _editor() -> gr.ImageEditor:
+    return take_sent_only(gr.ImageEditor(type="pil"))
+
+
+def test_what_was_sent_is_handed_over_and_of_the_editor_nothing_but_what_is_seen(sent: Path) -> None:
+    assert _image().preprocess(ImageData(path=str(sent))) == SENT
+    assert _image().preprocess(None) is None
+    file, none = FileData(path=str(sent)), FileData(path="/nowhere")
+    data = EditorData(background=none, layers=[none] * 1000, composite=file)
+    assert _editor().preprocess(data) == SENT
+    assert _editor().preprocess(EditorData(background=None, layers=[], composite=None)) is None
+    assert _editor().preprocess(None) is None
+
+
+@pytest.mark.parametrize("place", ["elsewhere/photo.png", "gradio/../photo.png", "gradio-other/photo.png"])
+def test_no_other_file_of_the_machine_is_opened(sent: Path, tmp_path: Path, place: str) -> None:
+    _write((tmp_path / place).resolve())
+    with pytest.raises(gr.Error, match="send the picture itself"):
+        _image().preprocess(ImageData(path=str(tmp_path / place)))
+    data = EditorData(background=None, layers=[], composite=FileData(path=str(tmp_path / place)))
+    with pytest.raises(gr.Error, match="send the picture itself"):
+        _editor().preprocess(data)
+
+
+def test_a_link_in_gradios_folder_leads_nowhere(sent: Path, tmp_path: Path) -> None:
+    link = sent.with_name("link.png")
+    link.symlink_to(_write(tmp_path / "elsewhere.png"))
+    with pytest.raises(gr.Error, match="send the picture itself"):
+        _image().preprocess(ImageData(path=str(link)))
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1/x.png", "data:image/png;base64,AAAA"])
+def test_a_picture_that_stands_in_its_address_is_not_taken(sent: Path, address: str) -> None:
+    with pytest.raises(gr.Error, match="send the picture itself"):
+        _image().preprocess(ImageData(path=None, url=address))
+    assert _image().preprocess(ImageData(path=str(sent), url=address)) == SENT
+
+
+@pytest.mark.parametrize("named", ["http://127.0.0.1:1/x.png", "https://example.org/x.png", __file__, None])
+def test_no_address_is_fetched_and_no_file_copied_for_a_client(sent: Path, named: str | None) -> None:
+    with pytest.raises(gr.Error, match="send the picture itself"):
+        asyncio.run(_image().async_move_resource_to_block_cache(named))
+    assert asyncio.run(_image().async_move_resource_to_block_cache(str(sent))) is not None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import numpy as np
 import pytest
 
-from index.arrays import UNLABELLED
+from index.arrays import UNLABELLED, Floats, Ids
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.progress import Progress
@@ -21,6 +25,7 @@ from retrieval_app.insights import gallery_doubts as doubts_module
 from retrieval_app.insights import map_layout as map_module
 from retrieval_app.insights import quality as quality_module
 from retrieval_app.insights.background import NAMES, RETRY_S, Insights
+from retrieval_app.insights.computed_files import Listed, read_result, write_result
 from retrieval_app.insights.duplicate_groups import DuplicateGroups, find_duplicate_groups
 
 _PATIENCE = 60.0  # seconds
@@ -28,7 +33,6 @@ _PATIENCE = 60.0  # seconds
 
 @pytest.fixture
 def insights(labelled: Gallery, tmp_path: Path) -> Iterator[Insights]:
-    """Of the labelled gallery, kept in `tmp_path`."""
     made = Insights(labelled, cache=tmp_path)
     yield made
     made.close()
@@ -78,9 +82,7 @@ def test_results_persist(
     again.close()
 
 
-def test_damaged_results_are_computed_again(
-    labelled: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_results_made_again(labelled: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = []
 
     def count(gallery: Gallery, progress: Progress) -> DuplicateGroups:
@@ -175,15 +177,14 @@ def test_a_cache_is_optional(labelled: Gallery, tmp_path: Path, caplog: pytest.L
 
 
 def test_folders_of_old_versions_are_removed(build: Callable[[dict[str, str]], Gallery], tmp_path: Path) -> None:
-    gallery = build({"a/1.png": "red"})
+    gallery, cache = build({"a/1.png": "red"}), tmp_path / "cache"
     gallery.version = "000007"
     for name in ("000004", "000006", "000009", "mine"):
-        (tmp_path / "cache" / name).mkdir(parents=True)
-    asked = Insights(gallery, cache=tmp_path / "cache")
+        (cache / name).mkdir(parents=True)
+    asked = Insights(gallery, cache=cache)
     asked.wait("quality", timeout=_PATIENCE)
     asked.close()
-    left = sorted(path.name for path in (tmp_path / "cache").iterdir() if not path.name.startswith("."))
-    assert left == ["000006", "000007", "000009", "mine"]
+    assert sorted(path.name for path in cache.glob("[!.]*")) == ["000006", "000007", "000009", "mine"]
 
 
 def test_a_gallery_with_next_to_nothing_has_it_all(unusual: Gallery) -> None:
@@ -200,3 +201,63 @@ def test_a_gallery_with_next_to_nothing_has_it_all(unusual: Gallery) -> None:
     json.dumps(quality.to_json(), allow_nan=False)
     if quality.map_at_r is not None:
         assert quality.queries + quality.lone == (unusual.labelled_vectors()[1] != UNLABELLED).sum()
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    name: str
+    path: str
+    share: float
+    more: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    inner: tuple[Inner, ...]
+    one: Inner | None
+    by_number: dict[int, float]
+    ids: Annotated[Ids, Listed(int, np.int64)]
+    places: Annotated[Floats, Listed(float, np.float32)]
+    size: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", len(self.inner))
+
+
+def make() -> Outer:
+    ids, places = np.array([3, 2**40]), np.array([0.5, np.inf], dtype=np.float32)
+    return Outer((Inner("café", "caf\udce9", 1, (("a", 1),)),), None, {3: 0.1}, ids, places)
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path, made = tmp_path / "new" / "result.json", make()
+    write_result(path, made, of="this")
+    read = read_result(path, Outer, of="this")
+    assert read is not None
+    assert (read.inner, read.one, read.by_number, read.size) == (made.inner, made.one, made.by_number, 1)
+    for name in ("ids", "places"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(made, name))
+        assert getattr(read, name).dtype == getattr(made, name).dtype
+    assert [file.name for file in path.parent.iterdir()] == ["result.json"]
+
+
+def test_what_is_of_something_else_is_not_read(tmp_path: Path) -> None:
+    write_result(tmp_path / "result.json", make(), of="this")
+    assert read_result(tmp_path / "result.json", Outer, of="that") is None
+    assert read_result(tmp_path / "result.json", Inner, of="this") is None
+    assert read_result(tmp_path / "none.json", Outer, of="this") is None
+    assert read_result(tmp_path, Outer, of="this") is None
+
+
+def test_values_of_another_kind_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    write_result(path, make(), of="this")
+    header, _, content = path.read_bytes().partition(b"\n")
+    right = [("one", None), ("by_number", {}), ("places", [2**70])]
+    for name, value in itertools.product(
+        ("inner", "one", "by_number", "ids", "places"), (None, 7, {}, [None], [2**70])
+    ):
+        forged = json.dumps({**json.loads(content), name: value}).encode()
+        checked = {**json.loads(header), "sha256": hashlib.sha256(forged).hexdigest()}
+        path.write_bytes(json.dumps(checked).encode() + b"\n" + forged)
+        assert (read_result(path, Outer, of="this") is None) is ((name, value) not in right), (name, value)

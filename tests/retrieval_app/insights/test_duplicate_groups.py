@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
 from retrieval_app.insights.duplicate_groups import find_duplicate_groups
@@ -52,8 +51,3 @@ def test_neighbours_labels_are_counted_without_itself(labelled: Gallery, ids: di
     hits = labelled.search(labelled.vector(ids["red/wrong_0.png"]), k=10, exclude_id=ids["red/wrong_0.png"])
     blue = [hit.score for hit in hits if hit.label == "blue"]
     assert shares.shares[0].mean_score == pytest.approx(sum(blue) / len(blue))
-
-
-def test_an_unknown_member_is_told(labelled: Gallery) -> None:
-    with pytest.raises(InputError, match="999"):
-        share_labels(labelled, 999)

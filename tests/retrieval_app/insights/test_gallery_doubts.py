@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from index.errors import InputError
 from index.gallery.gallery import Gallery
+from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, LabelKey
 from index.labels.doubts import Doubts
 from index.writing.build import build_gallery, update_gallery
+from retrieval_app.insights.background import Insights
 from retrieval_app.insights.duplicate_groups import find_duplicate_groups
-from retrieval_app.insights.gallery_doubts import find_doubts
+from retrieval_app.insights.gallery_doubts import find_doubts, read_audit
+from retrieval_app.insights.learning import Learning
 from tests.models import tiny_contract, write_three_output_model, write_tiny_model
 from tests.retrieval_app.insights.conftest import MISLABELLED, draw_labelled
+from training.audit.audit_files import write_audit_tables
+from training.audit.report import AuditedImage, AuditReport, Neighbour
 
 
 @pytest.fixture(scope="module")
 def doubts(labelled: Gallery) -> Doubts:
-    """Of the labelled gallery."""
     return find_doubts(labelled)
 
 
@@ -73,3 +80,159 @@ def test_labels_are_judged_by_untrained_vectors_or_as_a_lower_bound(tmp_path: Pa
         for other, score in doubt.agreeing:
             assert score == pytest.approx(float(judging.vector(other) @ judging.vector(doubt.id)), abs=1e-5)
     assert found.items[0].agreeing
+
+
+Learn = Callable[..., tuple[Doubts, int]]
+Decide = Callable[..., LabelDecision]
+WRONG, SHOWN = next(iter(MISLABELLED.items()))
+
+
+@pytest.fixture(scope="module")
+def base(labelled: Gallery) -> Doubts:
+    return find_doubts(labelled)
+
+
+@pytest.fixture
+def learn(base: Doubts, labelled: Gallery, ids: dict[str, int]) -> Iterator[Learn]:
+    """Learns from decisions, and gives the list then, and the number of decisions that it has learnt from."""
+    learning = Learning(labelled, rest=0)
+
+    def learn_from(*decisions: LabelDecision) -> tuple[Doubts, int]:
+        holding = {decision.key: decision for decision in decisions}
+        groups = partial(find_duplicate_groups, labelled)
+
+        def find() -> Mapping[int, LabelKey]:
+            keys = {row.id: (row.sha256 or "", row.label) for row in labelled.rows(ids.values())}
+            return {number: key for number, key in keys.items() if key in holding}
+
+        learning.after(base, holding, find_ids=find, duplicates=groups)
+        learning.wait(timeout=60)
+        learnt = learning.after(base, holding, find_ids=find, duplicates=groups)
+        return learnt.doubts, learnt.decisions
+
+    yield learn_from
+    learning.close()
+    learning.wait()
+
+
+@pytest.fixture
+def decide(labelled: Gallery, ids: dict[str, int]) -> Decide:
+    def make(path: str, decision: str, new_label: str | None = None) -> LabelDecision:
+        row = labelled.rows([ids[path]])[0]
+        return LabelDecision(row.sha256 or "", row.label, decision, new_label, image_id=row.id)
+
+    return make
+
+
+def test_the_rest_is_ranked_anew(learn: Learn, decide: Decide, base: Doubts, ids: dict[str, int]) -> None:
+    doubts, decisions = learn(decide(WRONG, CHANGE, SHOWN))
+    assert decisions == 1
+    assert doubts.find(ids[WRONG]) == base.find(ids[WRONG])
+    assert (doubts.judged, doubts.wrong_share) == (base.judged, pytest.approx(base.wrong_share))
+    other = next(path for path in MISLABELLED if path != WRONG)
+    found = doubts.find(ids[other])
+    assert found is not None
+    assert found.suggested == MISLABELLED[other]
+
+
+def test_a_new_label_is_suggested(learn: Learn, decide: Decide, base: Doubts, ids: dict[str, int]) -> None:
+    """Of twelve green pictures in their folder eleven are called `leaf`: the twelfth is one too."""
+    green = sorted(path for path in ids if path.startswith("green/") and path not in MISLABELLED)
+    assert all(base.find(ids[path]) is None for path in green)
+    doubts, _ = learn(*(decide(path, CHANGE, "leaf") for path in green[1:]))
+    found = doubts.find(ids[green[0]])
+    assert found is not None
+    assert found.suggested == "leaf"
+
+
+def test_it_rests_longer_than_it_took(labelled: Gallery, base: Doubts, decide: Decide) -> None:
+    learning = Learning(labelled, rest=1e9)
+    first = {(decision := decide(WRONG, KEEP)).key: decision}
+    learning.after(base, first, find_ids=dict, duplicates=partial(find_duplicate_groups, labelled))
+    learning.wait(timeout=60)
+    second = {key: replace(decision, decision=DROP) for key, decision in first.items()} | {
+        ("0" * 64, "red"): decision
+    }
+    learning.after(base, second, find_ids=dict, duplicates=partial(find_duplicate_groups, labelled))
+    learning.wait(timeout=60)
+    assert learning.latest(base).decisions == 1
+
+
+def test_an_audit_judges_by_what_the_gallery_does_not_have_and_learns_nothing(
+    labelled: Gallery, ids: dict[str, int], decide: Decide, tmp_path: Path
+) -> None:
+    (tmp_path / "audit.csv").write_text("path,sha256,label,wrong,verdict\n", encoding="utf-8")
+    insights = Insights(labelled, cache=None, audit=tmp_path)
+    base = insights.wait("doubts").value
+    decision = decide(WRONG, KEEP)
+    learnt = insights.learn({decision.key: decision}, find_ids=dict)
+    insights.close()
+    assert learnt is not None
+    assert (learnt.doubts, learnt.decisions) == (base, 0)
+
+
+def write_audit(gallery: Gallery, out: Path) -> Path:
+    """An audit of five members, of an image that is none, and of one whose label has changed since."""
+    source = Path(gallery.sources[1].root)
+    names = ["red/wrong_0.png", "blue/3.png", "blue/5.png", "red/1.png", "green/3.png"]
+    contents = [(source / name, (source / name).read_bytes(), name.partition("/")[0]) for name in names]
+    contents += [
+        (Path("/gone.png"), b"gone", "red"),
+        (source / "red/3.png", (source / "red/3.png").read_bytes(), "x"),
+    ]
+    images = [
+        AuditedImage(
+            path=path,
+            sha256=hashlib.sha256(data).hexdigest(),
+            label=label,
+            wrong=0.9 if number == 0 else 0.2 if number == 1 else 0.01,
+            confidence=0.1,
+            suggestions=(("blue", 0.8), ("red", 0.1), ("green", 0.1)),
+            verdict="change",
+            new_label="blue",
+            agreeing=(Neighbour(5, 0.95), Neighbour(3, 0.5)),
+            disagreeing=(Neighbour(1, 0.99), Neighbour(2, 0.98)),
+            duplicate_of=None,
+        )
+        for number, (path, data, label) in enumerate(contents)
+    ]
+    write_audit_tables(AuditReport(Path("run"), tuple(images), (), (), noise_rate=0.1), out)
+    return out
+
+
+def test_an_audit_is_read_as_label_issues(labelled: Gallery, ids: dict[str, int], tmp_path: Path) -> None:
+    doubts = read_audit(write_audit(labelled, tmp_path / "audit"), labelled)
+    assert [doubt.id for doubt in doubts.items] == [ids["red/wrong_0.png"], ids["blue/3.png"]]
+    first = doubts.items[0]
+    assert (first.label, first.wrong, first.suggested) == ("red", 0.9, "blue")
+    assert first.suggestions == (("blue", 0.8), ("green", 0.1))
+    assert first.agreeing == ((ids["red/1.png"], 0.5),)  # the nearest is no member
+    assert first.disagreeing == ((ids["blue/3.png"], 0.99, "blue"), (ids["blue/5.png"], 0.98, "blue"))
+    assert doubts.judged == 5
+    assert doubts.wrong_share == pytest.approx((0.9 + 0.2 + 3 * 0.01) / 5)
+    assert doubts.pairs == (("red", "blue", 1),)
+    assert doubts == read_audit(tmp_path / "audit" / "audit.csv", labelled)
+
+
+def test_the_audit_takes_the_place_of_the_gallerys_own_doubts(labelled: Gallery, tmp_path: Path) -> None:
+    asked = Insights(labelled, cache=tmp_path / "cache", audit=write_audit(labelled, tmp_path / "audit"))
+    assert asked.wait("doubts", timeout=60).value == read_audit(tmp_path / "audit", labelled)
+    assert not list((tmp_path / "cache").rglob("doubts.json"))
+    asked.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "cannot be read"),
+        ("path,label\na,b\n", "lacks the columns sha256, wrong, verdict"),
+        ("path,sha256,label,wrong,verdict\n{path},{sha256},red,much,keep\n", "'much', no number"),
+    ],
+)
+def test_what_is_no_audit_is_told(labelled: Gallery, tmp_path: Path, content: str | None, problem: str) -> None:
+    if content is not None:
+        data = (Path(labelled.sources[1].root) / "red/1.png").read_bytes()
+        filled = content.format(path="a.png", sha256=hashlib.sha256(data).hexdigest())
+        (tmp_path / "audit.csv").write_text(filled)
+    with pytest.raises(InputError, match=problem):
+        read_audit(tmp_path / "audit.csv", labelled)

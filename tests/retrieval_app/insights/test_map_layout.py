@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
-from index.errors import MissingDependencyError
 from index.gallery.gallery import Gallery
 from retrieval_app.insights import map_layout
 from retrieval_app.insights.map_layout import lay_out
@@ -35,9 +32,3 @@ def test_of_many_members_a_sample_is_shown(labelled: Gallery, monkeypatch: pytes
     assert (layout.sampled, layout.total, len(layout.ids)) == (True, labelled.count, 20)
     assert set(layout.ids.tolist()) <= set(labelled.ids.tolist())
     assert (np.diff(layout.ids) > 0).all()
-
-
-def test_what_is_missing_is_told(labelled: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openTSNE", None)
-    with pytest.raises(MissingDependencyError, match=r"retrieval-app\[ui\]"):
-        lay_out(labelled)

@@ -1,4 +1,4 @@
-"""The page's modules and styles as files: they load, find each other, and make no markup of data."""
+"""The page's modules: they make no markup of data, and ask the server once, about what was seen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 
 
 def code_of(path: Path) -> str:
-    """The text of a module without its comments."""
     text = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     return re.sub(r"(?m)(^|\s)//.*$", "", text)
 
@@ -58,7 +57,6 @@ def page() -> Iterator[Any]:
 
 
 def answer(route: Any) -> None:
-    """The static files under /page; an empty document for /; nothing else."""
     name = urlparse(route.request.url).path
     file = STATIC / name.removeprefix("/page/")
     if name == "/":
@@ -67,13 +65,6 @@ def answer(route: Any) -> None:
         route.fulfill(body=file.read_text(encoding="utf-8"), content_type=TYPES[file.suffix])
     else:
         route.fulfill(status=404, body='{"error": {"code": "not_found", "message": "no such address"}}')
-
-
-@pytest.mark.browser
-def test_a_browser_takes_every_module(page: Any) -> None:
-    for path in (path for path in MODULES if path.parent.name != "reports"):
-        name = str(path.relative_to(STATIC))
-        assert page.evaluate("async name => Object.keys(await import(`/page/${name}`))", name), name
 
 
 @pytest.mark.browser
@@ -109,21 +100,6 @@ def test_an_address_of_nonsense_is_an_empty_search(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_conditions_and_plain_words_are_told_apart(page: Any) -> None:
-    conditions = [
-        "price < 20",
-        "price <",
-        "label='hat'",
-        "tags IS NOT NULL",
-        "label in ('a', 'b')",
-        "path LIKE 'a%'",
-    ]
-    words = ["red dress", "dress in red", "shoes like new"]
-    ask = "async texts => texts.map((await import('/page/search/filters.js')).isCondition)"
-    assert page.evaluate(ask, conditions + words) == [True] * len(conditions) + [False] * len(words)
-
-
-@pytest.mark.browser
 def test_data_becomes_text_and_never_an_element(page: Any) -> None:
     made = page.evaluate(
         """async () => {
@@ -133,3 +109,73 @@ def test_data_becomes_text_and_never_an_element(page: Any) -> None:
         }"""
     )
     assert made == [1, "<img src=x onerror=alert(1)>x", '"><b>', "a\\u202eb\\u0000c é 鞋"]
+
+
+# Answers from `turns` in turn, [status, body, headers], and reading with `listed` where there is one; `asked` has
+# [method, address, body] of every question.
+ANSWER = """
+  const asked = [], real = window.fetch;
+  window.fetch = async (url, {method = 'GET', body = null} = {}) => {
+    asked.push([method, new URL(url).pathname, body && JSON.parse(body)]);
+    const [status, answer, headers = {}] = method === 'GET' && listed ? [200, listed] : turns.shift();
+    return new Response(JSON.stringify(answer), {status, headers});
+  };
+  const seconds = async wanted => { while (!wanted()) await new Promise(go => setTimeout(go, 10)); };
+"""
+
+
+def run(page: Any, turns: list[Any], code: str, *, listed: Any = None) -> Any:
+    whole = f"async ([turns, listed]) => {{ {ANSWER} try {{ {code} }} finally {{ window.fetch = real; }} }}"
+    return page.evaluate(whole, [turns, listed])
+
+
+def refuse(status: int, code: str, **headers: str) -> list[Any]:
+    body = {"error": {"code": code, "message": f"it is {code}", "field": None}, "request_id": "1"}
+    return [status, body, {name.replace("_", "-"): text for name, text in headers.items()}]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("ask", ["get('x')", "post('x', {a: 1})"])
+@pytest.mark.parametrize(
+    ("refusal", "repeats"),
+    [
+        (refuse(503, "busy", Retry_After="0.01"), {"get", "post"}),
+        (refuse(503, "not_ready", Retry_After="0.01"), {"get"}),
+        (refuse(503, "timeout"), set()),
+        (refuse(409, "conflict"), set()),
+    ],
+    ids=["busy", "not ready", "timeout", "conflict"],
+)
+def test_only_safe_requests_are_repeated(page: Any, ask: str, refusal: list[Any], repeats: set[str]) -> None:
+    code = f"""
+      const {{get, post}} = await import('/page/core/api.js');
+      const error = await {ask}.then(() => null, error => error.code);
+      return [asked.length, error];
+    """
+    repeated = ask.partition("(")[0] in repeats
+    expected = [2, None] if repeated else [1, refusal[1]["error"]["code"]]
+    assert run(page, [refusal, [200, {}]], code) == expected
+
+
+@pytest.mark.browser
+def test_a_label_is_decided_as_it_was_seen_and_undone_by_its_step(page: Any) -> None:
+    decided = [200, {"decided": 1, "step": 7, "can_undo": True}]
+    code = """
+      const {drawLabelForm} = await import('/page/details/fix_label.js');
+      const facts = {can: {review: true}, labels: {names: []}};
+      let times = 0;
+      const image = {id: 5, label: 'polo', decision: null, doubt: null};
+      const form = drawLabelForm(image, {facts, decided: () => { times += 1; }});
+      document.body.replaceChildren(form);
+      const press = text => [...document.querySelectorAll('button')].find(b => b.textContent.includes(text)).click();
+      press('Drop from');
+      await seconds(() => times === 1);
+      press('Undo');
+      await seconds(() => times === 2);
+      return asked;
+    """
+    choice = {"image_id": 5, "decision": "drop", "label": None, "label_seen": "polo"}
+    assert run(page, [decided, [200, {"undone": [5], "can_undo": False}]], code) == [
+        ["POST", "/v1/labels/decisions", {"decisions": [choice]}],
+        ["POST", "/v1/labels/undo", {"step": 7}],
+    ]

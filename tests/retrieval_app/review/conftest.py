@@ -25,7 +25,6 @@ FORMULA = "=SUM(1;2)"
 
 
 def build(folder: Path, *, model: Path, name: str = "shop", labels: Path | None = None) -> Path:
-    """A gallery of `folder/images`, made or brought up to date."""
     build_gallery(model_path=model, sources=[folder / "images"], out=folder / name, labels_file=labels)
     return folder / name
 
@@ -53,12 +52,10 @@ def shop(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Gallery:
 
 @pytest.fixture(scope="package")
 def hostile(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Gallery:
-    """The gallery of `write_hostile`, never changed."""
     folder = tmp_path_factory.mktemp("hostile")
     write_hostile(folder)
     return Gallery.open(build(folder, model=tiny_model))
 
 
 def ids_by_path(gallery: Gallery) -> dict[str, int]:
-    """The id of every member by its path."""
     return {image.path: image.id for image in gallery.sample(gallery.count, seed=0)}

@@ -1,9 +1,12 @@
+"""Jobs of a server, and their list, with which another process goes on where one has ended."""
+
 from __future__ import annotations
 
 import errno
 import io
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from index.errors import GalleryError, ImageError, InputError, UnknownImageError
 from index.evaluation.evaluate import evaluate_gallery
@@ -21,12 +26,14 @@ from index.gallery.gallery import Gallery
 from index.versions.gallery_lock import lock_gallery
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.activity_log import ActivityLog
+from retrieval_app.review.added_images import AddedImage
 from retrieval_app.review.job_list import Asker, Job, JobList, JobOverError, UnknownJobError
-from retrieval_app.review.job_work import Changes
+from retrieval_app.review.job_work import Changes, Work
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.log_files import read_log
 from retrieval_app.serving.errors import BusyError
 from tests.conftest import draw_folder, draw_image
+from tests.forked import ForkedCommand
 from tests.retrieval_app.review.conftest import build, ids_by_path
 
 ROOT = Path(__file__).parents[3]
@@ -45,18 +52,6 @@ for number, name in enumerate(sys.argv[2:]):
     jobs.add(Path(name).read_bytes(), name="x", label=f"label {number}")
     busy.wait()
     print(number, flush=True)
-"""
-
-
-UPDATE_AGAIN_AND_AGAIN = """
-import io, sys
-from pathlib import Path
-from index.writing.build import update_gallery
-from tests.conftest import draw_image
-path, rounds = Path(sys.argv[1]), int(sys.argv[2])
-for number in range(rounds):
-    draw_image((9, 9, 9), seed=7000 + number).save(path.parent / "images" / "red" / f"more {number}.png")
-    update_gallery(path, begin_step=lambda name: print(name, flush=True) or (lambda done, total: None))
 """
 
 
@@ -139,19 +134,6 @@ def test_an_added_image_is_found_by_a_search_when_its_job_is_done(shop: Shop) ->
     assert shop.announced == [gallery.version] == ["000002"]
     assert gallery.search(gallery.vector(7), k=1)[0].id == 7
     assert (gallery.image(7).label, gallery.count) == ("hats", 7)
-
-
-def test_many_waiting_adds_become_one_new_version(shop: Shop, block: Callable[[], None]) -> None:
-    block()
-    labels = [None, "hats", "red", "_"] * 5
-    waiting = [shop.jobs.add(picture(n), name="x", label=label) for n, label in enumerate(labels)]
-    assert {shop.jobs.get(job.id).state for job in waiting} == {"waiting"}
-    shop.gate.set()
-    done = shop.wait(*waiting)
-    assert shop.announced == ["000002", "000003"]
-    gallery = shop.open()
-    assert [label_of(gallery, job) for job in done] == labels
-    assert gallery.count == 6 + 1 + 20
 
 
 def test_a_removed_image_stays_out_until_it_is_sent_again(shop: Shop) -> None:
@@ -274,23 +256,6 @@ def test_a_label_file_allows_no_other_labels_and_copies_are_aside(tmp_path: Path
     assert copy.result["copy_of"] == copied
 
 
-@pytest.mark.slow
-def test_jobs_wait_for_another_process_and_all_are_done_exactly_once(shop: Shop) -> None:
-    rounds = 8
-    command = [sys.executable, "-c", UPDATE_AGAIN_AND_AGAIN, str(shop.path), str(rounds)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as writer:
-        assert writer.stdout is not None
-        writer.stdout.readline()  # it has begun to write
-        asked = [shop.jobs.add(picture(n), name="x", label=f"label {n % 7}") for n in range(40)]
-        jobs = shop.wait(*asked)
-        assert writer.wait(4 * WAIT_SECONDS) == 0
-    assert {job.state for job in jobs} == {"done"}, [job.message for job in jobs if job.state != "done"]
-    assert len({job.result["image_id"] for job in jobs if job.result is not None}) == 40
-    gallery = shop.open()
-    assert gallery.count == 6 + 40 + rounds
-    assert len({row.sha256 for row in gallery.rows(gallery.ids.tolist())}) == gallery.count
-
-
 def test_a_job_that_waits_for_another_process_says_so_and_can_be_cancelled(shop: Shop) -> None:
     with lock_gallery(shop.path):
         job = shop.jobs.add(picture(1), name="x")
@@ -356,9 +321,7 @@ def test_a_running_job_is_cancelled_between_its_steps(shop: Shop, monkeypatch: p
     assert shop.open().count == 6 + 1 + 1
 
 
-def test_of_jobs_done_together_one_is_cancelled(
-    shop: Shop, block: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_of_several_cancelled(shop: Shop, block: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     block()
     jobs = [shop.jobs.add(picture(number), name="x") for number in range(3)]
     real, asked = Changes._options, []
@@ -372,6 +335,7 @@ def test_of_jobs_done_together_one_is_cancelled(
     monkeypatch.setattr(Changes, "_options", cancel_one)
     shop.gate.set()
     assert [job.state for job in shop.wait(*jobs)] == ["done", "cancelled", "done"]
+    assert shop.announced == ["000002", "000003"]  # all of them in one version
     assert shop.open().count == 6 + 1 + 2
 
 
@@ -424,3 +388,99 @@ def test_only_so_many_jobs_wait_and_only_the_last_ones_are_kept() -> None:
     with pytest.raises(UnknownJobError):
         jobs.get(first.id)
     assert jobs.get(second.id).state == "done"
+
+
+def share(path: Path) -> JobList[int]:
+    return JobList(max_waiting=9, max_kept=9, path=path / "jobs.sqlite")
+
+
+def begin_and_die() -> None:
+    jobs = share(Path(sys.argv[1]))
+    with jobs.alone() as called_off:
+        assert called_off == []
+        assert jobs.take(together=("add",), most=9)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def begin_in_a_process_that_is_killed(path: Path) -> None:
+    with open(os.devnull, "w") as nothing:
+        command = ForkedCommand([path], stdout=nothing.fileno(), stderr=nothing.fileno(), function=begin_and_die)
+        assert command.wait(60) == -signal.SIGKILL
+
+
+def test_what_one_process_appends_another_takes_and_both_tell_of(tmp_path: Path) -> None:
+    one, other = share(tmp_path), share(tmp_path)
+    job = one.append("add", 7, asker=Asker("anna", "10.0.0.1", "r1"))
+    [(taken, work)] = other.take(together=(), most=1)
+    assert (taken.id, taken.asker, work) == (job.id, Asker("anna", "10.0.0.1", "r1"), 7)
+    assert one.get(job.id).state == "running"
+    other.update([taken], state="done", message="done \udcff", result={"ids": [1]})
+    told = one.get(job.id)
+    assert (told.state, told.message, told.result) == ("done", "done \udcff", {"ids": [1]})
+
+
+def test_one_process_at_a_time_runs_jobs(tmp_path: Path) -> None:
+    one, other = share(tmp_path), share(tmp_path)
+    with one.alone() as first, other.alone() as second:
+        assert (first, second) == ([], None)
+    with other.alone() as second:
+        assert second == []
+
+
+def test_the_job_of_a_process_that_was_killed_waits_again_in_its_place(tmp_path: Path) -> None:
+    jobs = share(tmp_path)
+    first, second = jobs.append("add", 1), jobs.append("update", 2)
+    begin_in_a_process_that_is_killed(tmp_path)
+    assert jobs.get(first.id).state == "running"
+    with jobs.alone():
+        assert jobs.get(first.id).state == "waiting"
+        assert [work for _, work in jobs.take(together=(), most=1)] == [1]
+    assert jobs.get(second.id).state == "waiting"
+
+
+def test_what_a_process_may_have_ended_at_is_tried_alone(tmp_path: Path) -> None:
+    jobs = share(tmp_path)
+    for number in range(3):
+        jobs.append("add", number)
+    begin_in_a_process_that_is_killed(tmp_path)
+    jobs.append("add", 3)
+    jobs.append("add", 4)
+    with jobs.alone():
+        taken = [[work for _, work in jobs.take(together=("add",), most=9)] for _ in range(4)]
+    assert taken == [[0], [1], [2], [3, 4]]
+
+
+def test_a_job_that_was_called_off_is_cancelled_where_its_process_is_killed(tmp_path: Path) -> None:
+    jobs = share(tmp_path)
+    job = jobs.append("add", 1)
+    begin_in_a_process_that_is_killed(tmp_path)
+    assert jobs.cancel(job.id)[1] is None
+    with jobs.alone() as called_off:
+        assert called_off == [1]  # what it was to add is not kept
+        assert jobs.take(together=(), most=1) == []
+    assert jobs.get(job.id).state == "cancelled"
+
+
+@given(
+    image=st.none() | st.builds(AddedImage, st.text(), st.none() | st.text()),
+    ids=st.lists(st.integers(0, 2**62)).map(tuple), ks=st.lists(st.integers(1, 100)).map(tuple),
+    where=st.sampled_from([None, "label = 'it''s'", "price > 3 AND NOT (path LIKE 'a%' OR x.y IN (1, TRUE))"]),
+)  # fmt: skip
+def test_work_is_the_same_after_packing(
+    image: AddedImage | None, ids: tuple[int, ...], ks: tuple[int, ...], where: str | None
+) -> None:
+    work = Work(image, ids, ks, None if where is None else parse_filter(where))
+    assert Work.unpack(work.pack()) == work
+
+
+def test_a_job_that_ends_its_processes_is_not_tried_for_ever(tmp_path: Path) -> None:
+    told = list[Job]()
+    jobs: JobList[int] = JobList(max_waiting=9, max_kept=9, on_over=told.append, path=tmp_path / "jobs.sqlite")
+    job = jobs.append("add", 1)
+    for _ in range(3):
+        begin_in_a_process_that_is_killed(tmp_path)
+    with jobs.alone():
+        assert jobs.take(together=(), most=1) == []
+    assert jobs.get(job.id).state == "failed"
+    assert "3 processes" in jobs.get(job.id).message
+    assert [one.id for one in told] == [job.id]

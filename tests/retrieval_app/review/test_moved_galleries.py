@@ -53,7 +53,6 @@ def rows_of(gallery: Path) -> list[CatalogRow]:
 
 
 def state_of(gallery: Path) -> dict[int, tuple[str | None, str, str | None, str]]:
-    """What every image is, by its id."""
     return {row.id: (row.sha256, row.status, row.label, row.path) for row in rows_of(gallery)}
 
 
@@ -71,7 +70,6 @@ def first(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Home:
 
 @pytest.fixture
 def home(first: Home, tmp_path: Path) -> Home:
-    """A home of its own."""
     home = Home(tmp_path / "home")
     shutil.copytree(first.folder, home.folder, symlinks=True)
     update_gallery(home.gallery, roots={str(first.folder / "photos"): home.folder / "photos"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import sqlite3
@@ -18,10 +19,11 @@ import pytest
 from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP, KEEP, OPEN, LabelDecision, LabelKey
 from index.versions.people import DECISIONS as FILE_NAME
-from retrieval_app.review.database import DecidedSinceError, ReviewError
+from retrieval_app.review.database import Database, DecidedSinceError, ReviewError
+from retrieval_app.review.decision_lines import read_step, write_lines
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage
+from retrieval_app.review.history import DecidedStep, Merged, merge_history, read_history
 from retrieval_app.review.review_store import Agreement, ReviewStore
-from tests.index.images.test_hostile_files import minding_permissions
 
 ROOT = Path(__file__).parents[3]
 A, B, C = "a" * 64, "b" * 64, "c" * 64
@@ -30,25 +32,11 @@ DECIDE_FOR_EVER = """
 import sys
 from pathlib import Path
 from index.labels.decisions import LabelDecision
-from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.review.review_store import Agreement, ReviewStore
 store = ReviewStore(Path(sys.argv[1]))
 for number in range(1_000_000):
     store.decide([LabelDecision(f"{number:064x}", "shoe", "change", f"label {number}")])
     print(number, flush=True)
-"""
-DECIDE_ONCE = """
-import sys
-from pathlib import Path
-from index.labels.decisions import LabelDecision
-from retrieval_app.review.database import ReviewError
-from retrieval_app.review.review_store import ReviewStore
-store = ReviewStore(Path(sys.argv[1]))
-print(len(store.label_decisions()), store.can_undo())
-try:
-    store.decide([LabelDecision("a" * 64, "shoe", "keep")])
-except ReviewError as error:
-    print(error)
-print(len(store.label_decisions()))
 """
 
 
@@ -58,7 +46,6 @@ def store(tmp_path: Path) -> ReviewStore:
 
 
 def meaning(decisions: Mapping[LabelKey, LabelDecision]) -> list[LabelDecision]:
-    """The decisions without their times, in their order."""
     return [replace(decision, decided_at="") for decision in decisions.values()]
 
 
@@ -194,27 +181,6 @@ def test_a_killed_process_loses_nothing_that_it_answered(store: ReviewStore, ans
     assert len(store.label_decisions()) == len(kept) - 1
 
 
-@pytest.mark.slow
-def test_a_folder_that_cannot_be_written_gives_a_clear_error_and_the_rest_goes_on(store: ReviewStore) -> None:
-    store.decide([LabelDecision(A, "shoe", "drop")])
-    store.close()
-    folder = store.path.parent
-    store.path.chmod(0o444)
-    folder.chmod(0o555)
-    try:
-        command = minding_permissions([sys.executable, "-c", DECIDE_ONCE, str(store.path)])
-        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-        command[-1] = str(folder / "other.sqlite")
-        none = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    finally:
-        folder.chmod(0o755)
-    assert (said[0], said[2]) == ("1 True", "1")
-    assert (none[0], none[2]) == ("0 False", "0")
-    for message in (said[1], none[1]):
-        assert message.startswith(str(folder))
-        assert "the gallery's folder cannot be written" in message
-
-
 def test_a_file_that_is_no_database_or_of_a_newer_program_is_named_and_left_alone(store: ReviewStore) -> None:
     store.path.write_bytes(b"not a database, but somebody's notes " * 30)
     for ask in (store.label_decisions, store.undo, lambda: store.decide([LabelDecision(A, "x", "keep")])):
@@ -259,3 +225,104 @@ def test_what_was_taken_back_and_what_nobody_is_named_for_is_no_agreement(store:
     assert store.agreement() == ()
     store.undo()  # ann's taking back
     assert store.agreement() == (Agreement(("ann", "bob"), 1, 1),)
+
+
+EARLY, LATE, LATER = (f"2026-0{month}-01T10:00:00+00:00" for month in (1, 2, 3))
+
+
+def label(sha256: str, decision: str = "keep", new_label: str | None = None) -> LabelDecision:
+    return LabelDecision(sha256, "shoe", decision, new_label, 7, path="/x/caf\udce9.jpg")
+
+
+def store_with(path: Path, *steps: DecidedStep) -> ReviewStore:
+    merge_history(Database(path), steps)
+    return ReviewStore(path)
+
+
+def held(store: ReviewStore) -> dict[str, str]:
+    return {sha256: d.new_label or d.decision for (sha256, _), d in store.label_decisions().items()}
+
+
+def test_steps_are_read_as_they_were_decided_and_come_back_through_lines(tmp_path: Path) -> None:
+    store = ReviewStore(tmp_path / "one.sqlite")
+    store.decide([label(A), label(B, "change", "boot")], by="anna")
+    store.decide_duplicates([DuplicateDecision(GROUP, "copies", (1,))])
+    store.decide([label(A, "open")])
+    steps = read_history(Database(store.path))
+    assert [len(step.by_subject()) for step in steps] == [2, 1, 1]
+    assert [step.decided_by for step in steps] == ["anna", None, None]
+    assert steps[0].keep({f"{A}/shoe"}).decided_by == "anna"
+    lines = list(write_lines(steps))
+    assert [read_step(json.loads(line)) for line in lines] == steps
+    other = store_with(tmp_path / "two.sqlite", *steps)
+    assert read_history(Database(other.path)) == steps
+    assert other.label_decisions() == store.label_decisions()
+    assert other.duplicate_decisions() == store.duplicate_decisions()
+    assert other.undo() is not None
+    assert held(other) == {A: "keep", B: "boot"}
+
+
+def test_of_two_decisions_the_later_holds_and_can_be_undone(tmp_path: Path) -> None:
+    store = store_with(tmp_path / "here.sqlite", DecidedStep(LATE, (label(A), label(B, "drop"))))
+    brought = [
+        DecidedStep(EARLY, (label(A, "drop"), label(C, "drop"))),
+        DecidedStep(LATER, (label(B, "change", "boot"),)),
+    ]
+    assert merge_history(Database(store.path), brought) == Merged(restored=2, present=0, older=1)
+    assert held(store) == {A: "keep", B: "boot", C: "drop"}
+    assert store.undo() is not None
+    assert held(store) == {A: "keep", B: "drop", C: "drop"}
+
+
+def test_what_was_taken_back_later_stays_taken_back(tmp_path: Path) -> None:
+    store = store_with(
+        tmp_path / "here.sqlite", DecidedStep(EARLY, (label(A),)), DecidedStep(LATER, (label(A, "open"),))
+    )
+    assert merge_history(Database(store.path), [DecidedStep(LATE, (label(A, "drop"),))]).older == 1
+    assert held(store) == {}
+
+
+def test_merging_again_changes_nothing(tmp_path: Path) -> None:
+    steps = [
+        DecidedStep(EARLY, (label(A), label(B))),
+        DecidedStep(LATE, (), (DuplicateDecision(GROUP, "different"),)),
+    ]
+    store = store_with(tmp_path / "here.sqlite", *steps)
+    before = read_history(Database(store.path))
+    assert merge_history(Database(store.path), steps) == Merged(restored=0, present=3, older=0)
+    assert read_history(Database(store.path)) == before
+
+
+def test_a_merge_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
+    store = store_with(tmp_path / "here.sqlite", DecidedStep(EARLY, (label(A),)))
+    spoilt = LabelDecision(B, "shoe", "no such word", None, 7, path="")
+    with pytest.raises(Exception, match="CHECK"):
+        merge_history(Database(store.path), [DecidedStep(LATE, (label(C),)), DecidedStep(LATER, (spoilt,))])
+    assert held(store) == {A: "keep"}
+
+
+GOOD = {"sha256": A, "label": "x", "decision": "keep", "new_label": None, "image_id": 1, "path": "/x"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {},
+        {"decided_at": LATE, "labels": [], "duplicates": []},
+        {"decided_at": "yesterday", "labels": [GOOD], "duplicates": []},
+        {"decided_at": "2026-01-01T10:00:00", "labels": [GOOD], "duplicates": []},
+        *({"decided_at": LATE, "labels": [{**GOOD, **wrong}], "duplicates": []} for wrong in (
+            {"sha256": "A" * 64}, {"sha256": 5}, {"label": "\ud800"}, {"decision": "destroy"}, {"image_id": -1},
+            {"image_id": True}, {"image_id": 1 << 70}, {"path": "\ud800"}, {"decision": "change"},
+        )),
+        *({"decided_at": LATE, "labels": [], "duplicates": [group]} for group in (
+            None, {"decision": "copies", "keep": [9], "images": [[A, 1, "x"], [B, 2, "y"]]},
+            {"decision": "copies", "keep": [1], "images": [[A, 1, "x"]]},
+            {"decision": "copies", "keep": "1", "images": [[A, 1, "x"], [B, 2, "y"]]},
+            {"decision": "different", "keep": [], "images": [[A, 1, "x"], [B, "2", "y"]]},
+        )),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_step_is_refused(line: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        read_step(line)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("gradio", reason="needs the extra `ui`")
-from retrieval_app.server.log_config import LogConfig
 from retrieval_app.server.options import ServeOptions
 from tests.serving_app import App, open_app
 
@@ -32,18 +30,14 @@ def test_text_goes_out_compressed_to_who_takes_it(app: App, path: str) -> None:
     assert "content-encoding" not in plain.headers
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "identity"])
-def test_a_file_that_a_browser_has_is_not_sent_again(app: App, encoding: str) -> None:
-    tag = app.get("/page/nav.js", **{"Accept-Encoding": encoding}).headers["etag"]
-    assert tag.startswith("W/") == (encoding == "gzip")
-    again = app.get("/page/nav.js", **{"Accept-Encoding": encoding, "If-None-Match": tag})
-    assert (again.status, again.body) == (304, b"")
-
-
-def test_pictures_go_out_as_they_are(app: App) -> None:
+def test_a_file_that_a_browser_has_is_not_sent_again_and_pictures_go_out_as_they_are(app: App) -> None:
+    for encoding in ("gzip", "identity"):
+        tag = app.get("/page/nav.js", **{"Accept-Encoding": encoding}).headers["etag"]
+        assert tag.startswith("W/") == (encoding == "gzip")
+        again = app.get("/page/nav.js", **{"Accept-Encoding": encoding, "If-None-Match": tag})
+        assert (again.status, again.body) == (304, b"")
     image = app.get("/v1/images/random?count=1").json()["images"][0]["id"]
     picture = app.get(f"/v1/images/{image}/picture", **{"Accept-Encoding": "gzip"})
-    assert picture.headers["content-type"].startswith("image/")
     assert "content-encoding" not in picture.headers
 
 
@@ -58,23 +52,3 @@ def test_the_page_and_the_documentation_have_one_policy_and_nothing_of_scripts_i
     for path in ("/docs/nothing.js", "/page/../shell.py", "/page/%2e%2e/shell.py", "/page/none.js", "/nowhere"):
         assert app.get(path).status == 404, path
     assert app.ask("POST", "/docs/").status == 405
-
-
-def test_requests_and_slow_searches_are_logged_without_what_was_asked(small_gallery: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with open_app(ServeOptions.of(small_gallery, logs=LogConfig(access_log=log, slow_query_ms=0))) as app:
-        query = {"queries": [{"image_id": 1}], "k": 2, "where": "label = 'private'"}
-        assert app.ask("POST", "/v1/search?by=secret", json=query).status in (200, 422)
-        assert app.ask("POST", "/v1/search", json={**query, "where": "label = 'red'"}).status == 200
-        assert app.get("/v1/images?text=private&limit=2").status == 200
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    requests = [line for line in lines if line["event"] == "request"]
-    assert [(one["method"], one["route"], one["status"]) for one in requests][1:] == [
-        ("POST", "/v1/search", 200), ("GET", "/v1/images", 200),
-    ]  # fmt: skip
-    assert requests[-1]["query"] == "text=…&limit=2"
-    [slow] = [line for line in lines if line["event"] == "slow_search"]
-    assert slow["request_id"] == requests[1]["request_id"]
-    assert (slow["searches"][0]["filter"], slow["searches"][0]["k"]) == ("label = ?", 2)
-    assert "private" not in log.read_text()
-    assert "'red'" not in log.read_text()

@@ -76,17 +76,6 @@ def test_on_a_full_disk_dropped_lines_are_told_later(tmp_path: Path, caplog: pyt
     assert "No space left on device" in caplog.text
 
 
-def test_a_vanished_folder_costs_no_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    with _writing(folder / "log") as writer:
-        folder.rename(tmp_path / "moved")
-        writer.reopen()
-        _wait(lambda: "cannot be written" in caplog.text)
-        writer.write("one")
-    assert (tmp_path / "moved" / "log").read_text() == "one\n"
-
-
 def test_a_file_that_takes_nothing_holds_nobody_up_and_what_was_dropped_is_told() -> None:
     read, written = os.pipe()
     with _writing(written, capacity=10) as writer:

@@ -51,7 +51,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def team(folder: Path) -> dict[str, str]:
-    """The tokens by name."""
     return {name: add_token(folder / "team.tokens", name, may=may)[1] for name, may in PEOPLE.items()}
 
 
@@ -62,7 +61,6 @@ def _serve_both(folder: Path, **options: Any) -> ServeOptions:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, team: dict[str, str]) -> Iterator[App]:
-    """A server of both galleries."""
     with open_app(_serve_both(folder, writable=True, logs=LogConfig(access_log=folder / "access.log"))) as app:
         yield app
 
@@ -74,12 +72,8 @@ def below(folder: Path, team: dict[str, str]) -> Iterator[App]:
         yield app
 
 
-def _ask(server: App, token: str | None, method: str, path: str, **more: Any) -> Answer:
-    return server.ask(method, path, token=token, **more)
-
-
 def _list(server: App, token: str) -> list[dict[str, Any]]:
-    answer = _ask(server, token, "GET", "/v1/galleries")
+    answer = server.ask("GET", "/v1/galleries", token=token)
     assert answer.status == 200
     return list(answer.json()["galleries"])
 
@@ -95,10 +89,10 @@ def test_each_is_listed_to_those_who_may_see_it_with_rights(server: App, team: d
         "ben": {"shop": (False, False)},
         "carl": {"fashion": (True, True)},
     }
-    page = _ask(server, team["ben"], "GET", "/").body.decode()
+    page = server.ask("GET", "/", token=team["ben"]).body.decode()
     assert ('href="g/shop/"' in page, "fashion" in page) == (True, False)
     for who in ("watcher", "lost"):
-        assert _ask(server, team[who], "GET", "/v1/galleries").status == 403
+        assert server.ask("GET", "/v1/galleries", token=team[who]).status == 403
     entry = _list(server, team["ben"])[0]
     assert (entry["path"], entry["state"], entry["images"]) == ("g/shop/", "ready", COUNTS["shop"])
 
@@ -111,7 +105,7 @@ def test_what_each_may_in_each_gallery_is_theirs_there_alone(server: App, team: 
 
     def is_open(who: str, gallery: str, right: str) -> bool:
         method, path, body = ways[right]
-        answer = _ask(server, team[who], method, f"/g/{gallery}{path}", json=body)
+        answer = server.ask(method, f"/g/{gallery}{path}", token=team[who], json=body)
         return answer.status not in (401, 403) and b"no such gallery" not in answer.body
 
     opened = {
@@ -147,7 +141,7 @@ def test_a_gallery_that_one_may_not_look_into_answers_as_one_that_is_not_there(
     for method in ("GET", "POST"):
         for path in PATHS:
             hidden, missing = (
-                _blank(_ask(asked, token, method, f"{root or ''}/g/{name}{path}"))
+                _blank(asked.ask(method, f"{root or ''}/g/{name}{path}", token=token))
                 for name in ("fashion", "nowhere")
             )
             assert hidden == missing, (method, path)
@@ -180,7 +174,7 @@ def test_a_session_holds_for_all_galleries_of_its_token(server: App, team: dict[
 
 def test_decisions_and_logs_stay_with_their_gallery(server: App, team: dict[str, str], folder: Path) -> None:
     named = {"X-Request-Id": "decided-in-shop"}
-    decided = _ask(server, team["anna"], "POST", "/g/shop/v1/labels/decisions", json=DECISION, headers=named)
+    decided = server.ask("POST", "/g/shop/v1/labels/decisions", token=team["anna"], json=DECISION, headers=named)
     assert decided.status == 200
     lines = {name: [line["request"] for line in read_log(folder / name / "small")] for name in ("shop", "fashion")}
     assert ("decided-in-shop" in lines["shop"], "decided-in-shop" in lines["fashion"]) == (True, False)
@@ -202,7 +196,7 @@ def _wait_until(is_so: Callable[[], bool]) -> None:
 
 def test_metrics_are_told_to_those_with_the_right(server: App, team: dict[str, str]) -> None:
     def read(who: str) -> dict[str, int]:
-        text = _ask(server, team[who], "GET", "/v1/metrics").body.decode()
+        text = server.ask("GET", "/v1/metrics", token=team[who]).body.decode()
         assert text.count("# TYPE retrieval_gallery_images ") == 1
         return {name: int(count) for name, count in re.findall(IMAGES, text)}
 
@@ -219,7 +213,7 @@ def test_a_broken_gallery_leaves_others_alone(folder: Path, tmp_path: Path, team
         listed = {one["name"]: (one["state"], one["images"]) for one in _list(server, team["admin"])}
         assert listed == {"fashion": ("failed", None), "shop": ("ready", COUNTS["shop"])}
         for path in ("/", "/g/shop/", "/g/shop/v1/gallery"):
-            assert _ask(server, team["admin"], "GET", path).status == 200, path
+            assert server.ask("GET", path, token=team["admin"]).status == 200, path
 
 
 def test_sign_ins_are_logged_in_the_galleries_opened(server: App, team: dict[str, str], folder: Path) -> None:

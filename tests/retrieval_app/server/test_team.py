@@ -15,7 +15,6 @@ from retrieval_app.review.log_files import read_log
 from retrieval_app.server.options import ServeOptions
 from tests.retrieval_app.conftest import build_small_gallery
 from tests.serving_app import App, open_app
-from tests.serving_server import Answer
 
 PEOPLE = {"reader": "read", "reviewer": "review", "admin": "write", "watcher": "metrics"}
 INCLUDED = {
@@ -48,25 +47,19 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    """A gallery of this module's own."""
     return build_small_gallery(tmp_path_factory.mktemp("served"), model=tiny_model)
 
 
 @pytest.fixture(scope="module")
 def server(gallery: Path, team: dict[str, str]) -> Iterator[App]:
-    """A server with all of them, which may be written."""
     with open_app(ServeOptions.of(gallery, writable=True, fetches=True, tokens=Path(team["file"]))) as app:
         yield app
-
-
-def _ask(server: App, token: str | None, method: str, path: str, **more: Any) -> Answer:
-    return server.ask(method, path, token=token, **more)
 
 
 def test_every_operation_opens_to_the_rights_described_only(server: App, team: dict[str, str]) -> None:
     operations = [
         (method.upper(), re.sub(r"\{[^}]*\}", "999999", path), operation)
-        for path, methods in _ask(server, team["reader"], "GET", "/v1/openapi.json").json()["paths"].items()
+        for path, methods in server.ask("GET", "/v1/openapi.json", token=team["reader"]).json()["paths"].items()
         for method, operation in methods.items()
     ]
     assert {operation["operationId"] for _, _, operation in operations} > {*CHANGES, *ASKS_ONLY}
@@ -79,10 +72,10 @@ def test_every_operation_opens_to_the_rights_described_only(server: App, team: d
         assert method == "GET" or name in {*CHANGES, *ASKS_ONLY}, f"{name}: say in this file what it needs"
         for who, rights in INCLUDED.items():
             # What may pass fails for want of a body, or of such an id.
-            answer = _ask(server, team[who], method, path)
+            answer = server.ask(method, path, token=team[who])
             if (answer.status != 403) != (set(needed) <= rights):
                 wrong.append((name, who, answer.status))
-        assert not needed or _ask(server, None, method, path).status == 401, name
+        assert not needed or server.ask(method, path).status == 401, name
     assert not wrong
 
 
@@ -91,16 +84,16 @@ def test_who_may_only_watch_opens_nothing_but_metrics_and_health(server: App, te
         "/", "/page/nav.js", "/gradio/config", "/v1/openapi.json", "/v1/nothing", "/v1", "/v1/metrics/", "//v1/metrics",
     )  # fmt: skip
     for path in paths:
-        assert _ask(server, team["watcher"], "GET", path).status in (403, 404), path
+        assert server.ask("GET", path, token=team["watcher"]).status in (403, 404), path
     for path in ("/v1/metrics", "/v1/health", "/v1/ready"):
-        assert _ask(server, team["watcher"], "GET", path).status == 200, path
-    signed_in = _ask(server, None, "POST", "/", body=f"token={team['watcher']}".encode(), headers=FORM)
+        assert server.ask("GET", path, token=team["watcher"]).status == 200, path
+    signed_in = server.ask("POST", "/", body=f"token={team['watcher']}".encode(), headers=FORM)
     assert (signed_in.status, "set-cookie" in signed_in.headers) == (401, False)
     assert b"opens no page" in signed_in.body
 
 
 def _sign_in(server: App, token: str) -> dict[str, str]:
-    answer = _ask(server, None, "POST", "/", body=f"token={token}".encode(), headers=FORM)
+    answer = server.ask("POST", "/", body=f"token={token}".encode(), headers=FORM)
     assert answer.status == 303
     return {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
 
@@ -127,7 +120,7 @@ def test_a_token_and_its_sessions_end_while_the_server_runs(server: App, team: d
     _wait_until_shut(server, headers=cookie)
     _wait_until_shut(server, headers=bearer)
     if way == "rotated":
-        assert _ask(server, fresh, "GET", "/v1/gallery").status == 200
+        assert server.ask("GET", "/v1/gallery", token=fresh).status == 200
         assert server.ask("GET", "/v1/gallery", headers=cookie).status == 401  # of the one before
     assert server.ask("GET", "/v1/gallery", headers=other).status == 200
 
@@ -141,29 +134,29 @@ def test_a_damaged_file_opens_nothing(server: App, team: dict[str, str], caplog:
             file.write_bytes(damaged)
             time.sleep(0.6)
             _wait_until_shut(server, headers=cookie)
-            assert _ask(server, "", "GET", "/v1/gallery").status == 401
+            assert server.ask("GET", "/v1/gallery", token="").status == 401
         assert "no token opens anything" in caplog.text
         assert not any(token in caplog.text for name, token in team.items() if name != "file")
     finally:
         file.write_bytes(sound)
     time.sleep(1)
-    assert _ask(server, team["admin"], "GET", "/v1/gallery").status == 200
+    assert server.ask("GET", "/v1/gallery", token=team["admin"]).status == 200
 
 
 def test_what_was_done_is_logged_and_refusals_are_not(server: App, team: dict[str, str], gallery: Path) -> None:
     before = len(read_log(gallery))
-    images = _ask(server, team["reader"], "GET", "/v1/images?limit=2&include=label").json()["images"]
+    images = server.ask("GET", "/v1/images?limit=2&include=label", token=team["reader"]).json()["images"]
     ids = [image["id"] for image in images]
     body = {"decisions": [{"image_id": ids[0], "decision": "change", "label": "hat"}]}
-    refused = _ask(server, team["reader"], "POST", "/v1/labels/decisions", json=body)
+    refused = server.ask("POST", "/v1/labels/decisions", token=team["reader"], json=body)
     assert refused.status == 403
     named = {"X-Request-Id": "decided-1", "X-Forwarded-For": "192.0.2.7"}
-    decided = _ask(server, team["reviewer"], "POST", "/v1/labels/decisions", json=body, headers=named)
+    decided = server.ask("POST", "/v1/labels/decisions", token=team["reviewer"], json=body, headers=named)
     assert decided.status == 200
-    assert _ask(server, team["admin"], "POST", "/v1/labels/undo", json={}).json()["undone"] == [ids[0]]
-    exported = _ask(server, team["reader"], "POST", "/v1/export", json={"ids": ids, "format": "csv"})
+    assert server.ask("POST", "/v1/labels/undo", token=team["admin"], json={}).json()["undone"] == [ids[0]]
+    exported = server.ask("POST", "/v1/export", token=team["reader"], json={"ids": ids, "format": "csv"})
     assert exported.status == 200
-    job = _ask(server, team["admin"], "POST", "/v1/update").json()["job"]
+    job = server.ask("POST", "/v1/update", token=team["admin"]).json()["job"]
     [ended] = _await_lines(gallery, "job-done", job)
     assert (ended["who"], ended["kind"], ended["message"]) == ("admin", "update", "nothing had changed")
     first, undone, export, update = [line for line in read_log(gallery)[before:] if line["what"] != "job-done"]

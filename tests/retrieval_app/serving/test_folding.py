@@ -89,20 +89,6 @@ def test_a_copy_of_the_query_is_found_without_the_query(engine: Engine, ids: dic
     assert 1 + len(first.copies) == COPIES
 
 
-def test_the_company_of_other_queries_changes_no_answer(engine: Engine, ids: dict[str, int]) -> None:
-    async def ask() -> list[Ranking]:
-        snapshot = engine.snapshot()
-        queries = [
-            SearchQuery((QueryPart(image_id=ids["red/1.png"]),), k=k, offset=offset, group_copies=True)
-            for k, offset in ((2, 0), (3, 0), (2, 1), (3, 1), (2, 2))
-        ]
-        return await asyncio.gather(*(engine.search(snapshot, query) for query in queries))
-
-    together = asyncio.run(ask())
-    alone = [_search(engine, ids["red/1.png"], k=k, offset=o) for k, o in ((2, 0), (3, 0), (2, 1), (3, 1), (2, 2))]
-    assert together == alone
-
-
 def test_the_server_ranks_again_as_the_gallery_does_page_by_page(engine: Engine) -> None:
     gallery = engine.snapshot().gallery
     expected = gallery.search(gallery.vector(5), k=39, exclude_id=5, rerank=True)

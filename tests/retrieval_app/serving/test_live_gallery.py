@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
+import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -13,13 +17,16 @@ from index.labels.decisions import LabelDecision
 from index.versions.versions import find_version, read_current, versions_folder
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.serving.errors import NotReadyError
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
+from retrieval_app.serving.probe import SearchProbe
+from retrieval_app.serving.search_engine import Engine
+from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_folder, draw_image
 
 
 @pytest.fixture
 def growing(tmp_path: Path, tiny_model: Path) -> Path:
-    """A gallery folder beside its images."""
     draw_folder(tmp_path / "images")
     build_gallery(model_path=tiny_model, sources=[tmp_path / "images"], out=tmp_path / "gallery")
     return tmp_path / "gallery"
@@ -134,14 +141,6 @@ def test_a_damaged_new_version_is_not_served_and_the_old_one_goes_on(
     live.close()
 
 
-def test_what_cannot_be_opened_at_the_start_is_refused(tmp_path: Path, growing: Path) -> None:
-    with pytest.raises(GalleryError, match="no such gallery"):
-        LiveGallery(tmp_path / "nothing")
-    shutil.rmtree(versions_folder(growing))
-    with pytest.raises(GalleryError):
-        LiveGallery(growing)
-
-
 def test_a_gallery_built_anew_in_the_same_place_is_another_one(growing: Path, tiny_model: Path) -> None:
     live = LiveGallery(growing)
     before = live.current
@@ -168,20 +167,67 @@ def test_a_catalogue_that_changes_while_it_is_served_is_told_of_as_damage(growin
     live.close()
 
 
-def test_a_version_that_fails_to_open_is_tried_once(growing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    live = LiveGallery(growing)
-    _grow(growing, seed=900)
-    tried = []
+@pytest.fixture
+def engine(small_gallery: Path) -> Iterator[Engine]:
+    opened = Engine(small_gallery, config=ServingConfig(threads=1))
+    yield opened
+    opened.close()
 
-    def fail(*_: object, **__: object) -> None:
-        tried.append(1)
-        raise MemoryError("no room for another version")
 
-    monkeypatch.setattr("retrieval_app.serving.live_gallery.Gallery.open", fail)
-    assert not any(live.refresh() for _ in range(20))
-    assert live.problem == "no room for another version"
-    assert len(tried) == 1
-    monkeypatch.undo()
-    _grow(growing, seed=901)  # another version is tried at once
-    assert live.refresh() is True
-    live.close()
+class _Gate:
+    """A version whose vectors are read once the gate is open; how often they were asked for is counted."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.gallery, self.insights, self.digest = self, snapshot.insights, snapshot.gallery.digest
+        self._gallery, self.is_open, self.asked = snapshot.gallery, threading.Event(), 0
+
+    def vector(self, image_id: int) -> Any:
+        self.asked += 1
+        assert self.is_open.wait(30)
+        return self._gallery.vector(image_id)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._gallery, name)
+
+
+def test_a_version_is_searched_while_all_workers_and_readers_are_busy(engine: Engine) -> None:
+    async def check() -> None:
+        gate = threading.Event()
+        blocked = [asyncio.create_task(engine.run(gate.wait, 30)) for _ in range(20)]
+        await asyncio.sleep(0)
+        try:
+            await engine.probe.check(engine.snapshot())
+        finally:
+            gate.set()
+            await asyncio.gather(*blocked)
+
+    asyncio.run(check())
+
+
+def test_a_search_that_hangs_is_told_after_a_while_and_is_not_joined_by_others(engine: Engine) -> None:
+    gate = _Gate(engine.snapshot())
+    snapshot = cast("Snapshot", gate)
+
+    async def check() -> None:
+        probe = SearchProbe(longest_s=0.05)
+        for _ in range(3):
+            with pytest.raises(NotReadyError, match=r"more than 0\.05 seconds"):
+                await probe.check(snapshot)
+        assert gate.asked == 1
+        gate.is_open.set()
+        for _ in range(500):
+            with suppress(NotReadyError):
+                return await probe.check(snapshot)
+            await asyncio.sleep(0.02)
+        raise AssertionError("it is not found out that searches are answered again")
+
+    try:
+        asyncio.run(check())
+    finally:
+        gate.is_open.set()
+
+
+def test_a_member_without_a_row_makes_it_unready(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("index.catalog.reader.Catalog.find", lambda *_: {})
+    with pytest.raises(NotReadyError, match=r"image \d+ has no row"):
+        asyncio.run(SearchProbe().check(engine.snapshot()))

@@ -17,7 +17,6 @@ from index.errors import ImageError, InputError, UnknownImageError
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.sources.reading import read_place
-from retrieval_app.serving import pictures
 from retrieval_app.serving.errors import BusyError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.photos import Crop
 from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery
@@ -91,21 +90,12 @@ def test_a_part_of_a_photo_is_searched_as_a_picture_of_its_own(engine: Engine, i
     assert {right.rows[hit.id].label for hit in right.hits} == {"blue"}
 
 
-def test_less_like_moves_away(engine: Engine, ids: Any) -> None:
-    red, blue = QueryPart(image_id=ids["red/0.jpg"]), QueryPart(image_id=ids["blue/0.jpg"], weight=-1.0)
-    plain = {hit.id: hit.score for hit in _search(engine, red, k=100).hits}
-    moved = {hit.id: hit.score for hit in _search(engine, red, blue, k=100).hits}
-    other = ids["blue/1.png"]
-    assert moved[other] < plain[other]
-    assert ids["blue/0.jpg"] not in moved
-
-
 def test_two_images_are_searched_with_their_weighted_sum(engine: Engine, gallery: Gallery, ids: Any) -> None:
     first, second = ids["red/0.jpg"], ids["green/0.jpg"]
-    mixed = gallery.vector(first).astype(np.float64) * 2 + gallery.vector(second)
+    mixed = gallery.vector(first).astype(np.float64) * 2 - 0.5 * gallery.vector(second)
     vector = (mixed / np.linalg.norm(mixed)).astype(np.float32)
     expected = [hit.id for hit in gallery.search(vector, k=20) if hit.id not in (first, second)]
-    ranking = _search(engine, QueryPart(image_id=first, weight=2.0), QueryPart(image_id=second), k=20)
+    ranking = _search(engine, QueryPart(image_id=first, weight=2.0), QueryPart(image_id=second, weight=-0.5), k=20)
     assert _ids(ranking) == expected[:20]
 
 
@@ -174,16 +164,6 @@ def test_a_photo_with_too_many_bytes_or_pixels_is_refused(small_gallery: Path) -
             _run(engine.keep_photo(_encode(Image.new("RGB", (100, 51))), name="wide.png"))
 
 
-def test_photos_are_forgotten_when_others_come(small_gallery: Path) -> None:
-    with _open(small_gallery, photos_bytes=9000) as engine:  # one takes about 3 kB
-        photos = (_encode(draw_image((9, 9, 200), seed=n)) for n in range(9))
-        tokens = [_run(engine.keep_photo(photo, name="p")).token for photo in photos]
-        with pytest.raises(UnknownPhotoError):
-            engine.photo(tokens[0])
-        assert engine.photo(tokens[-1]).token == tokens[-1]
-        assert 1 <= engine.photos_kept < len(tokens)
-
-
 def test_reads_beyond_the_bound_are_refused(small_gallery: Path) -> None:
     gate = threading.Event()
 
@@ -244,24 +224,6 @@ def test_many_searches_at_once_answer_as_one_by_one(engine: Engine, gallery: Gal
     assert engine.searches_lane.batches < engine.searches_lane.answered == len(wanted)
 
 
-def test_a_photo_of_many_pixels_is_decoded_apart(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    large = _encode(draw_image((220, 40, 40), seed=0, size=(640, 480)))
-    expected = _run(engine.embed(engine.snapshot(), large, name="large"))
-    monkeypatch.setattr(pictures, "LARGE_PIXELS", 100_000)
-    threads: list[str] = []
-    decode = pictures.decode_image
-
-    def watch(data: bytes, **options: Any) -> Image.Image:
-        image = decode(data, **options)
-        threads.append(threading.current_thread().name)
-        return image
-
-    monkeypatch.setattr(pictures, "decode_image", watch)
-    photo = _run(engine.keep_photo(large, name="large"))
-    assert np.array_equal(photo.vector, expected)
-    assert {name.rpartition("_")[0] for name in threads} == {"costly-pictures"}
-
-
 def test_a_photo_that_may_cost_much_takes_one_turn(engine: Engine) -> None:
     photo, go_on = _encode(draw_image((90, 20, 30), seed=1), "TIFF"), threading.Event()
 
@@ -278,12 +240,6 @@ def test_a_photo_that_may_cost_much_takes_one_turn(engine: Engine) -> None:
     assert _run(ask()) == "a.tif"
 
 
-@pytest.mark.parametrize(
-    ("text", "shape"),
-    [
-        ("label IN ('a', 'secret') AND price < 20", "label IN (2) AND price < ?"),
-        ("(a = 1 OR b LIKE 'secret%') AND NOT c IS NULL", "(a = ? OR b LIKE ?) AND NOT (c IS NULL)"),
-    ],
-)
-def test_the_shape_of_a_filter_in_the_log_has_columns_and_no_values(text: str, shape: str) -> None:
-    assert describe_shape(parse_filter(text)) == shape
+def test_the_shape_of_a_filter_in_the_log_has_columns_and_no_values() -> None:
+    text = "(a = 1 OR b LIKE 'secret%') AND NOT c IS NULL AND label IN ('a', 'secret')"
+    assert describe_shape(parse_filter(text)) == "(a = ? OR b LIKE ?) AND NOT (c IS NULL) AND label IN (2)"

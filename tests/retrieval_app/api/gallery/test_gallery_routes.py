@@ -1,15 +1,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 from fastapi.testclient import TestClient
 
+from index.versions.gallery_lock import lock_gallery
 from retrieval_app.api.gallery.gallery_schemas import GalleryMap, QualityReport
+from retrieval_app.api.security.access import Access
+from tests.retrieval_app.api.conftest import TOKEN, serve
+from tests.retrieval_app.review.test_jobs import picture
 
 
 def wait_for(client: TestClient, path: str) -> dict[str, Any]:
-    """The answer once it is computed."""
     for _ in range(600):
         response = client.get(path)
         if response.status_code != 202:
@@ -19,13 +25,6 @@ def wait_for(client: TestClient, path: str) -> dict[str, Any]:
     assert response.status_code == 200
     answer: dict[str, Any] = response.json()
     return answer
-
-
-def test_the_gallery_tells_what_it_is_and_what_is_allowed(client: TestClient) -> None:
-    facts = client.get("/v1/gallery").json()
-    assert (facts["name"], facts["version"], facts["images"]) == ("small", "000001", 19)
-    assert facts["labels"] == {"names": ["red", "blue", "green"], "count": 3, "labelled": 19}
-    assert facts["can"] == {"review": True, "write": False, "fetch": False}
 
 
 def test_facets_count_what_the_condition_keeps_and_their_conditions_select_it(client: TestClient) -> None:
@@ -44,3 +43,79 @@ def test_the_map_and_the_quality_are_told_as_they_are_described(client: TestClie
     assert all(-1 <= label < len(answer.labels) for label in answer.label)
     quality = QualityReport.model_validate(wait_for(client, "/v1/quality"))
     assert (quality.version, quality.queries, quality.problem) == ("000001", 19, None)
+
+
+@pytest.fixture(scope="module")
+def writer(served: Path) -> Iterator[TestClient]:
+    with serve(served, access=Access(token=TOKEN, writable=True)) as client:
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        yield client
+
+
+def finish(client: TestClient, job: dict[str, Any]) -> dict[str, Any]:
+    for _ in range(600):
+        job = client.get(f"/v1/jobs/{job['job']}").json()
+        if job["state"] in ("done", "failed", "cancelled"):
+            break
+        time.sleep(0.05)
+    return job
+
+
+def test_an_image_is_added_found_and_removed(writer: TestClient) -> None:
+    response = writer.post("/v1/images", params={"name": "new.jpg", "label": "yellow"}, content=picture(1))
+    assert response.status_code == 202
+    job = finish(writer, response.json())
+    assert (job["state"], job["kind"]) == ("done", "add")
+    image_id = job["result"]["image_id"]
+    assert writer.get(f"/v1/images/{image_id}").json()["label"] == "yellow"
+    assert writer.get(f"/v1/images/{image_id}/thumbnail").status_code == 200
+    removed = writer.delete(f"/v1/images/{image_id}")
+    assert removed.status_code == 202
+    assert finish(writer, removed.json())["state"] == "done"
+    assert writer.get(f"/v1/images/{image_id}").status_code == 404
+    assert writer.delete(f"/v1/images/{image_id}").status_code in (404, 422)
+
+
+def test_what_is_no_image_and_a_label_that_is_no_name_of_a_folder_are_refused(writer: TestClient) -> None:
+    for content in (b"", b"no image", b"<svg onload='alert(1)'/>", picture(2)[:300]):
+        response = writer.post("/v1/images", params={"name": "x\r\nX: y.jpg"}, content=content)
+        assert (response.status_code, response.json()["error"]["code"]) == (422, "bad_image")
+    for label in ("../up", "a/b", "", ".", "a\0b", "x" * 201):
+        assert writer.post("/v1/images", params={"label": label}, content=picture(3)).status_code == 422
+
+
+def test_an_update_and_an_evaluation_are_jobs(writer: TestClient) -> None:
+    assert finish(writer, writer.post("/v1/update").json())["state"] == "done"
+    body = {"ks": [1, 5], "where": "label != 'green'"}
+    job = finish(writer, writer.post("/v1/evaluate", json=body).json())
+    assert (job["state"], job["kind"]) == ("done", "evaluate")
+    assert job["result"]["version"]
+    for wrong in ({"ks": []}, {"ks": [0]}, {"ks": [10**9]}, {"where": "label ="}, {"ks": ["1"]}):
+        assert writer.post("/v1/evaluate", json=wrong).status_code == 422
+    job = finish(writer, writer.post("/v1/evaluate", json={"where": "label = 'none'"}).json())
+    assert (job["state"], job["result"]) == ("failed", None)
+
+
+def test_a_job_is_cancelled_while_it_waits_or_is_over(writer: TestClient, served: Path) -> None:
+    with lock_gallery(served):
+        update, added = writer.post("/v1/update").json(), writer.post("/v1/images", content=picture(7)).json()
+        assert writer.delete(f"/v1/jobs/{added['job']}").json()["state"] == "cancelled"
+        assert writer.delete(f"/v1/jobs/{update['job']}").status_code == 200
+        assert finish(writer, update)["state"] == "cancelled"
+    assert writer.get(f"/v1/jobs/{added['job']}").json()["message"] == "cancelled before its turn"
+    done = finish(writer, writer.post("/v1/update").json())
+    refused = writer.delete(f"/v1/jobs/{done['job']}")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
+    assert writer.delete("/v1/jobs/0123456789abcdef").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "access", [Access(writable=True), Access(token=TOKEN), Access(loopback=False, writable=True)]
+)
+def test_without_the_flag_and_a_token_nothing_is_written(served: Path, access: Access) -> None:
+    with serve(served, access=access) as client:
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        assert client.get("/v1/gallery").json()["can"]["write"] is False
+        for method, path in (("POST", "/v1/images"), ("DELETE", "/v1/images/1"), ("POST", "/v1/update")):
+            response = client.request(method, path, content=picture(4) if path == "/v1/images" else b"")
+            assert (response.status_code, response.json()["error"]["code"]) == (403, "forbidden")

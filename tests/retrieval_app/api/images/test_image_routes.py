@@ -25,14 +25,11 @@ def test_images_come_page_by_page_in_the_order_of_their_ids(client: TestClient) 
     assert len(seen) == total == 19
 
 
-def test_only_what_is_asked_for_is_told(client: TestClient) -> None:
+def test_only_what_is_asked_for_is_told_and_conditions_narrow_it(client: TestClient) -> None:
     image = client.get("/v1/images", params={"limit": 1}).json()["images"][0]
     assert image.keys() == {"id"}
     image = client.get("/v1/images", params={"limit": 1, "include": "metadata,label"}).json()["images"][0]
     assert image.keys() == {"id", "label", "metadata"}
-
-
-def test_conditions_and_words_narrow_the_list(client: TestClient) -> None:
     blue = client.get("/v1/images", params={"where": "label = 'blue'", "include": "label"}).json()
     assert (blue["total"], {image["label"] for image in blue["images"]}) == (5, {"blue"})
     both = client.get("/v1/images", params={"where": "label = 'blue'", "text": "png"}).json()

@@ -21,7 +21,6 @@ class Clock:
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that is set by hand."""
     return Clock()
 
 

@@ -20,7 +20,6 @@ class _Client:
         self._chunks, self._ends = list(chunks), ends
 
     async def receive(self) -> Any:
-        """The next message, as ASGI has it."""
         if not self._chunks:
             await asyncio.Event().wait()
         seconds, chunk = self._chunks[0]

@@ -16,7 +16,6 @@ from tests.retrieval_app.api.conftest import TOKEN, serve
 
 @pytest.fixture(scope="module")
 def guarded(served: Path) -> Iterator[TestClient]:
-    """A server that asks for a token, and that others reach."""
     with serve(served, access=Access(token=TOKEN, loopback=False)) as client:
         yield client
 
@@ -85,15 +84,27 @@ def test_nothing_under_the_api_falls_through_to_the_page(client: TestClient) -> 
         for method in ("GET", "POST", "DELETE"):
             response = client.request(method, path)
             assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
-
-
-def test_there_are_no_web_sockets(client: TestClient) -> None:
     with pytest.raises(WebSocketDisconnect), client.websocket_connect("/gradio_api/queue/join"):
         pass
 
 
 def test_a_client_that_leaves_is_not_answered(client: TestClient) -> None:
-    assert _send_slowly(client, [{"type": "http.disconnect"}], announced=3) == []
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "path": "/v1/photos",
+        "raw_path": b"/v1/photos", "query_string": b"", "root_path": "", "scheme": "http",
+        "headers": [(b"host", b"127.0.0.1"), (b"content-length", b"3")],
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 7860),
+    }  # fmt: skip
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    anyio.run(client.app, scope, receive, send)
+    assert sent == []
     assert 'status="499"' in client.get("/v1/metrics").text
 
 
@@ -104,28 +115,6 @@ def test_bodies_share_a_limit(served: Path) -> None:
         assert (response.status_code, response.json()["error"]["code"]) == (503, "busy")
         assert response.headers["retry-after"] == "1"
         assert client.post("/v1/embed", content=b"x" * 999).status_code == 422
-
-
-def _send_slowly(client: TestClient, chunks: list[dict[str, Any]], *, announced: int) -> list[Any]:
-    """What the app sends for a body of these chunks, after which nothing comes."""
-    headers = [(b"host", b"127.0.0.1"), (b"content-length", str(announced).encode())]
-    scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "path": "/v1/photos",
-        "raw_path": b"/v1/photos", "query_string": b"", "root_path": "", "scheme": "http", "headers": headers,
-        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 7860),
-    }  # fmt: skip
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        if not chunks:
-            await anyio.sleep_forever()
-        return chunks.pop(0)
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    anyio.run(client.app, scope, receive, send)
-    return sent
 
 
 def test_without_the_token_only_health_is_told(guarded: TestClient) -> None:
@@ -149,7 +138,6 @@ FRIEND = {"Authorization": f"Bearer {TOKEN}"}
 
 @pytest.fixture(scope="module")
 def open_to_all(served: Path) -> Iterator[TestClient]:
-    """A server that others reach, and that asks for no token."""
     with serve(served, access=Access(loopback=False)) as client:
         yield client
 

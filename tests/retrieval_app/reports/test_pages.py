@@ -1,4 +1,4 @@
-"""The page of an audit: what is written into it, and what a person can do with it in a real browser."""
+"""The pages of an audit, with what a person can do in a real browser, and of duplicates: what is written into them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html import unescape
@@ -17,8 +18,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from index.duplicates.duplicate_config import DuplicateConfig
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
+from index.sources.items import Place
 from retrieval_app.reports.audit_page import NEIGHBOUR_SIDE, SUSPECT_SIDE, write_audit_page
+from retrieval_app.reports.duplicates_page import SIDE, write_duplicates_page
+from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
 from tests.chromium import open_chromium, skip_without_playwright
 from tests.photos import write_photos
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
@@ -36,14 +41,9 @@ def audit_image(path: Path, label: str, *, wrong: float, verdict: str = KEEP, **
     """One row of an audit; what is not given is as plain as can be."""
     data = path.read_bytes() if path.is_file() else os.fsencode(path)
     defaults: dict[str, Any] = {
-        "sha256": hashlib.sha256(data).hexdigest(),
-        "confidence": 1 - wrong,
-        "suggestions": ((label, 1 - wrong),),
-        "new_label": None,
-        "agreeing": (),
-        "disagreeing": (),
-        "duplicate_of": None,
-    }
+        "sha256": hashlib.sha256(data).hexdigest(), "confidence": 1 - wrong, "suggestions": ((label, 1 - wrong),),
+        "new_label": None, "agreeing": (), "disagreeing": (), "duplicate_of": None,
+    }  # fmt: skip
     return AuditedImage(path=path, label=label, wrong=wrong, verdict=verdict, **(defaults | more))
 
 
@@ -86,7 +86,6 @@ def draw_report(folder: Path) -> AuditReport:
 
 
 def read_data(page: Path) -> dict[str, Any]:
-    """What the page's script reads."""
     _, _, rest = page.read_text(encoding="utf-8").partition('<script type="application/json" id="audit">')
     return dict(json.loads(rest.partition("</script>")[0]))
 
@@ -149,8 +148,6 @@ def test_no_name_or_label_ends_the_data_and_nothing_is_let_in(report: AuditRepor
 
 @dataclass
 class Visit:
-    """The open page, with what it complained about."""
-
     page: Page
     complaints: list[str] = field(default_factory=list)
 
@@ -232,6 +229,7 @@ def test_images_are_filtered_and_keys_decide_go_on_and_undo(visit: Visit) -> Non
     page, found = visit.page, visit.page.locator(".review-line [role=status]")
     page.locator(".audit-side button").filter(has_text="lime → polo").click()
     expect(found).to_have_text("2 images, lime → polo")
+    page.locator(".audit-side button").filter(has_text="lime → polo").click()
     page.get_by_role("group", name="Verdict").get_by_role("button", name="Drop").click()
     expect(found).to_have_text("2 images")
     page.reload()
@@ -294,7 +292,7 @@ def test_a_file_of_decisions_is_loaded_and_what_the_page_does_not_show_is_kept(
         ["moved/elsewhere.jpg", hidden.sha256, "lime", "drop", ""],
     ]
     with (tmp_path / "mine.csv").open("w", encoding="utf-8-sig", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, rows[0], [*rows[1][:3], "no-class", ""]])  # in a former word
+        csv.writer(file).writerows([COLUMNS, *rows])
     visit.page.set_input_files("input[type=file]", tmp_path / "mine.csv")
     expect(visit.page.locator(".toast")).to_contain_text("2 decisions loaded")
     expect(visit.page.locator(".review-done")).to_contain_text("1 of 2 decided")
@@ -346,3 +344,91 @@ def test_a_browser_without_storage_is_told(open_page: Callable[..., Visit], repo
     visit.press("a")
     assert visit.pressed(0) == [f"Change to {TAG}"]
     assert len(visit.download()) == 2
+
+
+STYLE_CLOSER = "</style><script>alert(1)</script>"
+
+
+def image(path: Path, label: str | None, *, number: int = 1, **more: Any) -> GroupedImage:
+    """One image of a group, with what is not given made up."""
+    data = path.read_bytes() if path.is_file() else os.fsencode(path)
+    defaults = {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
+    return GroupedImage(number, path.name, str(path.parent), label, **(defaults | more))
+
+
+def report_of(*groups: DuplicateGroup, **more: Any) -> DuplicateReport:
+    defaults: dict[str, Any] = {"gallery": "photos <b>", "images": 90, "config": DuplicateConfig().settle(None)}
+    images = [image for group in groups for image in group.images]
+    places = {
+        image.id: Place(Path(image.source) / image.path, image.path, sha256=image.sha256) for image in images
+    }
+    return DuplicateReport(groups=groups, places=places, **(defaults | more))
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Four pictures, the third of a hostile name."""
+    folder = tmp_path_factory.mktemp("pictures")
+    write_photos(folder, kinds=("polo",), pictures_per_kind=4, seed=3, size=256)
+    found = sorted((folder / "polo").iterdir())
+    hostile = Path(os.fsdecode(os.fsencode(folder) + b"/" + os.fsencode(HOSTILE_FILE)))
+    found[2].rename(hostile)
+    return [*found[:2], hostile, found[3]]
+
+
+@pytest.fixture(scope="module")
+def found(pictures: list[Path]) -> DuplicateReport:
+    """Two groups: five images with different labels, of which two files are equal; and a pair that agrees."""
+    first, second, hostile, last = pictures
+    kept = image(first, "polo", number=7)
+    large = DuplicateGroup(
+        kept,
+        (
+            image(first, TAG, number=8, similarity=1.0, hash_distance=0),
+            image(second, "polo", number=9, similarity=0.98765, hash_distance=2),
+            image(hostile, STYLE_CLOSER, number=10, similarity=0.93, hash_distance=6),
+            image(last, None, number=11, indexed=False),
+        ),
+    )
+    pair = DuplicateGroup(
+        image(last, "lime", number=12), (image(second, None, number=13, similarity=0.95, hash_distance=4),)
+    )
+    return report_of(large, pair)
+
+
+def test_equal_files_share_one_small_picture(found: DuplicateReport, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    out = tmp_path / "duplicates.html"
+    assert write_duplicates_page(found, out, limit=9, progress=lambda *done: seen.append(done)) == 2
+    pictures = re.findall(r'src="data:image/webp;base64,([^"]+)"', out.read_text(encoding="utf-8"))
+    assert len(pictures) == 6
+    with Image.open(io.BytesIO(base64.b64decode(pictures[0]))) as picture:
+        assert (picture.format, picture.size) == ("WEBP", (SIDE, SIDE))
+    assert seen == [(1, 2), (2, 2)]
+    assert [path.name for path in tmp_path.iterdir()] == ["duplicates.html"]
+
+
+def test_the_limit_takes_groups_with_different_labels_first_and_they_keep_their_numbers(tmp_path: Path) -> None:
+    def group(name: str, *labels: str | None) -> DuplicateGroup:
+        first, *others = (image(tmp_path / f"{name}{i}.jpg", label) for i, label in enumerate(labels))
+        return DuplicateGroup(first, tuple(others))
+
+    groups = [group("a", "x", "x", "x"), group("b", "x", None, None), group("c", "x", "y"), group("d", "x", "x")]
+    out = tmp_path / "page.html"
+    assert write_duplicates_page(report_of(*groups), out, limit=2) == 2
+    html = out.read_text(encoding="utf-8")
+    assert re.findall(r'class="panel group([^"]*)" id="group-(\d)"', html) == [("", "1"), (" differ", "3")]
+    assert "<b>2 of 4 groups</b> are on this page" in html
+    write_duplicates_page(report_of(*groups), out, limit=4)
+    assert "are on this page" not in out.read_text(encoding="utf-8")
+
+
+def test_no_name_or_label_is_markup_and_nothing_is_let_in(found: DuplicateReport, tmp_path: Path) -> None:
+    write_duplicates_page(found, tmp_path / "page.html", limit=9)
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<script" not in html
+    assert html.count("</style>") == 1
+    assert html.count("<img") == html.count('<img src="data:image/webp;base64,')
+    assert "default-src 'none'; style-src 'sha256-" in unescape(html)
+    assert "unsafe" not in html
+    assert r"caf\xe9, &#34;&lt;img src=x onerror=alert(1)&gt;\n.jpg" in html

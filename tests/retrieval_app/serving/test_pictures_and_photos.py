@@ -1,3 +1,5 @@
+"""Photos that can be asked with again: kept up to a size, and shared by the processes of a server."""
+
 from __future__ import annotations
 
 import io
@@ -6,13 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from index.errors import ImageError
 from index.gallery.gallery import Gallery
 from retrieval_app.serving import pictures
-from retrieval_app.serving.pictures import SIDES, Pictures, choose_side, decode_in_turn
+from retrieval_app.serving.kept_photos import KeptPhotos
+from retrieval_app.serving.photos import Photo
+from retrieval_app.serving.pictures import Pictures, decode_in_turn
 from tests.conftest import draw_image
 
 
@@ -70,7 +75,46 @@ def test_a_jpeg_with_a_comment_loses_it(tmp_path: Path, gallery: Gallery, monkey
     assert b"script" not in pictures.encode_picture(gallery, 1, kind="JPEG")
 
 
-@pytest.mark.parametrize(("wanted", "made"), [(1, 64), (64, 64), (65, 128), (256, 256), (400, 512), (9999, 512)])
-def test_thumbnails_are_made_in_few_sizes(wanted: int, made: int) -> None:
-    assert choose_side(wanted) == made
-    assert made in SIDES
+VECTOR = np.array([0.6, 0.8], dtype=np.float32)
+
+
+def make_photo(token: str, *, picture_bytes: int = 92) -> Photo:
+    return Photo(token, f"{token}.jpg", 3, 2, b"x" * picture_bytes, VECTOR, "0" * 64)
+
+
+@pytest.fixture(params=["memory", "file"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path / "photos.sqlite" if request.param == "file" else None
+
+
+def test_a_photo_comes_back_as_it_was(path: Path | None) -> None:
+    kept, photo = KeptPhotos(1000, path=path), make_photo("a")
+    kept.put(photo)
+    found = kept.get("a")
+    assert found is not None
+    assert (found.token, found.name, found.width, found.height) == ("a", "a.jpg", 3, 2)
+    assert (found.picture, found.model_sha256) == (photo.picture, photo.model_sha256)
+    np.testing.assert_array_equal(found.vector, VECTOR)
+    assert found.vector.dtype == np.float32
+    assert kept.get("b") is None
+
+
+def test_those_that_were_not_used_for_longest_are_forgotten(path: Path | None) -> None:
+    kept = KeptPhotos(300, path=path, noted_s=0)  # three of 92 and 8 bytes
+    for token in "abc":
+        kept.put(make_photo(token))
+    assert kept.get("a") is not None
+    kept.put(make_photo("d"))
+    assert [token for token in "abcd" if kept.get(token) is not None] == ["a", "c", "d"]
+    assert len(kept) == 3
+    kept.put(make_photo("e", picture_bytes=400))  # larger than all that there is room for
+    assert len(kept) == 0
+
+
+def test_what_one_process_keeps_another_finds(tmp_path: Path) -> None:
+    one, other = (KeptPhotos(1000, path=tmp_path / "photos.sqlite") for _ in range(2))
+    one.put(make_photo("a"))
+    assert other.get("a") is not None
+    assert len(other) == 1
+    other.put(make_photo("b", picture_bytes=980))
+    assert one.get("a") is None
