@@ -14,6 +14,7 @@ from PIL import Image
 from index.labels.decisions import KEEP
 from tests.training.conftest import make_config, make_machine
 from training.audit.report import AuditedImage
+from training.run.phases import Watcher
 from training.run.train import train
 
 COLOURS = {"blue": (10, 30, 250), "green": (10, 240, 20), "red": (250, 20, 10)}
@@ -53,17 +54,12 @@ class MessyRun:
     data: Path
     cache: Path
 
-    def copy_to(self, folder: Path) -> MessyRun:
-        """Its own data and run folder, for a test that changes them."""
-        shutil.copytree(self.data, folder / "photos")
-        return train_messy(folder / "photos", folder / "run", cache=self.cache)
 
-
-def train_messy(data: Path, out: Path, *, cache: Path, **changes: Any) -> MessyRun:
+def train_messy(data: Path, out: Path, *, cache: Path, watcher: Watcher | None = None, **changes: Any) -> MessyRun:
     """Raw features unless another method is asked for."""
     changes = {"backbone": BACKBONE, "method": "raw"} | changes
     asked = {"weights": "none", "recipe": "paper", "trial": False, "label_noise": "uniform:0", **changes}
-    train(data, out, config=make_config(**changes), asked=asked, machine=make_machine(cache))
+    train(data, out, config=make_config(**changes), asked=asked, machine=make_machine(cache), watcher=watcher)
     return MessyRun(out, data, cache)
 
 

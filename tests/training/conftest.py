@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -10,11 +12,13 @@ import pytest
 import torch
 
 from tests.photos import KINDS, read_photo, write_photos
+from tests.training.runs import InterruptionError, interrupt_at, weights
 from tests.training.small_towers import add_small_towers
 from training.options.config import TrainConfig
 from training.options.losses import option_groups
 from training.options.machine import Machine
 from training.options.resolve import resolve, unused_options
+from training.run.phases import Watcher
 from training.run.train import train
 
 BACKBONE = "squeezenet1_1"
@@ -94,6 +98,43 @@ def other_pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A feature cache that the runs of the whole session share."""
     return tmp_path_factory.mktemp("cache")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trainer:
+    """Trains on the drawn pictures, or on `data`, into folders of these names below one."""
+
+    folder: Path
+    pictures: Path
+    cache: Path
+
+    def __call__(
+        self, name: str = "run", *, data: Path | None = None, config: TrainConfig | None = None,
+        machine: Machine | None = None, val: Path | None = None, resume: bool = False, watcher: Watcher | None = None,
+        stop: tuple[str, int] | None = None, **options: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        """The report of a run with these options, or none where it is interrupted at a (phase, epoch)."""
+        run = partial(
+            train, data or self.pictures, self.folder / name, config=config or make_config(**options),
+            machine=machine or make_machine(self.cache), val=val, resume=resume,
+        )  # fmt: skip
+        if stop is None:
+            return run(watcher=watcher)
+        with pytest.raises(InterruptionError):
+            run(watcher=interrupt_at(*stop))
+        return {}
+
+    def weights(self, name: str = "run") -> str:
+        return weights(self.folder / name)
+
+    def copy_pictures(self) -> Path:
+        """The pictures, to be changed."""
+        return Path(shutil.copytree(self.pictures, self.folder / "photos"))
+
+
+@pytest.fixture
+def trainer(tmp_path: Path, pictures: Path, cache: Path) -> Trainer:
+    return Trainer(tmp_path, pictures, cache)
 
 
 @pytest.fixture(scope="session")

@@ -8,19 +8,23 @@ import json
 from pathlib import Path
 from typing import Any
 
-from training.run.phases import EpochReport, Watcher
+from training.run.phases import Watcher
 
 
 class InterruptionError(Exception):
     """Stands for whatever ends a process."""
 
 
-def interrupt_at(phase: str, epoch: int) -> Watcher:
-    def on_epoch(report: EpochReport) -> None:
-        if (report.phase, report.epoch) == (phase, epoch):
+def interrupt_at(phase: str, number: int) -> Watcher:
+    """In an epoch of a phase, or once it has done so many images."""
+
+    def stop(name: str, done: int) -> None:
+        if (name, done) == (phase, number):
             raise InterruptionError
 
-    return Watcher(on_epoch=on_epoch)
+    return Watcher(
+        on_epoch=lambda report: stop(report.phase, report.epoch), on_images=lambda name, done, _: stop(name, done)
+    )
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

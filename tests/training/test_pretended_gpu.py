@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,10 @@ import pytest
 import torch
 
 from index.errors import RunError
-from tests.training.conftest import make_config, make_machine
+from tests.training.conftest import Trainer, make_config, make_machine
 from tests.training.pretended_gpu import GPU, DeviceError, PretendedGpu
 from tests.training.run.network.test_stage import network_config
-from tests.training.runs import InterruptionError, interrupt_at, weights
 from training.options.config import TrainConfig
-from training.run.train import train
 
 RUNS: dict[str, tuple[TrainConfig, str]] = {
     "a head on fixed views": (make_config(features="cached:2"), "embedding"),
@@ -29,71 +26,50 @@ RUNS: dict[str, tuple[TrainConfig, str]] = {
     "name",
     [pytest.param(name, marks=pytest.mark.slow) if name == "a head on live views" else name for name in RUNS],
 )
-def test_a_run_and_its_resume_keep_to_the_device_and_are_as_on_the_cpu(
-    pictures: Path, other_pictures: Path, cache: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_run_and_its_resume_keep_to_the_device_and_are_as_on_the_cpu(trainer, other_pictures, name) -> None:
     config, phase = RUNS[name]
-    train(pictures, tmp_path / "cpu", config=config, machine=make_machine(cache))
+    trainer("cpu", config=config)
     with PretendedGpu():
-        machine = make_machine(cache, device=GPU, workers=2)
-        with pytest.raises(InterruptionError):
-            train(pictures, tmp_path / "run", config=config, machine=machine, val=other_pictures,
-                  watcher=interrupt_at(phase, 1))  # fmt: skip
-        report = train(pictures, tmp_path / "run", config=config, machine=machine, val=other_pictures, resume=True)
+        options = {"config": config, "machine": make_machine(trainer.cache, device=GPU, workers=2)}
+        trainer(stop=(phase, 1), val=other_pictures, **options)
+        report = trainer(val=other_pictures, resume=True, **options)
     assert report["val"] is not None
-    assert weights(tmp_path / "run") == weights(tmp_path / "cpu")
-
-
-@pytest.mark.slow
-def test_a_plan_for_a_time_keeps_to_the_device(pictures: Path, cache: Path, tmp_path: Path) -> None:
-    config = network_config(unfreeze=None, network_epochs=None, time_budget="20s")
-    with PretendedGpu():
-        machine = make_machine(cache, device=GPU, workers=2)
-        report = train(pictures, tmp_path / "run", config=config, machine=machine)
-    assert report["network"]["plan"]["epochs"] > 0
+    assert trainer.weights() == trainer.weights("cpu")
 
 
 @pytest.mark.parametrize(
-    "method",
+    "changes",
     [
-        "spa",
-        *(
-            pytest.param(method, marks=pytest.mark.slow)
-            for method in ("proxy-nca", "multi-similarity", "procsim", "superloss", "soft-triple")
-        ),
+        {"network_method": "spa", "network_epochs": 1},
+        pytest.param({"network_method": "procsim", "network_epochs": 1}, marks=pytest.mark.slow),
+        pytest.param({"network_method": "soft-triple", "network_epochs": 1}, marks=pytest.mark.slow),
+        pytest.param({"unfreeze": None, "network_epochs": None, "time_budget": "20s"}, marks=pytest.mark.slow),
     ],
 )
-def test_every_kind_of_loss_keeps_to_the_device(pictures: Path, cache: Path, tmp_path: Path, method: str) -> None:
-    config = network_config(network_method=method, network_epochs=1)
+def test_every_kind_of_loss_and_a_plan_for_a_time_keep_to_the_device(trainer: Trainer, changes) -> None:
     with PretendedGpu():
-        train(pictures, tmp_path / "run", config=config, machine=make_machine(cache, device=GPU))
+        report = trainer(
+            config=network_config(**changes), machine=make_machine(trainer.cache, device=GPU, workers=2)
+        )
+    assert report["network"] is not None
 
 
-def test_a_gpu_without_memory_ends_the_run_in_words(
-    pictures: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_without_memory_ends_the_run_in_words(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free.")
 
     monkeypatch.setattr("training.run.network.fit.backward_in_chunks", refuse)
     with pytest.raises(
-        RunError, match=r"no memory for a batch of the network .CUDA out of memory.: add --network-chunk 16"
+        RunError, match=r"no memory for a batch of the network .CUDA out of memory.: add --network-ch"
     ):
-        train(pictures, tmp_path / "run", config=network_config(), machine=make_machine(cache))
-
-
-def _add(there: Any, here: Any) -> None:
-    there + here
+        trainer(config=network_config())
 
 
 @pytest.mark.parametrize(
     "mistake",
     [
-        _add,
-        lambda there, here: here[there],
+        lambda there, here: there.add(here),
         lambda there, here: np.asarray(there),
-        lambda there, here: there.numpy(),
-        lambda there, here: there.float().index_add_(0, here, here.float()),
         lambda there, here: torch.rand(2, device=GPU, generator=torch.Generator()),
         lambda there, here: torch.nn.Linear(3, 1).to(GPU)(here.float()),
     ],
@@ -101,13 +77,3 @@ def _add(there: Any, here: Any) -> None:
 def test_what_a_gpu_would_refuse_is_refused(mistake: Any) -> None:
     with PretendedGpu(), pytest.raises(DeviceError):
         mistake(torch.arange(3).to(GPU), torch.arange(3))
-
-
-def test_what_a_gpu_does_is_done() -> None:
-    with PretendedGpu():
-        layer = torch.nn.Linear(3, 2).to(GPU)
-        layer(torch.ones(4, 3, device=GPU)).sum().backward()
-        assert layer.weight.grad is not None
-        assert layer.weight.grad.device == layer.weight.device == GPU
-        assert torch.arange(3).to(GPU)[torch.tensor([0])].device == GPU
-        assert layer.weight.detach().cpu().numpy().shape == (2, 3)

@@ -39,13 +39,8 @@ print(json.dumps(found | {"after": resident_mb()}))
 
 
 def _measure(**variables: str) -> dict[str, float]:
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURES],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, **variables},
-    )
+    command = [sys.executable, "-c", MEASURES]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **variables})
     found: dict[str, float] = json.loads(done.stdout)
     return found
 

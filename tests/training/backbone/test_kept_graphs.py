@@ -1,17 +1,19 @@
-"""A frozen backbone's graph gives torch's features, is written once, and fills stores of its own."""
+"""A frozen backbone's graph gives torch's features, is written once, and is measured beside torch."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch import Tensor, nn
 
-from index.errors import InputError, MissingDependencyError
+from index.errors import InputError
 from index.images.preprocess import PreprocessConfig
-from index.model.backends import openvino
+from index.model.backends import measuring
+from index.model.backends.measuring import Measured
 from index.model.seal import SealedModel
 from tests.photos import KINDS, read_photo
 from tests.training.conftest import BACKBONE
@@ -21,6 +23,7 @@ from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.kept_graphs import compute_by_graph, keep_graph
 from training.backbone.onnx_writing import NoGraphError
 from training.options.runtimes import GRAPH_RUNTIMES, TORCH
+from training.run.feature_runtime import agrees, measure_runtimes, read_some
 
 SMALL, CPU = PreprocessConfig(resize=40, crop=32), torch.device("cpu")
 ROUNDING = 1e-4  # of features of about 1
@@ -48,8 +51,10 @@ def _pixels(count: int, side: int = 32) -> np.ndarray:
     return np.random.default_rng(count).integers(0, 256, (count, side, side, 3), dtype=np.uint8)
 
 
-def _extractor(*, precision: str = "float32", **how: object) -> Extractor:
-    backbone = Backbone("small", _Convolutions(**how).eval().requires_grad_(False), 8)
+def _extractor(*, precision: str = "float32", scale: float = 1.0, asks: bool = False) -> Extractor:
+    network = _Convolutions(asks=asks)
+    network.first.weight.data *= scale
+    backbone = Backbone("small", network.eval().requires_grad_(False), 8)
     return Extractor(backbone, SMALL, device=CPU, precision=precision)
 
 
@@ -79,6 +84,7 @@ def test_features_by_the_graph_are_those_of_torch(runtime: str, extractor: Extra
         torch.testing.assert_close(found, expected, rtol=0, atol=ROUNDING)
 
 
+@pytest.mark.slow
 def test_a_graph_has_the_view_and_the_pooling_too(tmp_path: Path) -> None:
     seeing = with_features(load_backbone(BACKBONE, "none"), view="both", pooling="layers", side=32)
     sizes = PreprocessConfig(resize=40, crop=40)
@@ -88,11 +94,17 @@ def test_a_graph_has_the_view_and_the_pooling_too(tmp_path: Path) -> None:
     torch.testing.assert_close(by_graph.extract(pixels), extractor.extract(pixels), rtol=0, atol=ROUNDING)
 
 
-def test_a_graph_is_written_once(
-    extractor: Extractor, graph: SealedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kept_graphs, "write_graph", lambda *_: pytest.fail("written again"))
+def test_a_graph_is_written_once_for_its_weights_and_precision(graph, folder, tmp_path, monkeypatch) -> None:
+    written: list[object] = []
+    monkeypatch.setattr(kept_graphs, "write_graph", lambda *_: written.append(1) or onnx.load(graph.path))
     assert keep_graph(_extractor(), cache=folder).sha256 == graph.sha256
+    assert not written
+    others = [keep_graph(one, cache=folder) for one in (_extractor(scale=2.0), _extractor(precision="bfloat16"))]
+    assert len({graph.path, *(other.path for other in others)}) == 3
+    assert len(written) == 2
+    (tmp_path / "graphs").write_text("a file")
+    with pytest.raises(InputError, match=r"the graph cannot be kept .*choose another --cache"):
+        keep_graph(_extractor(), cache=tmp_path)
 
 
 def test_a_damaged_graph_is_written_again(extractor: Extractor, graph: SealedModel, folder: Path) -> None:
@@ -103,17 +115,7 @@ def test_a_damaged_graph_is_written_again(extractor: Extractor, graph: SealedMod
     torch.testing.assert_close(found, extractor.extract(_pixels(2)), rtol=0, atol=ROUNDING)
 
 
-def test_other_weights_and_another_precision_have_another_graph(graph: SealedModel, folder: Path) -> None:
-    other = _extractor()
-    with torch.no_grad():
-        other.backbone.module.first.weight.mul_(2)
-    assert keep_graph(other, cache=folder).path != graph.path
-    assert keep_graph(_extractor(precision="bfloat16"), cache=folder).path != graph.path
-
-
-def test_stores_of_runtimes_lie_apart_and_say_what_they_hold(
-    extractor: Extractor, graph: SealedModel, tmp_path: Path
-) -> None:
+def test_stores_of_runtimes_lie_apart_and_say_what_they_hold(extractor, graph, tmp_path) -> None:
     extractors = [extractor, *(compute_by_graph(extractor, name, graph) for name in GRAPH_RUNTIMES)]
     assert len({open_store(tmp_path, one, views=1).folder for one in extractors}) == len(extractors)
     described = [one.describe(views=1) for one in extractors]
@@ -141,24 +143,53 @@ def test_what_no_graph_can_say_is_refused_in_words(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.onnx"))
 
 
-def test_weights_too_large_for_one_file_are_refused(
-    extractor: Extractor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_too_large_for_one_file_are_refused(extractor, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(onnx_writing, "MAX_WEIGHT_BYTES", 100)
     with pytest.raises(NoGraphError, match=r"small: .* GB of weights do not fit into one ONNX file"):
         keep_graph(extractor, cache=tmp_path)
 
 
-def test_a_cache_that_cannot_be_written_is_named(extractor: Extractor, tmp_path: Path) -> None:
-    (tmp_path / "graphs").write_text("a file")
-    with pytest.raises(InputError, match=r"the graph cannot be kept .*choose another --cache"):
-        keep_graph(extractor, cache=tmp_path)
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "_SECONDS", 0.0)
 
 
-def test_a_runtime_that_is_missing_is_named_with_its_extra(
-    extractor: Extractor, graph: SealedModel, monkeypatch: pytest.MonkeyPatch
+def test_all_that_are_installed_are_measured_beside_torch_and_agree_with_it_in_float32(
+    extractor: Extractor, graph: SealedModel, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "openvino", None)
-    assert openvino.OpenVinoBackend.is_usable()
-    with pytest.raises(MissingDependencyError, match=r"needs the package 'openvino'.*\[fast\]"):
-        compute_by_graph(extractor, "openvino", graph)
+    paths = sorted(pictures.rglob("*.jpg"))
+    measured = measure_runtimes(extractor, graph, paths)
+    assert measured.keys() == {TORCH, *GRAPH_RUNTIMES}
+    assert all(one.agreement > 0.9999 and agrees(one) and one.images_per_s > 0 for one in measured.values())
+    monkeypatch.setattr(measuring, "measure_backends", lambda *_: pytest.fail("measured again"))
+    assert measure_runtimes(extractor, graph, paths) == measured
+
+
+def test_a_graph_of_other_weights_does_not_agree(graph: SealedModel, pictures: Path) -> None:
+    other = _extractor(precision="bfloat16", scale=-1.0)
+    measured = measure_runtimes(other, graph, sorted(pictures.rglob("*.jpg")))
+    assert not any(agrees(measured[name]) for name in GRAPH_RUNTIMES)
+    assert 0.9 < measured[TORCH].agreement < 0.99999, "torch itself is compared in float32"
+
+
+@pytest.mark.parametrize(
+    ("precision", "agreement", "stands"),
+    [
+        ("float32", 0.99995, True), ("as exported", 0.9995, False), ("bfloat16", 0.997, True),
+        ("bfloat16", 0.99, False), ("float32", float("nan"), False),
+    ],
+)  # fmt: skip
+def test_how_near_features_must_be_depends_on_their_precision(precision, agreement, stands) -> None:
+    assert agrees(Measured("1", precision, 10.0, agreement)) is stands
+
+
+def test_images_come_from_all_over_the_list_without_those_that_cannot_be_read(
+    extractor: Extractor, pictures: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(b"no picture")
+    paths = sorted(pictures.rglob("*.jpg"))
+    assert read_some(paths, extractor).shape == (16, 32, 32, 3)
+    assert np.array_equal(read_some([broken, *paths[:2]], extractor), read_some(paths[:2], extractor))
+    with pytest.raises(InputError, match="none of the 1 images is readable"):
+        read_some([broken], extractor)

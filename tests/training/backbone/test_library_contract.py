@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import onnx
+import open_clip
 import pytest
+import timm
 import torch
+from onnx import numpy_helper
 from safetensors.torch import save_file
+from torch.nn.functional import normalize
 
-from index.errors import InputError
-from index.model.in_the_box import describe_box
-from tests.training.small_towers import RESNET, VIT
-from training.backbone.backbones import load_backbone, require_input_size
+from index.errors import InputError, MissingDependencyError, ModelFileError
+from index.model.embedder import Embedder
+from index.model.in_the_box import BOX, describe_box
+from index.outputs import KIND
+from tests.training.small_towers import RESNET, SIDE, TIMM, VIT, WIDTH
+from training.backbone import box_models
+from training.backbone.backbones import arrange_images, load_backbone, require_input_size, with_features
 from training.options.backbone_libraries import LIBRARIES, find_library, preprocess_for
+from training.options.resolve import resolve
 
 EXAMPLES = {  # a small model, and one of another architecture
     "torchvision": ("squeezenet1_1", "shufflenet_v2_x0_5"),
@@ -57,9 +66,7 @@ def test_a_file_of_its_weights_makes_the_same_network(library: str, tmp_path: Pa
 
 
 @of_every_library
-def test_weights_of_another_architecture_are_refused_by_file_and_architecture(
-    library: str, tmp_path: Path
-) -> None:
+def test_weights_of_another_architecture_are_refused_by_file_and_architecture(library, tmp_path) -> None:
     name, other = EXAMPLES[library]
     library, model = (
         ("torchvision", describe_box().backbone) if library == "box" else (library, find_library(name)[1])
@@ -71,22 +78,237 @@ def test_weights_of_another_architecture_are_refused_by_file_and_architecture(
 
 @of_every_library
 def test_a_missing_file_is_named_with_the_words_that_there_are(library: str) -> None:
-    with pytest.raises(
-        InputError, match=r"nowhere\.pth: no such weights file; --weights takes pretrained, none or a file"
-    ):
+    with pytest.raises(InputError, match=r"nowhere\.pth: no such weights file; --weights takes pretrained, none"):
         load_backbone(EXAMPLES[library][0], "nowhere.pth")
 
 
-@of_every_library
-def test_a_size_alone_changes_nothing_else_of_the_preprocessing(library: str) -> None:
-    name = EXAMPLES[library][0]
-    own = preprocess_for(name)
-    assert preprocess_for(name, resize=80, crop=70) == replace(own, resize=80, crop=70)
-    assert own.crop <= own.resize
-
-
 def test_a_library_that_there_is_not_is_told_with_those_that_there_are() -> None:
-    with pytest.raises(
-        InputError, match="'keras:vgg16' is of no known library; there is torchvision, timm, open_clip"
-    ):
+    with pytest.raises(InputError, match="'keras:vgg16' is of no known library; there is torchvision, timm"):
         load_backbone("keras:vgg16", "none")
+
+
+@pytest.mark.parametrize(("library", "package"), [("timm", "timm"), ("open_clip", "open_clip_torch")])
+def test_a_library_that_is_not_installed_is_named_with_its_extra(library: str, package: str, monkeypatch) -> None:
+    monkeypatch.setattr(f"training.options.{library}_names.find_spec", lambda _: None)
+    with pytest.raises(MissingDependencyError, match=rf"needs .*{package}.*retrieval-app\[backbones\]"):
+        preprocess_for(EXAMPLES[library][0])
+
+
+def random_images(count: int, side: int = SIDE) -> torch.Tensor:
+    return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(0))
+
+
+def whole_model(name: str) -> torch.nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        return open_clip.create_model(name).eval()
+
+
+@pytest.mark.parametrize(("name", "part"), [(VIT, "model"), (RESNET, "tower"), (TIMM, "tower")])
+def test_a_file_of_the_model_or_of_its_tower_gives_what_open_clip_gives(name, part, tmp_path) -> None:
+    model, path = whole_model(name), tmp_path / "weights.safetensors"
+    state = (model if part == "model" else model.visual).state_dict()
+    save_file({key: value.clone() for key, value in state.items()}, path)
+    backbone = load_backbone(f"open_clip:{name}", str(path))
+    images = random_images(2, preprocess_for(f"open_clip:{name}").crop)
+    with torch.inference_mode():
+        torch.testing.assert_close(backbone.module(images), model.encode_image(images))
+
+
+@pytest.mark.parametrize(("name", "positions"), [(VIT, "positional_embedding"), (TIMM, "trunk.pos_embed")])
+def test_positions_of_a_file_are_resampled_to_the_size_of_the_images(name: str, positions: str, tmp_path) -> None:
+    model = whole_model(name)
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    backbone = load_backbone(f"open_clip:{name}", str(tmp_path / "weights.pt"), side=64)
+    assert backbone.module.state_dict()[positions].shape[-2] != model.visual.state_dict()[positions].shape[-2]
+    require_input_size(backbone, 64)
+    assert backbone.module(random_images(2, 64)).shape == (2, WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("ViT-B-31", "no model of open_clip; similar names: .*ViT-B-32"),
+        ("ViT-B-32/mine", "no weights 'mine' of ViT-B-32; it has openai, "),
+        ("ViT-B-32/openai", "another activation; choose open_clip:ViT-B-32-quickgelu/openai"),
+    ],
+)
+def test_a_name_that_open_clip_does_not_know_is_told_with_others(name: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        load_backbone(f"open_clip:{name}", "none")
+
+
+def test_pretrained_weights_need_a_tag_and_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"open_clip:ViT-M-32/TAG, with TAG one of |--weights FILE"):
+        load_backbone(f"open_clip:{VIT}", "pretrained")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    name = "open_clip:ViT-B-32/laion2b_s34b_b79k"
+    with pytest.raises(InputError, match=rf"{name} could not be fetched .* --weights FILE"):
+        load_backbone(name, "pretrained")
+
+
+def test_fetched_weights_are_those_of_the_tag_at_a_size_of_ours(monkeypatch, tmp_path) -> None:
+    """Of a file in the place of a download; the text's part of it is left behind."""
+    torch.save(whole_model(VIT).state_dict(), tmp_path / "weights.pt")
+    fetched = {"file": str(tmp_path / "weights.pt"), "mean": (0.1, 0.2, 0.3)}
+    monkeypatch.setitem(open_clip.pretrained._PRETRAINED, VIT, {"mine": fetched})
+    name = f"open_clip:{VIT}/mine"
+    of_the_tag = load_backbone(name, "pretrained", side=64).module
+    of_the_file = load_backbone(name, fetched["file"], side=64).module
+    images = random_images(2, 64)
+    torch.testing.assert_close(of_the_tag(images), of_the_file(images))
+    assert preprocess_for(name).mean == (0.1, 0.2, 0.3)
+
+
+def test_preprocessing_goes_by_the_weights() -> None:
+    plain = preprocess_for("open_clip:ViT-B-32/laion2b_s34b_b79k")
+    assert (plain.resize, plain.crop, plain.interpolation) == (224, 224, "bicubic")
+    assert plain.mean == pytest.approx((0.48145466, 0.4578275, 0.40821073))
+    assert preprocess_for("open_clip:ViT-B-16-SigLIP").mean == (0.5, 0.5, 0.5)  # all its weights agree
+    assert preprocess_for("open_clip:ViT-L-14/laion2b_s32b_b82k").mean == (0.5, 0.5, 0.5)
+    assert preprocess_for("open_clip:ViT-L-14").mean == plain.mean  # they do not: the library's default
+
+
+def test_poolings_of_ours_read_the_maps_of_its_convolutional_tower() -> None:
+    pooled = with_features(load_backbone(f"open_clip:{RESNET}", "none", side=64), pooling="gem", side=64)
+    assert pooled.module(random_images(2, 64)).shape == (2, pooled.feature_dim)
+
+
+def test_the_classifier_on_the_features_gives_what_timm_gives() -> None:
+    backbone = load_backbone("timm:test_resnet", "none", seed=2)
+    with torch.random.fork_rng(devices=[]):
+        whole = timm.create_model("test_resnet").eval()
+    whole.load_state_dict(backbone.module.state_dict(), strict=False)
+    images = random_images(2, 64)
+    with torch.inference_mode():
+        torch.testing.assert_close(whole.fc(backbone.module(images)), whole(images))
+
+
+def test_positions_of_a_file_of_timm_are_resampled(tmp_path: Path) -> None:
+    with torch.random.fork_rng(devices=[]):
+        source = timm.create_model("test_vit", num_classes=0)
+    torch.save(source.state_dict(), tmp_path / "weights.pth")
+    small = load_backbone("timm:test_vit", str(tmp_path / "weights.pth"), side=80).module
+    assert small.pos_embed.shape == (1, 1 + 5 * 5, 64)
+    source.set_input_size(80)
+    torch.testing.assert_close(small.pos_embed, source.pos_embed.detach())
+
+
+def test_a_transformer_at_another_size_than_it_was_made_for_is_refused() -> None:
+    own = load_backbone("timm:vit_tiny_patch16_224", "none")
+    with pytest.raises(InputError, match="timm:vit_tiny_patch16_224 cannot take images of --crop 64"):
+        require_input_size(own, 64)
+    for side, said in ((56, r"test_vit cannot take images of --crop 56 .*divisible by patch"), (4, "--crop 4")):
+        with pytest.raises(InputError, match=said):
+            require_input_size(load_backbone("timm:test_vit", "none", side=side), side)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("resnet5", "is no model of timm .*resnet50"),
+        ("resnet18.mine", "no weights 'mine' of resnet18; it has a1_in1k, "),
+        ("hf-hub:timm/resnet18.a1_in1k", "not from hf-hub; name that .* --weights FILE"),
+        ("vit_base_patch16_sapiens2", "3 x 1024 x 768"),
+    ],
+)
+def test_a_name_that_timm_does_not_know_is_told_with_near_ones(name: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        load_backbone(f"timm:{name}", "none")
+
+
+def test_pretrained_weights_come_from_the_hubs_own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with torch.random.fork_rng(devices=[]):
+        source = timm.create_model("test_vit")
+    snapshot = tmp_path / "models--timm--test_vit.r160_in1k" / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
+    save_file(source.state_dict(), snapshot / "model.safetensors")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    fetched = load_backbone("timm:test_vit.r160_in1k", "pretrained").module.state_dict()
+    assert all(torch.equal(tensor, source.state_dict()[key]) for key, tensor in fetched.items())
+    smaller = load_backbone("timm:test_vit.r160_in1k", "pretrained", side=80).module
+    assert smaller.pos_embed.shape[1] == 1 + 5 * 5
+
+
+def test_weights_that_cannot_be_fetched_are_one_error_with_the_way_out(monkeypatch, tmp_path, capfd) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(InputError, match=r"timm:test_vit could not be fetched .* --weights FILE") as told:
+        load_backbone("timm:test_vit", "pretrained")
+    assert "\n" not in str(told.value)
+    assert capfd.readouterr().out == ""
+    with pytest.raises(InputError, match=r"--weights imagenet is a word for torchvision's; .*pretrained"):
+        load_backbone("timm:test_vit", "imagenet")
+    with pytest.raises(InputError, match="timm has no weights of test_vit4, but none"):
+        load_backbone("timm:test_vit4", "pretrained")
+
+
+def test_poolings_of_ours_read_the_maps_of_convolutional_networks_and_refuse_tokens() -> None:
+    pooled = with_features(load_backbone("timm:test_convnext", "none", side=64), pooling="layers", side=64)
+    assert pooled.module(random_images(2, 64)).shape == (2, 512) == (2, pooled.feature_dim)
+    with pytest.raises(InputError, match="timm:test_vit does not offer: it makes no feature maps"):
+        with_features(load_backbone("timm:test_vit", "none", side=64), pooling="gem", side=64)
+
+
+def test_preprocessing_is_the_models_own() -> None:
+    dino = preprocess_for("timm:vit_small_patch14_dinov2.lvd142m")
+    assert (dino.resize, dino.crop, dino.interpolation) == (518, 518, "bicubic")
+    assert preprocess_for("timm:test_vit").mean == (0.5, 0.5, 0.5)
+    resnet = preprocess_for("timm:resnet18.a1_in1k")
+    assert (resnet.resize, resnet.crop) == (int(224 / 0.95), 224)
+
+
+def _last_layer() -> tuple[torch.Tensor, torch.Tensor]:
+    """Of `kind`: (D, F) and (D,)."""
+    stored = {one.name: numpy_helper.to_array(one) for one in onnx.load(BOX).graph.initializer}
+    return tuple(
+        torch.from_numpy(
+            next(stored[f"parts.kind.{name}{end}"] for end in ("", "_half") if f"parts.kind.{name}{end}" in stored)
+            .astype(np.float32)
+        )
+        for name in ("weight", "bias")
+    )  # fmt: skip
+
+
+def test_its_features_are_those_that_the_packaged_model_embeds() -> None:
+    sizes = preprocess_for("box", view="whole")
+    pixels = np.random.default_rng(0).integers(256, size=(4, sizes.crop, sizes.crop, 3), dtype=np.uint8)
+    mean, std = (255 * torch.tensor(values).view(1, 3, 1, 1) for values in (sizes.mean, sizes.std))
+    backbone = load_backbone("box", "pretrained")
+    weight, bias = _last_layer()
+    with torch.inference_mode():
+        features = backbone.module(arrange_images(torch.from_numpy(pixels), mean, std)).flatten(1)
+        found = normalize(features @ weight.T + bias)
+    assert features.shape == (4, backbone.feature_dim)
+    assert backbone.name == describe_box().backbone, "which a run can load when another network is in the box"
+    np.testing.assert_allclose(found.numpy(), Embedder(BOX).giving(KIND).embed_batch(pixels), atol=2e-4)
+
+
+def test_without_weights_it_is_what_trains() -> None:
+    config = resolve()
+    assert (config.backbone, config.weights) == ("box", "pretrained")
+    assert resolve(backbone="box").weights == "pretrained"
+    assert resolve(weights="imagenet").backbone == "resnet50"
+    with pytest.raises(InputError, match="--weights is missing"):
+        resolve(backbone="resnet50")
+
+
+def test_what_it_does_not_have_is_refused() -> None:
+    with pytest.raises(InputError, match="of no known library"):
+        load_backbone("box:large", "pretrained")
+    with pytest.raises(InputError, match="--backbone box has none left"):
+        resolve(unfreeze="all", network_batch_norm="train")
+
+
+def test_missing_weights_and_those_of_another_network_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = {**box_models._read_trunk(), "features.99.weight": torch.zeros(1)}
+    for found, said in (
+        (stored, r"another network: features\.99\.weight"),
+        ({}, "it lacks weights of its network"),
+    ):
+        monkeypatch.setattr(box_models, "_read_trunk", lambda found=found: found)
+        with pytest.raises(ModelFileError, match=said):
+            load_backbone("box", "pretrained")

@@ -8,25 +8,20 @@ import torch
 from torch import nn
 
 from index.errors import InputError
-from index.images.preprocess import PreprocessConfig
+from index.images.preprocess import PreprocessConfig, crop_pixels
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.backbone.extract import Extractor, open_store
 from training.backbone.feature_maps import FeatureMap, choose_maps
 from training.backbone.pooling import PoolingLayout
+from training.backbone.views import average_views
 
 SIDE = 64
-# Name: channels of the last map, of the widest other one of its size, and of the widest one of the size before.
+# Channels of the last map, of the widest other one of its size, and of the widest one of the size before.
 ZOO = {
-    "mobilenet_v2": (1280, 960, 576),
-    "resnet18": (512, 512, 256),
-    "squeezenet1_1": (512, 256, 128),
-    "efficientnet_b0": (1280, 1152, 672),
-    "convnext_tiny": (768, 3072, 1536),
+    "mobilenet_v2": (1280, 960, 576), "resnet18": (512, 512, 256), "squeezenet1_1": (512, 256, 128),
     "shufflenet_v2_x0_5": (1024, 96, 96),
-    "densenet121": (1024, 992, 1024),
-    "googlenet": (1024, 832, 832),
-    "swin_t": (768, 3072, 1536),
-}
+}  # fmt: skip
+LARGE = {"convnext_tiny": (768, 3072, 1536), "densenet121": (1024, 992, 1024), "swin_t": (768, 3072, 1536)}
 
 
 @pytest.fixture(scope="module")
@@ -44,24 +39,16 @@ def pooled(backbone: Backbone, pooling: str, images: torch.Tensor) -> torch.Tens
     return with_features(backbone, pooling=pooling, side=SIDE).module(images).flatten(1)
 
 
-LARGE = ("efficientnet_b0", "convnext_tiny", "densenet121", "googlenet", "swin_t")
-
-
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in ZOO]
+    ("name", "channels"),
+    [*ZOO.items(), *(pytest.param(*one, marks=pytest.mark.slow) for one in LARGE.items())],
 )
-def test_maps_are_found_in_networks_of_many_kinds(name: str) -> None:
+def test_maps_are_found_in_networks_of_many_kinds(name: str, channels: tuple[int, ...]) -> None:
     maps = choose_maps(load_backbone(name, "none").module, side=SIDE)
     assert maps.wide is not None
     assert maps.earlier is not None
-    assert (maps.last.channels, maps.wide.channels, maps.earlier.channels) == ZOO[name]
+    assert (maps.last.channels, maps.wide.channels, maps.earlier.channels) == channels
     assert maps.last.side == maps.wide.side < maps.earlier.side
-
-
-def test_the_expansions_of_mobilenet_are_taken_after_their_activation() -> None:
-    maps = choose_maps(load_backbone("mobilenet_v2", "none").module, side=224)
-    assert maps.wide == FeatureMap("features.17.conv.0", 0, channels=960, side=7, channels_last=False)
-    assert maps.earlier == FeatureMap("features.14.conv.0", 0, channels=576, side=14, channels_last=False)
 
 
 def test_a_network_without_another_map_of_the_last_size_has_fewer_layers() -> None:
@@ -72,9 +59,7 @@ def test_a_network_without_another_map_of_the_last_size_has_fewer_layers() -> No
 
 def test_a_network_of_tokens_is_refused_and_the_option_named() -> None:
     backbone = load_backbone("vit_b_32", "none")
-    with pytest.raises(
-        InputError, match=r"--pooling gem .* --backbone vit_b_32 does not .* leave --pooling at own"
-    ):
+    with pytest.raises(InputError, match=r"--pooling gem .* --backbone vit_b_32 does not .* leave --pooling at"):
         with_features(backbone, pooling="gem", side=224)
     assert with_features(backbone, side=224).module is backbone.module
 
@@ -119,22 +104,15 @@ def test_a_map_is_read_before_an_activation_changes_it_in_place(resnet, images) 
     torch.testing.assert_close(every[:, -4:], expected)
 
 
-@pytest.mark.parametrize("name", ["resnet18", pytest.param("convnext_tiny", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("pooling", ["own", "gem", "layers"])
-def test_each_pooling_is_selected_bit_by_bit_from_one_pass_with_all(name: str, pooling: str, images) -> None:
-    backbone = load_backbone(name, "none")
+def test_each_pooling_is_selected_bit_by_bit_from_one_pass_with_all(pooling: str, images) -> None:
+    backbone = load_backbone("resnet18", "none")
     layout = PoolingLayout.of(backbone.network, side=SIDE)
     every = pooled(backbone, "every", images)
     assert every.shape[1] == layout.feature_dim("every") == sum(piece.width for piece in layout.pieces)
     selected = layout.select(every, pooling)
     assert selected.shape[1] == layout.feature_dim(pooling)
     torch.testing.assert_close(selected, pooled(backbone, pooling, images), rtol=0, atol=0)
-
-
-def test_the_choice_of_maps_depends_on_no_weights() -> None:
-    first, second = (load_backbone("resnet18", "none", seed=seed).module for seed in (1, 2))
-    nn.init.zeros_(second.layer4[1].bn2.weight)
-    assert choose_maps(first, side=SIDE) == choose_maps(second, side=SIDE)
 
 
 def test_another_pooling_has_the_same_weights_and_leaves_the_backbone_as_it_was(resnet, images) -> None:
@@ -146,31 +124,61 @@ def test_another_pooling_has_the_same_weights_and_leaves_the_backbone_as_it_was(
     torch.testing.assert_close(pooled(back, "own", images), before, rtol=0, atol=0)
 
 
-def test_features_of_each_pooling_have_a_place_of_their_own_and_the_usual_ones_their_old_one(
-    resnet, tmp_path
-) -> None:
-    preprocess = PreprocessConfig(resize=72, crop=SIDE)
-
-    def describe(backbone: Backbone) -> tuple[dict[str, object], str]:
+def test_features_of_each_pooling_have_a_place_of_their_own(resnet, tmp_path) -> None:
+    preprocess, folders = PreprocessConfig(resize=72, crop=SIDE), set()
+    for pooling in ("own", "gem", "layers", "every"):
+        backbone = with_features(resnet, pooling=pooling, side=SIDE)
         extractor = Extractor(backbone, preprocess, device=torch.device("cpu"), precision="float32")
-        return extractor.describe(views=1), open_store(tmp_path, extractor, views=1).folder.name
-
-    plain, folder = describe(resnet)
-    assert set(plain) == {"backbone", "weights_sha256", "preprocess", "views", "precision", "decoding"}
-    assert describe(with_features(resnet, side=SIDE)) == (plain, folder)
-    others = [
-        describe(with_features(resnet, pooling=pooling, side=SIDE)) for pooling in ("gem", "layers", "every")
-    ]
-    assert len({folder, *(name for _, name in others)}) == 4
+        folders.add(open_store(tmp_path, extractor, views=1).folder.name)
+    assert len(folders) == 4
 
 
-def test_features_in_bfloat16_are_pooled_in_float32(resnet) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (2, SIDE, SIDE, 3), dtype=np.uint8)
-    backbone = with_features(resnet, pooling="layers", side=SIDE)
-    preprocess = PreprocessConfig(resize=SIDE, crop=SIDE)
-    low, high = (
-        Extractor(backbone, preprocess, device=torch.device("cpu"), precision=precision).extract(pixels)
-        for precision in ("bfloat16", "float32")
+RESIZE = 80
+
+
+def smooth_images() -> np.ndarray:
+    """(4, 80, 80, 3) uint8 without fine detail, so that how they are resized matters little."""
+    coarse = torch.rand(4, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+    fine = nn.functional.interpolate(coarse, size=(RESIZE, RESIZE), mode="bicubic").clamp(0, 1)
+    return (255 * fine).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
+
+
+def extract(backbone: Backbone, pixels: np.ndarray) -> torch.Tensor:
+    preprocess = PreprocessConfig(resize=pixels.shape[1], crop=pixels.shape[1])
+    return Extractor(backbone, preprocess, device=torch.device("cpu"), precision="float32").extract(pixels)
+
+
+@pytest.mark.parametrize("pooling", ["own", "gem", "layers"])
+def test_both_views_are_the_mean_of_the_unit_features_of_crop_and_whole(resnet: Backbone, pooling: str) -> None:
+    pixels = smooth_images()
+    margin = (RESIZE - SIDE) // 2
+    crops = np.stack([crop_pixels(image, top=margin, left=margin, size=SIDE) for image in pixels])
+    planes = torch.from_numpy(pixels).permute(0, 3, 1, 2).float()
+    wholes = nn.functional.interpolate(planes, size=(SIDE, SIDE), mode="bilinear", antialias=True)
+    wholes = wholes.round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    one_view = with_features(resnet, pooling=pooling, side=SIDE)
+    views = [extract(one_view, seen) for seen in (crops, wholes)]
+    expected = average_views(views)
+    both = extract(with_features(resnet, view="both", pooling=pooling, side=SIDE), pixels)
+    assert both.shape == expected.shape
+    apart = (nn.functional.normalize(views[0]) - nn.functional.normalize(views[1])).abs().max()
+    assert (both - expected).abs().max() < 0.02 * apart, "up to the resize"
+
+
+@pytest.mark.parametrize("size", [SIDE, SIDE - 8])
+def test_an_image_no_larger_than_the_views_is_one_view_as_a_network_trains_on(resnet: Backbone, size: int) -> None:
+    pixels = smooth_images()[:, :size, :size]
+    one_view, both = resnet, with_features(resnet, view="both", side=SIDE)
+    torch.testing.assert_close(extract(both, pixels), nn.functional.normalize(extract(one_view, pixels)))
+
+
+def test_features_of_both_views_have_a_key_of_their_own_with_the_size_of_the_views(resnet: Backbone) -> None:
+    whole, both = (
+        Extractor(
+            with_features(resnet, view=view, side=SIDE),
+            PreprocessConfig(RESIZE, RESIZE),
+            device=torch.device("cpu"),
+        ).describe(views=1)
+        for view in ("whole", "both")
     )
-    assert low.dtype == high.dtype == torch.float32
-    assert nn.functional.cosine_similarity(low, high).min() > 0.999
+    assert both == {**whole, "view": "both", "side": SIDE}

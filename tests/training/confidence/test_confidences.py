@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from index.arrays import NO_ID
 from index.labels.leave_one_out import LeaveOneOut
+from tests.training.losses.draws import draw, value_and_gradients
 from training.backbone.feature_sources import CachedSource
-from training.confidence import confidences
+from training.confidence import confidences, top_confidences
 from training.confidence.confidences import (
     FixedConfidences,
     LeaveOneOutConfidences,
@@ -22,7 +24,10 @@ from training.confidence.confidences import (
     rows_to_trust,
 )
 from training.confidence.module import ConfidenceModule
+from training.confidence.same_pictures import find_duplicates
+from training.confidence.top_confidences import KEPT, TopConfidences
 from training.losses.pairs import read_columns
+from training.losses.smooth_proxy_anchor import smooth_proxy_anchor_loss
 
 
 def _module(feature_dim: int = 6, class_count: int = 4) -> ConfidenceModule:
@@ -41,38 +46,21 @@ def _read(found: Any, class_count: int = 4) -> torch.Tensor:
 
 
 def test_fixed_confidences_are_those_of_the_view_where_there_is_one() -> None:
-    module, source = _module(), _source()
-    fixed, asked = (
-        FixedConfidences(compute_confidences(module, source.centre)),
-        ViewConfidences(module, source.centre),
-    )
-    rows = torch.tensor([7, 3, 3, 29])
+    module, source, rows = _module(), _source(), torch.tensor([7, 3, 3, 29])
     features = source.batch(rows, generator=torch.Generator())
-    by_columns = _read(asked.batch(rows, features))
-    torch.testing.assert_close(fixed.batch(rows, features), by_columns, rtol=0, atol=1e-6)
+    by_columns = _read(ViewConfidences(module, source.centre).batch(rows, features))
+    fixed = FixedConfidences(compute_confidences(module, source.centre)).batch(rows, features)
+    torch.testing.assert_close(fixed, by_columns, rtol=0, atol=1e-6)
     torch.testing.assert_close(by_columns, module(source.centre[rows]))
 
 
-def test_confidences_computed_in_blocks_are_those_computed_at_once() -> None:
-    module, source = _module(), _source(4096 + 50)
-    torch.testing.assert_close(
-        compute_confidences(module, source.centre), module(source.centre), rtol=0, atol=1e-6
-    )
-
-
-def test_images_of_one_view_are_asked_once_and_others_view_by_view() -> None:
-    module = _module()
-    assert isinstance(make_confidences(module, _source()), FixedConfidences)
-    assert isinstance(make_confidences(module, _source(views=2)), ViewConfidences)
-    live = _source()
+def test_images_of_one_view_are_asked_once_and_others_or_too_many_view_by_view(monkeypatch) -> None:
+    module, live = _module(), _source()
     live.views = None  # as where every view is new
-    assert isinstance(make_confidences(module, live), ViewConfidences)
-
-
-def test_confidences_that_do_not_fit_into_memory_are_not_kept_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confidences, "_FIXED_VALUES", 30 * 4)
-    assert isinstance(make_confidences(_module(), _source(30)), FixedConfidences)
-    assert isinstance(make_confidences(_module(), _source(31)), ViewConfidences)
+    assert isinstance(make_confidences(module, _source(30)), FixedConfidences)
+    for source in (_source(views=2), live, _source(31)):
+        assert isinstance(make_confidences(module, source), ViewConfidences)
 
 
 def test_blocks_of_confidences_hold_fewer_images_where_classes_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +88,6 @@ def test_the_confidences_of_a_step_are_those_of_its_own_view() -> None:
 def test_images_are_trusted_from_the_smallest_confidence_on() -> None:
     own = torch.tensor([0.05, 0.1, 0.5, 0.0999, 1.0, 0.0])
     assert rows_to_trust(own, min_confidence=0.1).tolist() == [1, 2, 4]
-    assert rows_to_trust(own, min_confidence=0.1).dtype == torch.int64
     assert rows_to_trust(own, min_confidence=1.5).tolist() == []
 
 
@@ -149,3 +136,86 @@ def test_leave_one_out_in_memory_and_asked_for_again_are_the_same(monkeypatch: p
     torch.testing.assert_close(fixed.batch(rows, view), _read(asked.batch(rows, view)), rtol=0, atol=1e-6)
     torch.testing.assert_close(torch.cat([c for _, c in asked.blocks()]), fixed.values)
     assert torch.equal(_read(asked.batch(rows, view)), _read(asked.batch(rows, 7 * view))), "no view matters"
+
+
+def _features(count: int, *, seed: int = 0) -> np.ndarray:
+    """Rows of unlike pictures: positive, with much in common."""
+    return np.abs(np.random.default_rng(seed).normal(loc=0.5, size=(count, 200))).astype(np.float32)
+
+
+def _find(features: np.ndarray, labels: list[int], hashes: list[str] | None = None) -> tuple[list[int], list[int]]:
+    names = hashes or [str(i) for i in range(len(labels))]
+    found = find_duplicates(features, np.array(labels, dtype=np.int64), hashes=names)
+    return found.other_label.tolist(), found.groups.tolist()
+
+
+def test_a_picture_saved_again_with_another_label_is_told_on_both_sides() -> None:
+    features = _features(8)
+    features[6] = features[1] + 0.01 * _features(1, seed=9)[0]
+    other, groups = _find(features, [0, 0, 0, 0, 1, 1, 1, 1])
+    assert other == [NO_ID, 6, NO_ID, NO_ID, NO_ID, NO_ID, 1, NO_ID]
+    assert groups == [0, 1, 2, 3, 4, 5, 1, 7]
+
+
+def test_copies_with_the_same_label_are_one_group_and_no_conflict() -> None:
+    features = _features(6)
+    features[2] = features[0]
+    other, groups = _find(features, [0, 0, 0, 1, 1, 1])
+    assert other == [NO_ID] * 6
+    assert groups == [0, 1, 0, 3, 4, 5]
+
+
+def test_the_same_bytes_are_copies_and_every_one_meets_the_other_label() -> None:
+    features = _features(6)
+    features[[1, 4]] = features[0]
+    other, groups = _find(features, [0, 0, 0, 1, 1, 1], ["x", "x", "c", "d", "x", "f"])
+    assert other == [4, 4, NO_ID, NO_ID, 0, NO_ID]
+    assert groups == [0, 0, 2, 3, 0, 5]
+
+
+def test_unlike_pictures_features_that_differ_little_and_kinds_of_image_are_nobodys_copies() -> None:
+    kinds = _features(8)
+    kinds[:4, 0] += 30
+    kinds[4:, 1] += 30
+    for features in (_features(8), 100 + _features(8), kinds):
+        assert _find(features, [0, 1, 0, 1, 0, 1, 0, 1]) == ([NO_ID] * 8, list(range(8)))
+
+
+def _softmax(count: int, classes: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.softmax(4 * torch.randn(count, classes, generator=generator), dim=1)
+
+
+def test_the_largest_are_kept_and_the_others_have_their_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top_confidences, "KEPT", 2)
+    found = TopConfidences.of([torch.tensor([[0.5, 0.1, 0.3, 0.0]]), torch.tensor([[0.0, 0.2, 0.2, 0.6]])])
+    first, second = found.columns(0, 4)
+    torch.testing.assert_close(first, torch.tensor([0.5, 0.05, 0.3, 0.05]))
+    assert second[3] == torch.tensor(0.6)
+    torch.testing.assert_close(second.sum(), torch.tensor(1.0))
+
+
+def test_of_few_classes_nothing_is_lost() -> None:
+    whole = _softmax(20, KEPT)
+    found = TopConfidences.of(whole.split(7))
+    assert torch.equal(torch.cat([found.columns(0, 10), found.columns(10, KEPT)], dim=1), whole)
+    rows = torch.tensor([3, 3, 19])
+    assert torch.equal(found.take(rows).columns(5, 9), whole[rows, 5:9])
+
+
+def test_the_loss_of_the_largest_is_that_of_all_within_what_the_others_can_weigh() -> None:
+    classes, drawn = 500, draw(1, batch=12, classes=500, width=8)
+    whole = _softmax(12, classes)
+    inputs = (drawn.embeddings, drawn.proxies)
+    exact = value_and_gradients(smooth_proxy_anchor_loss, inputs, whole)
+    near = value_and_gradients(smooth_proxy_anchor_loss, inputs, TopConfidences.of([whole]))
+    for got, wanted in zip(near, exact, strict=True):
+        assert float((got - wanted).norm() / wanted.norm()) < 2e-4
+
+
+def test_they_are_placed_among_more_images_and_more_classes() -> None:
+    whole = _softmax(3, 4)
+    placed = TopConfidences.of([whole]).place(torch.tensor([5, 0, 2]), torch.tensor([1, 3, 6, 8]), count=6)
+    expected = torch.zeros(6, 9)
+    expected[torch.tensor([5, 0, 2])[:, None], torch.tensor([1, 3, 6, 8])] = whole
+    torch.testing.assert_close(placed.columns(0, 9), expected, rtol=0, atol=1e-7)

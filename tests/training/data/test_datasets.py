@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow
 import pytest
 from PIL import Image
@@ -12,6 +13,8 @@ from pyarrow import parquet
 
 from index.errors import InputError
 from index.sources.table_columns import TableColumns
+from training.data import copies
+from training.data.copies import EDITS, draw_copy
 from training.data.datasets import (
     Record,
     cap_classes,
@@ -37,19 +40,16 @@ def test_a_folder_gives_the_first_folder_as_label_in_a_fixed_order(tmp_path: Pat
     assert all(record.path.is_absolute() for record in records)
 
 
-def test_files_without_a_class_folder_are_left_out_with_a_warning(tmp_path: Path, caplog) -> None:
+def test_files_without_a_class_folder_and_those_that_cannot_be_opened_are_left_out_and_told(
+    tmp_path: Path, caplog
+) -> None:
     _save(tmp_path / "stray.png")
-    _save(tmp_path / "a/1.png")
-    assert [record.label for record in list_dataset(tmp_path).records] == ["a"]
-    assert f"not in a class folder of {tmp_path}: 1 (stray.png)" in caplog.text
-
-
-def test_files_that_cannot_be_opened_are_listed_as_skipped(tmp_path: Path) -> None:
     _save(tmp_path / "a/1.png")
     (tmp_path / "a/gone.png").symlink_to(tmp_path / "nowhere.png")
     dataset = list_dataset(tmp_path)
+    assert [record.label for record in dataset.records] == ["a"]
+    assert f"not in a class folder of {tmp_path}: 1 (stray.png)" in caplog.text
     assert [(skipped.path.name, skipped.reason) for skipped in dataset.skipped] == [("gone.png", "dangling-link")]
-    assert len(dataset.records) == 1
 
 
 def test_a_csv_gives_paths_beside_it_with_their_labels(tmp_path: Path) -> None:
@@ -64,10 +64,8 @@ def test_a_csv_gives_paths_beside_it_with_their_labels(tmp_path: Path) -> None:
 def test_a_parquet_file_gives_what_a_csv_gives(tmp_path: Path) -> None:
     rows = {"path": ["x/2.png", "x/1.png", "z.png"], "label": [7, 3, None]}
     parquet.write_table(pyarrow.table(rows), tmp_path / "labels.parquet")
-    assert list_dataset(tmp_path / "labels.parquet").records == (
-        Record(tmp_path / "x/1.png", "3"),
-        Record(tmp_path / "x/2.png", "7"),
-    )
+    expected = (Record(tmp_path / "x/1.png", "3"), Record(tmp_path / "x/2.png", "7"))
+    assert list_dataset(tmp_path / "labels.parquet").records == expected
 
 
 @pytest.fixture
@@ -89,9 +87,7 @@ def test_the_columns_of_a_table_can_be_named(products: Path) -> None:
     assert list_dataset(Path(f"{products}#path=image,label=class")).records == records
 
 
-def test_a_column_tells_what_trains_and_what_validates_and_the_rest_is_left_out_and_said(
-    products: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_column_tells_what_trains_and_what_validates_and_the_rest_is_left_out_and_said(products, caplog) -> None:
     training, held_out = list_splits(products, columns=COLUMNS, split_column="split")
     assert [record.path.stem for record in training.records] == ["0", "1", "5"]
     assert held_out is not None
@@ -106,17 +102,11 @@ def test_without_a_part_to_validate_that_to_test_validates(products: Path) -> No
     assert [record.path.stem for record in held_out.records] == ["3"]
 
 
-@pytest.mark.parametrize(
-    ("column", "problem"),
-    [
-        ("part", "no image has a value in a column 'part'"),
-        ("class", "calls no labelled image 'train'; seen: 'cup'"),
-    ],
-)
-def test_a_column_that_tells_nothing_of_training_is_refused(products: Path, column: str, problem: str) -> None:
-    columns = COLUMNS if column == "part" else TableColumns(path="image", label="split")
-    with pytest.raises(InputError, match=problem):
-        list_splits(products, columns=columns, split_column=column)
+def test_a_column_that_tells_nothing_of_training_is_refused(products: Path) -> None:
+    with pytest.raises(InputError, match="no image has a value in a column 'part'"):
+        list_splits(products, columns=COLUMNS, split_column="part")
+    with pytest.raises(InputError, match="calls no labelled image 'train'; seen: 'cup'"):
+        list_splits(products, columns=TableColumns(path="image", label="split"), split_column="class")
 
 
 @pytest.mark.parametrize("layout", ["empty", "flat", "csv"])
@@ -162,3 +152,57 @@ def test_classes_below_two_images_are_dropped_by_name() -> None:
     keep, dropped = keep_usable_classes(["a", "b", "a", "c", "d", "d"])
     assert keep.tolist() == [True, False, True, False, True, True]
     assert dropped == ["b", "c"]
+
+
+NAMES = [edit.__name__ for _, edit in EDITS]  # type: ignore[attr-defined]
+KEEPS_SIZE = {"mirror", "recolour", "grey", "blur", "shrink", "write", "stamp", "compress"}
+
+
+def _picture(width: int = 60, height: int = 40) -> Image.Image:
+    """Bright to the right, red below: no two places alike."""
+    across, down = np.meshgrid(np.linspace(20, 235, width), np.linspace(20, 235, height))
+    return Image.fromarray(np.dstack([down, across, 255 - across]).astype(np.uint8))
+
+
+def _edit(name: str, picture: Image.Image, *, seed: int = 0) -> Image.Image:
+    return getattr(copies, name)(picture, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 200), (160, 160)])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_edit_gives_a_picture_of_any_picture(name: str, size: tuple[int, int]) -> None:
+    for seed in range(8):
+        edited = _edit(name, _picture(*size), seed=seed)
+        assert edited.mode == "RGB"
+        assert min(edited.size) >= 1
+        if name in KEEPS_SIZE:
+            assert edited.size == size
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_edit_changes_the_picture_and_leaves_the_original(name: str) -> None:
+    picture = _picture()
+    before = picture.tobytes()
+    changed = [_edit(name, picture, seed=seed) for seed in range(4)]
+    assert picture.tobytes() == before
+    assert any(edited.size != picture.size or edited.tobytes() != before for edited in changed)
+
+
+def test_a_cut_keeps_at_least_its_share() -> None:
+    areas = [np.prod(_edit("cut", _picture(), seed=seed).size) / (60 * 40) for seed in range(200)]
+    assert 0.28 < min(areas) < 0.4
+    assert max(areas) > 0.9
+
+
+def test_a_frame_has_the_whole_picture_in_it() -> None:
+    picture = _picture()
+    framed = np.asarray(_edit("frame", picture, seed=3))
+    windows = np.lib.stride_tricks.sliding_window_view(framed, (40, 60, 3)).reshape(-1, 40, 60, 3)
+    assert (windows == np.asarray(picture)).all(axis=(1, 2, 3)).any()
+
+
+def test_the_generator_alone_decides() -> None:
+    picture = _picture()
+    first, again, other = (draw_copy(picture, np.random.default_rng(seed)) for seed in (7, 7, 8))
+    assert (first.size, first.tobytes()) == (again.size, again.tobytes())
+    assert (first.size, first.tobytes()) != (other.size, other.tobytes())

@@ -15,14 +15,8 @@ from training.losses.make_loss import build_loss
 from training.options.losses import LossConfig, options_of
 
 NORMALISATIONS = ("all", "present")
-SIZES = st.fixed_dictionaries(
-    {
-        "seed": st.integers(0, 2**31),
-        "batch": st.integers(1, 5),
-        "classes": st.integers(1, 4),
-        "width": st.integers(2, 4),
-    }
-)
+_SMALL = {"batch": st.integers(1, 5), "classes": st.integers(1, 4), "width": st.integers(2, 4)}
+SIZES = st.fixed_dictionaries({"seed": st.integers(0, 2**31), **_SMALL})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training.losses.draws import NORMALISATIONS, Draw, draw, value_and_gradients
@@ -23,36 +23,27 @@ from training.losses.smooth_proxy_anchor import smooth_proxy_anchor_loss
 Found = tuple[Tensor, ...]
 
 
-def _proxy_anchor(drawn: Draw, **options: Any) -> Found:
-    weights = {"weights": drawn.weights, "negative_weights": drawn.weights}
-    return value_and_gradients(
-        proxy_anchor_loss, (drawn.embeddings, drawn.proxies), drawn.labels, **weights, **options
+def _adaptive(margin_of: str) -> Callable[..., Tensor]:
+    return lambda x, proxies, margins, drawn, **options: adaptive_proxy_anchor_loss(
+        x, proxies, drawn.labels, margins, margin_of=margin_of, **options
     )
 
 
-def _smooth(drawn: Draw, **options: Any) -> Found:
-    return value_and_gradients(
-        smooth_proxy_anchor_loss, (drawn.embeddings, drawn.proxies), drawn.confidences, **options
-    )
-
-
-def _adaptive(margin_of: str) -> Callable[..., Found]:
-    def measure(drawn: Draw, **options: Any) -> Found:
-        return value_and_gradients(
-            lambda x, p, m, labels: adaptive_proxy_anchor_loss(x, p, labels, m, margin_of=margin_of, **options),
-            (drawn.embeddings, drawn.proxies, drawn.margins),
-            drawn.labels,
-        )
-
-    return measure
-
-
-LOSSES = {
-    "proxy-anchor": _proxy_anchor,
-    "spa": _smooth,
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "proxy-anchor": lambda x, proxies, margins, drawn, **options: 0 * margins.sum() + proxy_anchor_loss(
+        x, proxies, drawn.labels, weights=drawn.weights, negative_weights=drawn.weights, **options),
+    "spa": lambda x, proxies, margins, drawn, **options: 0 * margins.sum() + smooth_proxy_anchor_loss(
+        x, proxies, drawn.confidences, **options),
     "adaptive by proxy": _adaptive("proxy"),
     "adaptive by sample": _adaptive("sample"),
-}
+}  # fmt: skip
+
+
+def _measure(name: str, drawn: Draw, **options: Any) -> Found:
+    """Value and gradients by embeddings, proxies and margins."""
+    return value_and_gradients(LOSSES[name], (drawn.embeddings, drawn.proxies, drawn.margins), drawn, **options)
+
+
 every_loss = pytest.mark.parametrize("name", LOSSES)
 
 
@@ -83,26 +74,24 @@ def test_the_size_of_a_chunk_never_changes_value_or_gradient(
 ) -> None:
     drawn = draw(seed, batch=batch, classes=classes, width=3)
     options = {"alpha": alpha, "negative_normalisation": normalisation}
-    whole = LOSSES[name](drawn, **options)
+    whole = _measure(name, drawn, **options)
     with _chunks_of(size, batch=batch):
-        _assert_same(LOSSES[name](drawn, **options), whole)
+        _assert_same(_measure(name, drawn, **options), whole)
 
 
 @every_loss
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_sums_that_are_known_not_to_overflow_are_those_that_are_kept_from_it(
-    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_that_are_known_not_to_overflow_are_those_that_are_kept_from_it(name, dtype, monkeypatch) -> None:
     drawn = draw(1, batch=40, classes=30, width=5)
     drawn = Draw(*(part.to(dtype) if part.is_floating_point() else part for part in (
         drawn.embeddings, drawn.proxies, drawn.confidences, drawn.margins, drawn.labels, drawn.weights
     )))  # fmt: skip
-    as_they_are = LOSSES[name](drawn)
+    as_they_are = _measure(name, drawn)
     monkeypatch.setitem(chunks.SAFE_EXPONENTS, dtype, 0.0)
-    _assert_same(as_they_are, LOSSES[name](drawn), within=1e-12 if dtype == torch.float64 else 2e-5)
+    _assert_same(as_they_are, _measure(name, drawn), within=1e-12 if dtype == torch.float64 else 2e-5)
 
 
-@pytest.mark.parametrize("alpha", [32.0, 64.0, 1e3, 1e5])
+@pytest.mark.parametrize("alpha", [32.0, 1e5])
 def test_the_float32_loss_is_the_float64_loss_whatever_alpha(alpha: float) -> None:
     drawn = draw(2, batch=24, classes=20, width=6)
     inputs = (drawn.embeddings.float(), drawn.proxies.float())
@@ -189,38 +178,14 @@ def test_a_factor_before_the_loss_multiplies_its_gradients_and_a_kept_graph_give
         assert torch.equal(first, second)
 
 
-def test_a_second_derivative_is_refused() -> None:
+def test_a_second_derivative_is_refused_and_without_gradients_the_value_is_the_same() -> None:
     drawn = draw(9, batch=4, classes=3, width=4)
     leaf = drawn.embeddings.requires_grad_()
     value = proxy_anchor_loss(leaf, drawn.proxies, drawn.labels)
+    with torch.no_grad():
+        assert torch.equal(proxy_anchor_loss(leaf, drawn.proxies, drawn.labels), value)
     with pytest.raises(RuntimeError, match="no second derivative"):
         torch.autograd.grad(value, leaf, create_graph=True)
-
-
-def test_without_gradients_the_value_is_the_same_and_nothing_is_kept() -> None:
-    drawn = draw(10, batch=6, classes=5, width=4)
-    proxies = nn.Parameter(drawn.proxies)
-    expected = proxy_anchor_loss(drawn.embeddings, proxies, drawn.labels)
-    with torch.no_grad():
-        found = proxy_anchor_loss(drawn.embeddings, proxies, drawn.labels)
-    assert torch.equal(found, expected)
-    assert not found.requires_grad
-
-
-def test_a_proxy_of_zeros_has_the_gradient_that_normalising_gives_it() -> None:
-    drawn = draw(11, batch=6, classes=3, width=4)
-    drawn.proxies[1] = 0
-    found = value_and_gradients(proxy_anchor_loss, (drawn.embeddings, drawn.proxies), drawn.labels, alpha=2.0)
-
-    def plainly(embeddings: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-        cosines = nn.functional.normalize(embeddings) @ nn.functional.normalize(proxies).T
-        own = nn.functional.one_hot(labels, 3).bool()
-        pull = (own * (-2 * (cosines - 0.1)).exp()).sum(dim=0).log1p().sum() / own.any(dim=0).sum()
-        return pull + (~own * (2 * (cosines + 0.1)).exp()).sum(dim=0).log1p().mean()
-
-    expected = value_and_gradients(plainly, (drawn.embeddings, drawn.proxies), drawn.labels)
-    for got, wanted in zip(found, expected, strict=True):
-        torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("classes", [0, 3])

@@ -49,9 +49,7 @@ def test_gradients_agree_with_finite_differences(method: str) -> None:
 
 @every_loss
 @pytest.mark.parametrize("labels", [[], [1], [0, 1, 2], [1, 1, 1]])
-def test_a_batch_of_none_or_one_or_without_pairs_has_a_finite_loss_and_finite_gradients(
-    method: str, labels: list[int]
-) -> None:
+def test_a_batch_of_none_or_one_or_without_pairs_has_a_finite_loss_and_finite_gradients(method, labels) -> None:
     drawn, loss = draw(4, batch=len(labels), classes=3, width=4), make_loss(method)
     embeddings = drawn.embeddings.float().requires_grad_()
     confidences = torch.zeros(len(labels), 3)  # nobody is positive for anything
@@ -148,9 +146,7 @@ WEIGHED = st.tuples(st.floats(-100, 100), st.one_of(st.just(0.0), st.floats(1e-6
 
 @settings(deadline=None, max_examples=60)
 @given(pairs=st.lists(WEIGHED, min_size=1, max_size=8))
-def test_the_weighted_average_is_the_sum_of_products_over_the_sum_of_weights(
-    pairs: list[tuple[float, float]],
-) -> None:
+def test_the_weighted_average_is_the_sum_of_products_over_the_sum_of_weights(pairs) -> None:
     losses, weights = (torch.tensor(column, dtype=torch.float64) for column in zip(*pairs, strict=True))
     total = sum(weight for _, weight in pairs)
     expected = sum(weight * loss for loss, weight in pairs) / total if total else 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from index.images.preprocess import PreprocessConfig, preprocess_image
 from training.network.random_views import centre_views, draw_views
@@ -23,10 +24,7 @@ def _draw(pixels: np.ndarray, *, seed: int = 0, count: int = COUNT, side: int = 
 def test_views_are_windows_of_all_sizes_and_places_and_half_are_mirrored() -> None:
     views = _draw(PLACES).astype(float)
     assert views.shape == (COUNT, SIDE, SIDE, 3)
-    pixel, shown = (
-        230 / (WHOLE - 1),
-        (SIDE - 1) / SIDE,
-    )  # of the ramp; of a window, from first to last pixel's middle
+    pixel, shown = 230 / (WHOLE - 1), (SIDE - 1) / SIDE  # of the ramp; of a window, between its pixels' middles
     heights = (views[:, -1, 0, 0] - views[:, 0, 0, 0]) / pixel / shown
     widths = (views[:, 0, -1, 1] - views[:, 0, 0, 1]) / pixel / shown
     assert (heights > 0).all()
@@ -50,14 +48,7 @@ def test_the_generator_alone_decides() -> None:
     assert (_draw(PLACES) != _draw(PLACES, seed=1)).any()
 
 
-def test_views_may_be_as_large_as_the_image_or_larger() -> None:
-    assert _draw(PLACES, side=WHOLE, count=3).shape == (3, WHOLE, WHOLE, 3)
-    assert _draw(PLACES[:, :5, :5], side=8, count=3).shape == (3, 8, 8, 3)
-
-
 def test_centre_views_are_those_that_features_are_made_of() -> None:
-    from PIL import Image
-
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, size=(3, 9, 9, 3), dtype=np.uint8)
     sizes = PreprocessConfig(resize=9, crop=6)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from index.errors import InputError
+from index.errors import InputError, MissingDependencyError
 from training.commands import read_options
+from training.options.log_targets import KINDS, LogTarget, parse_log_targets
 from training.options.resolve import resolve
 
 
@@ -43,10 +46,7 @@ def test_files_lie_beside_the_file_that_names_them(tmp_path: Path) -> None:
             "batch-size = 9\nbatch_size = 9",
             "mine.toml: batch_size stands there twice, once with - and once with _",
         ),
-        (
-            "device = 'cuda'",
-            "mine.toml: device is of the run, not of its training: give --device on the command line",
-        ),
+        ("device = 'cuda'", "mine.toml: device is of the run, not of its training: give --device on the command"),
         ("[embedding]\nembedding-dim = 8", r"mine.toml: \[embedding\] is a table; write options without one"),
     ],
 )
@@ -55,12 +55,41 @@ def test_what_is_no_list_of_options_is_refused(tmp_path: Path, text: str, messag
         read_options(write(tmp_path, text))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"mine\.toml: cannot be read: No such file"):
         read_options(tmp_path / "mine.toml")
-
-
-def test_a_byte_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_bytes(b"weights = '\xff'")
     with pytest.raises(InputError, match=r"mine\.toml: expected TOML"):
         read_options(tmp_path / "mine.toml")
+
+
+def test_a_kind_and_its_place_are_parted_at_the_first_colon() -> None:
+    texts = ["tensorboard:logs", "mlflow", "mlflow:sqlite:///a.db", "wandb:team/project"]
+    targets = parse_log_targets(texts)
+    assert targets == (
+        LogTarget("tensorboard", "logs"), LogTarget("mlflow"), LogTarget("mlflow", "sqlite:///a.db"),
+        LogTarget("wandb", "team/project"),
+    )  # fmt: skip
+    assert [str(target) for target in targets] == [f"--log {text}" for text in texts]
+    assert parse_log_targets("wandb") == (LogTarget("wandb"),)
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["tensorbord:logs"], r"--log tensorbord:logs: expected one of tensorboard:DIR, mlflow\[:URI\], wandb"),
+        (["tensorboard"], "expected tensorboard:DIR"),
+        (["tensorboard:"], "expected tensorboard:DIR"),
+        (["wandb", "wandb:"], "--log wandb: given twice"),
+    ],
+)
+def test_what_names_no_target_is_refused_with_what_would(texts: Sequence[str], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        parse_log_targets(texts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_package_that_is_not_installed_is_named_with_its_extra(kind, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, KINDS[kind].package, None)
+    with pytest.raises(MissingDependencyError, match=rf"--log {kind}:x needs .*retrieval-app\[loggers\]"):
+        parse_log_targets(f"{kind}:x")

@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 import torch
 
+from index.errors import InputError
 from tests.training.conftest import make_machine
 from tests.training.run.shared_work import CASES
 from tests.training.runs import epochs, read_metrics
 from training.options.resolve import resolve
 from training.run.checkpoint import load_checkpoint
 from training.run.distributed import ALONE, Team, current_team
+from training.run.processes import Place
+from training.run.same_start import require_shares
 from training.run.train import train
 
 EXACT, ROUNDED = 1e-12, 1e-5
@@ -131,9 +134,7 @@ def test_a_run_of_two_processes_ends_with_the_weights_of_one_process(
         ("hang", "error: rank 0: another of the 2 processes has ended or keeps the others waiting (Timed out"),
     ],
 )
-def test_of_a_process_that_fails_or_hangs_one_line_says_what_to_do(
-    pictures: Path, tmp_path: Path, how: str, said: str
-) -> None:
+def test_of_a_process_that_fails_or_hangs_one_line_says_what_to_do(pictures, tmp_path, how, said) -> None:
     arguments = (pictures, "--out", tmp_path / "run", "--cache", tmp_path, "--rank-timeout", "5")
     ended = _torchrun("tests.training.run.dying_rank", how, *arguments, *FLAGS)
     (error,) = _errors(ended)
@@ -158,3 +159,22 @@ def test_alone_nothing_is_shared_and_everything_stays_as_it_is() -> None:
     assert ALONE.first_does(lambda: 7) == 7
     assert ALONE.part_of(5) == slice(0, 5)
     assert ALONE.gather_values("a") == ALONE.collect_values("a") == ["a"]
+
+
+def test_what_processes_cannot_part_is_refused() -> None:
+    with pytest.raises(InputError, match="--network-batch-size 16 has no image for each of 17 processes"):
+        require_shares(resolve(unfreeze="all", network_batch_size=16), processes=17)
+    follows = resolve(backbone="resnet18", weights="none", unfreeze="all", network_batch_norm="train")
+    with pytest.raises(InputError, match="--network-batch-norm train takes one process"):
+        require_shares(follows, processes=2)
+    require_shares(resolve(), processes=1000)
+
+
+def test_torchruns_variables_say_which_process_this_is() -> None:
+    variables = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    assert Place.read(variables) == Place(rank=3, size=4, local_rank=1)
+    assert Place.read({}) == Place.read({**variables, "WORLD_SIZE": "1", "RANK": "0"}) == Place()
+    with pytest.raises(InputError, match=r"MASTER_ADDR, MASTER_PORT is not set: start them with torchrun"):
+        Place.read({"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"})
+    with pytest.raises(InputError, match="must be whole numbers"):
+        Place.read({**variables, "RANK": "three"})

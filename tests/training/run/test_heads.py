@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from index.errors import InputError, RunError
-from index.labels.leave_one_out import LeaveOneOut
+from index.errors import InputError
 from tests.training.conftest import make_config
 from training.backbone.feature_sources import CachedSource
 from training.confidence.confidences import Beliefs, FixedConfidences
-from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead
-from training.options.config import TrainConfig
-from training.options.losses import METHODS, TRAINED_METHODS
+from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, WhitenedHead
+from training.head.whitening import fit_within_classes
+from training.losses.interface import MetricLoss
+from training.options.config import EmbeddingConfig, TrainConfig
+from training.options.losses import METHODS, LossConfig
 from training.run.heads import choose_rows, find_beliefs, require_directions, train_head
-from training.run.phases import PhaseContext
+from training.run.phases import NETWORK, PHASES, PhaseContext, count_batches, draw_batches, phase_generator
+from training.run.start import TrainedHead, count_epochs, start_embedding
 
 CLASSES = 3
 
 
-def _context(path: Path | None = None) -> PhaseContext:
-    return PhaseContext(seed=0, device=torch.device("cpu"), checkpoint=path)
+CONTEXT = PhaseContext(seed=0, device=torch.device("cpu"), checkpoint=None)
 
 
 def _data(count: int = 60, *, wrong: float = 0.2) -> tuple[CachedSource, Tensor]:
@@ -40,53 +41,11 @@ def _config(**changes: Any) -> TrainConfig:
     return make_config(**({"method": "proxy-nca", "embedding_dim": 4, "epochs": 2} | changes))
 
 
-def _believe(source: CachedSource, labels: Tensor, config: TrainConfig, **options: Any) -> Beliefs:
-    return find_beliefs(source, labels, class_count=CLASSES, config=config, context=_context(), **options)
-
-
 def _train(config: TrainConfig, **options: Any) -> tuple[Head, int]:
     source, labels = _data()
-    beliefs = _believe(source, labels, config) if config.needs_beliefs else None
-    return train_head(
-        source, labels, class_count=CLASSES, config=config, context=_context(), beliefs=beliefs, **options
-    )
-
-
-def test_only_smooth_proxy_anchor_asks_for_confidences_by_itself() -> None:
-    assert [method for method in METHODS if make_config(method=method).needs_beliefs] == ["spa"]
-
-
-@pytest.mark.parametrize(
-    "changes", [{"sample_weights": "confidence"}, {"start": "whitened"}, {"min_confidence": 0.1}]
-)
-def test_weights_a_whitened_start_and_a_least_confidence_each_ask_for_confidences(changes: dict[str, Any]) -> None:
-    assert _config(**changes).needs_beliefs
-    assert not _config().needs_beliefs
-
-
-def test_leave_one_out_judges_where_it_is_chosen_and_leaves_copies_out_together() -> None:
-    source, labels = _data()
-    config = _config(confidences="leave-one-out", sample_weights="confidence")
-    groups = torch.arange(60) // 2
-    for options in ({}, {"groups": groups}):
-        given = {name: value.numpy() for name, value in options.items()}
-        judge = LeaveOneOut(source.centre.numpy(), labels.numpy(), count=CLASSES, **given)
-        own = torch.from_numpy(judge.confidences(np.arange(60)))[torch.arange(60), labels]
-        torch.testing.assert_close(_believe(source, labels, config, **options).own, own)
-    assert not torch.equal(
-        _believe(source, labels, config).own, _believe(source, labels, config, groups=groups).own
-    )
-
-
-def test_the_module_judges_by_default_and_its_checkpoint_is_kept(tmp_path: Path) -> None:
-    source, labels = _data()
-    beliefs = find_beliefs(
-        source, labels, class_count=CLASSES, config=_config(), context=_context(tmp_path / "confidence")
-    )
-    assert (tmp_path / "confidence").exists()
-    confidences = torch.cat([block for _, block in beliefs.confidences.blocks()])
-    torch.testing.assert_close(beliefs.own, confidences[torch.arange(60), labels])
-    assert not torch.allclose(confidences.sum(dim=1), torch.ones(60)), "sigmoids, one a class"
+    given = {"class_count": CLASSES, "config": config, "context": CONTEXT}
+    beliefs = find_beliefs(source, labels, **given) if config.needs_beliefs else None
+    return train_head(source, labels, beliefs=beliefs, **given, **options)
 
 
 def test_the_images_left_for_training_are_those_confident_enough() -> None:
@@ -104,7 +63,7 @@ def test_an_image_below_the_least_confidence_does_not_train(judge: str) -> None:
     options = {"confidences": judge, "sample_weights": "confidence"}
     if judge == "module":
         options["confidence_epochs"] = 20
-    own = _believe(source, labels, _config(**options)).own
+    own = find_beliefs(source, labels, class_count=CLASSES, config=_config(**options), context=CONTEXT).own
     least = float(own.median())
     _, count = _train(_config(**options, min_confidence=least))
     assert count == int((own >= least).sum())
@@ -112,29 +71,14 @@ def test_an_image_below_the_least_confidence_does_not_train(judge: str) -> None:
     assert _train(_config(**options))[1] == 60
 
 
-def test_a_least_confidence_that_nobody_reaches_is_refused_by_name() -> None:
-    with pytest.raises(RunError, match="--min-confidence"):
-        _train(_config(confidences="leave-one-out", min_confidence=0.9999))
-
-
-@pytest.mark.parametrize(("method", "judge"), [("proxy-nca", "module"), ("multi-similarity", "leave-one-out")])
-def test_confidences_of_either_judge_weigh_samples(method: str, judge: str) -> None:
-    weighed = {"confidences": judge, "sample_weights": "confidence"}
-    heads = [_train(_config(method=method, **options))[0] for options in ({}, weighed)]
-    assert not torch.equal(heads[0].linear.weight, heads[1].linear.weight)
-
-
-@pytest.mark.parametrize("method", TRAINED_METHODS)
-def test_every_loss_trains_from_a_whitened_start_to_one_projection(method: str) -> None:
+@pytest.mark.parametrize("method", ["spa", "multi-similarity", "cross-batch-memory"])
+def test_a_loss_trains_from_a_whitened_start_to_one_projection(method: str) -> None:
     judge = "module" if method == "spa" else "leave-one-out"
     head, count = _train(_config(method=method, confidences=judge, start="whitened", hold=0.1, lr=0.01))
     assert isinstance(head, ProjectionHead)
+    assert isinstance(_train(_config())[0], EmbeddingHead), "a random start stays the linear layer of the paper"
     assert (head.embedding_dim, count) == (4, 60)
     assert all(tensor.isfinite().all() for tensor in head.state_dict().values())
-
-
-def test_a_random_start_stays_the_linear_layer_of_the_paper() -> None:
-    assert isinstance(_train(_config())[0], EmbeddingHead)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +94,140 @@ def test_a_width_that_a_projection_cannot_have_is_refused_by_name(changes: dict[
     require_directions(41, 512, config=_config(embedding_dim=40, **changes))
     with pytest.raises(InputError, match="1000 images of 16 features span at most 16 directions"):
         require_directions(1000, 16, config=_config(embedding_dim=17, **changes))
-
-
-def test_a_random_head_may_be_as_wide_as_it_likes() -> None:
-    require_directions(3, 4, config=_config(embedding_dim=512))
+    require_directions(3, 4, config=_config(embedding_dim=512))  # a random head may be as wide as it likes
     require_directions(3, 4, config=make_config(embedding_dim=512, method="raw"))
+
+
+def test_spa_weights_a_whitened_start_and_a_least_confidence_each_ask_for_confidences() -> None:
+    assert [method for method in METHODS if make_config(method=method).needs_beliefs] == ["spa"]
+    for changes in ({"sample_weights": "confidence"}, {"start": "whitened"}, {"min_confidence": 0.1}):
+        assert _config(**changes).needs_beliefs
+
+
+KINDS = 3
+PHASE = PhaseContext(seed=0, device=torch.device("cpu"), checkpoint=None)
+
+
+def _blobs(count: int = 40) -> tuple[Tensor, Tensor, Tensor]:
+    """Features (N, 8) of three classes, their labels, and confidences of which some are 0."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(count) % KINDS
+    features = nn.functional.one_hot(labels, 8).float() + 0.4 * torch.randn(count, 8, generator=generator) + 1
+    own = torch.rand(count, generator=generator)
+    own[::5] = 0
+    return features, labels, own
+
+
+def _start(
+    *, start: str = "whitened", method: str = "proxy-nca", rows: Tensor | None = None, **changes: Tensor
+) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:
+    features, labels, own = _blobs()
+    return start_embedding(
+        CachedSource(changes.get("features", features)[:, None]), labels, class_count=KINDS + 1,
+        rows=torch.arange(len(labels)) if rows is None else rows, own=own if start == "whitened" else None,
+        loss_config=LossConfig(method=method), config=EmbeddingConfig(embedding_dim=2, start=start),
+        context=PHASE, guidance=None,
+    )  # fmt: skip
+
+
+@given(steps=st.integers(1, 500), batches=st.integers(1, 150))
+def test_the_epochs_of_any_number_of_steps_add_up_to_them(steps: int, batches: int) -> None:
+    assert count_epochs(EmbeddingConfig(epochs=7), batches) == (7, None)
+    epochs, last = count_epochs(EmbeddingConfig(steps=steps), batches)
+    assert last is not None
+    assert 1 <= last <= batches
+    assert (epochs - 1) * batches + last == steps
+
+
+def test_a_whitened_start_is_the_projection_of_the_rows_that_train_weighed_by_confidence() -> None:
+    features, labels, own = _blobs()
+    rows = torch.tensor([row for row in range(40) if row % 4])
+    head = _start(rows=rows)[0]
+    expected = fit_within_classes(
+        features[rows].numpy(), labels[rows].numpy(), weights=own[rows].numpy(), embedding_dim=2
+    )
+    assert isinstance(head, WhitenedHead)
+    assert torch.equal(head.weight, torch.from_numpy(expected.weight))
+    assert torch.equal(head.bias, torch.from_numpy(expected.bias))
+    assert head.drift().item() == 0
+    assert head.embedding_dim == 2
+
+
+@pytest.mark.parametrize("method", ["proxy-nca", "spa", "proxy-anchor", "adaptive-proxy-anchor", "procsim"])
+def test_proxies_start_at_the_mean_embedding_of_their_class_weighed_by_confidence(method: str) -> None:
+    features, labels, own = _blobs()
+    rows = torch.tensor([row for row in range(40) if row % 4])
+    head, loss, _, epoch = _start(method=method, rows=rows)
+    for label in range(KINDS):
+        total = torch.zeros(2)
+        for row in rows.tolist():
+            if labels[row] == label:
+                total += own[row] * head(features[row][None])[0].detach()
+        torch.testing.assert_close(loss.proxies[label].detach(), total / total.norm())
+    drawn = _start(start="random", method=method)[1]
+    assert loss.proxies[KINDS].norm() > 0, "a class without images keeps a drawn proxy"
+    assert loss.proxies.shape == drawn.proxies.shape
+    assert epoch == 1
+
+
+def test_all_that_is_trained_and_nothing_else_is_in_the_optimizer() -> None:
+    head, loss, optimizer, _ = _start()
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    assert [id(parameter) for parameter in trained] == [id(head.mix), id(loss.proxies)]
+    assert [group["lr"] for group in optimizer.param_groups] == [EmbeddingConfig().lr, EmbeddingConfig().proxy_lr]
+
+
+LABELS = st.lists(st.integers(0, 6), min_size=1, max_size=90).map(torch.tensor)
+
+
+def _draw(labels: Tensor, *, size: int, images_per_class: int, epoch: int = 1) -> list[Tensor]:
+    rows = 10 * torch.arange(len(labels))  # numbers of images, of which some take no part
+    together = {"labels": labels, "images_per_class": images_per_class}
+    return list(draw_batches(rows, size, phase_generator(0, "embedding", epoch), **together))
+
+
+@given(labels=LABELS, images_per_class=st.integers(0, 5), groups=st.integers(1, 6))
+def test_an_epoch_has_every_image_once_in_as_many_batches_as_are_counted(labels, images_per_class, groups) -> None:
+    size = max(2, groups * images_per_class)
+    batches = _draw(labels, size=size, images_per_class=images_per_class)
+    assert sorted(torch.cat(batches).tolist()) == [10 * row for row in range(len(labels))]
+    assert len(batches) == count_batches(labels, size, images_per_class=images_per_class)
+    assert max(map(len, batches)) <= size
+
+
+@given(labels=LABELS, images_per_class=st.integers(2, 5))
+def test_an_image_has_another_of_its_class_beside_it_where_there_is_one(labels, images_per_class) -> None:
+    for batch in _draw(labels, size=4 * images_per_class, images_per_class=images_per_class):
+        drawn = labels[batch // 10]
+        for label in drawn.unique():
+            if (labels == label).sum() > 1 and images_per_class > 2:
+                assert (drawn == label).sum() > 1
+
+
+def test_classes_that_divide_come_in_whole_groups_and_batches_have_many_classes() -> None:
+    labels = torch.arange(40).repeat(8)
+    batches = _draw(labels, size=60, images_per_class=4)
+    assert [len(batch) for batch in batches] == [60, 60, 60, 60, 60, 20]
+    counts = [torch.bincount(labels[batch // 10]).unique().tolist() for batch in batches]
+    assert all(set(found) <= {0, 4, 8} for found in counts)
+    assert all(len(labels[batch // 10].unique()) > 10 for batch in batches[:5])
+
+
+def test_the_images_of_rare_classes_come_as_often_as_others() -> None:
+    labels = torch.tensor([0] * 50 + [1] * 3 + [2])
+    drawn = torch.cat(_draw(labels, size=8, images_per_class=4)) // 10
+    assert torch.bincount(labels[drawn]).tolist() == [50, 3, 1]
+
+
+def test_another_epoch_has_other_batches_and_the_same_one_the_same() -> None:
+    labels = torch.arange(12).repeat(5)
+    first, again, next_one = (
+        torch.cat(_draw(labels, size=16, images_per_class=4, epoch=epoch)).tolist() for epoch in (1, 1, 2)
+    )
+    assert first == again != next_one
+
+
+def test_no_two_phases_epochs_or_seeds_draw_alike() -> None:
+    phases = [(seed, phase, n) for seed in (0, 1, 2**32 - 1) for phase in (*PHASES, NETWORK) for n in (0, 1, 8)]
+    seeds = [phase_generator(*phase).initial_seed() for phase in phases]
+    assert len(set(seeds)) == len(seeds)

@@ -1,9 +1,11 @@
-"""Runs that choose their view and pooling: by what is there to be seen, once, and everywhere the same after that."""
+"""What a look looks at: whole classes, as training would label them, each image extracted once a view."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,153 @@ import pytest
 from PIL import Image
 
 from export.exports import export_run
-from index.errors import RunError
+from index.errors import InputError, RunError
 from index.model.embedder import Embedder
-from tests.training.conftest import make_config, make_machine
-from tests.training.runs import InterruptionError, weights
+from tests.training.conftest import Trainer, make_config, make_machine
+from tests.training.runs import weights
 from training.audit.run_audit import audit_labels
+from training.backbone.backbones import load_backbone
+from training.backbone.extract import extract_features, open_store
+from training.data.datasets import Record, list_dataset
 from training.options.config import TrainConfig
 from training.run import look_sample
+from training.run.feature_choice import Candidate, Tried, choose, list_candidates
+from training.run.look_sample import LEAST_CLASSES, MOST_IMAGES, SHARE, Sample, SampleReader, draw_sample
 from training.run.phases import Watcher
+from training.run.prepare import label_images, open_extractor
 from training.run.run_folder import RunFolder
 from training.run.train import train
+
+OPEN = {"recipe": "default", "trial": True, "view": "auto", "pooling": "auto"}
+
+
+def read(
+    records: tuple[Record, ...], cache: Path, *, images: int = 1000, watcher: Watcher | None = None, **changes: Any
+) -> tuple[SampleReader, Sample]:
+    config = make_config(**(OPEN | changes))
+    network = load_backbone(config.backbone, "none")
+    candidates = list_candidates(network, config.input, embedding_dim=8)
+    reader = SampleReader(
+        network, candidates, config=config, machine=make_machine(cache), watcher=watcher or Watcher()
+    )
+    return reader, reader.read(records, images=images)
+
+
+def test_a_sample_is_of_whole_classes_and_no_larger_than_it_must() -> None:
+    labels = [f"class {number % 400}" for number in range(3200)] + ["alone"]
+    rows = draw_sample(labels, images=MOST_IMAGES, seed=0)
+    drawn = Counter(labels[row] for row in rows)
+    assert MOST_IMAGES <= len(rows) < MOST_IMAGES + 8
+    assert set(drawn.values()) == {8}
+    assert (np.diff(rows) > 0).all()
+    assert (
+        rows.tolist()
+        == draw_sample(labels, images=MOST_IMAGES, seed=0).tolist()
+        != draw_sample(labels, images=MOST_IMAGES, seed=1).tolist()
+    )
+
+
+def test_large_classes_give_some_of_their_images_so_that_many_classes_are_in() -> None:
+    labels = np.repeat(np.arange(2 * LEAST_CLASSES), 40).astype(str).tolist()
+    drawn = Counter(labels[row] for row in draw_sample(labels, images=MOST_IMAGES, seed=0))
+    assert len(drawn) == LEAST_CLASSES
+    assert set(drawn.values()) == {MOST_IMAGES // LEAST_CLASSES}
+    few = ["a"] * 700 + ["b"] * 600 + ["c"]
+    assert Counter(few[row] for row in draw_sample(few, images=MOST_IMAGES, seed=0)) == {"a": 500, "b": 500}
+    assert draw_sample(["a", "b"], images=MOST_IMAGES, seed=0).tolist() == []
+
+
+def test_what_is_kept_is_what_the_run_would_extract(pictures: Path, tmp_path: Path) -> None:
+    records = list_dataset(pictures).records
+    reader, sample = read(records, tmp_path / "cache")
+    (chosen,) = (one for one in sample.features if (one.view, one.pooling) == ("whole", "layers"))
+    assert sample.features[chosen].shape == (len(records), chosen.feature_dim)
+    reader.keep(sample, chosen)
+    network, sizes = load_backbone("squeezenet1_1", "none"), make_config().input
+    expected, found = (
+        open_extractor(network, sizes, view="whole", pooling="layers", machine=make_machine(cache))
+        for cache in (tmp_path / "fresh", tmp_path / "cache")
+    )
+    for cache, extractor, computed in (("cache", found, 0), ("fresh", expected, len(records))):
+        store = open_store(tmp_path / cache, extractor, views=1)
+        extracted = extract_features(
+            [record.path for record in records], store=store, extractor=extractor, views=1, workers=1
+        )
+        assert extracted.computed == computed
+        np.testing.assert_array_equal(store.load(sample.hashes)[:, 0], sample.features[chosen])
+
+
+@pytest.mark.parametrize("noise", ["uniform:0.5", "nearest-class:0.5"])
+def test_labels_are_as_wrong_as_those_that_will_train(pictures: Path, cache: Path, noise: str) -> None:
+    records = list_dataset(pictures).records
+    _, sample = read(records, cache, label_noise=noise)
+    given = [record.label for record in records]
+    config = make_config(label_noise=noise)
+    used = label_images(given, features=lambda: sample.features[Candidate("crop", "own", 512)], config=config)
+    assert sample.labels.tolist() == np.unique(used, return_inverse=True)[1].tolist()
+    assert sum(one != other for one, other in zip(given, used, strict=True)) == len(given) // 2
+
+
+def test_an_image_that_cannot_be_read_is_left_out_of_every_view(pictures, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(look_sample, "SHARE", SHARE)  # whatever the runs below may afford
+    (tmp_path / "broken.jpg").write_bytes(b"no image")
+    first, *others = list_dataset(pictures).records
+    records = (Record(tmp_path / "broken.jpg", first.label), *others)
+    told: list[tuple[int, int]] = []
+    watcher = Watcher(on_images=lambda _, done, total: told.append((done, total)))
+    reader, sample = read(records, tmp_path / "cache", images=24, watcher=watcher)
+    afforded = [reader.afford(views=views) for views in (1990, 2000, 30_000)]
+    assert afforded == [0, 100, 1000], "a tenth of two views each"
+    assert len(sample.records) == len(sample.labels) == len(set(sample.hashes))
+    assert {len(features) for features in sample.features.values()} == {len(sample.labels)}
+    assert told[-1] == (48, 48), "two views of the 24 that were drawn"
+    assert tmp_path / "broken.jpg" not in {record.path for record in sample.records}
+
+
+AUTO = {"recipe": "default", "trial": True, "view": "auto", "pooling": "auto", "resize": 72, "crop": 64}
+
+
+def candidates(backbone: str = "resnet18", *, embedding_dim: int = 8, **changes: Any) -> list[tuple[str, str]]:
+    sizes = make_config(**(AUTO | changes)).input
+    network = load_backbone(backbone, "none")
+    return [(one.view, one.pooling) for one in list_candidates(network, sizes, embedding_dim=embedding_dim)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "views", "poolings"),
+    [
+        ({}, ["crop", "whole"], ["own", "gem", "layers"]),
+        ({"embedding_cost": 2}, ["crop", "whole", "both"], ["own", "gem", "layers"]),
+        ({"view": "both"}, ["both"], ["own", "gem", "layers"]),
+        ({"pooling": "gem"}, ["crop", "whole"], ["gem"]),
+        ({"resize": 64, "embedding_cost": 2}, ["crop"], ["own", "gem", "layers"]),
+        ({"view": "whole", "pooling": "layers", "resize": 64}, ["whole"], ["layers"]),
+        ({"embedding_dim": 600}, ["crop", "whole"], ["layers"]),
+        ({"embedding_dim": 6000}, ["crop", "whole"], ["own", "gem", "layers"]),
+    ],
+)
+def test_what_the_options_leave_open_is_tried_within_the_cost(changes, views, poolings) -> None:
+    width = changes.get("embedding_dim", 8)
+    expected = [(view, pooling) for view in views for pooling in poolings]
+    assert candidates(**{"embedding_dim": width, **changes}) == expected
+
+
+def test_a_vision_transformer_has_views_but_its_own_pooling_only() -> None:
+    assert candidates("timm:test_vit", resize=180, crop=160) == [("crop", "own"), ("whole", "own")]
+    with pytest.raises(InputError, match="--pooling gem reads the feature maps"):
+        candidates("timm:test_vit", resize=180, crop=160, pooling="gem")
+
+
+def _tried(pooling: str, recall: float, low: float) -> Tried:
+    return Tried(Candidate("crop", pooling, 8), recall, recall - 0.5, (low, 1.0))
+
+
+def test_the_usual_one_is_kept_unless_another_leads_it_by_more_than_chance() -> None:
+    usual, level, better = _tried("own", 0.5, 0.0), _tried("gem", 0.6, -0.01), _tried("layers", 0.7, 0.01)
+    assert choose([usual, level]) == usual.candidate
+    assert choose([usual, level, better]) == better.candidate
+    assert choose([usual, replace(level, interval=None)]) == usual.candidate
+
 
 SIDE, CLASSES, OF_EACH = 64, 6, 8
 
@@ -69,10 +208,10 @@ def test_the_whole_image_is_taken_where_the_crop_shows_nothing(run: RunFolder, f
     assert choice == run.read_json("feature_choice.json")
     assert (choice["view"], choice["passes"], choice["images"]) == ("whole", 1, CLASSES * OF_EACH)
     assert len(choice["tried"]) == 6
-    means = {
-        view: [one["recall_at_1"] for one in choice["tried"] if one["view"] == view] for view in ("crop", "whole")
-    }
-    assert min(means["whole"]) > max(means["crop"]) + 0.3
+    crop, whole = (
+        [one["recall_at_1"] for one in choice["tried"] if one["view"] == view] for view in ("crop", "whole")
+    )
+    assert min(whole) > max(crop) + 0.3
     assert report["val"]["recall"]["1"] > 0.9
     config = run.read_json("config.json")["config"]["input"]
     assert (config["view"], config["pooling"]) == ("auto", "auto"), "what was asked for stays on record"
@@ -90,62 +229,41 @@ def test_everything_after_the_look_sees_what_was_chosen(run: RunFolder, cache: P
     assert (contract.view, contract.pooling) == ("whole", choice["pooling"])
 
 
-@pytest.mark.parametrize("stop", ["look", "features"])
-def test_a_run_that_ends_before_or_after_its_choice_goes_on_to_the_same_bits(
-    run: RunFolder, framed: Path, tmp_path: Path, stop: str
-) -> None:
-    def on_images(name: str, done: int, total: int) -> None:
-        if name == stop and done == total // 2:
-            raise InterruptionError
-
-    machine = make_machine(tmp_path / "cache")
-    with pytest.raises(InterruptionError):
-        train(framed, tmp_path / "run", config=look_config(), machine=machine, val=framed,
-              watcher=Watcher(on_images=on_images))  # fmt: skip
-    stopped = RunFolder.open(tmp_path / "run")
-    assert (stopped.read_feature_choice() is None) == (stop == "look")
-    if stop == "look":
+@pytest.mark.parametrize("stop", [("look", CLASSES * OF_EACH), ("features", CLASSES * OF_EACH // 2)])
+def test_a_run_that_ends_before_or_after_its_choice_goes_on_to_the_same_bits(run, framed, trainer, stop) -> None:
+    given = {"data": framed, "val": framed, "machine": make_machine(trainer.folder / "cache")}
+    trainer(stop=stop, config=look_config(), **given)
+    stopped = RunFolder.open(trainer.folder / "run")
+    assert (stopped.read_feature_choice() is None) == (stop[0] == "look")
+    if stop[0] == "look":
         with pytest.raises(RunError, match=r"gone through yet.* --resume"):
             stopped.preprocess()
-    train(framed, tmp_path / "run", config=look_config(), machine=machine, val=framed, resume=True)
+    trainer(resume=True, config=look_config(), **given)
     assert stopped.read_feature_choice() == run.read_feature_choice()
     assert weights(stopped.path) == weights(run.path)
     with pytest.raises(RunError, match="view was 'auto', is 'whole'"):
-        train(framed, tmp_path / "run", config=look_config(view="whole", resize=SIDE // 2), machine=machine,
-              val=framed, resume=True)  # fmt: skip
+        trainer(resume=True, config=look_config(view="whole", resize=SIDE // 2), **given)
 
 
-def test_a_resumed_run_keeps_its_choice_whatever_a_look_would_say_now(
-    run: RunFolder, framed: Path, cache: Path, tmp_path: Path
-) -> None:
-    def on_images(name: str, done: int, total: int) -> None:
-        if name == "features":
-            raise InterruptionError
-
-    with pytest.raises(InterruptionError):
-        train(framed, tmp_path / "run", config=look_config(), machine=make_machine(cache),
-              watcher=Watcher(on_images=on_images))  # fmt: skip
-    choice = json.loads((tmp_path / "run" / "feature_choice.json").read_text())
-    other = {**choice, "view": "crop", "pooling": "gem", "feature_dim": 512}
-    (tmp_path / "run" / "feature_choice.json").write_text(json.dumps(other))
-    (tmp_path / "run" / "features.json").unlink(missing_ok=True)
-    report = train(framed, tmp_path / "run", config=look_config(), machine=make_machine(cache), resume=True)
+def test_a_resumed_run_keeps_its_choice_whatever_a_look_would_say_now(framed: Path, trainer: Trainer) -> None:
+    trainer(data=framed, stop=("features", CLASSES * OF_EACH), config=look_config())
+    run = RunFolder.open(trainer.folder / "run")
+    other = {**run.read_json("feature_choice.json"), "view": "crop", "pooling": "gem", "feature_dim": 512}
+    (run.path / "feature_choice.json").write_text(json.dumps(other))
+    (run.path / "features.json").unlink(missing_ok=True)
+    report = trainer(data=framed, resume=True, config=look_config())
     assert report["feature_choice"] == other
     assert "look" in report["phases"]
-    assert RunFolder.open(tmp_path / "run").preprocess().resize == SIDE
+    assert run.preprocess().resize == SIDE
 
 
-def test_two_classes_of_two_images_are_too_few_to_choose_by(framed: Path, cache: Path, tmp_path: Path) -> None:
-    table = tmp_path / "few.csv"
+def test_two_classes_of_two_images_are_too_few_to_choose_by_and_untrained_methods_may_look_too(
+    framed: Path, trainer: Trainer
+) -> None:
+    table = trainer.folder / "few.csv"
     rows = [f"{framed}/{label}/{number}.png,{label}" for label in range(2) for number in range(2)]
     table.write_text("\n".join(["path,label", *rows]) + "\n")
-    config = look_config(embedding_dim=2, select="trained")
-    report = train(table, tmp_path / "run", config=config, machine=make_machine(cache))
-    choice = report["feature_choice"]
+    choice = trainer("few", data=table, config=look_config(embedding_dim=2, select="trained"))["feature_choice"]
     assert (choice["view"], choice["pooling"], choice["tried"]) == ("crop", "own", [])
-
-
-def test_untrained_methods_may_be_told_to_look_too(framed: Path, cache: Path, tmp_path: Path) -> None:
-    config = make_config(recipe="default", method="pca", view="auto", resize=SIDE, crop=SIDE // 2)
-    report = train(framed, tmp_path / "run", config=config, machine=make_machine(cache))
+    report = trainer(data=framed, recipe="default", method="pca", view="auto", resize=SIDE, crop=SIDE // 2)
     assert (report["method"], report["feature_choice"]["view"]) == ("pca", "whole")

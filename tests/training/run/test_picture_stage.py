@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +15,27 @@ from PIL import Image
 
 from export.exports import export_run
 from index.errors import InputError, RunError
+from index.gallery.gallery import Gallery
 from index.model.embedder import Embedder
 from index.outputs import KIND, PICTURE
 from index.writing.build import build_gallery
 from tests.photos import KINDS, write_photos
-from tests.training.conftest import make_config, make_machine
-from training.options.config import TrainConfig
-from training.options.resolve import resolve
+from tests.training.conftest import Trainer, make_config, make_machine
+from training.backbone.extract import Extractor
+from training.picture.fit import fit_picture_head
 from training.run.picture_stage import describe_picture
 from training.run.run_folder import RunFolder
 from training.run.train import train
 
-
-def _config(**changes: Any) -> TrainConfig:
-    return make_config(copies=True, picture_dim=16, **changes)
+CONFIG = make_config(copies=True, picture_dim=16)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def keep_any() -> Iterator[None]:
-    """Keeps the output of a backbone with random weights, which calls hardly anything a copy."""
+    """Keeps the output of a backbone with random weights, which calls hardly anything a copy, after some steps."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("training.run.picture_stage.LEAST_CALLED", 0.0)
+        patch.setattr("training.run.picture_stage.fit_picture_head", partial(fit_picture_head, steps=100))
         yield
 
 
@@ -48,7 +49,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(photos: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("run") / "run"
-    return out, train(photos, out, config=_config(), machine=make_machine(cache))
+    return out, train(photos, out, config=CONFIG, machine=make_machine(cache))
 
 
 @pytest.fixture(scope="module")
@@ -65,26 +66,21 @@ def test_copies_of_what_was_held_out_are_looked_for(run: tuple[Path, dict[str, A
     assert "find theirs first" in describe_picture(report)[0]
 
 
-def test_the_exported_model_answers_by_both_outputs(run: tuple[Path, dict[str, Any]], exported: Path) -> None:
-    model = Embedder(exported)
+def test_the_exported_model_answers_by_both_outputs(run, exported, photos, tmp_path) -> None:
+    model, folder = Embedder(exported), RunFolder.open(run[0])
     assert (model.contract.widths[KIND], model.contract.widths[PICTURE]) == (model.contract.embedding_dim, 16)
     assert model.contract.picture_threshold == pytest.approx(run[1]["picture"]["threshold"])
-    head, _ = RunFolder.open(run[0]).load_picture_head() or (None, None)
-    assert head is not None
-    side = model.contract.preprocess.crop
-    pixels = np.random.default_rng(0).integers(256, size=(3, side, side, 3), dtype=np.uint8)
-    backbone = RunFolder.open(run[0]).load_backbone()
-    from training.backbone.extract import Extractor
-
-    features = Extractor(
-        backbone, model.contract.preprocess, device=torch.device("cpu"), precision="float32"
-    ).extract(pixels)
-    np.testing.assert_allclose(model.giving(PICTURE).embed_batch(pixels), head(features).numpy(), atol=1e-4)
+    sizes = model.contract.preprocess
+    pixels = np.random.default_rng(0).integers(256, size=(3, sizes.crop, sizes.crop, 3), dtype=np.uint8)
+    extractor = Extractor(folder.load_backbone(), sizes, device=torch.device("cpu"), precision="float32")
+    expected = folder.load_picture_head()[0](extractor.extract(pixels)).numpy()
+    np.testing.assert_allclose(model.giving(PICTURE).embed_batch(pixels), expected, atol=1e-4)
+    build_gallery(model_path=exported, sources=[photos], out=tmp_path / "gallery")
+    hit = Gallery.open(tmp_path / "gallery").by(PICTURE).search(next(photos.rglob("*.jpg")), k=1)[0]
+    assert hit.score == pytest.approx(1, abs=1e-4)
 
 
-def test_an_output_that_calls_too_few_copies_is_warned_of_and_left_out(
-    run: tuple[Path, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_an_output_that_calls_too_few_copies_is_warned_of_and_left_out(run, tmp_path) -> None:
     weak = RunFolder.open(shutil.copytree(run[0], tmp_path / "run"))
     head, threshold = weak.load_picture_head() or (None, 0.0)
     assert head is not None
@@ -95,65 +91,30 @@ def test_an_output_that_calls_too_few_copies_is_warned_of_and_left_out(
     assert told[1].startswith("warning: --copies did not work")
 
 
-def test_a_gallery_of_that_model_holds_both(exported: Path, photos: Path, tmp_path: Path) -> None:
-    build_gallery(model_path=exported, sources=[photos], out=tmp_path / "gallery")
-    from index.gallery.gallery import Gallery
-
-    hit = Gallery.open(tmp_path / "gallery").by(PICTURE).search(next(photos.rglob("*.jpg")), k=1)[0]
-    assert hit.score == pytest.approx(1, abs=1e-4)
-
-
-def test_the_same_run_again_is_the_same_to_the_bit(
-    run: tuple[Path, dict[str, Any]], photos: Path, cache: Path, tmp_path: Path
-) -> None:
-    again = train(photos, tmp_path / "again", config=_config(), machine=make_machine(cache))
-    assert again["picture"] == run[1]["picture"]
-    heads = [RunFolder.open(path).load_picture_head() for path in (run[0], tmp_path / "again")]
-    first, second = (head[0].state_dict() for head in heads if head is not None)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-def test_a_run_without_it_has_one_output(photos: Path, cache: Path, tmp_path: Path) -> None:
-    report = train(photos, tmp_path / "run", config=make_config(), machine=make_machine(cache))
-    assert report["picture"] is None
-    assert describe_picture(None) == []
-    assert RunFolder.open(tmp_path / "run").load_picture_head() is None
-
-
-def test_too_few_images_are_refused_before_any_work(tmp_path: Path, cache: Path) -> None:
-    write_photos(tmp_path / "few", kinds=KINDS[:2], pictures_per_kind=8, seed=0, size=64)
+def test_too_few_images_are_refused_before_any_work(trainer: Trainer) -> None:
+    write_photos(trainer.folder / "few", kinds=KINDS[:2], pictures_per_kind=8, seed=0, size=64)
     with pytest.raises(InputError, match="--copies needs at least 40 different usable images, got 16"):
-        train(tmp_path / "few", tmp_path / "run", config=_config(), machine=make_machine(cache))
-    assert not (tmp_path / "run").exists()
+        trainer(data=trainer.folder / "few", config=CONFIG)
+    assert not (trainer.folder / "run").exists()
 
 
-def test_a_run_cannot_be_resumed_without_it(run: tuple[Path, dict[str, Any]], photos: Path) -> None:
-    with pytest.raises(RunError, match="copies was True, is False"):
-        RunFolder.open(run[0]).check_same(config=make_config(), data=photos)
-
-
-def test_a_killed_stage_is_gone_on_with_and_not_exported_before(
-    run: tuple[Path, dict[str, Any]], photos: Path, cache: Path, tmp_path: Path
-) -> None:
-    out = shutil.copytree(run[0], tmp_path / "run")
+def test_a_killed_stage_is_gone_on_with_and_not_exported_before(run, photos, trainer) -> None:
+    out = shutil.copytree(run[0], trainer.folder / "run")
     for name in ("picture.safetensors", "report.json"):  # as a kill in the stage leaves it
         (out / name).unlink()
+    with pytest.raises(RunError, match="copies was True, is False"):
+        RunFolder.open(out).check_same(config=make_config(), data=photos)
     with pytest.raises(RunError, match="the output of --copies is not trained"):
-        export_run(out, tmp_path / "model.onnx")
-    again = train(photos, out, config=_config(), machine=make_machine(cache), resume=True)
-    assert again["picture"] == run[1]["picture"]
+        export_run(out, trainer.folder / "model.onnx")
+    assert trainer(data=photos, config=CONFIG, resume=True)["picture"] == run[1]["picture"]
 
 
-def test_where_one_picture_is_nearly_all_there_is_it_still_ends(tmp_path: Path, cache: Path) -> None:
-    write_photos(tmp_path / "photos", kinds=KINDS[:2], pictures_per_kind=30, seed=0, size=64)
-    first, *others = sorted((tmp_path / "photos" / KINDS[0]).iterdir())
+def test_where_one_picture_is_nearly_all_there_is_it_still_ends(trainer: Trainer) -> None:
+    photos = trainer.folder / "photos"
+    write_photos(photos, kinds=KINDS[:2], pictures_per_kind=30, seed=0, size=64)
+    first, *others = sorted((photos / KINDS[0]).iterdir())
     for number, other in enumerate(others):
         Image.open(first).save(other, quality=95 - number % 20, comment=str(number))  # other bytes, one picture
-    report = train(tmp_path / "photos", tmp_path / "run", config=_config(), machine=make_machine(cache))
+    report = trainer(data=photos, config=CONFIG)
     assert 0 <= report["picture"]["held_out"] <= 30
     assert describe_picture(report["picture"])
-
-
-def test_its_width_goes_with_the_flag() -> None:
-    with pytest.raises(InputError, match="--picture-dim goes with --copies"):
-        resolve(picture_dim=64)

@@ -6,21 +6,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
-from export.exports import EmbeddingModel
 from index.errors import InputError
-from index.images.image_files import read_image
-from index.images.preprocess import PreprocessConfig, preprocess_image
-from tests.training.conftest import FinishedRun, draw_over, make_config, make_machine
+from tests.training.conftest import Trainer, draw_over
 from tests.training.data.protocols.test_load import write_lines
-from tests.training.runs import InterruptionError, interrupt_at, read_csv, weights
+from tests.training.runs import read_csv
 from training.options.config import NOISE_KINDS
 from training.run.phases import EpochReport, Watcher
-from training.run.run_folder import RunFolder
-from training.run.train import train
 
 
 @pytest.fixture
@@ -58,12 +51,9 @@ def _check_report(noise: dict[str, Any], rows: list[dict[str, str]]) -> None:
 
 
 @pytest.mark.parametrize("kind", NOISE_KINDS)
-def test_noise_of_every_kind_is_on_record_and_reported(
-    pictures: Path, cache: Path, tmp_path: Path, hierarchy: Path, kind: str
-) -> None:
-    config = make_config(**_noisy(kind, hierarchy, method="raw"))
-    report = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache))
-    rows = read_csv(tmp_path / "run" / "labels.csv")
+def test_noise_of_every_kind_is_on_record_and_reported(trainer: Trainer, hierarchy: Path, kind: str) -> None:
+    report = trainer(**_noisy(kind, hierarchy, method="raw"))
+    rows = read_csv(trainer.folder / "run" / "labels.csv")
     assert all(Path(row["path"]).parent.name == row["given"] for row in rows)
     assert len(rows) == 48
     _check_report(report["noise"], rows)
@@ -73,26 +63,16 @@ def test_noise_of_every_kind_is_on_record_and_reported(
         assert report["noise"]["wrong"] == 14
 
 
-def test_noise_is_the_same_after_an_interruption_and_another_with_another_seed(
-    pictures: Path, cache: Path, tmp_path: Path, hierarchy: Path
-) -> None:
-    config, machine = make_config(**_noisy("semantic", hierarchy, epochs=2)), make_machine(cache)
-    report = train(pictures, tmp_path / "straight", config=config, machine=machine)
-    other = make_config(**_noisy("semantic", hierarchy, method="raw", seed=1))
-    train(pictures, tmp_path / "other", config=other, machine=machine)
-    with pytest.raises(InterruptionError):
-        train(pictures, tmp_path / "run", config=config, machine=machine, watcher=interrupt_at("embedding", 1))
+def test_noise_is_the_same_after_an_interruption_and_another_with_another_seed(trainer, hierarchy) -> None:
+    options = _noisy("semantic", hierarchy, epochs=2)
+    report = trainer("straight", **options)
+    trainer("other", **_noisy("semantic", hierarchy, method="raw", seed=1))
+    trainer(stop=("embedding", 1), **options)
     hierarchy.unlink()  # the labels are fixed: nothing asks for it again
-    again = train(pictures, tmp_path / "run", config=config, machine=machine, resume=True)
-    assert again["noise"] == report["noise"]
-    assert weights(tmp_path / "run") == weights(tmp_path / "straight")
-    rows, same, others = (read_csv(tmp_path / name / "labels.csv") for name in ("straight", "run", "other"))
+    assert trainer(resume=True, **options)["noise"] == report["noise"]
+    assert trainer.weights() == trainer.weights("straight")
+    rows, same, others = (read_csv(trainer.folder / name / "labels.csv") for name in ("straight", "run", "other"))
     assert rows == same != others
-
-
-def test_the_noise_of_a_finished_run_is_in_its_report(finished_run: FinishedRun) -> None:
-    assert finished_run.report["noise"]["wrong"] == 12
-    _check_report(finished_run.report["noise"], read_csv(finished_run.path / "labels.csv"))
 
 
 IN_SHOP = {  # status of the images of every item, in the list's order
@@ -121,81 +101,28 @@ def _make_in_shop(root: Path) -> Path:
     return draw_over(root)
 
 
-def _embed(run: RunFolder, paths: list[Path]) -> np.ndarray:
-    """(N, D) rows of the run's model, image by image."""
-    backbone, head, _ = run.load_trained()
-    preprocess: PreprocessConfig = run.preprocess()
-    model = EmbeddingModel(backbone, head, preprocess).eval()
-    with torch.inference_mode():
-        return np.stack([
-            model(torch.from_numpy(
-                preprocess_image(read_image(path, target_side=preprocess.resize).image, preprocess).copy()
-            )[None])[0].numpy()
-            for path in paths
-        ])  # fmt: skip
-
-
-def test_in_shop_scores_are_those_of_queries_that_search_the_gallery_alone(cache: Path, tmp_path: Path) -> None:
-    root, out = _make_in_shop(tmp_path / "download"), tmp_path / "run"
-    config = make_config(protocol="in-shop", method="proxy-anchor", embedding_dim=5)
-    report = train(root, out, config=config, machine=make_machine(cache))
-    assert {row["given"] for row in read_csv(out / "labels.csv")} == {"id_1", "id_2"}
+def test_in_shop_queries_search_the_gallery_alone_and_those_that_cannot_be_read_are_left_out(trainer) -> None:
+    root = _make_in_shop(trainer.folder / "download")
+    report = trainer(data=root, protocol="in-shop", method="proxy-anchor", embedding_dim=5)
+    assert {row["given"] for row in read_csv(trainer.folder / "run" / "labels.csv")} == {"id_1", "id_2"}
     assert report["images"] == 7
-
-    sides: dict[str, list[tuple[Path, str]]] = {"query": [], "gallery": []}
-    for item, statuses in IN_SHOP.items():
-        for number, status in enumerate(statuses):
-            if status in sides:
-                sides[status].append((root / "Img/img" / item / f"{number:02}.jpg", item))
-    gallery_items = [item for _, item in sides["gallery"]]
-    asked = [(path, item) for path, item in sides["query"] if item in gallery_items]
-    queries, gallery = (
-        _embed(RunFolder.open(out), [path for path, _ in side]) for side in (asked, sides["gallery"])
-    )
-    ranked = [[gallery_items[place] for place in np.argsort(-row)] for row in queries @ gallery.T]
     assert (report["val"]["queries"], report["val"]["lone_queries"]) == (5, 2)
     assert list(report["val"]["recall"]) == ["1", "10", "20", "40"]
     assert report["val"]["recall"]["10"] == 1, "the gallery has only 8 images"
-    first = [items[0] == item for items, (_, item) in zip(ranked, asked, strict=True)]
-    assert report["val"]["recall"]["1"] == np.mean(first)
-    r_precision = [
-        np.mean([found == item for found in items[: gallery_items.count(item)]])
-        for items, (_, item) in zip(ranked, asked, strict=True)
-    ]
-    assert report["val"]["r_precision"] == pytest.approx(np.mean(r_precision))
     assert all(scores["queries"] == 5 for scores in report["baselines"].values())
+    (root / "Img/img/id_3/00.jpg").write_bytes(b"no picture")
+    report = trainer("capped", data=root, protocol="in-shop", method="raw", max_per_class=2)
+    assert report["images"] == 4, "of the classes that train, not of those that are searched"
+    assert (report["val"]["queries"], report["val"]["lone_queries"]) == (4, 2)
 
 
-def test_a_gallery_whose_images_cannot_be_read_is_refused_before_training(cache: Path, tmp_path: Path) -> None:
-    root = _make_in_shop(tmp_path / "download")
+def test_a_gallery_whose_images_cannot_be_read_is_refused_before_training(trainer: Trainer) -> None:
+    root, reports = _make_in_shop(trainer.folder / "download"), list[EpochReport]()
     for item, statuses in IN_SHOP.items():
         for number, status in enumerate(statuses):
             if status == "gallery" and item != "id_7":
                 (root / "Img/img" / item / f"{number:02}.jpg").write_bytes(b"no picture")
-    reports: list[EpochReport] = []
-    config = make_config(protocol="in-shop", method="proxy-anchor", embedding_dim=5)
     with pytest.raises(InputError, match="needs a query with an image of its class in the gallery"):
-        train(root, tmp_path / "run", config=config, machine=make_machine(cache),
-              watcher=Watcher(on_epoch=reports.append))  # fmt: skip
+        trainer(data=root, protocol="in-shop", method="proxy-anchor", watcher=Watcher(on_epoch=reports.append))
     assert reports == []
-    assert not (tmp_path / "run").exists()
-
-
-def test_queries_that_cannot_be_read_are_left_out_and_the_others_keep_their_side(
-    cache: Path, tmp_path: Path
-) -> None:
-    root = _make_in_shop(tmp_path / "download")
-    (root / "Img/img/id_3/00.jpg").write_bytes(b"no picture")
-    config = make_config(protocol="in-shop", method="raw")
-    report = train(root, tmp_path / "run", config=config, machine=make_machine(cache))
-    assert (report["val"]["queries"], report["val"]["lone_queries"]) == (4, 2)
-
-
-def test_a_cap_limits_the_classes_of_a_benchmark_and_leaves_its_test_part_alone(
-    cache: Path, tmp_path: Path
-) -> None:
-    root = _make_in_shop(tmp_path / "download")
-    config = make_config(protocol="in-shop", method="raw", max_per_class=2)
-    report = train(root, tmp_path / "run", config=config, machine=make_machine(cache))
-    assert report["images"] == 4
-    assert report["val"]["queries"] == 5
+    assert not (trainer.folder / "run").exists()

@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 
 from index.errors import RunError
-from tests.training.conftest import FinishedRun, make_config, make_machine
-from tests.training.runs import InterruptionError, figures, interrupt_at, read_csv, weights
+from tests.training.conftest import FinishedRun, Trainer, make_machine
+from tests.training.runs import InterruptionError, figures, read_csv, weights
 from training.backbone.backbones import load_backbone
+from training.run.checkpoint import load_checkpoint, pack_optimizer, save_checkpoint, unpack_optimizer
 from training.run.phases import EpochReport, Watcher
-from training.run.train import train
+
+NOISY = {"label_noise": "uniform:0.25"}
+"""What the finished run was given."""
 
 
-def test_a_run_that_is_interrupted_in_every_epoch_arrives_at_the_same_bits(
-    finished_run: FinishedRun, cache: Path, tmp_path: Path
-) -> None:
-    config, machine = make_config(label_noise="uniform:0.25"), make_machine(cache)
-    out = tmp_path / "run"
-    seen: set[tuple[str, int]] = set()
+def test_a_run_that_is_interrupted_in_every_epoch_arrives_at_the_same_bits(finished_run, trainer) -> None:
+    out, seen = trainer.folder / "run", set[tuple[str, int]]()
 
     def stop_at_news(report: EpochReport) -> None:
         if (report.phase, report.epoch) not in seen:
@@ -35,11 +35,8 @@ def test_a_run_that_is_interrupted_in_every_epoch_arrives_at_the_same_bits(
 
     for attempt in range(7):
         with pytest.raises(InterruptionError):
-            train(
-                finished_run.data, out, config=config, machine=machine, val=finished_run.val, resume=attempt > 0,
-                watcher=Watcher(on_epoch=stop_at_news),
-            )  # fmt: skip
-    report = train(finished_run.data, out, config=config, machine=machine, val=finished_run.val, resume=True)
+            trainer(val=finished_run.val, resume=attempt > 0, watcher=Watcher(on_epoch=stop_at_news), **NOISY)
+    report = trainer(val=finished_run.val, resume=True, **NOISY)
     assert weights(out) == weights(finished_run.path)
     assert figures(out) == figures(finished_run.path)
     assert (out / "confidences.csv").read_text() == (finished_run.path / "confidences.csv").read_text()
@@ -63,11 +60,9 @@ train(data, out, config=make_config(label_noise="uniform:0.25"), machine=make_ma
 
 
 @pytest.mark.slow
-def test_a_killed_process_leaves_a_run_that_goes_on_to_the_same_bits(
-    finished_run: FinishedRun, cache: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    arguments = [str(path) for path in (finished_run.data, out, cache, finished_run.val)]
+def test_a_killed_process_leaves_a_run_that_goes_on_to_the_same_bits(finished_run, trainer) -> None:
+    out = trainer.folder / "run"
+    arguments = [str(path) for path in (finished_run.data, out, trainer.cache, finished_run.val)]
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False,
         env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
@@ -76,154 +71,132 @@ def test_a_killed_process_leaves_a_run_that_goes_on_to_the_same_bits(
     assert not (out / "head.safetensors").exists()
     with (out / "metrics.jsonl").open("a") as file:
         file.write('{"phase": "validation", "epoch": 4, "recall": {"1": 0.5}')  # torn while it was written
-    config = make_config(label_noise="uniform:0.25")
-    train(finished_run.data, out, config=config, machine=make_machine(cache), val=finished_run.val, resume=True)
+    trainer(val=finished_run.val, resume=True, **NOISY)
     assert weights(out) == weights(finished_run.path)
     assert figures(out) == figures(finished_run.path)
 
 
-def test_resuming_a_finished_run_gives_its_report_and_touches_nothing(
-    finished_run: FinishedRun, tmp_path: Path
-) -> None:
+def test_resuming_a_finished_run_gives_its_report_and_touches_nothing(finished_run, tmp_path) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished_run.path.rglob("*")}
-    report = train(
-        finished_run.data, finished_run.path, config=make_config(label_noise="uniform:0.25"),
-        machine=make_machine(tmp_path / "unused"), val=finished_run.val, resume=True,
-    )  # fmt: skip
-    assert report == finished_run.report
+    again = Trainer(finished_run.path.parent, finished_run.data, tmp_path / "unused")
+    assert again(val=finished_run.val, resume=True, **NOISY) == finished_run.report
     assert {path: path.stat().st_mtime_ns for path in finished_run.path.rglob("*")} == before
     assert not (tmp_path / "unused").exists()
 
 
-def test_resuming_where_there_is_no_run_is_refused(tmp_path: Path, pictures: Path, cache: Path) -> None:
-    with pytest.raises(RunError, match="no training run here"):
-        train(pictures, tmp_path / "run", config=make_config(), machine=make_machine(cache), resume=True)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("changes", [{"seed": 1}, {"lambda_": 0.2}, {"label_noise": None}, {"pooling": "gem"}])
-def test_resuming_with_another_option_is_refused_by_name(
-    finished_run: FinishedRun, cache: Path, changes: dict[str, Any]
-) -> None:
-    config = make_config(**({"label_noise": "uniform:0.25"} | changes))
-    ((name, value),) = changes.items()
-    with pytest.raises(RunError, match=rf"cannot resume with other options: {name} was .*, is {value!r}"):
-        train(finished_run.data, finished_run.path, config=config, machine=make_machine(cache), resume=True,
-              val=finished_run.val)  # fmt: skip
-
-
-def test_resuming_with_other_data_or_validation_images_is_refused_by_name(
-    finished_run: FinishedRun, cache: Path
-) -> None:
-    config, machine = make_config(label_noise="uniform:0.25"), make_machine(cache)
-    with pytest.raises(RunError, match=r"data was .*, is "):
-        train(
-            finished_run.val, finished_run.path, config=config, machine=machine, val=finished_run.val, resume=True
-        )
-    with pytest.raises(RunError, match=r"val was .*, is None"):
-        train(finished_run.data, finished_run.path, config=config, machine=machine, resume=True)
-
-
-@pytest.fixture
-def half_run(pictures: Path, cache: Path, tmp_path: Path) -> Path:
-    """A run that was interrupted in phase 2."""
-    out = tmp_path / "half"
-    with pytest.raises(InterruptionError):
-        train(
-            pictures, out, config=make_config(), machine=make_machine(cache), watcher=interrupt_at("embedding", 2)
-        )
-    return out
-
-
-def test_resuming_in_another_precision_is_refused_by_name(half_run: Path, pictures: Path, cache: Path) -> None:
-    with pytest.raises(RunError, match="precision was 'float32', is 'bfloat16'"):
-        train(
-            pictures,
-            half_run,
-            config=make_config(),
-            machine=make_machine(cache, precision="bfloat16"),
-            resume=True,
-        )
-
-
-def test_resuming_with_other_weights_is_refused_by_name(
-    half_run: Path, pictures: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = load_backbone("squeezenet1_1", "none", seed=9)
-    monkeypatch.setattr("training.run.train.load_backbone", lambda *_, **__: other)
-    with pytest.raises(RunError, match="weights_sha256 was"):
-        train(pictures, half_run, config=make_config(), machine=make_machine(cache), resume=True)
-
-
-def test_resuming_after_images_changed_is_refused(pictures: Path, cache: Path, tmp_path: Path) -> None:
-    data, out = tmp_path / "data", tmp_path / "run"
-    shutil.copytree(pictures, data)
-    with pytest.raises(InterruptionError):
-        train(data, out, config=make_config(), machine=make_machine(cache), watcher=interrupt_at("confidence", 1))
-    victim = sorted(data.rglob("*.jpg"))[3]
-    victim.write_bytes(sorted(data.rglob("*.jpg"))[4].read_bytes())
-    with pytest.raises(RunError, match="images have changed or vanished"):
-        train(data, out, config=make_config(), machine=make_machine(cache), resume=True)
-
-
-def test_images_that_appear_after_the_start_do_not_join_a_resumed_run(
-    pictures: Path, cache: Path, tmp_path: Path
-) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(pictures, data)
-    config, machine = make_config(method="proxy-anchor", epochs=2), make_machine(cache)
-    straight = train(data, tmp_path / "straight", config=config, machine=machine)
-    with pytest.raises(InterruptionError):
-        train(data, tmp_path / "run", config=config, machine=machine, watcher=interrupt_at("embedding", 1))
-    first = sorted(data.rglob("*.jpg"))[0]
-    shutil.copy(first, first.with_name("a-new-one.jpg"))
-    resumed = train(data, tmp_path / "run", config=config, machine=machine, resume=True)
-    assert resumed["images"] == straight["images"]
-    assert weights(tmp_path / "run") == weights(tmp_path / "straight")
-
-
-def test_unusable_images_are_skipped_counted_and_still_known_after_a_resume(
-    pictures: Path, cache: Path, tmp_path: Path
-) -> None:
-    data, out = tmp_path / "data", tmp_path / "run"
-    shutil.copytree(pictures, data)
-    kind = sorted(path for path in data.iterdir())[0]
-    (kind / "broken.jpg").write_bytes(b"")
-    (kind / "dangling.jpg").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(InterruptionError):
-        train(data, out, config=make_config(), machine=make_machine(cache), watcher=interrupt_at("embedding", 1))
-    report = train(data, out, config=make_config(), machine=make_machine(cache), resume=True)
-    assert (report["images"], report["skipped"]) == (48, 2)
-    found = {(Path(row["path"]).name, row["reason"]) for row in read_csv(out / "skipped.csv")}
-    assert found == {("broken.jpg", "empty-file"), ("dangling.jpg", "dangling-link")}
-
-
 @pytest.mark.parametrize("features", ["live", pytest.param("cached:3", marks=pytest.mark.slow)])
-def test_other_sources_of_features_train_and_resume_to_the_same_bits(
-    pictures: Path, cache: Path, tmp_path: Path, features: str
-) -> None:
-    config, machine = make_config(features=features, epochs=2, confidence_epochs=2), make_machine(cache, workers=2)
-    plain = make_config(epochs=2, confidence_epochs=2)
-    train(pictures, tmp_path / "plain", config=plain, machine=machine)
-    train(pictures, tmp_path / "straight", config=config, machine=machine)
-    with pytest.raises(InterruptionError):
-        train(pictures, tmp_path / "run", config=config, machine=machine, watcher=interrupt_at("embedding", 1))
-    train(pictures, tmp_path / "run", config=config, machine=machine, resume=True)
-    assert weights(tmp_path / "run") == weights(tmp_path / "straight")
-    assert weights(tmp_path / "run") != weights(tmp_path / "plain")
+def test_other_sources_of_features_train_and_resume_to_the_same_bits(trainer: Trainer, features: str) -> None:
+    options = {"epochs": 2, "confidence_epochs": 2, "machine": make_machine(trainer.cache, workers=2)}
+    trainer("plain", **options)
+    trainer("straight", features=features, **options)
+    trainer(stop=("embedding", 1), features=features, **options)
+    trainer(resume=True, features=features, **options)
+    assert trainer.weights() == trainer.weights("straight") != trainer.weights("plain")
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("features", ["live", "cached:2"])
-def test_on_a_gpu_an_interrupted_run_goes_on_to_the_same_bits(
-    pictures: Path, other_pictures: Path, tmp_path: Path, features: str
+def test_on_a_gpu_an_interrupted_run_goes_on_to_the_same_bits(trainer, other_pictures, features) -> None:
+    machine = make_machine(trainer.folder / "cache", device=torch.device("cuda"), precision="auto")
+    options = {"features": features, "val": other_pictures, "machine": machine}
+    trainer("straight", **options)
+    trainer(stop=("embedding", 2), **options)
+    trainer(resume=True, **options)
+    assert trainer.weights() == trainer.weights("straight")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seed": 1}, "cannot resume with other options: seed was .*, is 1"),
+        ({"label_noise": None}, "label_noise was .*, is None"),
+        ({"pooling": "gem"}, "pooling was .*, is 'gem'"),
+        ({"data": "val"}, "data was .*, is "),
+        ({"val": None}, "val was .*, is None"),
+    ],
+)
+def test_resuming_with_another_option_or_other_images_is_refused_by_name(
+    finished_run: FinishedRun, cache: Path, changes: dict[str, Any], said: str
 ) -> None:
-    config = make_config(features=features)
-    machine = make_machine(tmp_path / "cache", device=torch.device("cuda"), precision="auto")
-    train(pictures, tmp_path / "straight", config=config, machine=machine, val=other_pictures)
-    with pytest.raises(InterruptionError):
-        train(pictures, tmp_path / "run", config=config, machine=machine, val=other_pictures,
-              watcher=interrupt_at("embedding", 2))  # fmt: skip
-    train(pictures, tmp_path / "run", config=config, machine=machine, val=other_pictures, resume=True)
-    assert weights(tmp_path / "run") == weights(tmp_path / "straight")
+    again = Trainer(finished_run.path.parent, finished_run.val if "data" in changes else finished_run.data, cache)
+    options = {name: value for name, value in changes.items() if name != "data"}
+    with pytest.raises(RunError, match=said):
+        again(resume=True, **{**NOISY, "val": finished_run.val, **options})
+
+
+def test_resuming_where_there_is_no_run_or_with_other_features_is_refused(trainer, monkeypatch) -> None:
+    with pytest.raises(RunError, match="no training run here"):
+        trainer(resume=True)
+    assert not (trainer.folder / "run").exists()
+    trainer(stop=("embedding", 2))
+    with pytest.raises(RunError, match="precision was 'float32', is 'bfloat16'"):
+        trainer(machine=make_machine(trainer.cache, precision="bfloat16"), resume=True)
+    other = load_backbone("squeezenet1_1", "none", seed=9)
+    monkeypatch.setattr("training.run.train.load_backbone", lambda *_, **__: other)
+    with pytest.raises(RunError, match="weights_sha256 was"):
+        trainer(resume=True)
+
+
+def test_a_resumed_run_knows_what_was_skipped_takes_no_new_images_and_refuses_changed_ones(trainer) -> None:
+    data = trainer.copy_pictures()
+    first, second = sorted(data.rglob("*.jpg"))[:2]
+    first.with_name("broken.jpg").write_bytes(b"")
+    first.with_name("dangling.jpg").symlink_to(data / "nowhere")
+    options = {"data": data, "method": "proxy-anchor", "epochs": 2}
+    trainer("straight", **options)
+    trainer(stop=("embedding", 1), **options)
+    shutil.copytree(trainer.folder / "run", trainer.folder / "other")
+    shutil.copy(first, first.with_name("a-new-one.jpg"))
+    report = trainer(resume=True, **options)
+    assert (report["images"], report["skipped"]) == (48, 2)
+    assert trainer.weights() == trainer.weights("straight")
+    found = {(Path(row["path"]).name, row["reason"]) for row in read_csv(trainer.folder / "run" / "skipped.csv")}
+    assert found == {("broken.jpg", "empty-file"), ("dangling.jpg", "dangling-link")}
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(RunError, match="images have changed or vanished"):
+        trainer("other", resume=True, **options)
+
+
+def _make(memory_format: torch.memory_format) -> tuple[torch.nn.Parameter, torch.optim.AdamW]:
+    start = torch.randn(4, 3, 3, 3, generator=torch.Generator().manual_seed(0))
+    parameter = torch.nn.Parameter(start.to(memory_format=memory_format))
+    return parameter, torch.optim.AdamW([parameter], lr=0.1, fused=True)
+
+
+def _step(parameter: torch.nn.Parameter, optimizer: torch.optim.Optimizer, seed: int) -> None:
+    parameter.grad = torch.randn(4, 3, 3, 3, generator=torch.Generator().manual_seed(seed)).to(
+        memory_format=torch.channels_last
+    )
+    optimizer.step()
+
+
+def test_an_optimizer_of_weights_with_channels_last_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    """Files keep tensors in one order; a fused step reads weights and averages side by side in memory."""
+    straight, optimizer = _make(torch.channels_last)
+    _step(straight, optimizer, 1)
+    save_checkpoint(tmp_path / "half.safetensors", pack_optimizer(optimizer), state={})
+    resumed, again = _make(torch.channels_last)
+    with torch.no_grad():
+        resumed.copy_(straight)
+    unpack_optimizer(again, load_checkpoint(tmp_path / "half.safetensors")[0])
+    _step(straight, optimizer, 2)
+    _step(resumed, again, 2)
+    assert torch.equal(resumed, straight)
+
+
+def test_a_checkpoint_is_safetensors_and_replaced_whole(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "c", {"a": torch.ones(2)}, state={"epoch": 1})
+    save_checkpoint(tmp_path / "c", {"b": torch.zeros(3)[::2]}, state={"epoch": 2})
+    with safe_open(tmp_path / "c", framework="pt") as file:
+        assert list(file.keys()) == ["b"]
+    assert load_checkpoint(tmp_path / "c")[1] == {"epoch": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+@pytest.mark.parametrize("content", [b"", b"torn", None])
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "c").write_bytes(content)
+    with pytest.raises(RunError, match="c: not a readable checkpoint"):
+        load_checkpoint(tmp_path / "c")

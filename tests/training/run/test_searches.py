@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from index.arrays import normalise_rows
+from index.errors import InputError
+from index.evaluation.metrics import DEFAULT_KS
 from index.evaluation.scenes import Clues
 from training.head.embedding_heads import RawHead
 from training.run.searches import KnownImages, find_trial_scenes, plan_searches
@@ -129,38 +132,16 @@ def test_a_benchmark_is_asked_as_it_says_alone() -> None:
     assert (searches.scenes, searches.against) == (None, None)
 
 
-def test_the_trial_is_told_scenes_of_one_label() -> None:
-    training = _photos(seed=2, folder="train", named=False)
-    scenes = find_trial_scenes(training, copies=np.arange(144))
-    assert scenes is not None
+@pytest.mark.parametrize("named", [True, False])
+def test_the_trial_is_told_scenes_of_one_label_and_copies_are_of_one(named: bool) -> None:
+    training, copies = _photos(seed=2, folder="train", named=named), np.arange(144)
+    scenes = find_trial_scenes(training, copies=copies)
     labels = np.array(training.labels)
     assert all(len(set(labels[scenes == scene].tolist())) == 1 for scene in np.unique(scenes))
-
-
-def test_copies_are_of_one_scene_in_the_trial_whatever_else_tells_scenes() -> None:
-    training = _photos(seed=2, folder="train")
-    copies = np.arange(144)
+    assert scenes[100] != scenes[3]
     copies[100] = 3
     scenes = find_trial_scenes(training, copies=copies)
-    assert scenes is not None
     assert scenes[100] == scenes[3]
-    assert find_trial_scenes(training, copies=np.arange(144))[100] != scenes[3]
-
-
-def _report(**searches: Any) -> dict[str, Any]:
-    def scores(recall: float, queries: int = 40) -> dict[str, Any]:
-        return {"recall": {"1": recall}, "queries": queries}
-
-    val = {**scores(0.93), "apart": None, "against_training": None}
-    val |= {name: scores(value) for name, value in searches.items()}
-    scenes = {"found_by": "times", "scenes": 9, "images": 38} if "apart" in searches else None
-    return {
-        "method": "proxy-nca",
-        "embedding_dim": 8,
-        "val": val,
-        "val_scenes": scenes,
-        "baselines": {"raw": {**val, "embedding_dim": 8}},
-    }
 
 
 @pytest.mark.parametrize(
@@ -176,6 +157,53 @@ def _report(**searches: Any) -> dict[str, Any]:
     ],
 )
 def test_the_report_warns_of_bursts_and_of_wrong_labels(searches: dict[str, float], warned: list[str]) -> None:
-    text = "\n".join(describe_validation(_report(**searches)))
+    names = dict.fromkeys(("apart", "against_training")) | searches
+    val = {name: value and {"recall": {"1": value}, "queries": 40} for name, value in names.items()}
+    val |= {"recall": {"1": 0.93}, "queries": 40}
+    report = {
+        "method": "proxy-nca", "embedding_dim": 8, "val": val, "baselines": {"raw": {**val, "embedding_dim": 8}},
+        "val_scenes": {"found_by": "times", "scenes": 9, "images": 38} if "apart" in searches else None,
+    }  # fmt: skip
+    text = "\n".join(describe_validation(report))
     assert text.count("warning: ") == len(warned)
     assert all(f"warning: {what}" in text for what in warned)
+
+
+def _rows(count: int, *, seed: int) -> np.ndarray:
+    return normalise_rows(np.random.default_rng(seed).normal(size=(count, 6)).astype(np.float32))
+
+
+@given(seed=st.integers(0, 1000), count=st.integers(6, 30))
+@settings(max_examples=40, deadline=None)
+def test_queries_search_the_gallery_alone(seed: int, count: int) -> None:
+    rows, dice = _rows(count, seed=seed), np.random.default_rng(seed)
+    labels = dice.integers(3, size=count)
+    is_gallery = dice.random(count) < 0.6
+    gallery = np.flatnonzero(is_gallery)
+    hits: dict[int, list[bool]] = {1: [], 3: []}
+    lone = 0
+    for query in np.flatnonzero(~is_gallery):
+        if labels[query] not in labels[gallery]:
+            lone += 1
+            continue
+        ranked = labels[gallery[np.argsort(-(rows[gallery] @ rows[query]), kind="stable")]]
+        for k, found in hits.items():
+            found.append(bool((ranked[:k] == labels[query]).any()))
+    validation = ValidationSet(rows, labels, is_gallery, ks=(1, 3))
+    if not hits[1]:
+        with pytest.raises(InputError):
+            validation.score(rows)
+        return
+    scores = validation.score(rows)
+    assert scores.recall == {k: np.mean(found) for k, found in hits.items()}
+    assert (scores.queries, scores.lone_queries) == (len(hits[1]), lone)
+
+
+def test_without_a_gallery_each_image_is_asked_among_all_others() -> None:
+    rows, labels = _rows(20, seed=0), np.arange(20) % 4
+    scores = ValidationSet(rows, labels).score(rows)
+    cosines = rows @ rows.T
+    np.fill_diagonal(cosines, -np.inf)
+    assert scores.recall[1] == np.mean(labels[cosines.argmax(axis=1)] == labels)
+    assert scores.queries == 20
+    assert tuple(scores.recall) == DEFAULT_KS

@@ -59,12 +59,9 @@ def test_a_store_that_breaks_is_warned_of_once_and_costs_nothing(
     assert warning.startswith("--log wandb: ConnectionError: the server is gone; it is told nothing more.")
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
-)  # TensorBoard's writer dies aloud
-def test_a_folder_that_vanishes_costs_nothing(
-    finished_run: FinishedRun, cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+# TensorBoard's writer dies aloud.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_folder_that_vanishes_costs_nothing(finished_run, cache, tmp_path, caplog) -> None:
     events, out = tmp_path / "events", tmp_path / "run"
 
     def on_epoch(report: EpochReport) -> None:
@@ -77,23 +74,19 @@ def test_a_folder_that_vanishes_costs_nothing(
     assert weights(out) == weights(finished_run.path)
 
 
-@pytest.mark.parametrize(
-    ("kind", "place", "told"),
-    [
-        ("tensorboard", "{data}/events", "--log tensorboard: .* lies inside the images"),
-        ("tensorboard", "{tmp}/file/events", "cannot be written: Not a directory"),
-    ],
-)
-def test_what_cannot_be_opened_is_said_before_any_work_and_leaves_no_run(
-    kind: str, place: str, told: str, finished_run: FinishedRun, tmp_path: Path
-) -> None:
+def test_what_cannot_be_opened_is_said_before_any_work_and_leaves_no_run(finished_run, tmp_path) -> None:
     (tmp_path / "file").write_text("")
-    target = LogTarget(kind, place.format(data=finished_run.data, tmp=tmp_path))
-    with pytest.raises(InputError, match=told), open_loggers([target]) as loggers:
-        train(finished_run.data, tmp_path / "run", config=make_config(), machine=make_machine(tmp_path / "unused"),
-              watcher=loggers)  # fmt: skip
-    assert not (tmp_path / "run").exists()
-    assert not (tmp_path / "unused").exists()
+    for place, said in (
+        (finished_run.data / "events", "--log tensorboard: .* lies inside the images"),
+        (tmp_path / "file" / "events", "cannot be written: Not a directory"),
+    ):
+        with (
+            pytest.raises(InputError, match=said),
+            open_loggers([LogTarget("tensorboard", str(place))]) as loggers,
+        ):
+            train(finished_run.data, tmp_path / "run", config=make_config(), watcher=loggers,
+                  machine=make_machine(tmp_path / "unused"))  # fmt: skip
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 OPENED = """
@@ -118,10 +111,7 @@ except InputError as error:
         ("mlflow:sqlite:///file/a.db", "--log mlflow:sqlite:///file/a.db: MLflow cannot open it"),
         ("mlflow:postgresql://me:s3cret@host/a", "--log mlflow:postgresql://me:***@host/a: it cannot be opened"),
         ("mlflow:runs", "--log mlflow:runs: MLflow cannot open it; a file is sqlite:///NAME.db"),
-        (
-            "wandb:mine",
-            "--log wandb:mine: nobody has logged in to wandb here; `wandb login` once, or set WANDB_MODE",
-        ),
+        ("wandb:mine", "--log wandb:mine: nobody has logged in to wandb here; `wandb login` once, or set"),
     ],
 )
 def test_a_store_that_cannot_be_opened_is_named_with_what_to_do(text: str, told: str, tmp_path: Path) -> None:
@@ -135,9 +125,7 @@ def test_a_store_that_cannot_be_opened_is_named_with_what_to_do(text: str, told:
     assert ran.stdout.startswith(told)
 
 
-def test_python_programs_name_what_to_tell_beside_their_own_watcher(
-    finished_run: FinishedRun, cache: Path, tmp_path: Path
-) -> None:
+def test_python_programs_name_what_to_tell_beside_their_own_watcher(finished_run, cache, tmp_path) -> None:
     phases, notes = [], []
     retrieval_app.train(
         finished_run.data, tmp_path / "run", backbone=BACKBONE, weights="none", resize=40, crop=32, cache=cache,

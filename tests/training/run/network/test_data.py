@@ -1,12 +1,23 @@
-"""What the network stage is judged by: nobody that trains, scenes apart, the same figures as a plain search."""
+"""What the network stage is judged by, when its loop gives up, and what it keeps of the confidences."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 
 from index.arrays import normalise_rows
+from training.confidence import confidences
+from training.confidence.confidences import Beliefs, FixedConfidences
+from training.confidence.top_confidences import TopConfidences
+from training.losses.pairs import read_columns
+from training.options.losses import LossConfig
+from training.run.network.beliefs import NetworkBeliefs
 from training.run.network.data import GALLERY, NetworkData, mean_score
+from training.run.network.fit import EpochScore, FittedWeights
+from training.run.network.report import describe_network
 from training.run.trial_splits import Split, split_for_network
 
 RNG = np.random.default_rng(0)
@@ -77,3 +88,61 @@ def test_a_part_without_anything_to_find_is_left_out() -> None:
     own_scene = np.array([0, 0, 1, 2, 3, 4])
     unseen = _data(Split(np.arange(2, 6), np.arange(2), nothing), labels, own_scene)
     assert unseen.score(lambda rows: vectors[rows]) == {}, "both show one scene"
+
+
+@pytest.mark.parametrize(
+    ("found", "waited"),
+    [
+        ((0.5, 0.3, 0.2, 0.1), -2),  # rates are high: worse than the start for now
+        ((0.5, 0.3, 0.2, 0.1, 0.1, 0.1), 0),
+        ((0.5, 0.3, 0.2, 0.1, 0.1, 0.1, 0.4, 0.4), 2),
+        ((0.5, 0.6, 0.2, 0.1, 0.1, 0.1, 0.4, 0.4), 2),
+        ((0.5, 0.3, 0.2, 0.1, 0.1, 0.1, 0.4, 0.6, 0.5), 1),
+    ],
+)
+def test_patience_is_counted_from_the_best_epoch_or_half_of_all(found: tuple[float, ...], waited: int) -> None:
+    fitted = FittedWeights({}, {}, {}, {})
+    for epoch, score in enumerate(found):
+        fitted.note(EpochScore(epoch, {"unseen": score}))
+    assert fitted.waited(10) == waited
+
+
+VALUES = torch.softmax(torch.randn(9, 5, generator=torch.Generator().manual_seed(0)), dim=1)
+
+
+@pytest.mark.parametrize(("most", "kind"), [(45, torch.Tensor), (44, TopConfidences)])
+def test_confidences_that_do_not_fit_into_memory_are_kept_as_the_largest(most, kind, monkeypatch) -> None:
+    monkeypatch.setattr(confidences, "_FIXED_VALUES", most)
+    beliefs = Beliefs.of(FixedConfidences(VALUES), torch.arange(9) % 5)
+    assert NetworkBeliefs.of(beliefs, LossConfig("proxy-anchor")).pack() == {}
+    kept = NetworkBeliefs.of(beliefs, LossConfig("spa"))
+    assert isinstance(kept.confidences, kind)
+    again = NetworkBeliefs.unpack(kept.pack())
+    assert isinstance(again.confidences, kind)
+    rows = torch.tensor([8, 1, 1])
+    for found in (kept, again):
+        batch = found.batch(rows, rows % 5)
+        assert torch.equal(read_columns(batch.confidences, 1, 4), VALUES[rows, 1:4])
+
+
+QUESTION = "held-out photos decide this"
+
+
+def _stage(*, unseen: int, seen: int, **changes: Any) -> dict[str, Any]:
+    """A report of two epochs whose average ships; what is not searched has no score."""
+    searched = {"unseen": unseen, "seen": seen}
+    scores = [{part: score for part, count in searched.items() if count} for score in (0.25, 0.5)]
+    return {
+        "unfreeze": "last-2", "blocks": 2, "of_blocks": 14, "parameters": 1_500_000, "method": "proxy-anchor",
+        "precision": "float32", "epochs": [{"map_at_r": {"unseen": one}} for one in (0.3, 0.2, 0.4)],
+        "trained_on": 1234, "seconds": 61.4, "plan": None,
+        "held_out": searched, "tried": {"frozen": scores[0], "average": scores[1]}, "weights": "average",
+        "head": "trained", "ships": True,
+    } | changes  # fmt: skip
+
+
+@pytest.mark.parametrize(("unseen", "seen"), [(0, 17), (9, 8)])
+def test_few_photos_that_decide_what_ships_are_said_last(unseen: int, seen: int) -> None:
+    *_, decided, hint = describe_network(_stage(unseen=unseen, seen=seen))
+    assert decided.startswith("exported: ")
+    assert hint == f"only 17 {QUESTION}: take it as a hint; more photos a class would make it sure"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,19 @@ import torch
 
 from index.errors import InputError
 from index.images.preprocess import PreprocessConfig
-from tests.training.conftest import make_machine
+from tests.training.conftest import Trainer, make_machine
 from tests.training.run.network.test_stage import BACKBONE, network_config
-from tests.training.runs import InterruptionError, figures, interrupt_at, weights
+from tests.training.runs import figures, weights
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.head.embedding_heads import ProjectionHead
 from training.network import kept_inputs, mapped_files
+from training.network.kept_inputs import KeptInputs
+from training.network.mapped_files import MappedArray
 from training.options.config import TrainConfig
 from training.run.network import stage as network_stage
 from training.run.network.blocks import build_model, plan_blocks
-from training.run.network.inputs import keep_inputs, plan_inputs
-from training.run.phases import Watcher
+from training.run.network.inputs import NetworkInputs, keep_inputs, plan_inputs
 from training.run.train import train
 
 
@@ -54,99 +56,63 @@ def fronts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return passes
 
 
-def test_what_is_kept_is_told_beforehand_with_its_size(pictures: Path, cache: Path, tmp_path: Path) -> None:
-    told: list[str] = []
-    machine = make_machine(tmp_path / "cache")
-    report = train(pictures, tmp_path / "run", config=kept_config(network_epochs=3), machine=machine,
-                   watcher=Watcher(on_note=told.append, on_images=lambda what, *_: told.append(what)))  # fmt: skip
-    files = list((tmp_path / "cache" / "inputs").iterdir())
-    network = report["network"]
+def test_what_is_kept_has_the_size_that_the_report_says(kept_run: tuple[Path, Path]) -> None:
+    network = json.loads((kept_run[0] / "report.json").read_text())["network"]
     assert network["kept_views"] == 2
     # The last three blocks take 96 maps of a pixel: of 44 images in two views, of 48 in one.
-    assert network["kept_bytes"] == sum(file.stat().st_size for file in files) == (2 * 44 + 48) * 96 * 2
-    assert network["kept_bytes"] < network["decoded_bytes"]
-    note = "network: of 2 random views of an image and the centre that it is judged by the frozen blocks run once"
-    (told_at,) = [place for place, text in enumerate(told) if text.startswith(note)]
-    assert told_at < told.index("views through the frozen blocks")
+    sizes = [file.stat().st_size for file in (kept_run[1] / "inputs").iterdir()]
+    assert network["kept_bytes"] == sum(sizes) == (2 * 44 + 48) * 96 * 2 < network["decoded_bytes"]
 
 
-def test_runs_with_the_same_views_and_weights_share_what_is_kept(
-    kept_run: tuple[Path, Path], pictures: Path, tmp_path: Path, fronts: list[int]
-) -> None:
-    machine = make_machine(kept_run[1])
+def test_runs_with_the_same_views_and_weights_share_what_is_kept(kept_run, trainer, fronts) -> None:
     others: dict[str, Any] = {"network_lr": 1e-4, "network_epochs": 3}
-    report = train(pictures, tmp_path / "same", config=kept_config(**others), machine=machine)
+    report = trainer("same", config=kept_config(**others), machine=make_machine(kept_run[1]))
     assert report["network"]["kept_views"] == 2
     assert fronts == []
-    train(pictures, tmp_path / "other", config=kept_config(**others, seed=1), machine=machine)
+    trainer("other", config=kept_config(**others, seed=1), machine=make_machine(kept_run[1]))
     assert sum(fronts) == 2 * 44 + 48, "of another seed are the random weights, too"
 
 
-@pytest.mark.parametrize("epoch", [3, pytest.param(1, marks=pytest.mark.slow)])
-def test_an_interrupted_run_on_kept_inputs_goes_on_to_the_same_bits(
-    kept_run: tuple[Path, Path], pictures: Path, tmp_path: Path, epoch: int
-) -> None:
-    out, machine = tmp_path / "run", make_machine(tmp_path / "cache")
-    with pytest.raises(InterruptionError):
-        train(pictures, out, config=kept_config(), machine=machine, watcher=interrupt_at("network", epoch))
-    train(pictures, out, config=kept_config(), machine=machine, resume=True)
+def test_an_interrupted_run_on_kept_inputs_goes_on_to_the_same_bits(kept_run, trainer) -> None:
+    out, options = (
+        trainer.folder / "run",
+        {"config": kept_config(), "machine": make_machine(trainer.folder / "cache")},
+    )
+    trainer(stop=("network", 3), **options)
+    trainer(resume=True, **options)
     assert weights(out) == weights(kept_run[0])
     assert figures(out) == figures(kept_run[0])
     assert weights(out, "backbone") == weights(kept_run[0], "backbone")
 
 
-def test_a_run_interrupted_while_inputs_are_kept_keeps_the_rest(
-    kept_run: tuple[Path, Path], pictures: Path, tmp_path: Path, fronts: list[int], monkeypatch
-) -> None:
-    def interrupt(what: str, done: int, total: int) -> None:
-        if (what, done) == ("views through the frozen blocks", 64):
-            raise InterruptionError
-
-    out, machine = tmp_path / "run", make_machine(tmp_path / "cache")
-    with pytest.raises(InterruptionError):
-        train(pictures, out, config=kept_config(), machine=machine, watcher=Watcher(on_images=interrupt))
+def test_a_run_interrupted_while_inputs_are_kept_keeps_the_rest(kept_run, trainer, fronts) -> None:
+    options = {"config": kept_config(), "machine": make_machine(trainer.folder / "cache")}
+    trainer(stop=("views through the frozen blocks", 64), **options)
     assert fronts == [32, 32]
-    train(pictures, out, config=kept_config(), machine=machine, resume=True)
+    trainer(resume=True, **options)
     assert sum(fronts) == 2 * 44 + 48
-    assert weights(out) == weights(kept_run[0])
-    files = list((tmp_path / "cache" / "inputs").iterdir())
+    assert trainer.weights() == weights(kept_run[0])
+    files = list((trainer.folder / "cache" / "inputs").iterdir())
     assert len(files) == 2
-    for file in files:
-        assert file.read_bytes() == (kept_run[1] / "inputs" / file.name).read_bytes()
+    assert all(file.read_bytes() == (kept_run[1] / "inputs" / file.name).read_bytes() for file in files)
 
 
-def test_epochs_take_turns_with_the_views_that_are_kept(pictures: Path, tmp_path: Path, monkeypatch) -> None:
-    taken: list[tuple[int, int]] = []
-    take: Callable[..., Any] = kept_inputs.KeptInputs.take
-
-    def noted(self, opened, rows, *, view):
-        if self.views == 2:
-            taken.append((view, len(rows)))
-        return take(self, opened, rows, view=view)
-
-    monkeypatch.setattr(kept_inputs.KeptInputs, "take", noted)
-    train(
-        pictures, tmp_path / "run", config=kept_config(network_epochs=3), machine=make_machine(tmp_path / "cache")
-    )
-    views = [view for view, _ in taken]
-    assert views == sorted(views[: len(views) // 3]) + [1] * (len(views) // 3) + [0] * (len(views) // 3)
-    assert sum(count for _, count in taken) == 3 * 44
-
-
-def test_kept_or_not_features_are_those_of_the_weights_as_they_are_now(tmp_path: Path) -> None:
-    extractor = Extractor(
-        load_backbone(BACKBONE, "none", seed=1),
-        PreprocessConfig(40, 32),
-        device=torch.device("cpu"),
-        precision="float32",
-    )
+def _plan(config: TrainConfig, cache: Path) -> tuple[Any, ...]:
+    """Model, extractor and decoded pixels of 70 images, and the plan for the first 50 to train."""
+    backbone = load_backbone(BACKBONE, "none", seed=1)
+    extractor = Extractor(backbone, PreprocessConfig(40, 32), device=torch.device("cpu"), precision="float32")
     pixels = np.random.default_rng(0).integers(256, size=(70, 40, 40, 3), dtype=np.uint8)
-    config, rows = kept_config(), np.arange(50)
     blocks, _ = plan_blocks(extractor, config)
     model = build_model(extractor, ProjectionHead(torch.eye(8, 576), torch.zeros(8)), blocks, config=config)
+    plan = plan_inputs(model, extractor, blocks, pixels, np.arange(50), hashes=[str(n) for n in range(70)],
+                       config=config, cache=cache)  # fmt: skip
+    return model, extractor, pixels, plan
+
+
+def test_kept_or_not_features_are_those_of_the_weights_as_they_are_now_and_epochs_take_turns(tmp_path) -> None:
+    config = kept_config()
+    model, extractor, pixels, plan = _plan(config, tmp_path)
     assert list(model.convolutions)  # whose quicker ways give the same features
-    plan = plan_inputs(model, extractor, blocks, pixels, rows, hashes=[str(n) for n in range(70)], config=config,
-                       cache=tmp_path)  # fmt: skip
     inputs = keep_inputs(plan, model, extractor, pixels, config=config, on_images=lambda *_: None)
     for moved in (False, True):
         if moved:
@@ -156,10 +122,12 @@ def test_kept_or_not_features_are_those_of_the_weights_as_they_are_now(tmp_path:
         found = inputs.read_features(order)
         expected = extractor.extract(pixels[order, 4:36, 4:36])
         torch.testing.assert_close(found, expected, rtol=0.01, atol=0.002 * float(expected.abs().max()))
-    drawn = inputs.draw(torch.tensor([3, 49]), epoch=2, generator=torch.Generator())
-    assert drawn.shape == (2, 1, 96, 1, 1)
-    assert not torch.equal(drawn, inputs.draw(torch.tensor([3, 49]), epoch=1, generator=torch.Generator()))
-    assert torch.equal(drawn, inputs.draw(torch.tensor([3, 49]), epoch=4, generator=torch.Generator()))
+    first, second, fourth = (
+        inputs.draw(torch.tensor([3, 49]), epoch=epoch, generator=torch.Generator()) for epoch in (1, 2, 4)
+    )
+    assert second.shape == (2, 1, 96, 1, 1)
+    assert not torch.equal(second, first)
+    assert torch.equal(second, fourth)
 
 
 @pytest.mark.parametrize(
@@ -171,33 +139,19 @@ def test_kept_or_not_features_are_those_of_the_weights_as_they_are_now(tmp_path:
         ({"unfreeze": "last-13"}, (False, 0)),  # its input is larger than the image
         ({"unfreeze": "last-12", "network_views": 3}, (True, 0)),  # so are those of three views
         ({"network_batch_norm": "train"}, (True, 2)),
-        ({"network_chunk": 8}, (True, 2)),
     ],
 )  # fmt: skip
 def test_what_takes_more_room_than_the_decoded_images_or_saves_no_pass_is_not_kept(
     changes: dict[str, Any], kept: tuple[bool, int], tmp_path: Path
 ) -> None:
-    backbone = load_backbone(BACKBONE, "none")
-    extractor = Extractor(backbone, PreprocessConfig(40, 32), device=torch.device("cpu"), precision="float32")
-    pixels = np.random.default_rng(0).integers(256, size=(48, 40, 40, 3), dtype=np.uint8)
-    config = kept_config(**changes)
-    blocks, _ = plan_blocks(extractor, config)
-    model = build_model(extractor, ProjectionHead(torch.eye(8, 576), torch.zeros(8)), blocks, config=config)
-    plan = plan_inputs(model, extractor, blocks, pixels, np.arange(44), hashes=[str(n) for n in range(48)],
-                       config=config, cache=tmp_path)  # fmt: skip
+    plan = _plan(kept_config(**changes), tmp_path)[-1]
     assert (plan.bytes > 0, 0 if plan.views is None else plan.views.views) == kept
 
 
-def test_inputs_that_the_disk_cannot_take_are_refused(
-    pictures: Path, cache: Path, tmp_path: Path, monkeypatch
-) -> None:
-    machine = make_machine(tmp_path / "cache")
-    with pytest.raises(InterruptionError):
-        train(
-            pictures, tmp_path / "run", config=kept_config(), machine=machine, watcher=interrupt_at("embedding", 1)
-        )
-    free = mapped_files.shutil.disk_usage(tmp_path)._replace(free=20_000)
-    real = network_stage.decode_images
+def test_inputs_that_the_disk_cannot_take_are_refused(trainer: Trainer, monkeypatch) -> None:
+    options = {"config": kept_config(), "machine": make_machine(trainer.folder / "cache")}
+    trainer(stop=("embedding", 1), **options)
+    free, real = mapped_files.shutil.disk_usage("/")._replace(free=20_000), network_stage.decode_images
 
     def decode(*arguments, **others):
         pixels = real(*arguments, **others)
@@ -206,4 +160,59 @@ def test_inputs_that_the_disk_cannot_take_are_refused(
 
     monkeypatch.setattr(network_stage, "decode_images", decode)
     with pytest.raises(InputError, match=r"inputs of the blocks that train, kept for all epochs, take 0\.0 GB"):
-        train(pictures, tmp_path / "run", config=kept_config(), machine=machine, resume=True)
+        trainer(resume=True, **options)
+
+
+PIXELS = np.random.default_rng(0).integers(256, size=(40, 24, 24, 3), dtype=np.uint8)
+BATCHES = list(torch.randperm(40, generator=torch.Generator().manual_seed(1)).split(7))
+
+
+@pytest.fixture
+def extractor() -> Extractor:
+    backbone = load_backbone("squeezenet1_1", "none")
+    return Extractor(backbone, PreprocessConfig(24, 16), device=torch.device("cpu"), precision="float32")
+
+
+def _draw(
+    inputs: NetworkInputs, *, epoch: int = 1
+) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], torch.Tensor]:
+    """All batches, and what the generator gives afterwards."""
+    generator = torch.Generator().manual_seed(3)
+    return list(inputs.draw_each(BATCHES, epoch=epoch, generator=generator)), torch.rand(4, generator=generator)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_draw_the_views_that_are_drawn_without_them(extractor: Extractor, threads: int) -> None:
+    plain, plain_next = _draw(NetworkInputs(extractor, PIXELS, side=16))
+    ahead, ahead_next = _draw(NetworkInputs(extractor, PIXELS, side=16, threads=threads))
+    assert len(plain) == len(ahead) == len(BATCHES)
+    for (rows, views), (other_rows, other_views) in zip(plain, ahead, strict=True):
+        assert torch.equal(rows, other_rows)
+        assert views.shape == (len(rows), 16, 16, 3)
+        assert torch.equal(views, other_views)
+    assert torch.equal(plain_next, ahead_next)
+
+
+def test_threads_take_kept_views_too(extractor: Extractor, tmp_path: Path) -> None:
+    kept = KeptInputs(None, MappedArray(tmp_path / "kept", (80, 2), "float16"), np.arange(40))  # type: ignore[arg-type]
+    values = np.random.default_rng(1).random((80, 2)).astype(np.float16)
+    kept.array.fill(lambda done: (part for part in [values[done:]]))
+    plain, _ = _draw(NetworkInputs(extractor, PIXELS, side=16, views=kept), epoch=2)
+    ahead, _ = _draw(NetworkInputs(extractor, PIXELS, side=16, views=kept, threads=2), epoch=2)
+    for (rows, views), (_, others) in zip(plain, ahead, strict=True):
+        assert torch.equal(views, torch.from_numpy(values[40 + rows.numpy()]))
+        assert torch.equal(views, others)
+
+
+def test_threads_end_with_the_one_who_asked(extractor: Extractor) -> None:
+    drawn = NetworkInputs(extractor, PIXELS, side=16, threads=2).draw_each(
+        iter(BATCHES), epoch=1, generator=torch.Generator()
+    )
+    next(drawn)
+    drawn.close()
+    assert list(drawn) == []
+
+
+def test_threads_draw_only_where_a_gpu_trains(tmp_path: Path) -> None:
+    assert make_machine(tmp_path, workers=8).drawing_threads == 0
+    assert make_machine(tmp_path, workers=8, device=torch.device("cuda")).drawing_threads == 8

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,14 @@ import torch
 
 from export.exports import export_run
 from export.to_onnx import MIN_COSINE
-from index.errors import InputError, RunError
+from index.errors import InputError
 from index.model.embedder import Embedder
-from tests.training.conftest import make_machine
-from tests.training.runs import InterruptionError, figures, interrupt_at, read_metrics, weights
-from tests.training.small_towers import VIT
+from tests.training.conftest import Trainer, make_machine
+from tests.training.runs import figures, read_metrics, weights
 from training.audit.run_audit import audit_labels
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.data.datasets import list_dataset
-from training.head.embedding_heads import ProjectionHead
 from training.network.blocks import find_blocks
 from training.options.config import TrainConfig
 from training.options.resolve import resolve
@@ -55,6 +52,12 @@ def network_config(**changes: Any) -> TrainConfig:
     }  # fmt: skip
     values = small | changes
     return resolve(**{name: value for name, value in values.items() if value is not None})
+
+
+def frozen_config() -> TrainConfig:
+    """The linear start alone."""
+    idle = ("network_epochs", "network_batch_size", "network_judge_every", "network_crop")
+    return network_config(unfreeze="none", **dict.fromkeys(idle))
 
 
 @pytest.fixture(scope="module")
@@ -90,16 +93,6 @@ def _an_epoch_finds_more() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def start_run(
-    pictures: Path, other_pictures: Path, cache: Path, always_ships: None, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """The same, of which the start ships: two epochs make of random weights what is ill-conditioned."""
-    out = tmp_path_factory.mktemp("start") / "run"
-    train(pictures, out, config=network_config(), machine=make_machine(cache), val=other_pictures)
-    return out
-
-
 def _backbone(run: Path) -> dict[str, torch.Tensor]:
     return load_checkpoint(run / "backbone.safetensors")[0]
 
@@ -111,25 +104,17 @@ def test_the_unfrozen_blocks_of_the_run_have_moved_and_no_others(network_run: Pa
         if not torch.equal(tensor, _backbone(network_run)[f"backbone.{name}"])
     }  # fmt: skip
     blocks = find_blocks(start, side=32)[-3:]
-    expected = {
-        f"{module}.{name}"
-        for block in blocks
-        for module in block.names
-        for name, _ in start.network.get_submodule(module).named_parameters()
-    }
-    assert moved == expected
+    modules = {name: start.network.get_submodule(name) for block in blocks for name in block.names}
+    assert moved == {f"{name}.{own}" for name, module in modules.items() for own, _ in module.named_parameters()}
 
 
-def test_what_ships_lies_half_way_between_the_start_and_the_trained_weights(
-    network_run: Path, pictures: Path, cache: Path, tmp_path: Path
-) -> None:
-    config = network_config(network_share=1)
+def test_what_ships_lies_half_way_between_the_start_and_the_trained_weights(network_run, trainer) -> None:
     with _an_epoch_finds_more():
-        whole = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache))
+        whole = trainer(config=network_config(network_share=1))["network"]
     half = json.loads((network_run / "report.json").read_text())["network"]
-    assert half["weights"] == f"{whole['network']['weights']}, 0.5 of the way"
+    assert half["weights"] == f"{whole['weights']}, 0.5 of the way"
     start = load_backbone(BACKBONE, "none").network.state_dict()
-    trained, shipped = _backbone(tmp_path / "run"), _backbone(network_run)
+    trained, shipped = _backbone(trainer.folder / "run"), _backbone(network_run)
     assert any(not torch.equal(tensor, trained[f"backbone.{name}"]) for name, tensor in start.items())
     for name, tensor in start.items():
         middle = (tensor + trained[f"backbone.{name}"]) / 2
@@ -139,17 +124,11 @@ def test_what_ships_lies_half_way_between_the_start_and_the_trained_weights(
 def test_the_report_says_what_was_tried_and_what_ships(network_run: Path) -> None:
     report = json.loads((network_run / "report.json").read_text())
     network = report["network"]
-    assert (network["method"], network["unfreeze"], network["precision"]) == ("proxy-anchor", "last-3", "float32")
+    assert network["method"] == report["method"] == "proxy-anchor"
     assert (network["blocks"], network["of_blocks"]) == (3, 14)
-    assert network["decoded_bytes"] == 48 * 40 * 40 * 3
-    assert network["held_out"] == {"unseen": 0, "seen": 4}
-    assert network["trained_on"] == 44
+    assert (network["held_out"], network["trained_on"]) == ({"unseen": 0, "seen": 4}, 44)
     assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]
-    assert {"average", "last"} < set(network["tried"])
-    assert network["weights"].endswith(", 0.5 of the way")
-    assert network["weights"] in network["tried"]
-    assert report["method"] == "proxy-anchor"
-    assert "network" in report["phases"]
+    assert {"average", "last", network["weights"]} <= set(network["tried"])
     lines = [line for line in read_metrics(network_run) if line["phase"] == "network"]
     assert [line["epoch"] for line in lines] == [1, 2]
     assert all(0 <= line["seen"] <= 1 for line in lines)
@@ -158,9 +137,9 @@ def test_the_report_says_what_was_tried_and_what_ships(network_run: Path) -> Non
 def test_validation_is_asked_with_the_trained_network_and_baselines_with_the_frozen_one(
     network_run: Path, pictures: Path, other_pictures: Path, cache: Path, tmp_path: Path
 ) -> None:
-    config = network_config(unfreeze="none", **dict.fromkeys(
-        ("network_epochs", "network_batch_size", "network_judge_every", "network_crop")))  # fmt: skip
-    frozen = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache), val=other_pictures)
+    frozen = train(
+        pictures, tmp_path / "run", config=frozen_config(), machine=make_machine(cache), val=other_pictures
+    )
     report = json.loads((network_run / "report.json").read_text())
     frozen_head = report["baselines"].pop("frozen head")
     assert frozen_head["recall"] == frozen["val"]["recall"]
@@ -177,28 +156,21 @@ def test_validation_is_asked_with_the_trained_network_and_baselines_with_the_fro
 
 
 @pytest.mark.slow
-def test_a_run_whose_network_trained_exports_audits_and_agrees(
-    start_run: Path, cache: Path, tmp_path: Path
-) -> None:
-    assert export_run(start_run, tmp_path / "model.onnx").min_cosine >= MIN_COSINE
-    embedder = Embedder(tmp_path / "model.onnx")
-    assert (embedder.contract.method, embedder.contract.embedding_dim) == ("proxy-anchor", 8)
-    run = RunFolder.open(start_run)
-    assert isinstance(run.load_trained()[1], ProjectionHead)
-    audit = audit_labels(run, machine=make_machine(cache))
-    assert len(audit.images) == 48
+def test_a_run_whose_network_trained_exports_audits_and_agrees(trainer: Trainer, always_ships: None) -> None:
+    """Its start: two epochs make of random weights what is ill-conditioned."""
+    trainer(config=network_config())
+    run, model = RunFolder.open(trainer.folder / "run"), trainer.folder / "model.onnx"
+    assert export_run(run.path, model).min_cosine >= MIN_COSINE
+    contract = Embedder(model).contract
+    assert (contract.method, contract.embedding_dim) == ("proxy-anchor", 8)
+    assert len(audit_labels(run, machine=make_machine(trainer.cache)).images) == 48
 
 
-@pytest.mark.parametrize("epoch", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_an_interrupted_stage_goes_on_to_the_same_bits(
-    network_run: Path, pictures: Path, other_pictures: Path, cache: Path, tmp_path: Path, epoch: int
-) -> None:
-    config, machine, out = network_config(), make_machine(cache), tmp_path / "run"
-    with pytest.raises(InterruptionError):
-        train(pictures, out, config=config, machine=machine, val=other_pictures,
-              watcher=interrupt_at("network", epoch))  # fmt: skip
+def test_an_interrupted_stage_goes_on_to_the_same_bits(network_run, other_pictures, trainer) -> None:
+    out, options = trainer.folder / "run", {"config": network_config(), "val": other_pictures}
+    trainer(stop=("network", 1), **options)
     with _an_epoch_finds_more():
-        report = train(pictures, out, config=config, machine=machine, val=other_pictures, resume=True)
+        report = trainer(resume=True, **options)
     assert weights(out) == weights(network_run)
     assert figures(out) == figures(network_run)
     assert weights(out, "backbone") == weights(network_run, "backbone")
@@ -206,20 +178,14 @@ def test_an_interrupted_stage_goes_on_to_the_same_bits(
 
 
 @pytest.mark.slow
-def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(
-    pictures: Path, cache: Path, tmp_path: Path, always_ships: None
-) -> None:
-    changes: dict[str, Any] = {"method": "spa", "confidences": "leave-one-out",
-                               "network_batch_norm": "train", "unfreeze": "all"}  # fmt: skip
-    config, machine = network_config(**changes), make_machine(cache)
-    train(pictures, tmp_path / "whole", config=config, machine=machine)
+def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(trainer, always_ships) -> None:
+    config = network_config(method="spa", confidences="leave-one-out", network_batch_norm="train", unfreeze="all")
+    trainer("whole", config=config)
     for epoch in (1, 2):
-        with pytest.raises(InterruptionError):
-            train(pictures, tmp_path / "run", config=config, machine=machine, resume=epoch > 1,
-                  watcher=interrupt_at("network", epoch))  # fmt: skip
-    train(pictures, tmp_path / "run", config=config, machine=machine, resume=True)
-    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
-    assert figures(tmp_path / "run") == figures(tmp_path / "whole")
+        trainer(stop=("network", epoch), resume=epoch > 1, config=config)
+    trainer(resume=True, config=config)
+    assert trainer.weights() == trainer.weights("whole")
+    assert figures(trainer.folder / "run") == figures(trainer.folder / "whole")
 
 
 KILLED = """
@@ -240,11 +206,9 @@ train(data, out, config=network_config(), machine=make_machine(cache), val=val, 
 
 
 @pytest.mark.slow
-def test_a_killed_stage_leaves_a_run_that_goes_on_to_the_same_bits(
-    network_run: Path, pictures: Path, other_pictures: Path, cache: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    arguments = [str(path) for path in (pictures, out, cache, other_pictures)]
+def test_a_killed_stage_leaves_a_run_that_goes_on_to_the_same_bits(network_run, other_pictures, trainer) -> None:
+    out = trainer.folder / "run"
+    arguments = [str(path) for path in (trainer.pictures, out, trainer.cache, other_pictures)]
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False,
         env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
@@ -252,78 +216,65 @@ def test_a_killed_stage_leaves_a_run_that_goes_on_to_the_same_bits(
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not (out / "head.safetensors").exists()
     with _an_epoch_finds_more():
-        train(pictures, out, config=network_config(), machine=make_machine(cache), val=other_pictures, resume=True)
+        trainer(config=network_config(), val=other_pictures, resume=True)
     assert weights(out) == weights(network_run)
     assert weights(out, "backbone") == weights(network_run, "backbone")
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_a_gpu_a_network_trains_in_the_faster_precision_and_goes_on_after_a_stop(
-    pictures: Path, tmp_path: Path, always_ships: None
-) -> None:
-    machine = make_machine(tmp_path / "cache", device=torch.device("cuda"), precision="auto", workers=4)
-    config = network_config(unfreeze="all")
-    with pytest.raises(InterruptionError):
-        train(pictures, tmp_path / "run", config=config, machine=machine, watcher=interrupt_at("network", 1))
-    report = train(pictures, tmp_path / "run", config=config, machine=machine, resume=True)
-    assert report["network"]["precision"] in ("float32", "bfloat16")
-    assert [epoch["epoch"] for epoch in report["network"]["epochs"]] == [0, 1, 2]
-    assert all(np.isfinite(epoch["loss"]) for epoch in report["network"]["epochs"][1:])
+def test_on_a_gpu_a_network_trains_in_the_faster_precision_and_goes_on_after_a_stop(trainer, always_ships) -> None:
+    machine = make_machine(trainer.folder / "cache", device=torch.device("cuda"), precision="auto", workers=4)
+    options = {"config": network_config(unfreeze="all"), "machine": machine}
+    trainer(stop=("network", 1), **options)
+    network = trainer(resume=True, **options)["network"]
+    assert network["precision"] in ("float32", "bfloat16")
+    assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]
+    assert all(np.isfinite(epoch["loss"]) for epoch in network["epochs"][1:])
 
 
-def test_images_held_out_never_train(pictures: Path, cache: Path, tmp_path: Path, monkeypatch) -> None:
+def test_images_held_out_never_train(trainer: Trainer, monkeypatch) -> None:
     drawn: set[int] = set()
-    splits = []
+    splits, real, real_split = [], network_inputs.cut_windows, network_stage.split_for_network
 
     def draw(pixels, rows, windows, **others):
         drawn.update(rows.tolist())
         return real(pixels, rows, windows, **others)
 
-    def split(*arguments, **others):
-        splits.append(real_split(*arguments, **others))
-        return splits[-1]
-
-    real, real_split = network_inputs.cut_windows, network_stage.split_for_network
     monkeypatch.setattr(network_inputs, "cut_windows", draw)
-    monkeypatch.setattr(network_stage, "split_for_network", split)
-    train(pictures, tmp_path / "run", config=network_config(), machine=make_machine(cache))
+    monkeypatch.setattr(
+        network_stage, "split_for_network", lambda *a, **b: splits.append(real_split(*a, **b)) or splits[-1]
+    )
+    trainer(config=network_config())
     assert drawn == set(splits[0].train.tolist())
     assert len(splits[0].seen) == 4
-    assert not drawn & set(splits[0].seen.tolist())
 
 
 def test_where_the_frozen_embedding_finds_more_it_ships_and_the_backbone_is_the_start(
-    pictures: Path, cache: Path, tmp_path: Path, monkeypatch
+    trainer: Trainer, monkeypatch
 ) -> None:
     monkeypatch.setattr("training.run.network.choice._beats_frozen", lambda *_: False)
-    frozen_only = network_config(unfreeze="none", **dict.fromkeys(
-        ("network_epochs", "network_batch_size", "network_judge_every", "network_crop")))  # fmt: skip
-    machine = make_machine(cache)
-    train(pictures, tmp_path / "plain", config=frozen_only, machine=machine)
-    report = train(pictures, tmp_path / "run", config=network_config(), machine=machine)
+    trainer("plain", config=frozen_config())
+    report = trainer(config=network_config())
     assert (report["network"]["ships"], report["method"]) == (False, "proxy-nca")
-    assert weights(tmp_path / "run") == weights(tmp_path / "plain")
-    start, kept = _backbone(tmp_path / "plain"), _backbone(tmp_path / "run")
+    assert trainer.weights() == trainer.weights("plain")
+    start, kept = _backbone(trainer.folder / "plain"), _backbone(trainer.folder / "run")
     assert all(torch.equal(tensor, kept[name]) for name, tensor in start.items())
 
 
-def test_where_no_epoch_finds_more_the_start_ships_and_is_called_so(
-    pictures: Path, cache: Path, tmp_path: Path, always_ships: None, monkeypatch
-) -> None:
+def test_where_no_epoch_finds_more_the_start_ships_and_is_called_so(trainer, always_ships, monkeypatch) -> None:
     judged = []
 
     def score(self: NetworkData, embed: Embed) -> dict[str, float]:
         judged.append(self)
-        return {
-            "seen": 0.9 if len(judged) in (1, 6) else 0.1
-        }  # the start, then after both epochs, average and last
+        # the start, then after both epochs, average and last
+        return {"seen": 0.9 if len(judged) in (1, 6) else 0.1}
 
     monkeypatch.setattr(NetworkData, "score", score)
-    report = train(pictures, tmp_path / "run", config=network_config(), machine=make_machine(cache))
-    assert report["network"]["weights"] == "start"
-    assert list(report["network"]["tried"]) == ["average", "last", "start", "start, head refitted"]
-    kept = _backbone(tmp_path / "run")
+    network = trainer(config=network_config())["network"]
+    assert network["weights"] == "start"
+    assert list(network["tried"]) == ["average", "last", "start", "start, head refitted"]
+    kept = _backbone(trainer.folder / "run")
     for name, tensor in load_backbone(BACKBONE, "none").network.state_dict().items():
         assert torch.equal(tensor, kept[f"backbone.{name}"])
 
@@ -339,85 +290,48 @@ def test_what_ships_has_to_find_more_than_the_frozen_embedding() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"method": "procsim", "network_judge_every": None},
         {"method": "spa", "recipe": "paper", "steps": None, "epochs": 1, "confidence_epochs": 1},
-        {"method": "pca", "steps": None, "trial": None},
         {"backbone": "squeezenet1_1", "view": "both", "pooling": "layers", "resize": 48, "crop": 40,
          "network_crop": 36},
         *(
             pytest.param(changes, marks=pytest.mark.slow)
             for changes in (
-                {"method": "multi-similarity"},
-                {"method": "proxy-nca", "unfreeze": "all"},
+                {"method": "procsim", "network_judge_every": None},
                 {"method": "class-whitened", "steps": None, "trial": None, "network_method": "triplet"},
-                {"view": "whole", "resize": None, "network_crop": 24},
-                {"min_confidence": 0.05},
-                {"embedding_dim": 60, "start": "random", "method": "proxy-anchor"},
+                {"view": "whole", "resize": None, "network_crop": 24, "unfreeze": "all"},
+                {"embedding_dim": 60, "start": "random", "method": "proxy-anchor", "min_confidence": 0.05},
             )
         ),
     ],
 )  # fmt: skip
-def test_every_kind_of_run_can_train_its_network(
-    pictures: Path, other_pictures: Path, cache: Path, tmp_path: Path, always_ships: None, changes: dict[str, Any]
-) -> None:
+def test_every_kind_of_run_can_train_its_network(trainer, other_pictures, always_ships, changes) -> None:
     """Methods of proxies and of pairs, judges of either kind, rivals, views and poolings; one epoch each."""
     config = network_config(network_epochs=1, **changes)
-    out = tmp_path / "run"
-    report = train(pictures, out, config=config, machine=make_machine(cache), val=other_pictures)
+    report = trainer(config=config, val=other_pictures)
     assert report["method"] == report["network"]["method"] == config.network_loss.method
-    run = RunFolder.open(out)
-    backbone, head, state = run.load_trained()
+    backbone, head, state = RunFolder.open(trainer.folder / "run").load_trained()
     assert head.embedding_dim == config.embedding.embedding_dim == state["embedding_dim"]
     assert np.isfinite(report["network"]["epochs"][1]["loss"])
     assert backbone.view == config.input.view
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_convnext", f"open_clip:{VIT}"])
-def test_the_last_block_of_a_network_of_another_library_trains_and_exports(
-    name: str, pictures: Path, cache: Path, tmp_path: Path, always_ships: None, small_towers: None
-) -> None:
-    config = network_config(backbone=name, resize=72, crop=64, unfreeze="last-1", network_epochs=1,
-                            network_crop=None)  # fmt: skip
-    report = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache))
-    assert report["network"]["blocks"] == 1
-    start = load_backbone(name, "none", side=64)
-    state, (block,) = start.network.state_dict(), find_blocks(start, side=64)[-1:]
-    tensors, _ = load_checkpoint(tmp_path / "run" / "checkpoints" / "network.safetensors")
-    mark = "average/backbone."  # what ships may be the start itself
-    trained = {key.removeprefix(mark): tensor for key, tensor in tensors.items() if key.startswith(mark)}
-    assert sorted(map(id, block.parameters(start.network))) == sorted(
-        id(start.network.get_parameter(k)) for k in trained
-    )
-    assert all(not torch.equal(tensor, state[key]) for key, tensor in trained.items() if key.endswith("weight"))
-    assert export_run(tmp_path / "run", tmp_path / "m.onnx").min_cosine >= MIN_COSINE
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"unfreeze": "last-15"}, "last-15: --backbone mobilenet_v3_small has 14 blocks"),
+        (
+            {"backbone": "vit_b_32", "resize": 224, "crop": 224, "network_crop": 160},
+            "vit_b_32 cannot take images of --network-crop 160 pixels",
+        ),
+    ],
+)
+def test_what_the_backbone_does_not_have_or_take_is_refused_before_any_work(trainer, changes, said) -> None:
+    with pytest.raises(InputError, match=said):
+        trainer(config=network_config(**changes), machine=make_machine(trainer.folder / "cache"))
+    assert not list(trainer.folder.iterdir())
 
 
-def test_more_blocks_than_there_are_are_refused_before_any_work(pictures: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="last-15: --backbone mobilenet_v3_small has 14 blocks"):
-        train(pictures, tmp_path / "run", config=network_config(unfreeze="last-15"),
-              machine=make_machine(tmp_path / "cache"))  # fmt: skip
-    assert not (tmp_path / "run").exists()
-    assert not (tmp_path / "cache").exists()
-
-
-def test_a_smaller_size_to_train_at_has_to_be_one_that_the_backbone_takes(pictures: Path, tmp_path: Path) -> None:
-    config = network_config(backbone="vit_b_32", resize=224, crop=224, network_crop=160)
-    with pytest.raises(InputError, match="vit_b_32 cannot take images of --network-crop 160 pixels"):
-        train(pictures, tmp_path / "run", config=config, machine=make_machine(tmp_path / "cache"))
-
-
-def test_a_resume_with_other_rates_is_refused_by_name(pictures: Path, cache: Path, tmp_path: Path) -> None:
-    machine, out = make_machine(cache), tmp_path / "run"
-    with pytest.raises(InterruptionError):
-        train(pictures, out, config=network_config(), machine=machine, watcher=interrupt_at("embedding", 1))
-    with pytest.raises(RunError, match=r"network_lr was 0.001, is 0.1"):
-        train(pictures, out, config=network_config(network_lr=0.1), machine=machine, resume=True)
-
-
-def test_the_precision_that_was_measured_is_kept_for_a_resume(
-    pictures: Path, cache: Path, tmp_path: Path, monkeypatch
-) -> None:
+def test_the_precision_that_was_measured_is_kept_for_a_resume(trainer: Trainer, monkeypatch) -> None:
     asked = []
 
     def choose(model, images):
@@ -425,9 +339,8 @@ def test_the_precision_that_was_measured_is_kept_for_a_resume(
         return "bfloat16"
 
     monkeypatch.setattr("training.run.network.blocks.choose_precision", choose)
-    machine, out = replace(make_machine(cache), precision="auto"), tmp_path / "run"
-    with pytest.raises(InterruptionError):
-        train(pictures, out, config=network_config(), machine=machine, watcher=interrupt_at("network", 1))
-    report = train(pictures, out, config=network_config(), machine=machine, resume=True)
+    options = {"config": network_config(), "machine": make_machine(trainer.cache, precision="auto")}
+    trainer(stop=("network", 1), **options)
+    report = trainer(resume=True, **options)
     assert asked == [(16, 32, 32, 3)]
     assert report["network"]["precision"] == "bfloat16"

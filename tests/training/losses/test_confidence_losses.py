@@ -1,0 +1,412 @@
+"""ProcSim against loops over its equations, its claims as properties, and what its parts may and may not touch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytorch_metric_learning.losses import ContrastiveLoss
+from scipy.special import lambertw
+from sklearn.mixture import GaussianMixture
+from torch import Tensor, nn
+
+from tests.deep import tries
+from tests.oracles import confidence_losses as oracle
+from tests.training.losses.draws import make_loss
+from training.losses.guidance import Guidance, language_guidance_loss
+from training.losses.interface import Batch
+from training.losses.lambert import lambert_w
+from training.losses.multi_similarity import multi_similarity_losses
+from training.losses.procsim import ProcSim, procsim_confidences
+from training.losses.proxy_nca import proxy_nca_losses
+from training.losses.superloss import pair_distances, superloss_confidences
+from training.losses.thresholds import RunningAverage, find_crossing, mixture_threshold, otsu_threshold
+
+MS = {"alpha": 2.0, "beta": 50.0, "base": 0.5, "epsilon": 0.1}
+BASES = ("multi-similarity", "proxy-nca")
+CLASSES, WIDTH = 3, 4
+
+# exact in float64, and so are their midpoints and shifts
+losses_of_a_batch = st.lists(st.integers(0, 1024).map(lambda number: number / 64), min_size=4, max_size=12)
+
+
+def make_procsim(**options: Any) -> ProcSim:
+    return make_loss("procsim", **options).double()
+
+
+def draw_batch(seed: int, *, batch: int, classes: int = CLASSES, width: int = WIDTH) -> tuple[Tensor, Batch]:
+    generator = torch.Generator().manual_seed(seed)
+    embeddings = torch.randn(batch, width, dtype=torch.float64, generator=generator)
+    labels = torch.randint(classes, (batch,), generator=generator)
+    return embeddings.requires_grad_(), Batch(labels=labels, rows=torch.arange(batch))
+
+
+def confidences_of(losses: list[float], *, lambda_: float = 0.1) -> Tensor:
+    batch = torch.tensor(losses, dtype=torch.float64)
+    return procsim_confidences(batch, otsu_threshold(batch), lambda_=lambda_)
+
+
+@given(
+    losses=losses_of_a_batch, shift=st.integers(-6400, 6400), lambda_=st.sampled_from([1e-6, 0.01, 0.1, 10.0, 1e6])
+)
+@pytest.mark.deep
+@settings(max_examples=tries(50, deep=200), deadline=None)
+def test_confidences_are_equation_3_and_keep_the_papers_five_claims(losses, shift: int, lambda_: float) -> None:
+    sigma, tau = confidences_of(losses, lambda_=lambda_), oracle.otsu(losses)
+    expected = [oracle.procsim_confidence(loss, tau, lambda_=lambda_) for loss in losses]
+    torch.testing.assert_close(sigma, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
+    assert torch.equal(sigma, confidences_of([loss + shift / 64 for loss in losses], lambda_=lambda_)), "claim 1"
+    assert (confidences_of(sorted(losses), lambda_=lambda_).diff() <= 0).all(), "claim 2"
+    assert ((sigma >= 0) & (sigma <= 1)).all(), "claim 3"
+    clean = torch.tensor(losses, dtype=torch.float64) <= tau
+    for tiny in (1e-300, 5e-324):  # the second overflows
+        sigma = confidences_of(losses, lambda_=tiny)
+        assert (sigma[clean] == 1).all(), "claim 4"
+        assert (sigma[~clean] < 1e-200).all(), "claim 4"
+    for huge in (1e30, math.inf):
+        assert (confidences_of(losses, lambda_=huge) == 1).all(), "claim 5"
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    batch=st.integers(1, 7),
+    base=st.sampled_from(BASES),
+    lambda_=st.sampled_from([0.01, 0.1, 1.0]),
+)
+@settings(max_examples=40, deadline=None)
+def test_procsim_is_equation_4_in_value_and_gradient(seed: int, batch: int, base: str, lambda_: float) -> None:
+    loss = make_procsim(procsim_base=base, procsim_lambda=lambda_, procsim_scale=2.0)
+    embeddings, given_batch = draw_batch(seed, batch=batch)
+    value = loss(embeddings, given_batch)
+    value.backward()
+
+    labels = given_batch.labels.tolist()
+    fixed = embeddings.detach().unbind()
+    noise = [oracle.proxy_nca(x, loss.proxies.detach(), y, scale=2.0) for x, y in zip(fixed, labels, strict=True)]
+    tau = oracle.otsu([float(n) for n in noise]) if batch >= 4 else math.inf
+    sigma = [oracle.procsim_confidence(float(n), tau, lambda_=lambda_) for n in noise]
+
+    def equation_4(x, *base_proxies):
+        terms = [
+            oracle.proxy_nca(x[i], base_proxies[0], labels[i], scale=8.0)
+            if base_proxies
+            else oracle.multi_similarity(x, labels, i, **MS)
+            for i in range(batch)
+        ]
+        return sum(s * term for s, term in zip(sigma, terms, strict=True)) / batch
+
+    trained = [loss.base_proxies] if base == "proxy-nca" else []
+    expected, gradients = oracle.value_and_gradients(equation_4, embeddings, *trained)
+    assert value.item() == pytest.approx(expected, abs=1e-10)
+    for tensor, gradient in zip([embeddings, *trained], gradients, strict=True):
+        torch.testing.assert_close(tensor.grad, gradient, rtol=1e-10, atol=1e-10)
+
+    _, (by_proxy,) = oracle.value_and_gradients(
+        lambda p: sum(oracle.proxy_nca(x, p, y, scale=2.0) for x, y in zip(fixed, labels, strict=True)) / batch,
+        loss.proxies,
+    )
+    torch.testing.assert_close(loss.proxies.grad, by_proxy, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_huge_lambda_is_plain_training(base: str) -> None:
+    embeddings, batch = draw_batch(1, batch=12)
+    loss = make_procsim(procsim_base=base, procsim_lambda=1e300)
+    if base == "proxy-nca":
+        plain = proxy_nca_losses(embeddings, loss.base_proxies, batch.labels, scale=8.0).mean()
+    else:
+        plain = multi_similarity_losses(embeddings, batch.labels, **MS).mean()
+    value = loss(embeddings, batch)
+    torch.testing.assert_close(value, plain, rtol=1e-14, atol=0)
+    for got, wanted in zip(
+        torch.autograd.grad(value, embeddings), torch.autograd.grad(plain, embeddings), strict=True
+    ):
+        torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("threshold", ["otsu", "mixture"])
+def test_a_batch_of_fewer_than_four_is_believed(threshold: str) -> None:
+    embeddings, batch = draw_batch(3, batch=3)
+    loss = make_procsim(procsim_base="proxy-nca", procsim_threshold=threshold, procsim_lambda=1e-6)
+    plain = proxy_nca_losses(embeddings, loss.base_proxies, batch.labels, scale=8.0).mean()
+    torch.testing.assert_close(loss(embeddings, batch), plain, rtol=1e-14, atol=0)
+
+
+def test_the_named_threshold_is_the_one_used() -> None:
+    embeddings, batch = draw_batch(4, batch=24)
+    values = {}
+    thresholds = {"otsu": otsu_threshold, "mixture": mixture_threshold, "global-average": Tensor.mean}
+    for name, find in thresholds.items():
+        loss = make_procsim(procsim_base="proxy-nca", procsim_threshold=name)
+        noise = proxy_nca_losses(embeddings, loss.proxies, batch.labels, scale=1.0).detach()
+        sigma = procsim_confidences(noise, find(noise), lambda_=0.1)
+        expected = (sigma * proxy_nca_losses(embeddings, loss.base_proxies, batch.labels, scale=8.0)).mean()
+        values[name] = loss(embeddings, batch).item()
+        assert values[name] == pytest.approx(expected.item(), rel=1e-12)
+    assert len(set(values.values())) == 3
+
+
+def test_the_proxies_that_find_noise_are_trained_as_by_an_adam_of_their_own() -> None:
+    loss = make_procsim(procsim_base="proxy-nca")
+    groups = loss.parameter_groups(proxy_lr=0.5, weight_decay=0.1)
+    assert [(group["lr"], group["weight_decay"]) for group in groups] == [(1e-3, 0.0), (0.5, 0.1)]
+    assert [id(p) for group in groups for p in group["params"]] == [id(loss.proxies), id(loss.base_proxies)]
+
+    alone = nn.Parameter(loss.proxies.detach().clone())
+    together, independent = torch.optim.AdamW(groups), torch.optim.Adam([alone])  # with the paper's defaults
+    for step in range(4):
+        embeddings, batch = draw_batch(step, batch=8)
+        together.zero_grad()
+        loss(embeddings, batch).backward()
+        together.step()
+        independent.zero_grad()
+        proxy_nca_losses(embeddings.detach(), alone, batch.labels, scale=1.0).mean().backward()
+        independent.step()
+    torch.testing.assert_close(loss.proxies, alone, rtol=1e-12, atol=0)
+
+
+def test_guidance_is_added_with_its_weight_and_not_touched_by_confidences() -> None:
+    embeddings, batch = draw_batch(7, batch=8)
+    source = Guidance(torch.rand(CLASSES, CLASSES), by="classes")
+    plain, guided = make_procsim(), make_procsim(omega=5.5, guidance=source)
+    expected = plain(embeddings, batch) + 5.5 * language_guidance_loss(embeddings, source(batch))
+    value = guided(embeddings, batch)
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(*(torch.autograd.grad(v, embeddings)[0] for v in (value, expected)))
+
+
+def test_without_weight_guidance_is_not_evaluated_and_with_weight_it_must_be_there() -> None:
+    def refuse(_: Batch) -> Tensor:
+        raise AssertionError("evaluated")
+
+    assert make_procsim(guidance=refuse)(*draw_batch(9, batch=4)).isfinite()
+    with pytest.raises(ValueError, match="pass guidance"):
+        make_procsim(omega=1.0)
+
+
+UNWEIGHTED = 1e300
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    classes=st.integers(1, 3),
+    lambda_=st.sampled_from([0.05, 1.0]),
+    margins=st.sampled_from([(0.0, 1.0), (0.4, 1.5)]),
+)
+@settings(max_examples=40, deadline=None)
+def test_superloss_is_its_equations_over_iterations_in_value_and_gradient(
+    seed, sizes, classes, lambda_, margins
+) -> None:
+    options = {"positive_margin": margins[0], "negative_margin": margins[1]}
+    loss = make_loss("superloss", superloss_lambda=lambda_, **options)
+    earlier: dict[bool, list[float]] = {True: [], False: []}
+    for step, size in enumerate(sizes):
+        embeddings, batch = draw_batch(seed + step, batch=size, classes=classes)
+        value = loss(embeddings, batch)
+        value.backward()
+        labels = batch.labels.tolist()
+        expected, (gradient,) = oracle.value_and_gradients(
+            lambda x, labels=labels: oracle.superloss(x, labels, lambda_=lambda_, earlier=earlier, **options),
+            embeddings,
+        )
+        assert value.item() == pytest.approx(expected, abs=1e-10)
+        torch.testing.assert_close(embeddings.grad, gradient, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("margins", [(0.0, 1.0), (0.5, 1.3)])
+def test_without_differences_in_confidence_it_is_the_contrastive_loss(margins: tuple[float, float]) -> None:
+    embeddings, batch = draw_batch(1, batch=20, classes=4, width=6)
+    theirs = ContrastiveLoss(pos_margin=margins[0], neg_margin=margins[1])(embeddings, batch.labels)
+    (expected,) = torch.autograd.grad(theirs, embeddings)
+    ours = make_loss(
+        "superloss", superloss_lambda=UNWEIGHTED, positive_margin=margins[0], negative_margin=margins[1]
+    )
+    value = ours(embeddings, batch)
+    (gradient,) = torch.autograd.grad(value, embeddings)
+    torch.testing.assert_close(value, theirs, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-10)
+
+
+@given(excess=st.floats(-20, 20), lambda_=st.sampled_from([0.1, 1.0, 10.0]))
+@settings(max_examples=60, deadline=None)
+def test_confidences_minimise_what_defines_them(excess: float, lambda_: float) -> None:
+    loss = torch.tensor([excess], dtype=torch.float64)
+    sigma = float(superloss_confidences(loss, torch.tensor(0.0), lambda_=lambda_))
+    bounded = max(excess, -2 / math.e * lambda_)  # below, there is no minimum, and the confidence stays e
+
+    def cost(s: float) -> float:
+        return bounded * s + lambda_ * math.log(s) ** 2
+
+    assert 0 < sigma <= math.e
+    assert all(
+        cost(sigma) <= cost(sigma * f) + 1e-12 * lambda_ for f in (0.9, 0.999, 1.001) if sigma * f <= math.e
+    )
+
+
+def test_confidences_are_one_at_the_threshold_and_e_far_below_it() -> None:
+    losses = torch.tensor([2.0, -50.0, 1e30], dtype=torch.float64)
+    at, below, above = superloss_confidences(losses, torch.tensor(2.0), lambda_=1.0).tolist()
+    assert (at, below) == (1.0, math.e)
+    assert 0 < above < 1e-27
+
+
+def test_pairs_that_cost_nothing_count_in_the_average_but_not_in_the_mean() -> None:
+    angles = torch.tensor([0.0, 0.1, math.pi], dtype=torch.float64)
+    embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
+    loss = make_loss("superloss", superloss_lambda=UNWEIGHTED)
+    value = loss(embeddings, Batch(labels=torch.arange(3), rows=torch.arange(3)))
+    close = 1 - 2 * math.sin(0.05)  # the only pair within the margin, once from either side
+    assert value.item() == pytest.approx(close, rel=1e-12)
+    assert float(loss.negative_average.sum) == pytest.approx(2 * close, rel=1e-12)
+    assert float(loss.negative_average.count) == 6
+
+
+@pytest.mark.parametrize(("labels", "pairs"), [([0, 1, 2], (0, 6)), ([0, 0, 0], (6, 0)), ([0], (0, 0))])
+def test_a_kind_of_pair_that_the_batch_lacks_adds_exactly_nothing(labels: list[int], pairs) -> None:
+    embeddings, _ = draw_batch(4, batch=len(labels), classes=1)
+    loss = make_loss("superloss")
+    value = loss(embeddings, Batch(labels=torch.tensor(labels), rows=torch.arange(len(labels))))
+    value.backward()
+    assert embeddings.grad.isfinite().all()
+    assert (float(loss.positive_average.count), float(loss.negative_average.count)) == pairs
+    assert any(pairs) or (value.item() == 0.0 and not embeddings.grad.any())
+
+
+def test_distances_of_near_duplicates_keep_their_digits_in_float32() -> None:
+    angles = torch.tensor([0.0, 1e-4], dtype=torch.float64)
+    embeddings = torch.stack([angles.cos(), angles.sin()], dim=1).float()
+    assert float(pair_distances(embeddings)[0, 1]) == pytest.approx(1e-4, rel=1e-3)
+
+
+eighths = st.integers(0, 128).map(lambda number: number / 8)
+
+
+def two_groups(seed: int, *, low: float = 1.0, high: float = 6.0, sizes: tuple[int, int] = (60, 40)) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(sum(sizes), dtype=torch.float64, generator=generator)
+    return torch.cat([low + 0.4 * noise[: sizes[0]], high + 0.8 * noise[sizes[0] :]])
+
+
+@given(losses=st.lists(st.one_of(eighths, st.sampled_from([0.0, 0.5, 2.0])), min_size=4, max_size=12))
+@pytest.mark.deep
+@settings(max_examples=tries(60, deep=300), deadline=None)
+def test_otsu_is_the_first_minimum_of_algorithm_1_and_the_mixture_lies_among_the_losses(losses) -> None:
+    batch = torch.tensor(losses, dtype=torch.float64)
+    assert float(otsu_threshold(batch)) == oracle.otsu(losses)
+    assert min(losses) - 1e-9 <= float(mixture_threshold(batch)) <= max(losses) + 1e-9
+
+
+@given(seed=st.integers(0, 2**31), size=st.integers(4, 60), offset=st.sampled_from([0.0, 1e3, -1e6]))
+@settings(max_examples=40, deadline=None)
+def test_otsu_is_algorithm_1_on_arbitrary_losses(seed: int, size: int, offset: float) -> None:
+    losses = offset + torch.rand(size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    assert float(otsu_threshold(losses)) == pytest.approx(oracle.otsu(losses.tolist()), rel=1e-15)
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.1, 0.7, 1.9])
+def test_of_two_thresholds_of_equal_cost_otsu_takes_the_smaller_whatever_the_rounding(offset: float) -> None:
+    losses = offset + torch.tensor([0.0, 0.0, 1.0, 2.0, 2.0], dtype=torch.float64)
+    assert float(otsu_threshold(losses)) == pytest.approx(offset + 0.5)
+
+
+def test_thresholds_need_four_losses() -> None:
+    for threshold in (otsu_threshold, mixture_threshold):
+        with pytest.raises(ValueError, match="4 of them, got 3"):
+            threshold(torch.ones(3))
+
+
+@pytest.mark.parametrize("threshold", [otsu_threshold, mixture_threshold, RunningAverage()])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_thresholds_are_constants_of_the_type_of_the_losses(threshold, dtype: torch.dtype) -> None:
+    found = threshold(two_groups(0).to(dtype).requires_grad_())
+    assert (found.shape, found.dtype) == ((), dtype)
+    assert not found.requires_grad
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_mixture_crosses_where_scikit_learns_does(seed: int) -> None:
+    losses = two_groups(seed, high=4.0)  # near enough for the responsibilities of both to matter
+    theirs = GaussianMixture(2, tol=1e-12, max_iter=1000, reg_covar=1e-12, random_state=0).fit(losses[:, None])
+    grid = np.linspace(*np.sort(theirs.means_.ravel()), 200_001)
+    low = int(theirs.means_.ravel().argmin())
+    crossing = grid[np.abs(theirs.predict_proba(grid[:, None])[:, low] - 0.5).argmin()]
+    assert float(mixture_threshold(losses)) == pytest.approx(crossing, abs=1e-4)
+
+
+positive = st.floats(0.05, 5)
+
+
+@given(
+    means=st.tuples(st.floats(-3, 3), st.floats(-3, 3)), variances=st.tuples(positive, positive), share=positive
+)
+@pytest.mark.deep
+@settings(max_examples=tries(25, deep=100), deadline=None)
+def test_where_gaussians_cross_between_their_means_both_are_as_probable(means, variances, share) -> None:
+    weights = (share / (1 + share), 1 / (1 + share))
+    place = float(
+        find_crossing(*(torch.tensor(values, dtype=torch.float64) for values in (means, variances, weights)))
+    )
+
+    def advantage(x: float) -> float:  # of the Gaussian of the lower mean
+        (_, *low), (_, *high) = sorted(
+            (mean, math.log(weight) - math.log(variance) / 2 - (x - mean) ** 2 / (2 * variance))
+            for mean, variance, weight in zip(means, variances, weights, strict=True)
+        )
+        return low[0] - high[0]
+
+    if means[0] != means[1] and advantage(min(means)) > 1e-9 and advantage(max(means)) < -1e-9:
+        assert advantage(place) == pytest.approx(0, abs=1e-9)
+    elif advantage(min(means)) < -1e-9 or advantage(max(means)) > 1e-9:
+        assert place == pytest.approx(sum(means) / 2)
+
+
+def test_the_running_average_is_that_of_all_values_so_far_resumed_or_not_and_evaluation_adds_none() -> None:
+    average, resumed = RunningAverage(), RunningAverage()
+    none = torch.zeros(0)
+    assert [float(average(values)) for values in (none, torch.tensor([1.0, 2.0]), none)] == [0, 1.5, 1.5]
+    resumed.load_state_dict(average.state_dict())
+    assert resumed.sum.dtype == torch.float64
+    assert float(resumed(torch.tensor([6.0]))) == float(average(torch.tensor([6.0]))) == 3.0
+    average.eval()
+    assert float(average(torch.full((100,), 9.0))) == 3.0
+
+
+def w_of(x: float) -> float:
+    return float(lambert_w(torch.tensor(x, dtype=torch.float64)))
+
+
+@given(exponent=st.floats(-12, 300), near=st.floats(-17, -1), sign=st.sampled_from([1, -1]))
+@pytest.mark.deep
+@settings(max_examples=tries(25, deep=100), deadline=None)
+def test_w_is_the_number_that_times_its_exponential_is_x_down_to_the_branch_point(exponent, near, sign) -> None:
+    x = sign * 10.0 ** (min(exponent, math.log10(0.36)) if sign < 0 else exponent)
+    assert w_of(x) == pytest.approx(oracle.lambert_w(x), rel=1e-13, abs=0)
+    x = -1 / math.e + 10.0**near  # some of these are the branch point itself
+    assert w_of(x) == pytest.approx(oracle.lambert_w(x), rel=1e-8, abs=0)
+
+
+def test_w_at_its_landmarks() -> None:
+    assert w_of(0.0) == 0.0
+    assert w_of(-1 / math.e) == -1.0
+    assert w_of(math.e) == pytest.approx(1, rel=1e-15)
+    assert w_of(math.inf) == math.inf
+    assert w_of(5e-324) == 5e-324
+    assert math.isfinite(w_of(1.7e308))
+    # what rounding puts below the branch point counts as it
+    assert float(lambert_w(torch.tensor(-1 / math.e, dtype=torch.float32))) == w_of(-0.368) == -1.0
+    assert math.isnan(w_of(math.nan))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_w_keeps_shape_and_type_and_carries_no_gradient(dtype: torch.dtype) -> None:
+    x = torch.tensor([[0.5, 1e30], [-0.2, 0.0]], dtype=dtype, requires_grad=True)
+    w = lambert_w(x)
+    assert not w.requires_grad
+    expected = torch.from_numpy(lambertw(x.detach().double().numpy()).real).to(dtype)
+    torch.testing.assert_close(w, expected, rtol=4 * torch.finfo(dtype).eps, atol=0)
