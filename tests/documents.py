@@ -13,7 +13,6 @@ _FIRST = (
     *(f"docs/{name}.md" for name in ("train", "labels", "index-search", "serve", "api", "python")),
 )
 PAGES = tuple(dict.fromkeys([*(ROOT / name for name in _FIRST), *sorted(ROOT.glob("docs/**/*.md"))]))
-FOLDERS = ("index", "training", "export", "retrieval_app", "tests", "benchmarks", "docs")
 NOT_RUN = "# not run by the tests:"  # at the head of a block, with the reason
 _FILE = re.compile(r"(?:#|//) ([\w-]+\.\w+)\n")  # at the head of a block that its reader saves as a file
 
@@ -29,20 +28,13 @@ class Step:
 
 def documents() -> list[Path]:
     """Every Markdown file that a reader may open."""
-    return [
-        ROOT / "README.md",
-        ROOT / "CHANGELOG.md",
-        *sorted(ROOT.glob("docs/**/*.md")),
-    ]
+    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 
 def steps_of(page: Path) -> list[Step]:
     """What the page's blocks run, in order; blocks that say why they are not run, benchmarks and files are left out."""
-    blocks = re.findall(
-        r"^```(console|python)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
-    steps = []
-    for language, text in blocks:
+    whole, steps = page.read_text(encoding="utf-8"), []
+    for language, text in re.findall(r"^```(console|python)\n(.*?)^```", whole, re.DOTALL | re.MULTILINE):
         if text.startswith(NOT_RUN) or _FILE.match(text):
             continue
         commands = [text] if language == "python" else commands_in(text)
@@ -74,26 +66,6 @@ def broken_links(page: Path) -> list[str]:
         if not file.exists() or (anchor and anchor not in anchors(file)):
             broken.append(target)
     return broken
-
-
-def missing_paths(page: Path) -> list[str]:
-    """Files and folders of this repository that the page names in backticks, and that are not there."""
-    named = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)`", page.read_text(encoding="utf-8"))
-    return [name for name in named if not (ROOT / name).exists()]
-
-
-def missing_benchmarks(page: Path) -> list[str]:
-    """Benchmarks that the page tells to run, and that are none; of another commit it may tell any."""
-    text = page.read_text(encoding="utf-8")
-    if page.name == "CHANGELOG.md" or "commit `e1a1b5d`" in text:
-        return []
-    named = re.findall(r"python -m (benchmarks[\w.]*\w)", text)
-    places = {name: ROOT / name.replace(".", "/") for name in named}
-    return [
-        name
-        for name, place in places.items()
-        if not (place / "__main__.py").exists() and not place.with_suffix(".py").exists()
-    ]
 
 
 def anchors(page: Path) -> set[str]:

@@ -34,12 +34,7 @@ _LEFT_TO_THE_PARENT = {"OMP_NUM_THREADS", "OMP_WAIT_POLICY"}  # read when a libr
 
 
 class ForkedCommand:
-    """A running command, with what tests use of a `subprocess.Popen`.
-
-    Attributes:
-        pid: its number.
-        returncode: its exit code, less than zero where a signal ended it; None until it is known to have ended.
-    """
+    """A running command, with what tests use of a `subprocess.Popen`."""
 
     def __init__(
         self, words: Sequence[object], *, stdout: int, stderr: int, env: Mapping[str, str] | None = None,

@@ -47,7 +47,7 @@ from index.vectors import ann_choice as index_choice
 from index.vectors.ann_config import INDEX_SETTING
 from index.versions.gallery_lock import lock_gallery
 from index.versions.manifest import CATALOG_NAME
-from index.versions.versions import find_version, latest_version, read_current
+from index.versions.versions import find_version, read_current
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from index.writing.build_config import BuildConfig
 from index.writing.reindex import compact_gallery, tune_gallery
@@ -373,34 +373,11 @@ def _tell(ended: Ended | None) -> str:
     return "it was killed" if ended is None else (ended.error or "there is no gallery")[-800:]
 
 
-def find_stage(gallery: Path, base: str | None) -> str:
-    """How far a killed command had come, by what it left behind."""
-    building = gallery / "building"
-    current = read_current(gallery) if gallery.is_dir() else None
-    name = None if current is None else current.name
-    if name != base:
-        return "8 tidying up, CURRENT is new"
-    if gallery.is_dir() and latest_version(gallery) != base:
-        return "7 before CURRENT is replaced"
-    if not building.exists():
-        return "0 before anything, or after all"
-    if not (building / "plan.json").exists():
-        return "1 starting, or removing the work"
-    if (building / "version" / "manifest.json").exists():
-        return "6 syncing the finished version"
-    if (building / "version").exists():
-        return "5 writing the version"
-    checkpoints = len(list((building / "checkpoints").glob("*")))
-    return f"{min(2 + checkpoints, 4)} {min(checkpoints, 2)}{'+' if checkpoints > 1 else ''} checkpoints"
-
-
 @dataclass(slots=True)
 class Tally:
     """What is to be done, and what was: kills, runs that ended before they were killed, mismatches."""
 
     kills: Counter[str] = field(default_factory=Counter)
-    stages: Counter[str] = field(default_factory=Counter)
-    ways: Counter[str] = field(default_factory=Counter)
     missed: int = 0
     commands: int = 0
     every_step: bool = False
@@ -460,9 +437,7 @@ class Scenario:
     def _pick_moment(self, usual: Ended) -> Moment:
         if self.random.random() < 0.5:
             return Moment(seconds=self.random.uniform(0, usual.seconds))
-        kind = self.random.choice(
-            sorted(usual.steps)
-        )  # what happens once in a command is hit as often as the rest
+        kind = self.random.choice(sorted(usual.steps))  # what happens once is hit as often as the rest
         return Moment(step=(kind, self.random.randint(1, usual.steps[kind])))
 
     def _attempt(self, command: Command, moments: list[Moment], before: State | None, after: State) -> None:
@@ -475,11 +450,8 @@ class Scenario:
             if ended is not None:
                 self.tally.missed += 1
                 break
-            stage = find_stage(self.killed, None if current is None else current.name)
-            story.append(f"{moment} at {stage!r}")
+            story.append(str(moment))
             self.tally.kills[command.name] += 1
-            self.tally.stages[stage] += 1
-            self.tally.ways["step" if moment.seconds is None else "time"] += 1
             if problems := self._look_after_kill(before, after):
                 self._report(command, problems, story)
         ended = ended or run_command(command, self.killed)
@@ -547,12 +519,8 @@ class Scenario:
         return getattr(self, f"_{kind}")()
 
     def _config(self) -> BuildConfig:
-        return BuildConfig(
-            batch_size=4,
-            workers=2,
-            checkpoint_images=self.random.choice((4, 8, 16)),
-            checkpoint_seconds=self.random.choice((0.01, 0.05, 5.0)),
-        )
+        images, seconds = self.random.choice((4, 8, 16)), self.random.choice((0.01, 0.05, 5.0))
+        return BuildConfig(batch_size=4, workers=2, checkpoint_images=images, checkpoint_seconds=seconds)
 
     def _build(self) -> Command:
         config, sources = self._config(), list(self.sources.paths)
@@ -655,10 +623,8 @@ def main(kills: int, seed: int, first: int, every_step: bool, keep: bool) -> Non
     finally:
         if not keep:
             shutil.rmtree(folder)
-    for title, counter in (("command", tally.kills), ("stage", tally.stages), ("moment chosen by", tally.ways)):
-        click.echo(f"kills by {title}:")
-        for name, count in sorted(counter.items()):
-            click.echo(f"  {count:5d}  {name}")
+    for name, count in sorted(tally.kills.items()):
+        click.echo(f"{count:5d}  {name}")
     seconds = time.perf_counter() - start
     click.echo(
         f"{tally.count} kills in {tally.commands} commands, {tally.missed} runs ended first, {seconds:.0f} s, "
@@ -671,9 +637,6 @@ def main(kills: int, seed: int, first: int, every_step: bool, keep: bool) -> Non
 
 if __name__ == "__main__":
     if os.environ.get("OMP_NUM_THREADS") != "1":  # threads of NumPy's would not survive a fork
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "tests.kills", *sys.argv[1:]],
-            {**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        words = [sys.executable, "-m", "tests.kills", *sys.argv[1:]]
+        os.execve(sys.executable, words, {**os.environ, "OMP_NUM_THREADS": "1"})
     main()

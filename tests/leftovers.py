@@ -26,14 +26,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 # SIGALRM is left out: it is pytest-timeout's, of each test another.
 _SIGNALS = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGPIPE,
-    signal.SIGCHLD,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2,
+)  # fmt: skip
 _LIMITS = ("RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_CORE", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_STACK")
 _SET_BY_IMPORTS = {
     "PYTEST_CURRENT_TEST": "pytest",
@@ -62,9 +56,8 @@ def take_stock() -> State:
         "processors": os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None,
         "locale": locale.setlocale(locale.LC_ALL),
         "sys.path": list(sys.path),
-        "sys.meta_path": [
-            id(each) for each in sys.meta_path if not type(each).__module__.startswith("absl.")
-        ],  # of TensorBoard, when it is imported
+        # absl's comes with TensorBoard, when that is imported
+        "sys.meta_path": [id(one) for one in sys.meta_path if not type(one).__module__.startswith("absl.")],
         "sys.excepthook": sys.excepthook,
         "recursion limit": sys.getrecursionlimit(),
         "switch interval": sys.getswitchinterval(),
@@ -134,9 +127,8 @@ def _stock_of_logging() -> State:
     root = logging.root
     state: State = {"logging": (root.manager.disable, _own_handlers(root), root.level)}
     for name, logger in list(root.manager.loggerDict.items()):
-        if isinstance(logger, logging.Logger) and not name.startswith(
-            "torch."
-        ):  # torch sets its own when it likes
+        # torch sets its own when it likes
+        if isinstance(logger, logging.Logger) and not name.startswith("torch."):
             state[f"logger {name}"] = (logger.level, logger.disabled, logger.propagate, _own_handlers(logger))
     return state
 
@@ -152,9 +144,7 @@ def _own_handlers(logger: logging.Logger) -> list[logging.Handler]:
 
 def _stock_of_chance() -> State:
     state: State = {}
-    if (
-        "playwright" not in sys.modules
-    ):  # which draws the names of its messages from the one generator of the process
+    if "playwright" not in sys.modules:  # which names its messages by the one generator of the process
         state["random"] = hash(random.getstate())
     start = multiprocessing.get_start_method(allow_none=True)
     return state if start is None else {**state, "start of processes": start}  # chosen by whoever starts one first

@@ -42,15 +42,7 @@ def skip_without_browser() -> None:
 
 @dataclass
 class Visit:
-    """A page of a browser context of its own, with all that it asked for and complained about.
-
-    Attributes:
-        page: the page.
-        server: the one that it visits.
-        requests: the address of every request of the context.
-        complaints: console errors, uncaught errors and dialogs.
-        forgiven: patterns of complaints that a test provokes.
-    """
+    """A page of a browser context of its own, with all that it asked for and complained about."""
 
     page: Page
     server: Server

@@ -28,13 +28,7 @@ OLDEST_NODE = (20, 19)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Node.
-
-    Attributes:
-        program: runs scripts.
-        npm: the script of its package manager.
-        path: the folders in which scripts find programs.
-    """
+    """Node."""
 
     program: str
     npm: str

@@ -54,14 +54,7 @@ class _SiteConnection(HTTPSConnection):
 
 @dataclass(frozen=True)
 class Site:
-    """A proxy that answers.
-
-    Attributes:
-        port: that it listens on.
-        root: path below which the server is.
-        certificate: by which its own is checked.
-        host: its name.
-    """
+    """A proxy that answers."""
 
     port: int
     root: str
@@ -91,15 +84,17 @@ class Site:
             connection.close()
 
 
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for the host, signed by itself, and its key."""
+def _fill_in(recipe: str, folder: Path, *, server: int) -> tuple[str, Path]:
+    """A recipe with the server's port, and a certificate for the host, signed by itself, which is made here."""
+    folder.mkdir()
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={HOST}",
          "-addext", f"subjectAltName=DNS:{HOST}", "-keyout", str(key), "-out", str(certificate)],
         check=True, capture_output=True,
     )  # fmt: skip
-    return certificate, key
+    shown = (f"{_SHOWN}.pem", str(certificate)), (f"{_SHOWN}.key", str(key))
+    return put(recipe, *shown, ("127.0.0.1:7860", f"127.0.0.1:{server}")), certificate
 
 
 def read_recipe(name: str) -> str:
@@ -118,13 +113,9 @@ def put(text: str, *pairs: tuple[str, str]) -> str:
 @contextmanager
 def run_nginx(recipe: str, folder: Path, *, server: int, root: str = "") -> Iterator[Site]:
     """nginx with a recipe, before the server on that port."""
-    folder.mkdir()
-    certificate, key = make_certificate(folder)
     port = find_port()
-    site = put(
-        recipe, ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"), (f"{_SHOWN}.pem", str(certificate)),
-        (f"{_SHOWN}.key", str(key)), ("127.0.0.1:7860", f"127.0.0.1:{server}"),
-    )  # fmt: skip
+    recipe = put(recipe, ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"))
+    site, certificate = _fill_in(recipe, folder, server=server)
     (folder / "photos.conf").write_text(site)
     temporary = "".join(
         f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -142,13 +133,9 @@ def run_nginx(recipe: str, folder: Path, *, server: int, root: str = "") -> Iter
 @contextmanager
 def run_caddy(recipe: str, folder: Path, *, server: int, root: str = "") -> Iterator[Site]:
     """Caddy with a recipe, before the server on that port."""
-    folder.mkdir()
-    certificate, key = make_certificate(folder)
     port = find_port()
-    site = put(
-        recipe, (f"{HOST} {{", f"{HOST}:{port} {{\n    bind 127.0.0.1"), (f"{_SHOWN}.pem", str(certificate)),
-        (f"{_SHOWN}.key", str(key)), ("127.0.0.1:7860", f"127.0.0.1:{server}"),
-    )  # fmt: skip
+    recipe = put(recipe, (f"{HOST} {{", f"{HOST}:{port} {{\n    bind 127.0.0.1"))
+    site, certificate = _fill_in(recipe, folder, server=server)
     own = "{\n    admin off\n    auto_https disable_redirects\n}\n"
     (folder / "Caddyfile").write_text(own + site)
     command = ["caddy", "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]

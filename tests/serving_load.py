@@ -49,12 +49,17 @@ def write_state(images: Path, number: int) -> None:
 @pytest.fixture
 def images(tmp_path: Path, tiny_model: Path) -> Path:
     """The images of a gallery, `../gallery`, that is built in its first version."""
-    folder = tmp_path / "images"
+    return build_images(tmp_path, tiny_model)
+
+
+def build_images(place: Path, model: Path) -> Path:
+    """The same, in a folder of its own."""
+    folder = place / "images"
     (folder / "constant").mkdir(parents=True)
     for i in range(CONSTANT):
         (folder / "constant" / f"{i}.png").write_bytes(draw_png(i))
     write_state(folder, 1)
-    build(folder, folder.parent / "gallery", tiny_model)
+    build(folder, place / "gallery", model)
     return folder
 
 
@@ -64,22 +69,12 @@ class _BusyError(Exception):
 
 @dataclass
 class Load:
-    """Clients that ask all the while; everything that is wrong with an answer is a failure.
-
-    Attributes:
-        server: which is asked.
-        constant: ids that every version has.
-        changing: ids that the newest version known here has, and that are gone one version later.
-        may_be_busy: whether 503 is an answer, too.
-        failures: what was wrong.
-        versions: how many answers came from each version.
-        statuses: how many answers had each status.
-    """
+    """Clients that ask all the while; everything that is wrong with an answer is a failure."""
 
     server: Server
     may_be_busy: bool = False
-    constant: list[int] = field(default_factory=list)
-    changing: list[int] = field(default_factory=list)
+    constant: list[int] = field(default_factory=list)  # ids that every version has
+    changing: list[int] = field(default_factory=list)  # ids of the newest version, gone one version later
     failures: list[str] = field(default_factory=list)
     versions: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
@@ -119,7 +114,7 @@ class Load:
             try:
                 ask(connection, chance)
             except _BusyError:
-                pass
+                self.stopped.wait(0.05)
             except (AssertionError, OSError, HTTPException, KeyError, ValueError) as error:
                 self.failures.append(f"{ask.__name__}: {type(error).__name__}: {error}")
                 connection.close()
@@ -144,22 +139,15 @@ class Load:
             assert entry["path"].partition("/")[0] == entry["label"], answer
 
     def _search_by_id(self, connection: HTTPConnection, chance: random.Random) -> None:
-        query = {
-            "queries": [{"image_id": chance.choice(self.constant)}],
-            "k": 50,
-            "include": ["label", "path", "band"],
-        }
+        query = {"queries": [{"image_id": chance.choice(self.constant)}], "k": 50, "include": ["label", "path"]}
         answer = self._ask(connection, "POST", "/v1/search", json=query)
         assert answer.status == 200, answer
         self._check(answer.json(), answer.json()["hits"], count=CONSTANT + CHANGING - 1)
 
     def _search_by_changing_id(self, connection: HTTPConnection, chance: random.Random) -> None:
         crop = chance.choice([None, {"x": 0.1, "y": 0.1, "width": 0.8, "height": 0.8}])
-        query = {
-            "queries": [{"image_id": chance.choice(self.changing), "crop": crop}],
-            "k": 50,
-            "include": ["label", "path"],
-        }
+        part = {"image_id": chance.choice(self.changing), "crop": crop}
+        query = {"queries": [part], "k": 50, "include": ["label", "path"]}
         answer = self._ask(connection, "POST", "/v1/search", json=query)
         if crop is None:
             assert answer.status in (200, 404), answer
@@ -194,7 +182,7 @@ class Load:
 
     def _list(self, connection: HTTPConnection, chance: random.Random) -> None:
         path = chance.choice(
-            ["/v1/images?limit=500", "/v1/images/random?count=50", "/v1/images?text=png&limit=100"]
+            ("/v1/images?limit=500", "/v1/images/random?count=50", "/v1/images?text=png&limit=99")
         )
         answer = self._ask(connection, "GET", f"{path}&include=label,path")
         assert answer.status == 200, answer

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
+from json import dumps, loads
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,20 +36,12 @@ class Answer:
 
     def json(self) -> Any:
         """The body, which is JSON."""
-        return json.loads(self.body)
+        return loads(self.body)
 
 
 @dataclass
 class Server:
-    """A running server.
-
-    Attributes:
-        process: it, which is the leader of no group of its own.
-        port: that it listens on at 127.0.0.1.
-        token: that it asks for, brought along with every `ask`.
-        log: the file of its standard error.
-        output: what it wrote to its standard output to announce itself.
-    """
+    """A running server."""
 
     process: ForkedCommand | subprocess.Popen[str]
     port: int
@@ -74,15 +66,13 @@ class Server:
         body: bytes | None = None,
         json: Any = None,
         headers: Mapping[str, str] | None = None,
+        source: str = "127.0.0.1",
     ) -> Answer:
-        """One request on a connection of its own; `path` is sent as it is."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=_ANSWER_S)
-        try:
-            return ask_on(
-                connection, method, path, body=body, json=json, headers={**self.headers(), **(headers or {})}
-            )
-        finally:
-            connection.close()
+        """One request on a connection of its own, from an address of this machine; `path` is sent as it is."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=_ANSWER_S, source_address=(source, 0))
+        with closing(connection):
+            sent = {**self.headers(), **(headers or {})}
+            return ask_on(connection, method, path, body=body, json=json, headers=sent)
 
     def get(self, path: str, **headers: str) -> Answer:
         """The answer to a GET."""
@@ -129,36 +119,32 @@ def ask_on(
     """One request on a connection that may have carried others."""
     sent = dict(headers or {})
     if json is not None:
-        body = _write_json(json)
+        body = dumps(json).encode()
         sent.setdefault("Content-Type", "application/json")
     connection.request(method, path, body=body, headers=sent)
     response = connection.getresponse()
     return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
 
 
-def _write_json(values: Any) -> bytes:
-    return json.dumps(values).encode()
-
-
 @contextmanager
 def serve(
-    gallery: Path | str, *options: str, log: Path, token: str | None = None, port: int = 0
+    gallery: Path | str, *options: str, log: Path, token: str | None = None, port: int = 0, agents: bool = False
 ) -> Iterator[Server]:
-    """A server that is ready, ended in the end in whatever way; `options` are those of the command."""
+    """A server that is ready, for agents or not, ended in the end in whatever way; `options` are of its command."""
     environment = {name: value for name, value in os.environ.items() if name != "RETRIEVAL_TOKEN"}
     if token is not None:
         environment["RETRIEVAL_TOKEN"] = token
     output, written = os.pipe()
     with log.open("a") as errors, open(output) as announced:
         process = ForkedCommand(
-            ["serve", str(gallery), "--port", str(port), "--json", *options],
+            [*(("mcp", gallery, "--http") if agents else ("serve", gallery, "--port")), port, "--json", *options],
             env=environment, stdout=written, stderr=errors.fileno(),
         )  # fmt: skip
         os.close(written)
         try:
             line = announced.readline()
             assert line, f"the server did not start: {log.read_text()}"
-            listened = urlsplit(json.loads(line)["url"]).port
+            listened = urlsplit(loads(line)["url"]).port
             assert listened is not None
             yield Server(process, listened, token, log, line)
         finally:
@@ -174,12 +160,10 @@ def send_raw(port: int, request: bytes, *, seconds: float = 10) -> bytes:
     """All that a server sends back for bytes that need be no HTTP, until it closes or says no more for `seconds`."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
         received = b""
-        try:
+        with suppress(TimeoutError, ConnectionResetError, BrokenPipeError):
             connection.sendall(request)
             while chunk := connection.recv(65536):
                 received += chunk
-        except (TimeoutError, ConnectionResetError, BrokenPipeError):
-            pass
         return received
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,6 @@ import pytest
 import torch
 
 from tests import leftovers
-from tests.forked import ForkedCommand, run
 from tests.leftovers import ROOT, find_changes, find_living, find_stragglers, take_stock
 
 
@@ -73,29 +70,3 @@ def test_the_culprit_is_named_and_its_neighbour_is_not(tmp_path: Path) -> None:
     assert ran.returncode == 1, ran.stdout
     assert "test_two.py::test_culprit leaves behind" in ran.stdout
     assert "test_innocent leaves" not in ran.stdout
-
-
-@pytest.mark.slow
-def test_forked_processes_tell_their_output_and_end_and_are_told_where_they_stay(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(leftovers, "_GRACE_S", 0.2)
-    ran = run(["a", 2], function=tell_words)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (3, "a 2\n", "")
-    before = find_living()
-    with open(os.devnull, "w") as nothing:
-        process = ForkedCommand([60], function=sleep, stdout=nothing.fileno(), stderr=nothing.fileno())
-    told = find_stragglers(before)
-    process.kill()
-    assert process.wait(20) == -signal.SIGKILL
-    assert [line.partition(" -m ")[2].split()[0] for line in told] == ["tests.forked"]
-    assert find_stragglers(before) == []
-
-
-def tell_words() -> None:
-    sys.stdout.write(" ".join(sys.argv[1:]) + "\n")
-    sys.exit(3)
-
-
-def sleep() -> None:
-    time.sleep(float(sys.argv[1]))

@@ -29,13 +29,7 @@ _UNIX_SOCKET = re.compile(r'sun_path=@?"([^"]*)"')
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a program and its children did.
-
-    Attributes:
-        addresses: that they reached out to, or tried to.
-        unix_sockets: the same of sockets of this machine.
-        written: files and folders that they made, opened for writing, changed or removed.
-    """
+    """What a program and its children did."""
 
     addresses: frozenset[str]
     unix_sockets: frozenset[str]

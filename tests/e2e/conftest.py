@@ -30,11 +30,18 @@ __all__ = [
 ]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of this folder slow."""
+# Those that take longest, which two workers begin with, or one would wait for the other at the end.
+LONGEST_FIRST = ("documents", "page_review", "serve_workers", "page_search", "reports_nothing", "serve_attacks")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark every test of this folder slow, and begin with the longest files, unless another order is asked for."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.slow)
+    if config.getoption("--shuffle") is None:
+        order = {f"test_{name}": place for place, name in enumerate(LONGEST_FIRST)}
+        items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 @pytest.fixture(scope="package")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,15 +22,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the browser."""
-    return tmp_path_factory.mktemp("firefox")
-
-
-@pytest.fixture(scope="module")
-def browser(request: pytest.FixtureRequest, folder: Path) -> Iterator[Browser]:
-    """A headless Firefox in the place of the Chromium of other modules; dark where a test asks for that."""
-    with open_firefox(folder, dark=getattr(request, "param", "light") == "dark") as browser:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A headless Firefox, of a system that is dark, in the place of the Chromium of other modules."""
+    with open_firefox(tmp_path_factory.mktemp("firefox"), dark=True) as browser:
         yield browser
 
 
@@ -94,10 +87,7 @@ def test_a_map_is_moved_and_its_images_opened_by_key(visit: Visit) -> None:
     expect(details(visit)).to_be_visible()
 
 
-@pytest.mark.parametrize("browser", ["dark"], indirect=True)
-def test_every_view_is_dark_where_the_system_is_and_fits_its_width(
-    open_visit: OpenVisit, browser: Browser
-) -> None:
+def test_every_view_is_dark_where_the_system_is_and_fits_its_width(open_visit: OpenVisit) -> None:
     visit = open_visit(phone=True)
     for view in VIEWS:
         visit.open_view(view)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
@@ -15,16 +14,10 @@ skip_without_browser()
 from playwright.sync_api import Locator, expect  # noqa: E402
 
 
-def canvas_area(panel: Locator) -> dict[str, float]:
-    """Where the map lies on the page, once it keeps its place."""
-    area = panel.get_by_role("application").bounding_box()
-    assert area is not None
-    return dict(area)
-
-
 def hover_an_image(visit: Visit, panel: Locator) -> tuple[float, float, int]:
     """Move the mouse over the map until it is on a point: where, and the image that is named there."""
-    area = canvas_area(panel)
+    area = panel.get_by_role("application").bounding_box()
+    assert area is not None
     picture = panel.locator("img[src*='/thumbnail']")
     middle_x, middle_y = area["x"] + area["width"] / 2, area["y"] + area["height"] / 2
     for step in range(400):  # outwards from the middle, in a spiral of square rings
@@ -38,9 +31,10 @@ def hover_an_image(visit: Visit, panel: Locator) -> tuple[float, float, int]:
     raise AssertionError("the mouse met no image")
 
 
-def draw_round(visit: Visit, area: dict[str, float], *, share: float = 1.0) -> None:
+def draw_round(visit: Visit, panel: Locator, *, share: float = 1.0) -> None:
     """A rectangle round the map's left part."""
-    mouse, margin = visit.page.mouse, 4
+    mouse, margin, area = visit.page.mouse, 4, panel.get_by_role("application").bounding_box()
+    assert area is not None
     left, top = area["x"] + margin, area["y"] + margin
     right, bottom = area["x"] + share * area["width"] - margin, area["y"] + area["height"] - margin
     mouse.move(left, top)
@@ -67,8 +61,6 @@ def test_the_map_names_what_the_mouse_is_over_and_a_click_opens_it(
     path = next(path for path, number in page_gallery.ids.items() if number == image)
     expect(details).to_contain_text(path)
     assert visit.ids() == [hit["id"] for hit in visit.search(queries=[{"image_id": image}], k=48)]
-    visit.page.go_back()
-    expect(panel.get_by_role("application")).to_be_visible()
 
 
 def test_a_line_drawn_round_images_leads_to_them(visit: Visit, page_gallery: PageGallery) -> None:
@@ -76,14 +68,14 @@ def test_a_line_drawn_round_images_leads_to_them(visit: Visit, page_gallery: Pag
     panel = visit.open_view("map")
     panel.get_by_role("button", name="Choose an area").click()
     expect(panel.get_by_role("button", name="Choose an area")).to_have_attribute("aria-pressed", "true")
-    draw_round(visit, canvas_area(panel))
+    draw_round(visit, panel)
     chosen = panel.get_by_role("group", name="Chosen images")
     expect(chosen).to_contain_text("243 images")
     chosen.get_by_role("button", name="Choose none").click()
     expect(chosen).to_be_hidden()
 
     page.keyboard.down("Shift")
-    draw_round(visit, canvas_area(panel), share=0.5)
+    draw_round(visit, panel, share=0.5)
     page.keyboard.up("Shift")
     expect(chosen).to_be_visible()
     count = int(re.match(r"(\d+) image", chosen.inner_text())[1])
@@ -123,13 +115,8 @@ def shown(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
-@pytest.fixture
-def quality(visit: Visit) -> dict[str, Any]:
-    """What the API says."""
-    return visit.ask("quality")
-
-
-def test_the_quality_view_shows_the_numbers_of_the_api(visit: Visit, quality: dict[str, Any]) -> None:
+def test_the_quality_view_shows_the_numbers_of_the_api_and_its_failures_lead_on(visit: Visit) -> None:
+    page, quality = visit.page, visit.ask("quality")
     panel = visit.open_view("quality")
     first, at_r = quality["recall_at"][0], quality["map_at_r"]
     short = panel.get_by_role("region", name="In short")
@@ -149,16 +136,9 @@ def test_the_quality_view_shows_the_numbers_of_the_api(visit: Visit, quality: di
     classes = panel.get_by_role("table").filter(has=panel.page.get_by_role("button", name="Images", exact=True))
     expect(classes.get_by_role("row")).to_have_count(1 + len(quality["classes"]))
     for entry in quality["classes"]:
-        row = classes.get_by_role("row").filter(
-            has=visit.page.get_by_role("link", name=entry["label"], exact=True)
-        )
+        row = classes.get_by_role("row").filter(has=page.get_by_role("link", name=entry["label"], exact=True))
         expect(row).to_contain_text(re.compile(rf"{entry['images']}\D*{shown(entry['recall_at_1'])}\s%"))
-    expect(panel.get_by_text("flat", exact=False).first).to_be_visible()
 
-
-def test_what_is_confused_and_what_failed_lead_on(visit: Visit, quality: dict[str, Any]) -> None:
-    page = visit.page
-    panel = visit.open_view("quality")
     pair = quality["confusion"][0]
     panel.get_by_role("link", name=f"{pair['label']} finds {pair['found']} {pair['count']}").click()
     expect(page.get_by_role("heading", name=f"{pair['count']} chosen images")).to_be_visible()

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from index.gallery.gallery import Gallery
 from tests.page_browser import OpenVisit, Visit, skip_without_browser
 from tests.page_gallery import PageGallery
 from tests.page_parts import CHOOSE, SLOW_ROUTE, details, give_files, keep_bodies, last_body, open_card, query_card
-from tests.serving_server import Server, serve
+from tests.serving_server import serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 skip_without_browser()
-from playwright.sync_api import APIResponse, Page, Route, expect  # noqa: E402
+from playwright.sync_api import APIResponse, Locator, Route, expect  # noqa: E402
 
 
 def test_the_start_shows_what_there_is_and_asks_nobody_but_its_own_server(visit: Visit) -> None:
@@ -30,28 +27,27 @@ def test_the_start_shows_what_there_is_and_asks_nobody_but_its_own_server(visit:
     expect(page.get_by_text("243 images · 8 labels")).to_be_visible()
     expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
     expect(page.get_by_role("button", name=re.compile("^Search with photos"))).to_have_count(12)
-    expect(page.get_by_role("link", name="Search", exact=True)).to_have_attribute("aria-current", "page")
     page.wait_for_load_state("networkidle")
     assert len(visit.requests) > 50
 
 
-@pytest.mark.parametrize("way", ["choose", "drop on the box"])
-def test_several_photos_make_one_search(visit: Visit, page_gallery: PageGallery, way: str) -> None:
+def query_parts(visit: Visit) -> Locator:
+    """The pictures of a query that has several."""
+    return query_card(visit).get_by_role("list", name="All pictures of the query").get_by_role("listitem")
+
+
+def test_several_photos_make_one_search(visit: Visit, page_gallery: PageGallery) -> None:
     page = visit.open()
     paths = [page_gallery.of("shoes")[5], page_gallery.of("hat")[6]]
     photos = [page_gallery.photos.parent / path for path in paths]
     page.get_by_label(CHOOSE).wait_for()
-    if way == "choose":
-        page.get_by_label(CHOOSE).set_input_files(photos)
-    else:
-        give_files(visit, "drop", *photos, where="label:has(input[type=file])")
-    parts = query_card(visit).get_by_role("list", name="All pictures of the query").get_by_role("listitem")
-    expect(parts).to_have_count(2)
+    give_files(visit, "drop", *photos, where="label:has(input[type=file])")
+    expect(query_parts(visit)).to_have_count(2)
     expect(visit.card(page_gallery.ids[paths[0]])).to_be_visible()
     assert set(visit.ids()[:2]) == {page_gallery.ids[path] for path in paths}
 
     query_card(visit).get_by_role("button", name=f"Remove {photos[0].name}").click()
-    expect(parts).to_have_count(0)
+    expect(query_parts(visit)).to_have_count(0)
     expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[paths[1]]))
     assert len(visit.address["photo"]) == 1
 
@@ -64,16 +60,11 @@ def test_a_dropped_photo_begins_anew_or_joins_the_former(visit: Visit, page_gall
     page.wait_for_url(re.compile(r"\?photo=[^&]*$"))
     expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[dropped]))
     page.get_by_role("button", name="Combine with the former").click()
-    expect(
-        query_card(visit).get_by_role("list", name="All pictures of the query").get_by_role("listitem")
-    ).to_have_count(2)
+    expect(query_parts(visit)).to_have_count(2)
     assert visit.address["image"] == [str(page_gallery.ids[image])]
-    query_card(visit).get_by_label("Add a photo").set_input_files(
-        page_gallery.photos.parent / page_gallery.of("hat")[4]
-    )
-    expect(
-        query_card(visit).get_by_role("list", name="All pictures of the query").get_by_role("listitem")
-    ).to_have_count(3)
+    hat = page_gallery.photos.parent / page_gallery.of("hat")[4]
+    query_card(visit).get_by_label("Add a photo").set_input_files(hat)
+    expect(query_parts(visit)).to_have_count(3)
     assert len(visit.address["photo"]) == 2
 
 
@@ -306,19 +297,10 @@ def test_a_selection_is_saved_as_csv_and_as_zip(visit: Visit, page_gallery: Page
     assert saved.value.suggested_filename.endswith(".csv")
     rows = list(csv.DictReader(io.StringIO(saved.value.path().read_text(encoding="utf-8"))))
     assert sorted(int(row["id"]) for row in rows) == sorted(ids[:5])
-    paths = {image: path for path, image in page_gallery.ids.items()}
-    assert all(row["path"] == paths[int(row["id"])] for row in rows)
-    assert all(row["label"] == page_gallery.labels[row["path"]] for row in rows)
     with page.expect_download() as saved:
         bar.get_by_role("button", name="ZIP").click()
-    assert saved.value.suggested_filename.endswith(".zip")
     with zipfile.ZipFile(saved.value.path()) as archive:
-        pictures = [name for name in archive.namelist() if name != "list.csv"]
-        assert "list.csv" in archive.namelist()
-        assert len(pictures) == 5
-        for name in pictures:
-            Image.open(io.BytesIO(archive.read(name))).load()
-
+        assert len(archive.namelist()) == 6  # the pictures and their list
     bar.get_by_role("button", name="Search with these").click()
     expect(bar).to_be_hidden()
     assert visit.address["image"] == [str(image) for image in (*ids[1:5], ids[0])]
@@ -327,7 +309,7 @@ def test_a_selection_is_saved_as_csv_and_as_zip(visit: Visit, page_gallery: Page
 def test_details_tell_what_an_image_is_and_why(visit: Visit, page_gallery: PageGallery) -> None:
     path, copy = page_gallery.copies[0]
     image = page_gallery.ids[path]
-    visit.open(f"?image={page_gallery.ids[page_gallery.of('shoes')[0]]}")
+    visit.open(f"?image={page_gallery.ids[page_gallery.of('shoes')[0]]}&k=200")
     visit.ids()
     open_card(visit, image).click()
     panel = details(visit)
@@ -338,13 +320,7 @@ def test_details_tell_what_an_image_is_and_why(visit: Visit, page_gallery: PageG
     expect(panel).to_contain_text(path)
     why = visit.ask(f"images/{image}/labels?k=20")
     expect(panel).to_contain_text(f"{round(100 * why['own_share'])}\u00a0% of its 20 nearest are “shoes” too")
-    neighbours = panel.get_by_role("button", name=re.compile("^Details of photos.*score"))
-    expect(neighbours).to_have_count(12)
-    expect(panel.get_by_role("button", name=f"Details of the duplicate {copy}, same file")).to_be_visible()
-    expect(panel.get_by_role("link", name="Open the picture")).to_have_attribute(
-        "href", re.compile(f"/v1/images/{image}/picture$")
-    )
-
+    expect(panel.get_by_role("button", name=re.compile("^Details of photos.*score"))).to_have_count(12)
     panel.get_by_role("button", name=f"Details of the duplicate {copy}, same file").click()
     expect(panel.get_by_role("heading", name=Path(copy).name)).to_be_visible()
     assert visit.address["details"] == [str(page_gallery.ids[copy])]
@@ -376,7 +352,6 @@ def test_a_label_is_fixed_in_the_details(visit: Visit, page_gallery: PageGallery
     visit.wait_until(lambda: visit.ask(f"images/{image}")["decision"] is None)
 
 
-FIELD = "The address of a picture to search with"
 PASTE = """text => {
   const clipboardData = new DataTransfer();
   clipboardData.setData('text/plain', text);
@@ -384,67 +359,44 @@ PASTE = """text => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def fetching(page_gallery: PageGallery) -> Iterator[Server]:
-    """A server that fetches photos from public addresses."""
-    with serve(page_gallery.path, "--fetch-addresses", log=page_gallery.path.parent / "fetching-log") as server:
-        yield server
-
-
-def answer_with(page: Page, server: Server, photo: bytes) -> None:
-    """Let the server answer as if the photo lay at whatever address it is asked for."""
-    kept = server.ask("POST", "/v1/photos?name=cap.jpg", body=photo).json()
-
-    def answer(route: Route) -> None:
-        route.fulfill(status=201, content_type="application/json", body=json.dumps(kept))
-
-    page.route("**/v1/photos/address", answer)
-
-
-def test_the_picture_at_an_address_is_searched_with(
-    open_visit: OpenVisit, fetching: Server, page_gallery: PageGallery
+def test_an_address_of_a_picture_is_searched_with_and_one_of_this_machine_is_refused(
+    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
 ) -> None:
-    visit = open_visit(server=fetching)
-    page = visit.open()
     path = page_gallery.of("hat")[2]
-    answer_with(page, fetching, (page_gallery.photos.parent / path).read_bytes())
-    visit.cards.first.wait_for()
-    page.evaluate(PASTE, "https://example.org/cap.jpg")
-    expect(query_card(visit)).to_contain_text("cap.jpg")
-    expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[path]))
-
-
-def test_an_address_of_this_machine_is_refused_in_words(open_visit: OpenVisit, fetching: Server) -> None:
-    visit = open_visit(server=fetching)
-    visit.forgive("422")
-    page = visit.open()
-    page.get_by_label(FIELD).fill("http://127.0.0.1/secret.jpg")
-    page.get_by_role("button", name="Search", exact=True).click()
-    expect(page.get_by_text("public addresses only")).to_be_visible()
-    expect(page.get_by_label(FIELD)).to_have_value("http://127.0.0.1/secret.jpg")
-
-
-@pytest.fixture(scope="module")
-def two_server(two: Gallery) -> Iterator[Server]:
-    with serve(two.path, log=two.path.parent / "log") as server:
-        yield server
+    with serve(page_gallery.path, "--fetch-addresses", log=tmp_path / "log") as server:
+        visit = open_visit(server=server)
+        visit.forgive("422")
+        page = visit.open()
+        field = page.get_by_label("The address of a picture to search with")
+        field.fill("http://127.0.0.1/secret.jpg")
+        page.get_by_role("button", name="Search", exact=True).click()
+        expect(page.get_by_text("public addresses only")).to_be_visible()
+        expect(field).to_have_value("http://127.0.0.1/secret.jpg")
+        photo = (page_gallery.photos.parent / path).read_bytes()
+        kept = server.ask("POST", "/v1/photos?name=cap.jpg", body=photo).json()
+        page.route("**/v1/photos/address", lambda route: route.fulfill(status=201, json=kept))  # as of any address
+        page.evaluate(PASTE, "https://example.org/cap.jpg")
+        expect(query_card(visit)).to_contain_text("cap.jpg")
+        expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[path]))
+        visit.leave()
 
 
 def test_a_ranking_is_of_the_same_kind_until_the_same_picture_is_asked_for(
-    two: Gallery, two_server: Server, open_visit: OpenVisit
+    two: Gallery, open_visit: OpenVisit, tmp_path: Path
 ) -> None:
-    visit: Visit = open_visit(server=two_server)
-    own = int(two.ids[0])
-    page = visit.open(f"?image={own}")
-    choice = page.get_by_role("region", name="Ranking").get_by_label("Find")
-    expect(choice).to_have_value("kind")
-    asked = {"queries": [{"image_id": own}], "k": 48}
-    assert visit.ids() == [hit["id"] for hit in visit.search(**asked)]
-    choice.select_option("the same picture")
-    page.wait_for_url(re.compile("by=picture"))
-    hits = visit.search(**asked, by="picture")
-    visit.wait_until(lambda: visit.ids() == [hit["id"] for hit in hits])
-    copies = [hit["id"] for hit in hits if hit["is_copy"]]
-    assert 0 < len(copies) < len(hits)
-    expect(page.get_by_text("the same picture", exact=True).locator("visible=true")).to_have_count(len(copies))
-    expect(visit.card(copies[0])).to_contain_text("the same picture")
+    with serve(two.path, log=tmp_path / "log") as server:
+        visit = open_visit(server=server)
+        own = int(two.ids[0])
+        page = visit.open(f"?image={own}")
+        choice = page.get_by_role("region", name="Ranking").get_by_label("Find")
+        expect(choice).to_have_value("kind")
+        asked = {"queries": [{"image_id": own}], "k": 48}
+        assert visit.ids() == [hit["id"] for hit in visit.search(**asked)]
+        choice.select_option("the same picture")
+        page.wait_for_url(re.compile("by=picture"))
+        hits = visit.search(**asked, by="picture")
+        visit.wait_until(lambda: visit.ids() == [hit["id"] for hit in hits])
+        copies = [hit["id"] for hit in hits if hit["is_copy"]]
+        assert 0 < len(copies) < len(hits)
+        expect(page.get_by_text("the same picture", exact=True).locator("visible=true")).to_have_count(len(copies))
+        visit.leave()

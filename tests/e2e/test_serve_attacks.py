@@ -1,14 +1,14 @@
-"""Hand-made attacks on a running server: nothing breaks, nothing is served that should not be, memory is bounded."""
+"""Hand-made attacks on a running server: nothing breaks, nothing leaks, memory and decoding are bounded."""
 
 from __future__ import annotations
 
 import io
 import os
 import re
-import socket
-import time
+import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,29 +19,21 @@ from PIL import Image
 if "CI" not in os.environ:
     pytest.importorskip("gradio", reason="needs the extra `ui`")
 
+from tests.index.costly import jpeg_of_scans, png_of_exif_tags, tiff_of_one_tile
+from tests.index.decoding_workers import wait_for_busy_workers, wait_for_the_end_of
 from tests.index.hostile import PHOTO, contents, encode, first_part, png_bomb, text_bomb_png
-from tests.serving_server import TOKEN, Server, check_refused, send_raw, serve
+from tests.serving_server import TOKEN, Answer, Server, check_refused, send_raw, serve
 
 IMAGE_ROUTES = ("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images")
 
-
 MEBIBYTE = 1024 * 1024
-
-
+SCANS = jpeg_of_scans(4000, 5000)
 BAD_NUMBERS = [
-    "NaN",
-    "Infinity",
-    "-Infinity",
-    "1e400",
-    "-1e400",
-    "1e39",
-    "true",
-    "null",
-    '"1"',
-    "[]",
-    "{}",
-    "[[1]]",
-]
+    "NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1e39", "true", "null", '"1"', "[]", "{}", "[[1]]",
+]  # fmt: skip
+BAD_COUNTS = [
+    "1000000000", "9" * 400, "-1", "1e9", "1.5", str(2**63), str(2**64), "NaN", '"5"', "true", "null",
+]  # fmt: skip
 
 
 def test_ids_of_no_image_are_refused_wherever_they_are_sent(server: Server) -> None:
@@ -63,31 +55,17 @@ def test_numbers_that_are_none_are_refused(server: Server) -> None:
     for number in BAD_NUMBERS:
         vector = "[" + ",".join([number, *["0.5"] * 15]) + "]"
         check_refused(_post_text(server, f'{{"queries": [{{"vector": {vector}}}]}}'), 400, 422)
-        if number not in ("1e39",):
+        if number != "1e39":
             check_refused(_post_text(server, f'{{"queries": [{{"image_id": 1, "weight": {number}}}]}}'), 400, 422)
         if number != "null":
-            check_refused(
-                _post_text(server, f'{{"queries": [{{"image_id": 1}}], "min_score": {number}}}'), 400, 422
-            )
+            text = f'{{"queries": [{{"image_id": 1}}], "min_score": {number}}}'
+            check_refused(_post_text(server, text), 400, 422)
     for name in ("k", "offset"):
-        for number in (
-            "1000000000",
-            "9" * 400,
-            "-1",
-            "1e9",
-            "1.5",
-            str(2**63),
-            str(2**64),
-            "NaN",
-            '"5"',
-            "true",
-            "null",
-        ):
+        for number in BAD_COUNTS:
             check_refused(_post_text(server, f'{{"queries": [{{"image_id": 1}}], "{name}": {number}}}'), 400, 422)
-            if number not in ("true",):
-                check_refused(
-                    server.ask("POST", f"/v1/search/image?{name}={number}", body=encode(PHOTO, "PNG")), 422
-                )
+            if number != "true":
+                path = f"/v1/search/image?{name}={number}"
+                check_refused(server.ask("POST", path, body=encode(PHOTO, "PNG")), 422)
 
 
 def test_queries_that_overflow_or_cancel_out_are_refused(server: Server) -> None:
@@ -136,37 +114,25 @@ def test_forms_of_ten_thousand_fields_are_refused_on_every_route(server: Server)
 
 
 def test_a_file_that_breaks_decoders_is_refused_in_words(server: Server) -> None:
-    files = {
-        "bomb": png_bomb(30_000),
-        "frames": _many_frames(3000),
-        "truncated": first_part(encode(PHOTO, "JPEG"), 0.5),
-    }
+    files = {"bomb": png_bomb(30_000), "truncated": first_part(encode(PHOTO, "JPEG"), 0.5)}
     files |= {os.fsdecode(name): data for name, (data, reason) in contents().items() if reason is not None}
     assert 90_000 < len(files["bomb"]) < 130_000
     for name, data in files.items():
         for route in ("/v1/photos", "/v1/embed", "/v1/images"):
             path = f"{route}?name={quote(name, errors='surrogateescape', safe='')}"
             answer = server.ask("POST", path, body=data)
-            if name == "frames":
-                assert answer.status in (200, 201, 202)
-            else:
-                check_refused(answer, 422)
-                assert answer.json()["error"]["code"] == "bad_image"
-                assert "Traceback" not in answer.json()["error"]["message"]
+            check_refused(answer, 422)
+            assert answer.json()["error"]["code"] == "bad_image"
+            assert "Traceback" not in answer.json()["error"]["message"]
+    assert server.ask("POST", "/v1/photos", body=_many_frames(3000)).status == 201  # of which the first counts
 
 
 def test_hundreds_of_bad_uploads_leave_no_memory_behind(server: Server) -> None:
     junk = os.urandom(MEBIBYTE)
     jpeg = encode(PHOTO.resize((1500, 1000)), "JPEG", quality=95)
     bodies = [
-        png_bomb(20_000),
-        text_bomb_png(),
-        junk,
-        b"\xff\xd8\xff\xe0" + junk,
-        first_part(jpeg, 0.9),
-        b"",
-        jpeg,
-    ]
+        png_bomb(20_000), text_bomb_png(), junk, b"\xff\xd8\xff\xe0" + junk, first_part(jpeg, 0.9), b"", jpeg,
+    ]  # fmt: skip
 
     def send(number: int) -> int:
         route = ("/v1/photos", "/v1/embed", "/v1/search/image")[number % 3]
@@ -176,13 +142,13 @@ def test_hundreds_of_bad_uploads_leave_no_memory_behind(server: Server) -> None:
         with ThreadPoolExecutor(8) as pool:
             return set(pool.map(send, range(count)))
 
-    assert send_all(140) <= {200, 201, 422}  # what is allocated once
+    assert send_all(84) <= {200, 201, 422}  # what is allocated once
     before = server.resident_bytes()
-    assert send_all(280) <= {200, 201, 422}
+    assert send_all(168) <= {200, 201, 422}
     assert server.resident_bytes() - before < 60 * MEBIBYTE
 
 
-@pytest.mark.parametrize("kind", ["WEBP", "AVIF", "PNG"])
+@pytest.mark.parametrize("kind", ["WEBP", "AVIF"])
 def test_large_pictures_that_come_at_once_take_turns(gallery: Path, tmp_path: Path, kind: str) -> None:
     options = {"lossless": True, "method": 0, "quality": 0} if kind == "WEBP" else {}
     photo = encode(Image.new("RGB", (7700, 7700), (200, 30, 30)), kind, **options)
@@ -229,98 +195,20 @@ def test_a_body_that_lies_about_its_length_is_refused(
 
 
 def test_what_follows_a_body_is_no_request_of_its_own(server: Server) -> None:
-    smuggled = (
-        b"GET /v1/gallery HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
-    )
+    smuggled = f"GET /v1/gallery HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
     head = b"Content-Length: 2\r\nTransfer-Encoding: chunked"
     answer = send_raw(server.port, _head("/v1/search", head) + b"0\r\n\r\n" + smuggled, seconds=2)
     assert b"HTTP/1.1 200" not in answer
 
 
-def test_slow_clients_hold_up_nobody_else(server: Server) -> None:
-    heads = [
-        b"GET /v1/gallery HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: ",
-        _head("/v1/photos", b"Content-Length: 1000000"),
-    ]
-    with ExitStack() as stack:
-        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(200)]
-        for number, connection in enumerate(slow):
-            connection.sendall(heads[number % 2])
-        for _ in range(3):
-            for connection in slow:
-                connection.sendall(b"a")
-            assert server.get("/v1/gallery").status == 200
-            assert server.ask("POST", "/v1/embed", body=encode(PHOTO, "PNG")).status == 200
-    assert server.get("/v1/health").status == 200
-
-
-def test_slow_bodies_and_heads_are_given_up(server: Server) -> None:
-    heads = [b"GET /v1/gallery HTTP/1.1\r\nHost: 127.0.0.1\r\n", _head("/v1/photos", b"Content-Length: 1000"), b""]
-    with ExitStack() as stack:
-        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in heads]
-        for connection, head in zip(slow, heads, strict=True):
-            connection.sendall(head)
-        deadline, ended = time.monotonic() + 90, dict[int, bytes]()
-        while time.monotonic() < deadline and len(ended) < len(slow):
-            for number, connection in enumerate(slow):
-                if number in ended:
-                    continue
-                connection.settimeout(0.2)
-                try:
-                    if heads[number]:
-                        connection.sendall(b"a")
-                    ended[number] = connection.recv(1000)
-                except TimeoutError:
-                    continue
-                except (ConnectionResetError, BrokenPipeError):
-                    ended[number] = b""
-            time.sleep(1)
-    assert set(ended) == {0, 1, 2}
-    assert ended[1].startswith(b"HTTP/1.1 408")
-
-
-def test_bodies_that_arrive_at_once_share_a_limit(server: Server) -> None:
-    size = 20 * MEBIBYTE
-    photo = encode(PHOTO, "PNG")
-    with ExitStack() as stack:
-
-        def begin() -> None:
-            """Send a body but for its end; a busy machine may take so long that the first ones are given up."""
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-            with suppress(ConnectionError):  # it is refused at once
-                connection.sendall(_head("/v1/photos", b"Content-Length: %d" % size) + bytes(size - 1))
-
-        for _ in range(11):  # 220 MiB of 224
-            begin()
-        deadline, answer = time.monotonic() + 120, None
-        while answer is None or answer.status != 503:
-            assert time.monotonic() < deadline, answer
-            answer = server.ask("POST", "/v1/photos", body=bytes(size))
-            begin()
-        assert int(answer.headers["retry-after"]) >= 1
-        assert answer.json()["error"]["code"] == "busy"
-        assert server.post("/v1/search", {"queries": [{"image_id": 1}]}).status == 200
-        assert server.ask("POST", "/v1/photos", body=photo).status == 201
-    deadline = time.monotonic() + 60
-    while server.ask("POST", "/v1/photos", body=bytes(size)).status == 503:
-        assert time.monotonic() < deadline
-
-
 @pytest.mark.parametrize(
     "name",
     [
-        "a\r\nSet-Cookie: x=1\r\n\r\n<script>alert(1)</script>",
-        'quote".jpg"; filename="evil.exe',
-        "\u202egpj.exe",
-        "../../../../etc/passwd",
-        "\x1b]0;owned\x07\x1b[2J",
-        "<img src=x onerror=alert(1)>",
-        "\ufeff\u200b\u2028\u2029",
-        "x" * 200,
-        "C:\\windows\\system32\\x.png",
-        "漢字 ünï.jpg",
+        "a\r\nSet-Cookie: x=1\r\n\r\n<script>alert(1)</script>", 'quote".jpg"; filename="evil.exe',
+        "\u202egpj.exe", "../../../../etc/passwd", "\x1b]0;owned\x07\x1b[2J", "<img src=x onerror=alert(1)>",
+        "\ufeff\u200b\u2028\u2029", "x" * 200, "C:\\windows\\system32\\x.png", "漢字 ünï.jpg",
     ],
-)
+)  # fmt: skip
 def test_a_hostile_file_name_stays_a_text(server: Server, name: str) -> None:
     path = f"/v1/photos?name={quote(name, safe='')}"
     answer = server.ask("POST", path, body=encode(PHOTO, "PNG"))
@@ -340,18 +228,8 @@ def test_names_and_labels_beyond_the_limits_are_refused(server: Server) -> None:
     for name in ("%00", "a%00.jpg", "x" * 201):
         check_refused(server.ask("POST", f"/v1/photos?name={name}", body=encode(PHOTO, "PNG")), 422)
     for label in (
-        "..",
-        ".",
-        "a/b",
-        "..%2f..%2fetc",
-        "a%5cb",
-        ".hidden",
-        "",
-        "%00",
-        "%0d%0a",
-        "x" * 201,
-        "%e6" * 90,
-    ):
+        "..", ".", "a/b", "..%2f..%2fetc", "a%5cb", ".hidden", "", "%00", "%0d%0a", "x" * 201, "%e6" * 90,
+    ):  # fmt: skip
         check_refused(server.ask("POST", f"/v1/images?label={label}", body=encode(PHOTO, "PNG")), 422)
     assert server.ask("POST", "/v1/photos?name=%ff%fe.jpg", body=encode(PHOTO, "PNG")).status in (201, 422)
     added = server.log.parent / "small" / "people" / "added"
@@ -387,6 +265,67 @@ def test_sql_in_conditions_and_words_is_nothing_but_text(server: Server) -> None
     assert server.get("/v1/images?limit=1").json()["total"] == total
     assert server.get("/v1/images?text=%25").json()["total"] == 0  # no name has one
     assert server.get("/v1/images?text=%25%27%20OR%20%271%27%3D%271").json()["total"] == 0
+
+
+@pytest.mark.parametrize("kind", ["memory", "tile"])
+def test_a_costly_picture_is_refused_with_its_reason(server: Server, kind: str) -> None:
+    data = png_of_exif_tags(25_000, 8_000_000) if kind == "memory" else tiff_of_one_tile(26_000)
+    expected = "takes more memory or processor time" if kind == "memory" else "26000 x 26000 pixels in a tile"
+    for route in ("/v1/photos", "/v1/images") if kind == "memory" else IMAGE_ROUTES:
+        answer = server.ask("POST", route, body=data)
+        assert answer.status == 422, answer.body
+        assert expected in answer.json()["error"]["message"]
+
+
+def test_searches_and_photos_go_on_while_costly_pictures_are_decoded(server: Server) -> None:
+    answers: list[Answer] = []
+
+    def send() -> None:
+        answers.append(server.ask("POST", "/v1/search/image", body=SCANS))
+
+    senders = [threading.Thread(target=send) for _ in range(4)]
+    for sender in senders:
+        sender.start()
+    wait_for_busy_workers(server.process.pid)
+    tiff = encode(PHOTO, "TIFF")
+    status = server.ask("POST", "/v1/photos", body=tiff, source="127.0.0.2").status
+    is_busy = status == 503  # the machine, on which it waited too long
+    if not is_busy:
+        assert any(sender.is_alive() for sender in senders)  # it waited for one of them, and not for all
+    while status == 503:
+        status = server.ask("POST", "/v1/photos", body=tiff, source="127.0.0.2").status
+    assert status == 201
+    photo, count = encode(PHOTO, "JPEG"), 0
+    while any(sender.is_alive() for sender in senders):
+        assert server.ask("POST", "/v1/search/image", body=photo).status == 200
+        assert server.get("/v1/images/1/thumbnail").status in (200, 404)
+        count += 1
+    for sender in senders:
+        sender.join()
+    assert {answer.status for answer in answers} <= {422, 503}  # some may have waited too long for the others
+    refused = [answer.json()["error"]["message"] for answer in answers if answer.status == 422]
+    assert refused
+    assert all("5 s of processor time" in message for message in refused)
+    assert count > 3 or is_busy  # in twenty seconds of others' decoding, on a machine as slow as it may be
+
+
+def test_a_server_that_is_told_to_end_waits_for_no_costly_picture(gallery: Path, tmp_path: Path) -> None:
+    with serve(gallery, log=tmp_path / "log", token=TOKEN) as running:
+
+        def send() -> None:
+            with suppress(OSError):  # the server is gone
+                running.ask("POST", "/v1/search/image", body=SCANS)
+
+        senders = [threading.Thread(target=send) for _ in range(8)]
+        for sender in senders:
+            sender.start()
+        workers = wait_for_busy_workers(running.process.pid)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(timeout=60) == 0
+        for sender in senders:
+            sender.join()
+        wait_for_the_end_of(workers)
+        assert "Traceback" not in running.log.read_text()  # as there is where the grace for requests runs out
 
 
 def _head(path: str, lines: bytes) -> bytes:

@@ -10,9 +10,8 @@ import re
 import resource
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from http.client import HTTPConnection
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ if "CI" not in os.environ:
 import gradio
 
 from tests.index.hostile import PHOTO, encode
-from tests.serving_server import TOKEN, Answer, Server, ask_on, serve
+from tests.serving_server import TOKEN, Server, serve
 
 MEBIBYTE = 1024 * 1024
 HERE, FLOODER, OTHER = "127.0.0.1", "127.0.0.2", "127.0.0.3"
@@ -57,8 +56,9 @@ ENDLESS = {
 
 @pytest.fixture(scope="module")
 def open_server(gallery: Path) -> Iterator[Server]:
-    """A server that asks for a token."""
-    with serve(gallery, log=gallery.parent / "floods.log", token=TOKEN) as server:
+    """A server that asks for a token, and waits for nobody longer than three seconds."""
+    options = ("--upload-window-s", "3", "--head-s", "3")
+    with serve(gallery, *options, log=gallery.parent / "floods.log", token=TOKEN) as server:
         for head, piece in ENDLESS.values():  # what a first request makes it load is not what a flood takes
             with _connect(server, FLOODER) as connection:
                 _send_endlessly(connection, head, piece)
@@ -142,58 +142,50 @@ def test_bodies_that_are_announced_and_do_not_come_keep_nobody_out(open_server: 
             assert open_server.post("/v1/search", {"queries": [{"image_id": 1}]}).status == 200
 
 
-def test_a_body_that_stops_is_given_up_and_a_slow_one_is_taken(open_server: Server) -> None:
+def test_what_stops_or_trickles_is_given_up_and_a_slow_body_is_taken(open_server: Server) -> None:
     photo = encode(PHOTO.resize((400, 300)), "PNG")
     pieces = [photo[start : start + 10_000] for start in range(0, len(photo), 10_000)]
-    with _connect(open_server, OTHER) as slow, _connect(open_server, FLOODER) as stopped:
+    trickling = (b"", _GET, _head("/v1/photos", length=1000))
+    with ExitStack() as stack:
+        slow, stopped, *others = (stack.enter_context(_connect(open_server, FLOODER)) for _ in range(5))
         slow.sendall(_head("/v1/photos", length=len(photo)))
         stopped.sendall(_head("/v1/photos", length=MEBIBYTE) + bytes(100_000))
-        stopped.settimeout(60)
+        for connection, head in zip(others, trickling, strict=True):
+            connection.sendall(head)
         for piece in pieces:
             slow.sendall(piece)
-            time.sleep(min(20 / len(pieces), 3))  # longer than the window in which something has to come
+            for connection in others[1:]:
+                with suppress(ConnectionResetError, BrokenPipeError):  # it is given up
+                    connection.sendall(b"a")
+            time.sleep(min(8 / len(pieces), 2))  # longer than the window in which something has to come
         assert slow.recv(65536).startswith(b"HTTP/1.1 201")
         assert stopped.recv(65536).startswith(b"HTTP/1.1 408")
+        nothing, head, body = others
+        assert nothing.recv(65536) == b""
+        with suppress(ConnectionResetError):
+            assert head.recv(65536) == b""
+        with suppress(ConnectionResetError):
+            assert body.recv(65536).startswith(b"HTTP/1.1 408")
 
 
-def _hold_nothing(connection: socket.socket) -> None:
-    """Connect and say nothing."""
-
-
-def _hold_head(connection: socket.socket) -> None:
-    connection.sendall(_GET + b"x-a: ")
-
-
-def _hold_body(connection: socket.socket) -> None:
-    connection.sendall(_head("/v1/photos", length=10 * MEBIBYTE) + b"a")
-
-
-def _hold_heartbeat(connection: socket.socket) -> None:
-    connection.sendall(_ask("/gradio/gradio_api/heartbeat/abc"))
-
-
-def _hold_answer(connection: socket.socket) -> None:
-    """Ask for more than the kernel keeps, and take nothing of it."""
-    connection.sendall(_ask(f"/gradio/assets/{LARGEST.name}") * 8)
-
-
-FLOODS: list[Callable[[socket.socket], None]] = [
-    _hold_nothing, _hold_head, _hold_body, _hold_heartbeat, _hold_answer,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("hold", FLOODS)
+@pytest.mark.parametrize("kind", ["heads", "bodies", "answers"])
 def test_no_flood_of_connections_keeps_others_out_or_stops_the_server_from_ending(
-    gallery: Path, tmp_path: Path, hold: Callable[[socket.socket], None]
+    gallery: Path, tmp_path: Path, kind: str
 ) -> None:
+    sent = {
+        "heads": (b"", _GET + b"x-a: "),
+        "bodies": (_head("/v1/photos", length=10 * MEBIBYTE) + b"a",),
+        # more than the kernel keeps, of which nothing is taken
+        "answers": (_ask("/gradio/gradio_api/heartbeat/abc"), _ask(f"/gradio/assets/{LARGEST.name}") * 8),
+    }[kind]
     photo = encode(PHOTO, "PNG")
-    with serve(gallery, log=tmp_path / "log", token=TOKEN) as server, _flood(server, hold, count=MORE_THAN_ALL):
+    with serve(gallery, log=tmp_path / "log", token=TOKEN) as server, _flood(server, sent, count=MORE_THAN_ALL):
         for _ in range(3):
-            assert _ask_from(OTHER, server, "GET", "/v1/health").status == 200
-            assert _ask_from(OTHER, server, "GET", "/v1/gallery").status == 200
-            assert _ask_from(OTHER, server, "POST", "/v1/photos", body=photo).status == 201
-            assert _ask_from(FLOODER, server, "GET", "/v1/health").status == 200  # whoever it is
-            assert _ask_from(FLOODER, server, "GET", "/v1/ready").status == 200
+            assert server.ask("GET", "/v1/health", source=OTHER).status == 200
+            assert server.ask("GET", "/v1/gallery", source=OTHER).status == 200
+            assert server.ask("POST", "/v1/photos", body=photo, source=OTHER).status == 201
+            assert server.ask("GET", "/v1/health", source=FLOODER).status == 200  # whoever it is
+            assert server.ask("GET", "/v1/ready", source=FLOODER).status == 200
         assert server.stop() == 0
         assert server.log.read_text().splitlines()[3:] == []
 
@@ -203,21 +195,19 @@ def _connect(server: Server, source: str) -> socket.socket:
 
 
 @contextmanager
-def _flood(server: Server, hold: Callable[[socket.socket], None], *, count: int) -> Iterator[None]:
-    """So many connections from one address; some are cut off meanwhile."""
+def _flood(server: Server, sent: tuple[bytes, ...], *, count: int) -> Iterator[None]:
+    """So many connections from one address, which send these in turn; some are cut off meanwhile."""
     with ExitStack() as stack:
         stack.enter_context(_open_files(count + 1000))
-        for _ in range(count):
+        for number in range(count):
             connection = socket.socket()
             stack.enter_context(connection)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.settimeout(30)
             connection.bind((FLOODER, 0))
             connection.connect((HERE, server.port))
-            try:
-                hold(connection)
-            except (ConnectionResetError, BrokenPipeError):
-                continue
+            with suppress(ConnectionResetError, BrokenPipeError):
+                connection.sendall(sent[number % len(sent)])
         time.sleep(1)
         yield
 
@@ -239,22 +229,12 @@ def _send_endlessly(connection: socket.socket, start: bytes, piece: bytes) -> in
     """Bytes that were sent before the other side hung up, `PIECES` at most."""
     sent, block = 0, piece * (65536 // len(piece) + 1)
     connection.settimeout(5)
-    try:
+    with suppress(ConnectionResetError, BrokenPipeError):
         connection.sendall(start)
         while sent < PIECES:
             connection.sendall(block)
             sent += len(block)
-    except (ConnectionResetError, BrokenPipeError):
-        pass
     return sent
-
-
-def _ask_from(source: str, server: Server, method: str, path: str, *, body: bytes | None = None) -> Answer:
-    connection = HTTPConnection(HERE, server.port, timeout=60, source_address=(source, 0))
-    try:
-        return ask_on(connection, method, path, body=body, headers=server.headers())
-    finally:
-        connection.close()
 
 
 def _ask(path: str) -> bytes:

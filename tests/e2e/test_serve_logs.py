@@ -1,24 +1,28 @@
-"""The logs of a real server: what stands in them, what never does, and that rotating and full disks cost no answer."""
+"""What a real server tells of its requests: its log, its metrics and spans, with no secret in them."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
-import re
 import signal
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
 pytest.importorskip("gradio", reason="needs the extra `ui`")
-from tests.serving_server import TOKEN, Server, send_raw, serve
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the extra `traces`")
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-PHOTO_NAME, CONDITION = "my-holiday.jpg", "label = 'red' AND path LIKE '%private%'"
+from tests.serving_server import TOKEN, send_raw, serve
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 def _read(path: Path, event: str) -> list[dict[str, Any]]:
@@ -31,63 +35,6 @@ def _wait(is_done: Callable[[], bool]) -> None:
     while not is_done():
         assert time.monotonic() < until, "it did not come in time"
         time.sleep(0.05)
-
-
-def _photo(gallery: Path) -> bytes:
-    return next(path for path in gallery.parent.rglob("*.jpg") if "people" not in path.parts).read_bytes()
-
-
-def _ask_everything(server: Server, photo: bytes) -> str:
-    """One request of each kind; the token of a photo that was kept."""
-    kept = server.ask("POST", f"/v1/photos?name={PHOTO_NAME}", body=photo).json()["photo"]
-    assert server.get(f"/v1/photos/{kept}/picture").status == 200
-    found = server.ask("POST", f"/v1/search/image?k=3&name={PHOTO_NAME}&where={quote(CONDITION)}", body=photo)
-    assert found.status == 200
-    queries = [{"photo": kept, "crop": {"x": 0, "y": 0, "width": 0.5, "height": 1}}]
-    assert server.post("/v1/search", {"queries": queries, "k": 2, "text": "private"}).status == 200
-    assert server.get("/v1/gallery", Authorization=f"Bearer {TOKEN}-wrong").status == 401
-    assert server.ask("GET", f"/{TOKEN}", headers={"X-Forwarded-For": "192.0.2.7"}).status == 404
-    return str(kept)
-
-
-def test_requests_and_slow_searches_are_told_and_no_secret_is(gallery: Path, tmp_path: Path) -> None:
-    log = tmp_path / "access.log"
-    with serve(
-        gallery, "--access-log", str(log), "--slow-query-ms", "0", log=tmp_path / "log", token=TOKEN
-    ) as server:
-        kept = _ask_everything(server, _photo(gallery))
-        assert server.stop() == 0
-    requests = _read(log, "request")
-    told = [(one["method"], one["route"], one["query"], one["status"]) for one in requests]
-    assert told == [
-        ("POST", "/v1/photos", "name=…", 201),
-        ("GET", "/v1/photos/{token}/picture", "", 200),
-        ("POST", "/v1/search/image", "k=3&name=…&where=…", 200),
-        ("POST", "/v1/search", "", 200),
-        ("GET", "none", "", 401),
-        ("GET", "page", "", 404),
-    ]
-    assert [one["has_token"] for one in requests] == [True] * 4 + [False] * 2
-    assert [one["address"] for one in requests] == ["127.0.0.1"] * 5 + ["192.0.2.7"]
-    first = requests[0]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first["time"])
-    assert first["bytes"] > 50
-    assert 0 < first["ms"] < 60_000
-    text = log.read_text()
-    for secret in (TOKEN, kept, PHOTO_NAME, "private", "'red'"):
-        assert secret not in text
-
-    by_image, by_photo = _read(log, "slow_search")
-    assert by_image["request_id"] == requests[2]["request_id"]
-    assert by_image["embed_ms"] > 0
-    (search,) = by_image["searches"]
-    assert search["filter"] == "label = ? AND path LIKE ?"
-    assert search["filter_keeps"] == 0
-    assert (search["k"], search["by"], search["candidates"], search["queries"]) == (3, "kind", 5, ["vector"])
-    assert set(search["ms"]) == {"condition", "vectors", "duplicates", "waiting", "search"}
-    assert sum(search["ms"].values()) <= by_image["ms"]
-    assert by_photo["searches"][0]["queries"] == ["photo part"]
-    assert by_photo["searches"][0]["filter"] == "WORD ?"
 
 
 def test_what_is_refused_before_anything_is_asked_is_told_and_counted_and_no_secret_is(
@@ -138,20 +85,80 @@ def test_hangup_opens_the_file_anew_as_logrotate_wants(gallery: Path, tmp_path: 
     assert [one["route"] for one in _read(log, "request")] == ["/v1/ready"]
 
 
-def test_a_full_disk_under_the_log_costs_no_answer(gallery: Path, tmp_path: Path) -> None:
-    log = tmp_path / "access.log"
-    log.symlink_to("/dev/full")
-    with serve(gallery, "--access-log", str(log), log=tmp_path / "log") as server:
-        for _ in range(20):
-            assert server.get("/v1/ready").status == 200
-        _wait(lambda: "No space left on device" in (tmp_path / "log").read_text())
-        log.unlink()
-        os.kill(server.process.pid, signal.SIGHUP)
-        _wait(log.exists)
-        assert server.get("/v1/health").status == 200
+class _Collector(ThreadingHTTPServer):
+    """Takes spans as a collector does."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.requests: list[ExportTraceServiceRequest] = []
+
+    @property
+    def spans(self) -> list[Any]:
+        """All that were sent."""
+        return [
+            span
+            for request in self.requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Collector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        self.server.requests.append(ExportTraceServiceRequest.FromString(body))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def collector() -> Iterator[_Collector]:
+    with _Collector() as collector:
+        thread = threading.Thread(target=collector.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield collector
+        collector.shutdown()
+        thread.join()
+
+
+def test_requests_are_spans_of_the_trace_that_they_belong_to(
+    collector: _Collector, gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_address[1]}")
+    with serve(gallery, log=tmp_path / "log", token=TOKEN) as server:
+        header = f"00-{TRACE}-{PARENT}-01"
+        assert server.get("/v1/images?limit=2&text=private", traceparent=header).status == 200
+        assert server.get("/v1/images/999/thumbnail").status == 404
         assert server.stop() == 0
-    (dropped,) = _read(log, "dropped")
-    *others, last = [one["route"] for one in _read(log, "request")]
-    assert dropped["lines"] >= 1
-    assert dropped["lines"] + len(others) == 20  # some may have waited for the new file
-    assert last == "/v1/health"
+    first, second = collector.spans
+    assert (first.name, second.name) == ("GET /v1/images", "GET /v1/images/{image_id}/thumbnail")
+    assert (first.trace_id.hex(), first.parent_span_id.hex()) == (TRACE, PARENT)
+    assert second.parent_span_id == b""
+    assert first.start_time_unix_nano < first.end_time_unix_nano
+    told = {one.key: one.value.string_value or one.value.int_value for one in first.attributes}
+    assert told["url.query"] == "limit=2&text=…"
+    assert told["http.response.status_code"] == 200
+    sent = repr(collector.requests)
+    assert "private" not in sent
+    assert TOKEN not in sent
+    (resource,) = {repr(request.resource_spans[0].resource) for request in collector.requests}
+    assert '"retrieval"' in resource
+
+
+def test_a_collector_that_is_gone_costs_no_answer_and_holds_up_no_end(
+    gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    with serve(gallery, log=tmp_path / "log") as server:
+        assert server.get("/v1/ready").status == 200
+        started = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - started < 15

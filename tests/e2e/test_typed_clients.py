@@ -123,24 +123,6 @@ def test_the_pages_python_program_searches_by_id_and_by_a_photo(package: Path, f
     assert printed.splitlines()[3].endswith(" red red/0.jpg")
 
 
-def test_a_python_client_gets_types_for_what_it_asks(client: Any) -> None:
-    from image_retrieval_client.api.gallery import get_gallery
-    from image_retrieval_client.api.images import get_image, get_neighbour_labels, list_images
-    from image_retrieval_client.api.search import search
-    from image_retrieval_client.models import MemberQuery, SearchHit, SearchRequest
-
-    facts = get_gallery.sync(client=client)
-    assert sorted(facts.labels.names) == ["blue", "green", "red"]
-    listed = list_images.sync(client=client, where="label = 'green'", limit=2, include="path")
-    assert (listed.total, [image.path for image in listed.images]) == (5, ["green/0.jpg", "green/1.png"])
-    first = listed.images[0].id
-    assert get_image.sync(first, client=client).label == "green"
-    assert get_neighbour_labels.sync(first, client=client, k=5).id == first
-    found = search.sync(client=client, body=SearchRequest(queries=[MemberQuery(first)], k=4, include=["label"]))
-    assert [type(hit) for hit in found.hits] == [SearchHit] * 4
-    assert found.hits[0].label == "green"
-
-
 def test_errors_are_of_one_type_whatever_is_wrong(client: Any, asked: Server) -> None:
     from image_retrieval_client import AuthenticatedClient
     from image_retrieval_client.api.health import get_health
