@@ -76,6 +76,7 @@ def test_right_is_the_first_hit_and_pairs_count_who_is(labels: Labels) -> None:
         assert (pair.only_first, pair.only_second) == ((a & ~b).sum(), (b & ~a).sum())
         assert (pair.both_right, pair.both_wrong) == ((a & b).sum(), (~a & ~b).sum())
         assert pair.recall_at_1.mean == pytest.approx(b.mean() - a.mean())
+    assert (scoring.pair(0, 1).verdict, scoring.pair(0, 1).recall_at_1.mean < 0) == ("worse", True)
 
 
 def test_given_scenes_are_kept_apart_and_drawn_as_wholes(labels: Labels) -> None:

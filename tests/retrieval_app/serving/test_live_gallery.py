@@ -141,6 +141,23 @@ def test_a_damaged_new_version_is_not_served_and_the_old_one_goes_on(
     live.close()
 
 
+def test_a_version_that_fails_to_open_is_tried_once(growing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live, tried = LiveGallery(growing), list[int]()
+    _grow(growing, seed=900)
+
+    def fail(*_: object, **__: object) -> None:
+        tried.append(1)
+        raise MemoryError("no room for another version")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("retrieval_app.serving.live_gallery.Gallery.open", fail)
+        assert not any(live.refresh() for _ in range(20))
+    assert (live.problem, len(tried)) == ("no room for another version", 1)
+    _grow(growing, seed=901)  # another version is tried at once
+    assert live.refresh() is True
+    live.close()
+
+
 def test_a_gallery_built_anew_in_the_same_place_is_another_one(growing: Path, tiny_model: Path) -> None:
     live = LiveGallery(growing)
     before = live.current
