@@ -14,7 +14,7 @@ from index.errors import InputError
 from index.evaluation.metrics import K_SETS
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
-from tests.conftest import draw_folder
+from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import rows
 from tests.index.invoking import invoke
 
@@ -152,3 +152,25 @@ def test_evaluate_wants_a_gallery_or_a_model_with_data(gallery: Path, tiny_model
         (gallery, "--k", "0"),
     ):
         assert invoke(evaluate, *words).exit_code == 2, words
+
+
+def test_evaluate_warns_where_scenes_find_themselves(tiny_model: Path, image_folder: Path) -> None:
+    """Each label is two scenes of one look and a colour of another label, so that only the own scene is like it."""
+    rows = ["path,label,group,trip"]
+    for number, label in enumerate(("a", "b", "c")):
+        for scene in range(2):
+            for shot in range(2):
+                draw_image((90 * ((number + scene) % 3), 40, 60 * number), seed=10 * number + scene).save(
+                    image_folder / (name := f"{label}{'xy'[scene]}{'pq'[shot]}.png")
+                )
+                rows.append(f"{name},{label},{label}{scene},{label}")
+    (table := image_folder / "table.csv").write_text("\n".join(rows) + "\n")
+    words = ("--model", tiny_model, "--data", table)
+    text, apart = (invoke(evaluate, *words, *more).stdout for more in ((), ("--json",)))
+    found = json.loads(apart)["apart"]
+    assert (found["images"], found["scenes"], found["found_by"]) == (12, 6, "the column 'group'")
+    assert f"apart: Recall@1 {100 * found['recall']['1']:.2f} % where no image finds one of its own scene" in text
+    assert "warning: Recall@1 above mostly says that shots of a scene find each other" in text
+    alone = invoke(evaluate, *words, "--groups", "trip").stdout
+    assert "warning: every image finds only its own scene (12 images in 3 scenes, by the column 'trip')" in alone
+    assert invoke(evaluate, *words, "--groups", "none").exit_code == 1
