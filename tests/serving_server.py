@@ -51,7 +51,6 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Its address, without a slash at the end."""
         return f"http://127.0.0.1:{self.port}"
 
     def headers(self) -> dict[str, str]:
@@ -75,11 +74,9 @@ class Server:
             return ask_on(connection, method, path, body=body, json=json, headers=sent)
 
     def get(self, path: str, **headers: str) -> Answer:
-        """The answer to a GET."""
         return self.ask("GET", path, headers=headers)
 
     def post(self, path: str, values: Any) -> Answer:
-        """The answer to a POST of JSON."""
         return self.ask("POST", path, json=values)
 
     def resident_bytes(self) -> int:

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
 import torch
@@ -24,8 +23,7 @@ from torchvision.models import resnet
 
 from index.images.image_files import read_image
 from index.images.preprocess import PreprocessConfig, preprocess_image
-from retrieval_app.commands.cli import COMMANDS, main
-from retrieval_app.commands.index_command import index
+from retrieval_app.commands.cli import main
 from tests.documents import PAGES, ROOT, Step, broken_links, documents, steps_of
 from tests.photos import KINDS, write_photos
 from tests.serving_server import serve
@@ -96,13 +94,6 @@ def make_backbone(name: str, photos: list[Path]) -> torch.nn.Module:
     with torch.no_grad():
         model.train()(normalise_images(torch.from_numpy(pixels), mean, std))
     return model.eval()
-
-
-def test_the_documents_show_every_command_of_the_program() -> None:
-    names = [name for name in COMMANDS if name != "index"]
-    names += [f"index {name}" for name in index.list_commands(click.Context(index))]
-    text = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
-    assert [name for name in names if f"retrieval {name}" not in text] == []
 
 
 @pytest.mark.timeout(1200)  # a dozen trainings

@@ -38,7 +38,6 @@ OUTSIDE = [
     "/config/../file=/etc/passwd", "/favicon.ico/../x",
 ]  # fmt: skip
 
-
 GRADIO = [
     "heartbeat/abc", "upload", "upload_progress?upload_id=1", "queue/join", "queue/data?session_hash=a",
     "queue/status", "call/predict", "call/predict/1", "run/predict", "api/predict", "predict",

@@ -19,7 +19,6 @@ import pytest
 if "CI" not in os.environ:
     pytest.importorskip("gradio", reason="needs the extra `ui`")
 
-
 from index.gallery.verify import verify_gallery
 from retrieval_app.api.security.token_file import add_token
 from tests.gradio_clients import connect

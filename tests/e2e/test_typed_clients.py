@@ -20,7 +20,6 @@ if "CI" not in os.environ:
     pytest.importorskip("gradio", reason="needs the extra `ui`")
     pytest.importorskip("openapi_python_client", reason="openapi-python-client is not installed")
 
-
 from retrieval_app.commands.cli import main
 from tests.documents import ROOT, commands_in, files_of
 from tests.page_scripts import PAGE, Node, find_node, install_tools
