@@ -31,7 +31,15 @@ __all__ = [
 
 
 # Those that take longest, which two workers begin with, or one would wait for the other at the end.
-LONGEST_FIRST = ("documents", "page_review", "serve_workers", "page_search", "reports_nothing", "serve_attacks")
+LONGEST_FIRST = (
+    "documents",
+    "page_search",
+    "serve_workers",
+    "page_access",
+    "gradio_app",
+    "page_review",
+    "reports_nothing",
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
