@@ -92,6 +92,8 @@ def test_similarities_are_found_by_the_name_of_the_class_or_by_the_content_of_th
     places = [names.index(CLASSES[label]) for label in batch.labels.tolist()]
     torch.testing.assert_close(guidance(batch), torch.from_numpy(matrices[0][np.ix_(places, places)]).float())
     assert not guidance.state_dict(), "no part of a checkpoint"
+    with pytest.raises(ValueError, match="'rows'"):
+        Guidance(torch.eye(2), by="rows")
     stored = [HASHES[2], "0" * 64, HASHES[0], HASHES[3], HASHES[1]]
     guidance = load(write(tmp_path, sha256=np.array(stored), similarities=matrices))
     places = [stored.index(HASHES[row]) for row in batch.rows.tolist()]
