@@ -21,7 +21,7 @@ demo: $(STAMP)
 	$(BIN)/retrieval demo --out demo-out --no-serve
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not gpu and not cluster"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/e2e -m "not slow and not gpu and not cluster"
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -d .sphinx docs site

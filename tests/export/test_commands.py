@@ -18,6 +18,7 @@ def _export(*arguments: object) -> int:
     return main(["export", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_json_prints_one_document_and_nothing_else(
     finished_run: FinishedRun, exported: ExportReport, tmp_path: Path, capsys
 ) -> None:

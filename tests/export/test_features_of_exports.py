@@ -54,17 +54,13 @@ def check_features(
     np.testing.assert_allclose(embed(model, photos), expected, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backbone", "view", "pooling", "width"),
     [
         (BACKBONE, "whole", "gem", 512),
-        *(
-            pytest.param(*values, marks=pytest.mark.slow)
-            for values in (
-                ("mobilenet_v2", "both", "layers", 1280 + 960 + 576),
-                ("resnet18", "crop", "layers", 512 + 512 + 256),
-            )
-        ),
+        ("mobilenet_v2", "both", "layers", 1280 + 960 + 576),
+        ("resnet18", "crop", "layers", 512 + 512 + 256),
     ],
 )
 def test_every_view_and_pooling_gives_the_features_that_training_sees(
@@ -100,13 +96,14 @@ def test_every_family_gives_the_features_that_training_sees(name: str, pictures:
     check_features(tmp_path / "m.onnx", sorted(pictures.rglob("*.jpg"))[::12], side=side)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "view", "pooling"),
     [
         (f"open_clip:{VIT}", "whole", "own"),
-        pytest.param("timm:test_vit", "crop", "own", marks=pytest.mark.slow),
-        pytest.param("timm:test_convnext", "both", "layers", marks=pytest.mark.slow),
-        pytest.param(BACKBONE, "whole", "gem", marks=pytest.mark.slow),
+        ("timm:test_vit", "crop", "own"),
+        ("timm:test_convnext", "both", "layers"),
+        (BACKBONE, "whole", "gem"),
     ],
 )
 def test_a_run_trains_resumes_audits_exports_and_is_searched(

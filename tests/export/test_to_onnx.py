@@ -84,6 +84,11 @@ def test_the_contract_is_the_runs(exported: ExportReport, finished_run: Finished
     assert contract.run_id
 
 
+def test_no_position_is_computed_on_the_way_to_an_embedding(exported: ExportReport) -> None:
+    operations = {node.op_type for node in onnx.load(exported.model).graph.node}
+    assert not operations & {"Gather", "Range"}
+
+
 def test_the_confidence_module_and_the_proxies_stay_behind(exported: ExportReport) -> None:
     model = onnx.load(exported.model)
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
@@ -211,6 +216,7 @@ def test_rows_that_are_not_finite_and_of_unit_norm_are_refused_and_leave_no_file
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_drifting_export_leaves_the_previous_file_alone(
     finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def read_data(page: Path) -> dict[str, Any]:
     return dict(json.loads(rest.partition("</script>")[0]))
 
 
+@pytest.mark.slow
 def test_the_page_has_what_the_comparison_found(comparison: Comparison) -> None:
     data = read_data(comparison.files[1])
     assert (data["images"], data["asked"], data["ks"]) == (61, 60, [1, 5, 10])

@@ -47,7 +47,8 @@ def _reopen(trainer: Trainer) -> Extractor:
     return reopen_extractor(run, run.load_backbone(), device=torch.device("cpu"), cache=trainer.cache)
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
 def test_a_runtime_that_is_named_computes_the_features_and_is_noted(name: str, trainer: Trainer) -> None:
     told: list[str] = []
     noted = _train(trainer, backend=name, watcher=Watcher(on_note=told.append))

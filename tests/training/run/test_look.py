@@ -217,6 +217,7 @@ def test_the_whole_image_is_taken_where_the_crop_shows_nothing(run: RunFolder, f
     assert (config["view"], config["pooling"]) == ("auto", "auto"), "what was asked for stays on record"
 
 
+@pytest.mark.slow
 def test_everything_after_the_look_sees_what_was_chosen(run: RunFolder, cache: Path, tmp_path: Path) -> None:
     choice = run.read_json("feature_choice.json")
     assert (run.preprocess().resize, run.preprocess().crop) == (SIDE // 2, SIDE // 2)

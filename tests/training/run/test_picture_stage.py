@@ -58,6 +58,7 @@ def exported(run: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPath
     return Path(export_run(run[0], tmp_path_factory.mktemp("model") / "model.onnx").model)
 
 
+@pytest.mark.slow
 def test_copies_of_what_was_held_out_are_looked_for(run: tuple[Path, dict[str, Any]]) -> None:
     report = run[1]["picture"]
     assert report["held_out"] == 32, "half of so few images"
@@ -66,6 +67,7 @@ def test_copies_of_what_was_held_out_are_looked_for(run: tuple[Path, dict[str, A
     assert "find theirs first" in describe_picture(report)[0]
 
 
+@pytest.mark.slow
 def test_the_exported_model_answers_by_both_outputs(run, exported, photos, tmp_path) -> None:
     model, folder = Embedder(exported), RunFolder.open(run[0])
     assert (model.contract.widths[KIND], model.contract.widths[PICTURE]) == (model.contract.embedding_dim, 16)
@@ -109,6 +111,7 @@ def test_a_killed_stage_is_gone_on_with_and_not_exported_before(run, photos, tra
     assert trainer(data=photos, config=CONFIG, resume=True)["picture"] == run[1]["picture"]
 
 
+@pytest.mark.slow
 def test_where_one_picture_is_nearly_all_there_is_it_still_ends(trainer: Trainer) -> None:
     photos = trainer.folder / "photos"
     write_photos(photos, kinds=KINDS[:2], pictures_per_kind=30, seed=0, size=64)

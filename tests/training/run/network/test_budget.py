@@ -48,6 +48,7 @@ def test_a_run_within_a_time_says_its_plan_beforehand_and_keeps_it(trainer: Trai
     assert "planned: 20 epochs in" in format_report(report, config=budget_config())
 
 
+@pytest.mark.slow
 def test_what_is_given_is_kept_and_a_resume_keeps_the_plan(trainer: Trainer, monkeypatch) -> None:
     given = {"unfreeze": "last-2", "network_epochs": 2, "network_patience": 2}
     config = budget_config(**given)
