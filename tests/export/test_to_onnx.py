@@ -331,7 +331,7 @@ def test_whitening_on_a_folder_without_images_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2_x0_5", "mobilenet_v3_small"])
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small"])
 def test_other_architectures_export_and_agree(tmp_path: Path, name: str) -> None:
     report = export_untrained(
         tmp_path / "model.onnx", backbone=name, weights="none", whiten=None, embedding_dim=8,

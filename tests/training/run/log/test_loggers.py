@@ -108,7 +108,6 @@ except InputError as error:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("mlflow:sqlite:///file/a.db", "--log mlflow:sqlite:///file/a.db: MLflow cannot open it"),
         ("mlflow:postgresql://me:s3cret@host/a", "--log mlflow:postgresql://me:***@host/a: it cannot be opened"),
         ("mlflow:runs", "--log mlflow:runs: MLflow cannot open it; a file is sqlite:///NAME.db"),
         ("wandb:mine", "--log wandb:mine: nobody has logged in to wandb here; `wandb login` once, or set"),
