@@ -22,7 +22,7 @@ from tests.index.galleries import ROOT
 from tests.index.writing.test_shards import same
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.cluster,
     pytest.mark.skipif(
         importlib.util.find_spec("ray") is None and not os.environ.get("CI"), reason="needs the extra `cluster`"
     ),
