@@ -43,7 +43,10 @@ class ChosenIds:
 
     def has(self, ids: Ids) -> npt.NDArray[np.bool_]:
         """(m,) bool: which of (m,) int64 ids are among them."""
-        return np.isin(ids, self.ids)
+        places = np.searchsorted(self.ids, ids)
+        found: npt.NDArray[np.bool_] = places < len(self.ids)
+        found[found] = self.ids[places[found]] == ids[found]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +237,14 @@ class MilvusStore:
         listed = self._collection.search_ids(
             queries, limit=depth, expression=self._rows.expression, parameters=parameters
         )
-        kept = [(near[among.has(ids)], ids[among.has(ids)]) for near, ids in listed]
-        kept = [best(*pair, k=wanted + _SPARE_CANDIDATES) for pair in kept]
+        most, kept = wanted + _SPARE_CANDIDATES, []
+        for near, ids in listed:
+            chosen = among.has(ids)
+            kept.append(best(near[chosen], ids[chosen], k=most))
+        # What was not kept is no nearer than the last that was, nor what was not listed than the last that was.
         unsure = np.array([
-            len(near) < wanted or (self._is_exact and near[wanted - 1] <= np.min(every) + _SCORE_NOISE)
+            len(near) < wanted
+            or (self._is_exact and near[wanted - 1] <= (near[-1] if len(near) == most else every.min()) + _SCORE_NOISE)
             for (near, _), (every, _) in zip(kept, listed, strict=True)
         ])  # fmt: skip
         found = []
