@@ -205,6 +205,11 @@ class RunFolder:
         """As in `InputConfig`, with the backbone, and with what was chosen where that was left open."""
         options = self.read_json("config.json")["config"]
         given = {"backbone": options["backbone"], **options["input"]}
+        if unknown := [name for name in ("view", "pooling") if name not in given]:
+            raise RunError(
+                f"{self.path}: begun by another version, which does not know {', '.join(unknown)}; train "
+                "again with a new --out"
+            )
         choice = self.read_feature_choice() if AUTO in (given["view"], given["pooling"]) else {}
         if choice is None:
             raise RunError(f"{self.path}: it was not yet chosen what of an image the network sees; continue the "
