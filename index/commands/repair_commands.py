@@ -38,9 +38,9 @@ def repair(
 ) -> None:
     """Make GALLERY whole again where files of it are damaged or lost. Decisions and uploads are not touched.
 
-    The newest version whose catalogue is intact becomes the current one. Vectors that are lost are taken from your
-    cache folder or embedded again from the images, under the ids they had. Where no catalogue is intact, the gallery is
-    built again from its sources, with new ids. A gallery that is not damaged is left as it is.
+    The newest version whose catalogue is intact becomes the current one. Vectors that are lost are taken from another
+    version or your cache folder, or embedded again from the images, under the ids they had. Where no catalogue is
+    intact, the gallery is built again from its sources, with new ids. A gallery that is not damaged is left as it is.
 
     \b
     Examples:

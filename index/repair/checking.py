@@ -29,7 +29,7 @@ from index.versions.manifest import (
     part_start,
 )
 from index.versions.versions import list_versions, mark_version, read_current, set_current
-from index.versions.work_plan import BUILDING, read_plan
+from index.versions.work_plan import BUILDING, find_announced, read_plan
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +57,11 @@ class CheckedVersion:
     def catalog(self) -> Path | None:
         """Its catalogue; None where that is damaged."""
         return self.folder / CATALOG_NAME if CATALOG_NAME in self.intact else None
+
+    def has_vectors_of(self, manifest: Manifest) -> bool:
+        """Whether the vectors that it has are of the same model and runtime as another's."""
+        seen, wanted = self.manifest, manifest
+        return seen is not None and (seen.model_sha256, seen.runtime) == (wanted.model_sha256, wanted.runtime)
 
     def hold(self, output: str) -> Sequence[HeldVectors]:
         """The vectors of an output that can still be trusted."""
@@ -158,11 +163,16 @@ def _parse(text: bytes, path: Path) -> Manifest | None:
 def use_version(gallery: Path, version: CheckedVersion, *, identity: str) -> None:
     """Let CURRENT name a whole version, and write what it lacks of its mark and manifest.
 
-    Unfinished work that started from another version is thrown away first, so that nobody publishes it.
+    Unfinished work that started from another version is thrown away first, so that nobody publishes it; what started
+    from this one is gone on with.
     """
     assert version.manifest is not None
     current, path = find_current(gallery), version.folder / MANIFEST_NAME
-    if current is None or current.folder != version.folder or "repair" in (read_plan(gallery) or {}):
+    plan, is_moved = read_plan(gallery) or {}, current is None or current.folder != version.folder
+    is_of_another = (
+        plan.get("base") != version.folder.name or find_announced(gallery, identity=identity) is not None
+    )
+    if "repair" in plan or (is_moved and is_of_another):
         remove_part(gallery / BUILDING, of=identity)
     if version.problems:
         write_durably(path, version.manifest_text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,26 +12,30 @@ from typing import Any
 
 import numpy as np
 
+from index.arrays import Ids
 from index.catalog.reader import read_catalog
 from index.catalog.writer import CatalogWriter
 from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
 from index.faiss_library import import_faiss
 from index.file_hash import hash_file
 from index.gallery.computed_by import usual_runtime_of
-from index.marks import GALLERY_MARK, read_part
+from index.marks import GALLERY_MARK, PART_MARK, read_part
 from index.model.embedder import Embedder
-from index.model.in_the_box import find_box
+from index.model.in_the_box import BOX
+from index.model.seal import read_sealed
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.repair.checking import CheckedVersion, check_version, find_current, list_own_versions, use_version
 from index.sources.registry import find_source
 from index.text import printable_path, valid_text
+from index.vectors.shards import HeldVectors
 from index.vectors.store import Publication
 from index.vectors.store_config import MILVUS, STORE_SETTING, StoreConfig
 from index.versions.gallery_identity import Standing, require_own_folder, restore_identity
 from index.versions.gallery_lock import lock_gallery
 from index.versions.gallery_parts import remove_part
-from index.versions.manifest import MODEL_NAME
+from index.versions.manifest import MANIFEST_NAME, MODEL_NAME
 from index.versions.people import added_folder
+from index.versions.versions import list_versions
 from index.versions.work_plan import BUILDING, read_plan
 from index.writing.assigned_labels import find_assigned
 from index.writing.build_config import BuildConfig
@@ -84,8 +88,9 @@ def repair_gallery(
     """Make a gallery whole again; decisions, uploads and image files are not touched.
 
     The newest version whose catalogue is intact is taken. Where all of it is intact, it becomes the current one. Else a
-    new version is made of it: images keep their ids and labels, and those whose vectors are damaged are embedded again,
-    or taken from the cache. Where no catalogue is intact, the gallery is built again from its sources, with new ids.
+    new version is made of it: images keep their ids and labels, and vectors that are damaged are taken from another
+    version or the cache, or embedded again. Where no catalogue is intact, the gallery is built again from its sources,
+    with new ids.
 
     Args:
         model_path: the model file, where no version has it any more.
@@ -139,10 +144,14 @@ class _Repair:
         if current is not None:  # versions behind it were left by a rollback
             folders.sort(key=lambda folder: (int(folder.name) > int(current.name), -int(folder.name)))
         models: list[str] = []
-        for folder in folders:
-            version = check_version(
+
+        def check(folder: Path) -> CheckedVersion:
+            return check_version(
                 folder, identity=identity, current=current, uri=self.uri, progress=self.begin_step("Checking")
             )
+
+        for number, folder in enumerate(folders, start=1):
+            version = check(folder)
             self.damaged.extend(version.problems)
             models += [] if version.manifest is None else [version.manifest.model_sha256]
             if version.catalog is None:
@@ -152,15 +161,38 @@ class _Repair:
                     f"version {folders[0].name} is lost, and what was changed in it; `retrieval index update` takes in "
                     "what was changed in the sources"
                 )
+                self._note_uploads(version.catalog)
             if version.is_whole:
                 use_version(self.gallery, version, identity=identity)
                 assert version.manifest is not None
                 return self._report(folder.name, indexed=int(version.manifest.counts["indexed"]))
-            return self._rebuild(version, folders)
+            return self._rebuild(version, folders, others=list(_check_others(folders[number:], check)))
+        if not folders:
+            self._refuse_unmarked()
         if not folders:
             self.notes.append("no version was ever finished; run `retrieval index build` again")
             return self._report(None)
         return self._build_again(folders, sha256=models[0] if models else None)
+
+    def _refuse_unmarked(self) -> None:
+        """Never take a version for nothing because it lost its mark."""
+        for folder in list_versions(self.gallery):
+            if read_part(folder) is None and (folder / MANIFEST_NAME).is_file():
+                raise GalleryError(
+                    printable_path(str(folder / PART_MARK)),
+                    "damaged or missing, and so is CURRENT: nothing tells whose version this is, and what its files "
+                    "were; put one of the two back from a copy and run this again, or build into another folder",
+                )
+
+    def _note_uploads(self, rows: Path) -> None:
+        """Say how the images that people sent are taken in again, where they are no source of a version."""
+        uploads = added_folder(self.gallery)
+        with read_catalog(rows) as catalog:
+            if uploads.is_dir() and catalog.added_source() is None:
+                self.notes.append(
+                    f"what people sent is in {printable_path(str(uploads))}: `retrieval index add` with the gallery "
+                    "and that folder takes it in again"
+                )
 
     def _show(self, name: str = "") -> str:
         return printable_path(str(self.gallery / name))
@@ -180,18 +212,26 @@ class _Repair:
             self.damaged.append(f"{self._show(BUILDING)}: unfinished work that cannot be gone on with")
             self.notes.append("unfinished work was thrown away; run the command that was stopped again")
 
-    def _rebuild(self, version: CheckedVersion, folders: Sequence[Path]) -> RepairReport:
-        """Make a version of one whose catalogue is intact: what is damaged besides is made again."""
+    def _rebuild(
+        self, version: CheckedVersion, folders: Sequence[Path], *, others: Sequence[CheckedVersion]
+    ) -> RepairReport:
+        """Make a version of one whose catalogue is intact: what is damaged besides is made again.
+
+        Vectors that it lacks may be in others, for an id stands for the same bytes in all; the newest of these that is
+        whole stays to go back to.
+        """
         manifest, rows = version.manifest, version.catalog
         assert manifest is not None
         assert rows is not None
         work = self._open_work(folders, sha256=manifest.model_sha256, runtime=manifest.runtime)
+        work.previous = next((other.folder.name for other in others if other.is_whole), None)
+        alike = [version, *(other for other in others if other.has_vectors_of(manifest))]
         with read_catalog(rows) as catalog:
             indexed = np.array(catalog.indexed_ids(), dtype=np.int64)
         work.open_repair(
             version.folder.name,
             rows=rows,
-            kept={output: version.hold(output) for output in work.embedder.contract.widths},
+            kept={output: _hold(alike, output, indexed) for output in work.embedder.contract.widths},
             kept_ids=indexed,
             runtime=manifest.runtime,
         )
@@ -199,9 +239,9 @@ class _Repair:
         def change(catalog: CatalogWriter) -> None:
             self._set_store(catalog)
             sources, lost = catalog.sources(), catalog.find(work.find_lost(catalog).tolist()).values()
-            there = {number for number, source in sources.items() if source.is_there()}
-            catalog.make_pending([row.id for row in lost if row.source in there], confirm=True)
-            catalog.make_pending([row.id for row in lost if row.source not in there], confirm=False)
+            there = {row.id for row in lost if sources[row.source].locate(row).is_there()}
+            catalog.make_pending(there, confirm=True)
+            catalog.make_pending([row.id for row in lost if row.id not in there], confirm=False)
 
         report = self._publish(work, change)
         lost = max(0, len(indexed) - report.indexed)
@@ -273,15 +313,35 @@ class _Repair:
         )
 
 
+def _check_others(folders: Sequence[Path], check: Callable[[Path], CheckedVersion]) -> Iterator[CheckedVersion]:
+    for folder in folders:
+        with suppress(GalleryError):  # nothing of it is needed
+            yield check(folder)
+
+
+def _hold(versions: Sequence[CheckedVersion], output: str, ids: Ids) -> list[HeldVectors]:
+    """Where the vectors of some ids are: the first version that has one counts, which is the last that is told."""
+    found: list[HeldVectors] = []
+    for held in (held for version in versions for held in version.hold(output)):
+        left = np.setdiff1d(ids, held.ids)
+        if len(left) < len(ids):
+            found.insert(0, held)
+        ids = left
+    return found
+
+
 def _find_model(kept: Sequence[Path], given: Path | None, sha256: str | None, shown: str) -> Path:
-    """The model of this SHA-256: the one that is given, or that a version has, or the built-in one."""
+    """The model of this SHA-256: the one that is given, or that a version has, or the built-in one.
+
+    Where nothing tells the SHA-256, any whole one that is given or that a version has.
+    """
     candidates = list(kept) if given is None else [given]
-    with suppress(ModelFileError):
-        candidates.append(find_box())
+    if sha256 is not None:
+        candidates.append(BOX)
     for path in candidates:
-        if path.is_file() and sha256 in (None, hash_file(path)):
+        if path.is_file() and (hash_file(path) == sha256 if sha256 else path == given or _is_sealed(path)):
             return path
-    if given is not None:
+    if given is not None and sha256 is not None:
         raise GalleryMismatchError(
             shown, what="model (SHA-256)", expected=str(sha256), seen=hash_file(given),
             advice="give the --model that it was built with",
@@ -289,5 +349,13 @@ def _find_model(kept: Sequence[Path], given: Path | None, sha256: str | None, sh
     raise GalleryError(
         shown,
         "its model is damaged or missing in every version; run this again with --model and the file that it was built "
-        f"with (SHA-256 {sha256})",
+        f"with (SHA-256 {sha256 or 'unknown: no manifest is intact'})",
     )
+
+
+def _is_sealed(path: Path) -> bool:
+    try:
+        read_sealed(path)
+    except ModelFileError:
+        return False
+    return True

@@ -21,8 +21,11 @@ import logging
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from index.durable import sync_path, write_durably
 from index.errors import GalleryDamagedError, GalleryError
@@ -86,14 +89,18 @@ def next_version(gallery: Path) -> str:
 
 
 def highest_next_id(gallery: Path) -> int:
-    """The first id that no version has given to an image, or will give, as far as their manifests tell."""
-    texts = [
-        path.read_bytes()
-        for folder in list_versions(gallery)
-        for path in (folder / MANIFEST_NAME, folder / PART_MARK)  # which has a copy of it, as a JSON string
-        if path.is_file()
-    ]
-    return max((int(number) for text in texts for number in _NEXT_ID.findall(text)), default=1)
+    """The first id that no version has given to an image, or will give, as far as their manifests tell, or vectors."""
+    return max((number for folder in list_versions(gallery) for number in _next_ids(folder)), default=1)
+
+
+def _next_ids(version: Path) -> list[int]:
+    paths = [version / MANIFEST_NAME, version / PART_MARK]  # which has a copy of it, as a JSON string
+    texts = [path.read_bytes() for path in paths if path.is_file()]
+    found = [int(number) for text in texts for number in _NEXT_ID.findall(text)]
+    for path in () if found else version.glob("ids/*.npy"):
+        with suppress(OSError, ValueError, EOFError, IndexError):  # a damaged one tells nothing
+            found.append(int(np.load(path, mmap_mode="r", allow_pickle=False)[-1]) + 1)
+    return found
 
 
 def publish_version(

@@ -183,7 +183,7 @@ def run_change(
             labels = asdict(catalog.indexed_labels(limit=_NAMED_LABELS))
         else:
             version, labels = previous.name, None
-    _clean_up(work, version=version, previous=previous.name if previous and changed else None)
+    _clean_up(work, version=version, previous=previous.name if previous and changed else work.previous)
     seconds = time.perf_counter() - start
     return BuildReport(
         gallery=str(work.gallery),

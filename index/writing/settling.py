@@ -74,9 +74,14 @@ def settle(
         compared += len(hashed)
         comparing(compared, 0)
     vanished = catalog.drop_vanished()
-    if work.kept_ids is not None:
-        catalog.make_pending(work.find_lost(catalog).tolist(), confirm=False)
+    if work.kept_ids is not None:  # where this is stopped, what has their bytes stays a duplicate of them
+        catalog.make_pending(work.find_lost(catalog).tolist(), confirm=True)
     embedded, known = _embed_pending(work, catalog, sources, config=config, progress=progress)
+    if work.kept_ids is not None and catalog.count_orphans():  # of images that cannot be embedded any more
+        with catalog.transaction():
+            catalog.release_duplicates()
+        more = _embed_pending(work, catalog, sources, config=config, progress=progress)
+        embedded, known = embedded + more[0], known + more[1]
     set_duplicates_aside(work, catalog, progress=begin_step("Finding duplicates"))
     return Settled(embedded, known, moved, vanished)
 

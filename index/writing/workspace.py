@@ -58,6 +58,7 @@ class Workspace:
         shards: the folder of shards that have the outcome of every item, so that nothing is embedded; None for none.
         kept_ids: (n,) int64 ids that no duplicate sets aside in a repair; None: it is none.
         kept_runtime: which computed the vectors of the base, or those that are kept, as their manifest says.
+        previous: the version that a repair leaves to go back to; None: that before the one that is made.
     """
 
     def __init__(self, gallery: Path, *, embedder: Embedder) -> None:
@@ -69,6 +70,7 @@ class Workspace:
         self.kept_vectors: Mapping[str, Sequence[HeldVectors]] = {}
         self.shards: Path | None = None
         self.kept_ids: Ids | None = None
+        self.previous: str | None = None
         self._remembered: dict[str, Any] = {}
         self.kept_runtime: dict[str, Any] | None = None
         self._made_runtime = describe_runtime(self.embedder)

@@ -146,6 +146,21 @@ def test_a_lost_catalogue_leads_back_to_the_version_before(gallery: Path, damage
     assert all(number == before[path] or number > max(before.values()) for path, number in after.items())
 
 
+def test_uploads_that_an_older_version_does_not_know_are_told_of(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    gallery, uploads = tmp_path / "g", added_folder(tmp_path / "g")
+    build(image_folder, gallery, tiny_model)
+    uploads.mkdir(parents=True)
+    draw_image((9, 8, 7), seed=1).save(uploads / "1.png")
+    add_to_gallery(gallery, [uploads], config=SMALL)
+    flip(place(gallery, "version/catalog.sqlite"))
+    report = mend(gallery)
+    assert report.version == "000001"
+    assert f"what people sent is in {uploads}: `retrieval index add`" in report.notes[1]
+    assert add_to_gallery(gallery, [uploads], config=SMALL).indexed == 16
+
+
 def test_without_a_catalogue_the_gallery_is_built_again_and_decisions_and_uploads_stay(
     tmp_path: Path, tiny_model: Path, image_folder: Path
 ) -> None:
@@ -197,8 +212,38 @@ def test_a_lost_model_is_asked_for(tmp_path: Path, tiny_model: Path, image_folde
     assert rows(tmp_path / "g") == before
 
 
-def test_images_of_a_disk_that_is_not_mounted_come_back_under_their_ids(
+def test_where_nothing_tells_the_model_no_other_one_is_taken_and_no_id_is_given_twice(
     tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    truncate(place(tmp_path / "g", "version/model.onnx"))
+    for name in ("manifest.json", "part.json", "catalog.sqlite"):
+        place(tmp_path / "g", f"version/{name}").unlink()
+    with pytest.raises(GalleryError, match=r"its model is damaged or missing in every version.*SHA-256 unknown"):
+        mend(tmp_path / "g", sources=[str(image_folder)])
+    report = mend(tmp_path / "g", sources=[str(image_folder)], model_path=tiny_model)
+    assert (report.action, report.indexed) == ("built again", 15)
+    assert min(row.id for row in rows(tmp_path / "g")) == 16
+
+
+def test_a_version_that_nothing_knows_any_more_is_not_passed_over_in_silence(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    place(tmp_path / "g", "version/part.json").unlink()
+    current = (tmp_path / "g" / "CURRENT").read_bytes()
+    (tmp_path / "g" / "CURRENT").unlink()
+    with pytest.raises(
+        GalleryError, match=r"000001/part\.json: damaged or missing, and so is CURRENT.*from a copy"
+    ):
+        mend(tmp_path / "g")
+    (tmp_path / "g" / "CURRENT").write_bytes(current)
+    assert mend(tmp_path / "g").action == "used"
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_images_of_a_disk_that_is_not_mounted_come_back_under_their_ids(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, is_empty: bool
 ) -> None:
     gallery = tmp_path / "g"
     build(image_folder, gallery, tiny_model)
@@ -209,9 +254,13 @@ def test_images_of_a_disk_that_is_not_mounted_come_back_under_their_ids(
     before = rows(gallery)
     flip(place(gallery, "version/vectors/00000.npy"))
     away = shutil.move(image_folder, tmp_path / "away")
+    if is_empty:
+        image_folder.mkdir()
     report = mend(gallery)
     assert (report.indexed, report.lost) == (1, 15)
     assert "`retrieval index update` takes in again" in report.notes[0]
+    if is_empty:
+        image_folder.rmdir()
     shutil.move(away, image_folder)
     update_gallery(gallery, config=SMALL)
     assert rows(gallery) == before
@@ -234,6 +283,16 @@ def test_lost_vectors_of_images_that_changed_or_went_are_said_and_what_was_taken
     assert f"red/{gone.name}" not in ids
     assert ids[f"red/{changed.name}"] > 15  # an id stands for the same bytes for ever
     assert 5 not in Gallery.open(gallery).ids
+
+
+def test_vectors_come_from_another_version_and_the_whole_one_stays(gallery: Path) -> None:
+    before, stored = rows(gallery), vectors(gallery)
+    flip(place(gallery, "version/vectors/00000.npy"))
+    report = mend(gallery)
+    assert (report.version, report.action, report.embedded, report.lost) == ("000003", "rebuilt", 0, 0)
+    assert (rows(gallery), vectors(gallery)) == (before, stored)
+    assert rollback_gallery(gallery).version == "000001"
+    assert verify_gallery(gallery).problems == []
 
 
 def test_vectors_come_from_the_cache(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
@@ -259,6 +318,8 @@ def test_unfinished_work_that_is_damaged_goes_and_intact_work_stays(
         with pytest.raises(KeyboardInterrupt):
             update_gallery(gallery)
     assert not mend(gallery).damaged
+    (gallery / "CURRENT").unlink()
+    assert mend(gallery).damaged
     assert (gallery / "building" / "plan.json").is_file()
     (gallery / "building" / "catalog.sqlite").write_bytes(b"no database" * 1000)
     with pytest.raises(GalleryError, match=r"the unfinished work is .*`retrieval index repair` throws it away"):
@@ -271,7 +332,7 @@ def test_unfinished_work_that_is_damaged_goes_and_intact_work_stays(
 @pytest.mark.parametrize(
     "moment",
     ["writing.workspace.Workspace.save_checkpoint", "versions.versions.set_current",
-     "writing.publish_change.Workspace.remove"],
+     "writing.publish_change._clean_up"],
 )  # fmt: skip
 def test_a_repair_that_was_stopped_is_gone_on_with(
     gallery: Path, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -341,6 +402,32 @@ def test_repairs_and_rollbacks_killed_at_any_step_end_when_they_are_run_again(bu
         capture_output=True, text=True,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
+
+
+def test_duplicates_stay_those_of_their_images_or_take_their_place(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*words: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    gallery = tmp_path / "g"
+    draw_image((9, 9, 99), seed=5, size=(100, 100)).save(image_folder / "large.png")
+    for name in ("large.png", "red/1.png"):
+        shutil.copy(image_folder / name, image_folder / f"z-{Path(name).name}")
+    build(image_folder, gallery, tiny_model, dedup="exact")
+    before = rows(gallery)
+    assert sum(row.status == "duplicate" for row in before) == 2
+    flip(place(gallery, "version/vectors/00000.npy"))
+    with monkeypatch.context() as patched:
+        patched.setattr("index.writing.workspace.Workspace.save_checkpoint", stop)
+        with pytest.raises(KeyboardInterrupt):
+            mend(gallery)
+    mend(gallery)
+    assert rows(gallery) == before
+    flip(place(gallery, "version/vectors/00000.npy"))
+    report = repair_gallery(gallery, config=replace(SMALL, max_pixels=64 * 48))
+    assert (report.indexed, report.lost) == (15, 1)
+    assert verify_gallery(gallery).problems == []
 
 
 def test_a_version_of_another_gallery_does_not_take_the_place_of_ones_own(
