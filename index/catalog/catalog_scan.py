@@ -179,10 +179,11 @@ class CatalogScan(CatalogEditor):
         )
 
     def emptied_sources(self) -> list[ImageSource]:
-        """The sources that have indexed items and of which the scan met none at all."""
+        """The sources of whose items the scan met none at all, where some are indexed, or could not be read before."""
         numbers = self._connection.execute(
             "SELECT source FROM rescanned r WHERE NOT EXISTS (SELECT 1 FROM found f WHERE f.source = r.source) "
-            "AND EXISTS (SELECT 1 FROM images i WHERE i.source = r.source AND i.status = 'indexed')"
+            "AND EXISTS (SELECT 1 FROM images i WHERE i.source = r.source "
+            f"AND (i.status = 'indexed' OR i.reason IN {_MAY_PASS}))"
         ).fetchall()
         sources = self.sources()
         return [sources[number] for (number,) in numbers]

@@ -259,6 +259,8 @@ def test_images_of_a_disk_that_is_not_mounted_come_back_under_their_ids(
     report = mend(gallery)
     assert (report.indexed, report.lost) == (1, 15)
     assert "`retrieval index update` takes in again" in report.notes[0]
+    with pytest.raises(InputError, match="nothing is left in it" if is_empty else "no such folder"):
+        update_gallery(gallery, config=SMALL)
     if is_empty:
         image_folder.rmdir()
     shutil.move(away, image_folder)
