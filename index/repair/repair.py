@@ -169,7 +169,6 @@ class _Repair:
             return self._rebuild(version, folders, others=list(_check_others(folders[number:], check)))
         if not folders:
             self._refuse_unmarked()
-        if not folders:
             self.notes.append("no version was ever finished; run `retrieval index build` again")
             return self._report(None)
         return self._build_again(folders, sha256=models[0] if models else None)

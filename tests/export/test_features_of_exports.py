@@ -43,15 +43,15 @@ def check_features(
     model: Path, photos: list[Path], *, side: int = CROP, view: str = "crop", pooling: str = "own"
 ) -> None:
     """What a model file gives of photos is what its backbone gives in training."""
-    contract = Embedder(model, threads=1).contract
+    embedder = Embedder(model, threads=1)
+    contract = embedder.contract
     backbone = load_backbone(contract.backbone, "none", side=side)
     if (view, pooling) != ("crop", "own"):
         backbone = with_features(backbone, view=view, pooling=pooling, side=side)
     extractor = Extractor(backbone, contract.preprocess, device=torch.device("cpu"), precision="float32")
-    embedder = Embedder(model, threads=1)
-    features = extractor.extract(np.stack([read_pixels(embedder, photo) for photo in photos]))
-    expected = torch.nn.functional.normalize(features).numpy()
-    np.testing.assert_allclose(embed(model, photos), expected, atol=1e-4)
+    pixels = np.stack([read_pixels(embedder, photo) for photo in photos])
+    expected = torch.nn.functional.normalize(extractor.extract(pixels)).numpy()
+    np.testing.assert_allclose(embedder.embed_batch(pixels), expected, atol=1e-4)
 
 
 @pytest.mark.slow

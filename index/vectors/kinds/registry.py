@@ -1,4 +1,4 @@
-"""The kinds of search structures there are; a further one is its own file and its entry here."""
+"""The kinds of ANN index; a further one is a class and its entry in the table at the end."""
 
 from __future__ import annotations
 
