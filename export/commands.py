@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from export.options import MAX_RECALL_DROP, PRECISIONS
+from export.public import MAX_RECALL_DROP, PRECISIONS
 from export.public import export as write_model
 from index.commands.console import emit, output_options, progress_bar, refuse_unused
 from training.options.backbone_libraries import IN_THE_BOX

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from export.options import FULL, MAX_RECALL_DROP
 from export.precision import CALIBRATED, LEAST_IMAGES, MEASURED, LabelledPixels, lower_precision
+from export.public import FULL, MAX_RECALL_DROP
 from export.to_onnx import HALF, ExportReport, export_model, require_onnx_name
 from index.errors import ImageError, InputError
 from index.images.image_files import read_image

@@ -1,8 +1,11 @@
-"""Models in a lower precision, each compared with float32 on images that it was not made with, before it is written."""
+"""Lower precisions of a model, each compared with float32 on images that it was not made with before it is written."""
 
 from __future__ import annotations
 
+import logging
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,20 +16,86 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from export.int8 import Int8Converter
-from export.options import MAX_RECALL_DROP
+from export.public import MAX_RECALL_DROP
 from export.to_onnx import ExportReport, write_sealed
 from index.arrays import Labels, Vectors
 from index.errors import InputError
 from index.file_hash import hash_file
 from index.images.preprocess import Pixels
+from index.model.backends.backend import INPUT_NAME
 from index.model.backends.names import USUAL_BACKEND
+from index.model.backends.onnxruntime import import_quantization
 from index.model.contract import MeasuredPrecision
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
 
+_OPERATIONS = ("Conv", "Gemm", "MatMul", "Add", "Clip", "Relu", "GlobalAveragePool")
 HALVES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _LEAST = 256  # numbers of what is worth it
+CALIBRATED, MEASURED = 128, 2000  # images at most
+LEAST_IMAGES = 16  # of either
+_GROUPS = 8  # of layers that follow each other, of which the sensitive ones are left in float32
+_BATCH = 32
+
+
+class Int8Converter:
+    """Makes models in int8 of one in float32, with any of its layers left as they are.
+
+    ONNX Runtime's static quantisation: QDQ, u8 activations by their least and greatest values, s8 weights by channel.
+    (On processors without VNNI its sums of u8 x s8 may overflow, which costs accuracy that is not seen elsewhere.)
+
+    Args:
+        model: in float32.
+        images: (N, side, side, 3) uint8 to read the ranges off.
+    """
+
+    def __init__(self, model: onnx.ModelProto, images: Pixels) -> None:
+        self._model, self._images = model, images
+        for number, node in enumerate(model.graph.node):
+            node.name = node.name or f"node_{number}"
+        with self._prepared() as path:
+            nodes = onnx.load(path).graph.node
+        self.layers: tuple[str, ...] = tuple(node.name for node in nodes if node.op_type in _OPERATIONS)
+
+    def convert(self, *, leave: Sequence[str] = ()) -> onnx.ModelProto:
+        """The model in int8 but for the layers of these names."""
+        library = import_quantization()
+        with self._prepared() as path:
+            written = path.with_name("int8.onnx")
+            library.quantize_static(
+                path, written, _reader(library, self._images), quant_format=library.QuantFormat.QDQ, per_channel=True,
+                activation_type=library.QuantType.QUInt8, weight_type=library.QuantType.QInt8,
+                calibrate_method=library.CalibrationMethod.MinMax, op_types_to_quantize=list(_OPERATIONS),
+                nodes_to_exclude=list(leave),
+            )  # fmt: skip
+            return onnx.load(written)
+
+    @contextmanager
+    def _prepared(self) -> Iterator[Path]:
+        """The model as ONNX Runtime wants it, in a folder of its own."""
+        library = import_quantization()
+        logger, level = logging.getLogger(), logging.getLogger().level
+        with tempfile.TemporaryDirectory() as folder:
+            path, source = Path(folder) / "prepared.onnx", Path(folder) / "float32.onnx"
+            onnx.save(self._model, source)  # of a model in memory it leaves the weights in a folder that is gone
+            logger.setLevel(logging.ERROR)  # it warns on the root logger of what does not matter here
+            try:
+                library.shape_inference.quant_pre_process(source, path, skip_symbolic_shape=True)
+                yield path
+            finally:
+                logger.setLevel(level)
+
+
+def _reader(library: Any, images: Pixels) -> Any:
+    class Reader(library.CalibrationDataReader):
+        def __init__(self) -> None:
+            self._batches = (images[start : start + _BATCH] for start in range(0, len(images), _BATCH))
+
+        def get_next(self) -> dict[str, Pixels] | None:
+            batch = next(self._batches, None)
+            return None if batch is None else {INPUT_NAME: batch}
+
+    return Reader()
 
 
 def keep_in_half(proto: onnx.ModelProto, precision: str) -> None:
@@ -53,12 +122,6 @@ def _round(weight: onnx.TensorProto, dtype: np.dtype[Any]) -> onnx.TensorProto |
     if values.size < _LEAST or np.abs(values).max() > float(ml_dtypes.finfo(dtype).max):
         return None
     return numpy_helper.from_array(values.astype(dtype), f"{weight.name}_half")
-
-
-CALIBRATED, MEASURED = 128, 2000  # images at most
-LEAST_IMAGES = 16  # of either
-_GROUPS = 8  # of layers that follow each other, of which the sensitive ones are left in float32
-_BATCH = 32
 
 
 @dataclass(frozen=True, slots=True)

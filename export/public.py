@@ -1,11 +1,10 @@
-"""What Python programs call of `export`: one portable ONNX file. Loads nothing heavy before it works."""
+"""Export for Python programs: one portable ONNX file. Loads nothing heavy before it works."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from export.options import MAX_RECALL_DROP, PRECISIONS
 from index.config_values import as_path
 from index.errors import InputError
 from index.extras import naming_extras
@@ -17,6 +16,11 @@ from training.public import default_cache
 if TYPE_CHECKING:
     from export.exports import Lowered
     from export.to_onnx import ExportReport
+
+PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "int8"}
+"""Names that people type, and those of the contract."""
+FULL = PRECISIONS["fp32"]
+MAX_RECALL_DROP = 0.003  # of Recall@1, 0..1: what a lower precision may cost
 
 
 def export(

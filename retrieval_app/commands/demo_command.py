@@ -41,8 +41,7 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
       retrieval demo
       retrieval demo --out /tmp/demo --seed 1 --no-serve
     """
-    from retrieval_app.demo.demo_report import format_report
-    from retrieval_app.demo.story import DemoConfig, run_demo
+    from retrieval_app.demo.story import DemoConfig, format_report, run_demo
     from training.run.display import watch_training
 
     def say(text: str) -> None:

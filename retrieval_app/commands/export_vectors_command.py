@@ -1,4 +1,4 @@
-"""`retrieval index export-vectors`."""
+"""`retrieval index export-vectors`, beside the other commands of `retrieval index`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ from pathlib import Path
 
 import click
 
-from index.commands.console import by_option, emit, output_options, progress_bar, progress_bars, refuse_unused
+from index.commands.console import (
+    PATH,
+    by_option,
+    emit,
+    output_options,
+    progress_bar,
+    progress_bars,
+    refuse_unused,
+)
+from index.commands.index_group import index_group as base
 
-_PATH = click.Path(path_type=Path)
 TABLE, PROJECTOR, ATLAS = "table", "projector", "atlas"
 
 
 @click.command(name="export-vectors", short_help="Write the vectors of a gallery for other programs.")
-@click.argument("gallery", type=_PATH)
+@click.argument("gallery", type=PATH)
 @click.option(
-    "--out", type=_PATH, required=True, metavar="PLACE",
+    "--out", type=PATH, required=True, metavar="PLACE",
     help="For a table NAME.npy, with NAME.csv beside it that says what each row is, or NAME.parquet, which has it all; "
     "a new folder for the projector; NAME.parquet for the atlas.",
 )  # fmt: skip
@@ -56,13 +64,13 @@ def export_vectors(gallery: Path, out: Path, kind: str, thumbnails: bool, by: st
         emit(table.to_json(), as_json=as_json, text=text)
         return
     if kind == PROJECTOR:
-        from retrieval_app.vector_views.projector import write_projector
+        from retrieval_app.vector_views import write_projector
 
         with progress_bar("Writing") as progress:
             report = write_projector(gallery, out, by=by, thumbnails=thumbnails, progress=progress)
         how = f"tensorboard --logdir {printable_path(str(out))}"
     else:
-        from retrieval_app.vector_views.atlas import write_atlas
+        from retrieval_app.vector_views import write_atlas
 
         with progress_bars() as begin:
             report = write_atlas(
@@ -77,3 +85,6 @@ def export_vectors(gallery: Path, out: Path, kind: str, thumbnails: bool, by: st
 
 def _count(images: int, numbers: int) -> str:
     return f"{images:,} images, {numbers} numbers each"
+
+
+index = click.Group(name=base.name, help=base.help, commands={**base.commands, "export-vectors": export_vectors})

@@ -181,7 +181,7 @@ def serve(
     context = click.get_current_context()
     configs = _make_configs(context, {**limits, "access_log": access_log})
     if show_config:
-        from retrieval_app.commands.settings_text import show_settings
+        from retrieval_app.commands.settings_command import show_settings
 
         show_settings(context, as_json=as_json)
         return

@@ -16,13 +16,16 @@ from typing import Any, ClassVar
 import click
 from click.core import ParameterSource
 
-from index.commands.console import Command, GroupedCommand
+from index.commands.console import Command, GroupedCommand, emit
 from index.errors import InputError
 from index.text import printable_path
+from index.text_table import align
 from index.toml_options import read_toml_options
 
 _OF_A_CALL = frozenset(("help", "help_all", "as_json", "debug", "show_config"))
 _FILE = "config_file"
+_SECRETS = frozenset(("token",))
+_HIDDEN = "(set, and not shown)"
 
 
 class SettingsCommand(GroupedCommand):
@@ -165,3 +168,34 @@ def _say_expected(option: click.Option, value: Any) -> str | None:
 def _suggest(name: str, known: list[str]) -> str:
     near = get_close_matches(name, known, n=1)
     return f"did you mean {near[0]}?" if near else f"expected one of {', '.join(sorted(known))}"
+
+
+def show_settings(ctx: click.Context, *, as_json: bool) -> None:
+    """Print the settings of a call on stdout."""
+    assert isinstance(ctx.command, SettingsCommand)
+    settings = {}
+    for option in ctx.command.settings():
+        value = _read_value(ctx, option)
+        settings[name_setting(option)] = {
+            "value": value, "from": tell_source(ctx, option), "variable": str(option.envvar)
+        }  # fmt: skip
+    rows = [(name, _show(one["value"]), str(one["from"])) for name, one in settings.items()]
+    text = "\n".join(align([("option", "value", "from"), *rows], right=set()))
+    emit({"settings": settings}, as_json=as_json, text=text)
+
+
+def _read_value(ctx: click.Context, option: click.Option) -> Any:
+    value = ctx.params.get(option.name or "", ctx.meta.get(option.name or ""))
+    if option.name in _SECRETS and value is not None:
+        return _HIDDEN
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return printable_path(" ".join(value)) or "-"
+    return "-" if value is None else printable_path(str(value))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from index.arrays import UNLABELLED, Ids
 from index.evaluation.comparison import PairedDifference
@@ -15,12 +17,10 @@ from index.progress import Progress, no_progress
 from index.text import printable_path, valid_text
 from index.threads import map_ahead, usable_cores
 from index.vectors.exact import search
-from retrieval_app.comparing.comparison import Comparison
-from retrieval_app.comparing.sample import PairSample, draw_samples
-from retrieval_app.comparing.scoring import Figure, Pair, Scoring
-from retrieval_app.reports.inline_pictures import draw_picture
-from retrieval_app.reports.standalone import bundle_scripts, draw_document, write_document
+from retrieval_app.comparing.scoring import Comparison, Figure, Pair, Scoring
+from retrieval_app.reports.standalone import bundle_scripts, draw_document, draw_picture, write_document
 
+_WRONG_SHARE = 3  # of both-wrong queries there are so many times fewer
 HITS = 6
 SIDE = 128
 """Longest side of the pictures, in pixels."""
@@ -29,6 +29,51 @@ MOST_PICTURES = 2400
 _READ_AHEAD = 64
 _STYLES = ("core/base.css", "reports/compare.css")
 _INSTEAD = {"core/url_state.js": "reports/local_state.js"}
+Hits = Mapping[tuple[int, int], list[tuple[int, float]]]
+"""(candidate, query) to the hits, best first: the row of each, and its cosine."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairSample:
+    """Queries, as places among those of the scoring, that two candidates answer differently, or both wrongly.
+
+    `first` are right by the first candidate alone, `second` by the second; each in a random order.
+    """
+
+    first: Ids
+    second: Ids
+    wrong: Ids
+
+    def cut(self, shown: int) -> PairSample:
+        """At most `shown` on which the two differ, half of each kind where there are as many, and some both wrong."""
+        first = min(len(self.first), max(shown - shown // 2, shown - len(self.second)))
+        return PairSample(
+            self.first[:first], self.second[: shown - first], self.wrong[: max(1, shown // _WRONG_SHARE)]
+        )
+
+    @property
+    def queries(self) -> Ids:
+        """All of them."""
+        return np.concatenate([self.first, self.second, self.wrong])
+
+
+def draw_samples(scoring: Scoring, *, shown: int, seed: int) -> dict[tuple[int, int], PairSample]:
+    """A sample for every two candidates.
+
+    One shuffle of all queries serves all pairs: each is a fair draw, and pairs share queries, and so their pictures.
+    """
+    order = np.random.default_rng(seed).permutation(len(scoring.queries))
+
+    def choose(kept: npt.NDArray[np.bool_]) -> Ids:
+        return order[kept[order]]
+
+    samples = {}
+    for pair in scoring.pairs:
+        one, other = scoring.scored[pair.first].right, scoring.scored[pair.second].right
+        whole = PairSample(choose(one & ~other), choose(other & ~one), choose(~one & ~other))
+        samples[pair.first, pair.second] = whole.cut(shown)
+    return samples
+
 
 Samples = Mapping[tuple[int, int], PairSample]
 
@@ -60,10 +105,6 @@ def write_compare_page(
     parts = draw_document("compare.html", styles=_STYLES, script=script, data=content, source=content["source"])
     write_document(parts, out)
     return len(drawn["pictures"])
-
-
-Hits = Mapping[tuple[int, int], list[tuple[int, float]]]
-"""(candidate, query) to the hits, best first: the row of each, and its cosine."""
 
 
 class _Board:

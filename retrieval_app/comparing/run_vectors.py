@@ -13,8 +13,7 @@ from export.exports import export_run
 from index.file_hash import hash_file
 from index.model.embedder import Embedder
 from index.progress import Progress
-from retrieval_app.comparing.embedding import Embedded, embed_model
-from retrieval_app.comparing.photos import Photos
+from retrieval_app.comparing.embedding import Embedded, Photos, embed_model
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.feature_store import FeatureStore
 from training.options.machine import resolve_device

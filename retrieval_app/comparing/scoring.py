@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,15 @@ from index.evaluation.look_alikes import WORTHLESS
 from index.evaluation.metrics import RetrievalScores, Scores, bootstrap_interval, score_retrieval
 from index.evaluation.scenes import Clues, Scenes, find_scenes
 from index.progress import Progress, no_progress
+from retrieval_app.comparing.embedding import Embedded, Photos
+from retrieval_app.comparing.public import Candidate
 
 _SEED = 0  # of the resampling
 _LEAST_TOLD_APART = (
     6  # queries, or scenes: were they drawn by a coin, fewer would fall to one side in 1 of 32 cases
 )
+TABLE_NAME, PAGE_NAME = "queries.csv", "compare.html"
+TABLE_START = ("path", "label", "sha256")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,3 +212,26 @@ def _compare(scored: Sequence[Scored], first: int, second: int, *, clusters: Ids
         both_wrong=int((~one.right & ~other.right).sum()),
         is_enough=told_apart >= _LEAST_TOLD_APART,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What came of it.
+
+    Attributes:
+        photos: those that every candidate could use.
+        candidates: in the order given.
+        embedded: what each made of the images.
+        scoring: what each finds, and every two side by side.
+        ks: the K of Recall@K.
+        files: that were written.
+        seconds: that all of it took.
+    """
+
+    photos: Photos
+    candidates: tuple[Candidate, ...]
+    embedded: tuple[Embedded, ...]
+    scoring: Scoring
+    ks: tuple[int, ...]
+    files: tuple[Path, ...]
+    seconds: float

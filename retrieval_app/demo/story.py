@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import tarfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +20,10 @@ from index.durable import create_durably
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.images.image_files import read_image
+from index.labels.decisions import CHANGE, KEEP
 from index.marks import is_vacant
 from index.outputs import KIND, PICTURE
 from retrieval_app import audit, build, evaluate, export, open_gallery, train
-from retrieval_app.demo.demo_report import judge_audit, judge_confidences
 from retrieval_app.demo.sheets import (
     Question,
     draw_sheet,
@@ -31,13 +32,13 @@ from retrieval_app.demo.sheets import (
     question_tiles,
     suspect_tiles,
 )
+from training.audit.report import AuditReport
 from training.data.copies import Edit, compress, cut, draw_copy, mirror, recolour, turn
 from training.data.datasets import list_dataset
 from training.label_noise.noise import add_uniform_noise
 from training.options.losses import RIVALS
 from training.run.phases import Watcher
 
-PHOTOS = Path(__file__).with_name("photos.tar")
 WRONG_SHARE = 0.3
 ON_AUDIT_PAGE = 400
 ASKED = 48  # photos that are edited and looked for
@@ -47,6 +48,11 @@ _EDITS: Sequence[tuple[float, Edit]] = (
 )  # fmt: skip
 _SIDE = 512  # pixels, above which files are read at less than their size
 Say = Callable[[str], None]
+ADDRESS = "http://127.0.0.1:7860/"
+"""Where `retrieval serve` serves unless it is told otherwise."""
+
+
+PHOTOS = Path(__file__).with_name("photos.tar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,3 +232,68 @@ def _draw_sheets(folder: DemoFolder, gallery: Gallery) -> None:
     draw_sheet(
         tiles, folder.path / "results.png", columns=6, title="Six queries of unseen kinds and their neighbours"
     )
+
+
+def judge_confidences(table: Path) -> dict[str, Any]:
+    """How many of the known wrong labels a run's confidences.csv believes least, and what it suggests for them."""
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    wrong = np.array([_truth(row["path"]) != row["label"] for row in rows])
+    suggested = np.array([_truth(row["path"]) == row["suggestion_1"] for row in rows])
+    confidence = np.array([float(row["confidence"]) for row in rows])
+    lowest = np.argsort(confidence, kind="stable")[: int(wrong.sum())]
+    return {
+        "labels": len(rows),
+        "wrong": int(wrong.sum()),
+        "wrong_among_least_confident": int(wrong[lowest].sum()),
+        "wrong_with_true_label_suggested": int((wrong & suggested).sum()),
+    }
+
+
+def judge_audit(report: AuditReport) -> dict[str, Any]:
+    """How the audit's verdicts compare with the truth."""
+    suspects = [image for image in report.images if image.verdict != KEEP]
+    relabelled = [image for image in suspects if image.verdict == CHANGE]
+    return {
+        "noise_rate": report.noise_rate,
+        "suspects": len(suspects),
+        "wrong_suspects": sum(image.label != _truth(image.path) for image in suspects),
+        "relabelled": len(relabelled),
+        "relabelled_to_truth": sum(image.new_label == _truth(image.path) for image in relabelled),
+    }
+
+
+def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
+    """The report for people; `program` is how they call the command line."""
+    found, audit, asked = report["wrong_labels"], report["audit"], report["found_first"]
+    count, boxed = report["gallery"]["indexed"], report["gallery"]["evaluation"]["recall"]["1"]
+    trained = report["trained_gallery"]["recall"]["1"]
+    lines = [
+        f"Of {asked['asked']} photos that were cut, turned and recoloured, {asked['picture']} find the one that they "
+        f"were made of first by picture, {asked['kind']} by kind, among {count}.",
+        f"Recall@1 on these {count} photos, of kinds that were not trained on: {100 * boxed:.1f} % by the model that "
+        f"comes with the package, {100 * trained:.1f} % by the one that was trained on its features.",
+        "In training, on the same photos, in %, with 95 % intervals over queries:",
+        *(
+            f"  {name:<18}{100 * row['recall']:6.1f}   [{100 * row['interval'][0]:.1f}, {100 * row['interval'][1]:.1f}]"
+            for name, row in report["recall_at_1"].items()
+        ),
+        f"  (default exports {report['exports']}; the others took no step of training; raw is the "
+        f"backbone at full width, the others are {report['embedding_dim']}-d)",
+        f"The verdict of the training: {report['verdict']['text']}",
+        f"Wrong labels: {found['wrong']} of {found['labels']}. Of the {found['wrong']} labels that the default recipe "
+        f"believes least, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "
+        f"{found['wrong_with_true_label_suggested']} of the wrong ones.",
+        f"The audit estimates that {audit['noise_rate']:.0%} of the labels are wrong. It suspects {audit['suspects']}, "
+        f"of which {audit['wrong_suspects']} are wrong, and would relabel {audit['relabelled']}, "
+        f"{audit['relabelled_to_truth']} of them to the true label.",
+        f"Audit page: {audit['page']}",
+        f"Pictures: {', '.join(report['pictures'])}",
+        f"{report['seconds']:.0f} s. Browse the photos: {program} serve {shlex.quote(report['out'] + '/gallery')}",
+        f"  then the page is at {ADDRESS}, and as a Gradio app at {ADDRESS}gradio/",
+    ]
+    return "\n".join(lines)
+
+
+def _truth(path: str | Path) -> str:
+    return Path(path).parent.name

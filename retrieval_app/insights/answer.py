@@ -1,4 +1,4 @@
-"""The base of all that the API answers, computed results among it: what its description tells, and nothing else."""
+"""Base class of the API's answers, computed results among them."""
 
 from __future__ import annotations
 

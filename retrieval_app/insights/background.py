@@ -1,31 +1,38 @@
-"""What takes long to compute of a gallery's version: begun when first asked for, by one thread beside the server."""
+"""Background computation of what takes long of a gallery version: begun when first asked for, kept on disk."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Generic, Literal, TypeVar, cast, get_args
 
+from pydantic import TypeAdapter
+
+from index.durable import replacing
 from index.errors import RetrievalError
+from index.file_lock import try_lock
 from index.gallery.gallery import Gallery
 from index.labels.doubts import Doubts
 from index.progress import Progress
 from index.text import printable_path
 from index.threads import multiplying_workers
-from retrieval_app.insights import calibration, duplicate_groups, gallery_doubts, map_layout, quality
+from retrieval_app.insights import calibration, label_issues, map_layout, quality
 from retrieval_app.insights.calibration import Calibration
-from retrieval_app.insights.computed_files import computing_alone, read_result, write_result
-from retrieval_app.insights.duplicate_groups import DuplicateGroups
-from retrieval_app.insights.learning import Decisions, FindIds, Learning, Learnt
+from retrieval_app.insights.label_issues import Decisions, FindIds, Learning, Learnt
 from retrieval_app.insights.map_layout import MapLayout
 from retrieval_app.insights.quality import Quality
+from retrieval_app.reports import duplicates_report
+from retrieval_app.reports.duplicates_report import DuplicateGroups
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +42,9 @@ _OF_DECISIONS: tuple[Name, ...] = ("calibration", "quality")
 Value = TypeVar("Value")
 RETRY_S = 10.0  # before what failed is tried again
 _RETRY_TIMES = 4  # as long as the attempt took, at least: what fails late shall not keep a core busy
+_FORMAT = 8  # of a kept file, and of what is computed: a change of either makes all files of before unreadable
+_LOOK_S = 0.3
+Result = TypeVar("Result")
 _NOT_SERVED = "this version of the gallery is no longer served; ask again"
 
 
@@ -274,11 +284,11 @@ class Insights:
             case "calibration":
                 return partial(calibration.calibrate, gallery), None
             case "duplicates":
-                return partial(duplicate_groups.find_duplicate_groups, given), DuplicateGroups
+                return partial(duplicates_report.find_duplicate_groups, given), DuplicateGroups
             case "doubts" if audit is not None:  # read each time, for it is soon read and may be made anew
-                return lambda _: gallery_doubts.read_audit(audit, given), None
+                return lambda _: label_issues.read_audit(audit, given), None
             case "doubts":
-                return self._without_duplicates(gallery_doubts.find_doubts, given), Doubts
+                return self._without_duplicates(label_issues.find_doubts, given), Doubts
             case "quality":
                 return self._without_duplicates(quality.assess_quality, gallery), Quality
             case "map":
@@ -325,3 +335,49 @@ def _remove_results(folder: Path) -> None:
 
 class _ClosedError(Exception):
     """Nobody wants the result any more."""
+
+
+@contextmanager
+def computing_alone(folder: Path, name: str, *, look: Callable[[], object]) -> Iterator[None]:
+    """Let one process at a time compute what is of a name, the others then read it; alone where nothing can be written.
+
+    `look` is called again and again while another process computes, and may raise.
+    """
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = held.enter_context((folder / f".{name}.lock").open("ab"))
+            while not try_lock(file):
+                look()
+                time.sleep(_LOOK_S)
+        except OSError as error:
+            logger.debug("%s: computed without a lock: %s", folder, error)
+        yield
+
+
+def write_result(path: Path, result: Any, *, of: str) -> None:
+    """Write a dataclass or model, durably and in one step; `of` names what it was computed from.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    values = TypeAdapter(type(result)).dump_python(result)
+    content = json.dumps(values, separators=(",", ":")).encode()
+    header = {"format": _FORMAT, "of": of, "sha256": hashlib.sha256(content).hexdigest()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_bytes(json.dumps(header).encode() + b"\n" + content)
+
+
+def read_result(path: Path, kind: type[Result], *, of: str) -> Result | None:
+    """A result that was written for the same `of`; None where there is none that can be read."""
+    try:
+        header, _, content = path.read_bytes().partition(b"\n")
+        wanted = {"format": _FORMAT, "of": of, "sha256": hashlib.sha256(content).hexdigest()}
+        if json.loads(header) != wanted:
+            return None
+        return TypeAdapter(kind).validate_python(
+            json.loads(content)
+        )  # whose text may be halves of surrogate pairs
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError):  # damaged, or another program's
+        return None

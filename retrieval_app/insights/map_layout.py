@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter
+from pydantic import GetCoreSchemaHandler, TypeAdapter
+from pydantic_core import CoreSchema, core_schema
 
 from index.arrays import Floats, Ids, Vectors
 from index.catalog.decided_rows import DecidedRows
@@ -17,7 +18,6 @@ from index.gallery.gallery import Gallery, number_labels
 from index.progress import Progress, no_progress
 from index.threads import multiplying_workers
 from index.vectors.exact import search
-from retrieval_app.insights.computed_files import Listed
 
 MOST_SHOWN = 10_000
 _FEWEST = 10  # for t-SNE; fewer are laid out by their principal components
@@ -27,6 +27,20 @@ _EARLY_STEPS, _STEPS = 250, 500
 _START_SPREAD = 1e-4  # standard deviation of the first coordinate, as its authors advise
 
 Doubles: TypeAlias = npt.NDArray[np.float64]
+
+
+class Listed:
+    """Says, in `Annotated`, that an (n,) array is kept as the list of its numbers."""
+
+    def __init__(self, number: type[int] | type[float], dtype: npt.DTypeLike) -> None:
+        self._number, self._dtype = number, dtype
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(
+            lambda numbers: np.array(numbers, dtype=self._dtype),
+            handler.generate_schema(list[self._number]),  # type: ignore[name-defined]
+            serialization=core_schema.plain_serializer_function_ser_schema(np.ndarray.tolist),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from index.threads import multiplying_workers
 from index.vectors.exact import search_labels
 from index.vectors.kinds.registry import KINDS
 from retrieval_app.insights.answer import Answer
-from retrieval_app.insights.duplicate_groups import DuplicateGroups, find_duplicate_groups
+from retrieval_app.reports.duplicates_report import DuplicateGroups, find_duplicate_groups
 
 
 @dataclass(frozen=True, slots=True)

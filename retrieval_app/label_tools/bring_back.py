@@ -1,4 +1,4 @@
-"""What people decided in other programs, as decisions about labels."""
+"""Import of label decisions that people made in other programs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from index.errors import InputError
+from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DECISIONS, DROP, KEEP, LabelDecision, LabelKey, check_label_decision
+from index.output_files import write_csv
 from index.text import printable_path, valid_text
 from retrieval_app.label_tools.formats import DROP_CONTROL, LABEL_CONTROL
-from retrieval_app.review.subjects import Subject
+from retrieval_app.label_tools.judged import DECISIONS_NAME, read_judged
+from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
+from retrieval_app.review.subjects import Subject, read_all_subjects
 
 _LOCAL = "/data/local-files/?d="
 
@@ -194,3 +198,27 @@ def _read_table(file: Path, shown: str) -> Iterator[Answer]:
             yield Answer(
                 where, cells["sha256"], path, given, decision, new if decision == CHANGE else None, decides
             )
+
+
+def take_decisions(place: Path, file: Path) -> dict[str, int]:
+    """Keep what a file decides; how many decisions were taken, and how many are about unknown images.
+
+    Raises:
+        InputError: the file, or the audit, cannot be read.
+        GalleryError: there is no gallery.
+        ReviewError: the decisions cannot be kept.
+    """
+    if (place / "audit.csv").exists():
+        judged = read_judged(place)
+        brought = bring_back(file, [item.subject for item in judged.items])
+        all_of_them = {**judged.decisions, **{d.key: d for d in brought.decisions}}
+        rows = [[d.path, d.sha256, d.label, d.decision, d.new_label] for d in all_of_them.values()]
+        write_csv(place / DECISIONS_NAME, ["path", "sha256", "label", "decision", "new_label"], rows)
+    else:
+        gallery = Gallery.open(place)
+        brought = bring_back(file, list(read_all_subjects(gallery)))
+        store = ReviewStore.of_gallery(gallery.path)
+        for start in range(0, len(brought.decisions), MAX_STEP_DECISIONS):
+            store.decide(brought.decisions[start : start + MAX_STEP_DECISIONS])
+        store.close()
+    return {"decided": len(brought.decisions), "unknown": brought.unknown}

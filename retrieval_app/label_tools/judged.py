@@ -17,7 +17,7 @@ from index.labels.decision_file import read_decisions
 from index.labels.decisions import LabelDecision, LabelKey
 from index.labels.judge import judge_labels, judge_twice
 from index.text import printable_path
-from retrieval_app.insights.duplicate_groups import find_duplicate_groups
+from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import Subject, read_all_subjects
 

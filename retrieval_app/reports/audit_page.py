@@ -18,8 +18,7 @@ from index.labels.kinds import KINDS
 from index.progress import Progress, no_progress
 from index.text import printable_path, valid_text
 from index.threads import map_ahead, usable_cores
-from retrieval_app.reports.inline_pictures import encode_picture
-from retrieval_app.reports.standalone import bundle_scripts, draw_document, write_document
+from retrieval_app.reports.standalone import bundle_scripts, draw_document, encode_picture, write_document
 from training.audit.report import AuditReport, Neighbour, suspicion_order
 
 _STYLES = ("core/base.css", "review/review.css", "reports/audit.css")

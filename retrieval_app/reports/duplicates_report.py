@@ -1,23 +1,30 @@
-"""The duplicates of a gallery as a report: groups around the image to keep, their table, and what is said of them."""
+"""Near-duplicates of a gallery: groups around the image to keep, their table, their page, and what is printed."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from index.arrays import Ids
 from index.catalog.rows import CatalogRow
-from index.duplicates.duplicate_config import DuplicateConfig
+from index.duplicates.duplicate_config import HASH_BITS, DuplicateConfig
 from index.duplicates.gallery_duplicates import Duplicate, Fingerprint, find_gallery_duplicates
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.output_files import check_own_files, write_csv
-from index.progress import Progress
+from index.progress import Progress, no_progress
 from index.sources.folder import FolderSource
 from index.sources.items import Place
 from index.text import printable_path
+from index.threads import map_ahead, usable_cores
+from retrieval_app.reports.standalone import draw_document, draw_picture, write_document
 
 _COLUMNS = (
     "group", "role", "id", "path", "source", "label", "similarity", "hash_distance", "same_bytes", "size_bytes",
@@ -25,6 +32,11 @@ _COLUMNS = (
 )  # fmt: skip
 TABLE_NAME, PAGE_NAME = "duplicates.csv", "duplicates.html"
 _FORMULA_STARTS = tuple("=+-@\t\r\n")
+SIDE = 192
+"""Longest side of the pictures, in pixels."""
+CONTENTS_SHOWN = FILES_SHOWN = 24
+"""Of a group: different pictures, and of each of them the files that have it."""
+READ_AHEAD = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,3 +254,119 @@ def require_outside(out: Path, *, gallery: Gallery) -> None:
                 f"--out {printable_path(str(out))} lies inside {printable_path(str(folder))}, where the gallery or its "
                 "images are; choose a place beside it"
             )
+
+
+Numbered = dict[int, DuplicateGroup]
+
+
+def write_duplicates_page(
+    report: DuplicateReport, out: Path, *, limit: int, progress: Progress = no_progress
+) -> int:
+    """Write the page into one HTML file; how many groups are on it.
+
+    A picture that cannot be read any more, or that is not the one of the gallery, is shown as a placeholder.
+
+    Args:
+        report: the duplicates.
+        out: the file; it is replaced in one step.
+        limit: most groups shown: those whose labels differ before others, and the largest of them.
+        progress: told (done, total) of the groups.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    groups = _choose_groups(report.groups, limit=limit)
+    write_document(
+        draw_document(
+            "duplicates.html",
+            styles=("core/base.css", "reports/duplicates.css"),
+            report=report,
+            shown=groups.values(),
+            groups=_draw_groups(groups, report.places, progress),
+            hash_bits=HASH_BITS,
+            files_shown=FILES_SHOWN,
+        ),
+        out,
+    )
+    return len(groups)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """A picture of a group and the files that have it: WebP in base64, or in words why there is none."""
+
+    files: Sequence[GroupedImage]
+    picture: str
+    problem: str
+
+
+def _choose_groups(groups: Sequence[DuplicateGroup], *, limit: int) -> Numbered:
+    """The groups to show, in their order and with their numbers; those whose labels differ have precedence."""
+    order = sorted(enumerate(groups, start=1), key=lambda numbered: (not numbered[1].labels_differ, numbered[0]))
+    return dict(sorted(order[:limit]))
+
+
+def _draw_groups(
+    groups: Numbered, places: Mapping[int, Place], progress: Progress
+) -> Iterator[tuple[int, DuplicateGroup, list[_Content], int]]:
+    """(number, group, pictures to show, how many pictures are not shown)."""
+    contents = {number: _gather_contents(group) for number, group in groups.items()}
+    wanted = (places[files[0].id] for found in contents.values() for files in found[:CONTENTS_SHOWN])
+    with closing(
+        map_ahead(partial(draw_picture, side=SIDE), wanted, workers=usable_cores(), ahead=READ_AHEAD)
+    ) as pictures:
+        for done, (number, found) in enumerate(contents.items(), start=1):
+            shown = [_Content(files, *next(pictures)) for files in found[:CONTENTS_SHOWN]]
+            yield number, groups[number], shown, len(found) - len(shown)
+            progress(done, len(groups))
+
+
+def _gather_contents(group: DuplicateGroup) -> list[list[GroupedImage]]:
+    """The images of a group, those of equal files together; the kept image's come first."""
+    contents: dict[str, list[GroupedImage]] = {}
+    for image in group.images:
+        contents.setdefault(image.sha256, []).append(image)
+    return list(contents.values())
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateGroups:
+    """The duplicates among a gallery's `images`; those of different labels first, then the largest groups.
+
+    Attributes:
+        groups: no image is in two of them.
+        images: that were compared, members and those set aside when the gallery was built.
+        kept_for: the kept image's id of every image that repeats one, by its id.
+    """
+
+    groups: tuple[DuplicateGroup, ...]
+    images: int
+    kept_for: dict[int, int] = field(init=False, repr=False, compare=False)
+    _found: dict[int, DuplicateGroup] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        kept_images = {image.id: group.kept.id for group in self.groups for image in group.duplicates}
+        object.__setattr__(self, "kept_for", kept_images)
+        places = {image.id: group for group in self.groups for image in group.images}
+        object.__setattr__(self, "_found", places)
+
+    def find(self, image_id: int) -> DuplicateGroup | None:
+        """The group that an image is in."""
+        return self._found.get(image_id)
+
+    def groups_of(self, image_ids: Ids) -> Ids:
+        """(n,) int64 a number for each of (n,) ids, which images that repeat each other share."""
+        return np.array([self.kept_for.get(number, number) for number in image_ids.tolist()], dtype=np.int64)
+
+
+def find_duplicate_groups(gallery: Gallery, progress: Progress = no_progress) -> DuplicateGroups:
+    """The images that repeat another one by their bytes, or by hash and embedding under the default thresholds.
+
+    One core takes 0.05 ms an image beside 100,000 others, so that 200,000 take about half a minute.
+
+    Raises:
+        GalleryError: the gallery is damaged.
+    """
+    report = read_report(gallery, config=DuplicateConfig(), progress=progress)
+    groups = sorted(report.groups, key=lambda group: not group.labels_differ)  # the report has the largest first
+    return DuplicateGroups(tuple(groups), images=report.images)

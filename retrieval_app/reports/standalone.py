@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import posixpath
 import re
@@ -20,15 +21,21 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
+from PIL import Image
 
 from index.durable import replacing
-from index.errors import InputError
+from index.errors import ImageError, InputError
+from index.images.image_files import REASONS, decode_image
+from index.sources.items import Place
+from index.sources.reading import CHANGED, read_indexed
 from index.text import printable_path, valid_text
 
 _IMPORT = re.compile(r"^import \{([^}]*)\} from '([^']+)';\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 _DARK = re.compile(r"^\.dark (\{.*?\})", re.DOTALL | re.MULTILINE)
 _EXPORT_LIST = re.compile(r"^export \{([^}]*)\};\n", re.MULTILINE)
+QUALITY = 70
+_REASONS = {**REASONS, CHANGED: "the file has changed since it was indexed"}
 
 
 def bundle_scripts(entry: str, *, instead: Mapping[str, str]) -> str:
@@ -153,3 +160,20 @@ def write_document(parts: Iterable[str], out: Path) -> None:
     except OSError as error:
         shown = printable_path(str(out))
         raise InputError(f"{shown}: the page cannot be written: {error.strerror}; choose another file") from error
+
+
+def draw_picture(place: Place, *, side: int) -> tuple[str, str]:
+    """A WebP file in base64 of the bytes that a place expects, or why there is none."""
+    try:
+        picture = decode_image(read_indexed(place), name=place.name, target_side=side)
+    except ImageError as error:
+        return "", _REASONS[error.reason]
+    return encode_picture(picture, side=side), ""
+
+
+def encode_picture(image: Image.Image, *, side: int) -> str:
+    """A WebP file in base64, its longest side no longer than `side` pixels."""
+    image.thumbnail((side, side))
+    file = io.BytesIO()
+    image.save(file, format="WEBP", quality=QUALITY)
+    return base64.b64encode(file.getvalue()).decode("ascii")

@@ -27,7 +27,7 @@ from index.limits import MAX_PIXELS
 from index.outputs import KIND
 from index.recent import RecentlyUsed
 from index.text import printable_path
-from retrieval_app.insights.duplicate_groups import DuplicateGroups
+from retrieval_app.reports.duplicates_report import DuplicateGroups
 from retrieval_app.serving.batching import Lane, Workers
 from retrieval_app.serving.bounded_pool import BoundedPool
 from retrieval_app.serving.errors import BusyError, OutOfTurnError, TimedOutError, UnknownPhotoError

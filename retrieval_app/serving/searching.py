@@ -12,7 +12,7 @@ import numpy as np
 from index.arrays import Floats, Ids, Vectors
 from index.errors import InputError, RetrievalError
 from index.vectors.products import measure_cosines
-from retrieval_app.insights.duplicate_groups import DuplicateGroups
+from retrieval_app.reports.duplicates_report import DuplicateGroups
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.query import (
     MAX_DUPLICATES,

@@ -69,7 +69,7 @@ def test_options_and_listings_load_nothing_heavy() -> None:
 def test_indexing_searching_and_insights_never_load_torch() -> None:  # of the server, its own test tells
     modules = ("index.gallery.gallery", "index.writing.build", "index.model.embedder", "index.evaluation.evaluate",
                "index.evaluation.metrics", "index.commands.index_group",
-               "retrieval_app.insights.gallery_doubts",
+               "retrieval_app.insights.label_issues",
                "retrieval_app.insights.map_layout", "retrieval_app.insights.quality",
                "retrieval_app.commands.cli")  # fmt: skip
     loaded = _loaded_by(*(f"import {module}" for module in modules))

@@ -17,7 +17,7 @@ from index.labels.doubts import Doubt, Doubts
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.schemas import AcceptVerdicts, DoubtPage, GroupPage
-from retrieval_app.insights.learning import Learnt
+from retrieval_app.insights.label_issues import Learnt
 from retrieval_app.reports.duplicates_report import DuplicateGroup
 from retrieval_app.review.database import DecidedSinceError
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore

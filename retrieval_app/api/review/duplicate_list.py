@@ -10,8 +10,7 @@ from index.labels.doubts import Doubts
 from index.text import valid_text
 from retrieval_app.api.review.doubt_list import turn_to
 from retrieval_app.api.schemas import DuplicatePage
-from retrieval_app.insights.duplicate_groups import DuplicateGroups
-from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
+from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateGroups, GroupedImage
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, name_group
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot

@@ -23,7 +23,7 @@ from index.versions.gallery_parts import make_mark, make_part, remove_part
 from index.versions.people import added_folder
 from index.versions.versions import versions_folder
 from index.writing.build import update_gallery
-from retrieval_app.commands.index_command import index
+from retrieval_app.commands.export_vectors_command import index
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, rows
 from tests.index.invoking import invoke

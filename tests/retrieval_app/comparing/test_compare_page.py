@@ -12,7 +12,7 @@ import pytest
 
 import retrieval_app
 from retrieval_app.comparing.compare_page import HITS
-from retrieval_app.comparing.comparison import Comparison
+from retrieval_app.comparing.scoring import Comparison
 from tests.chromium import open_chromium, skip_without_playwright
 from tests.models import write_tiny_model
 from tests.photos import KINDS, write_photos

@@ -20,13 +20,13 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.progress import Progress
 from retrieval_app.insights import background as background_module
-from retrieval_app.insights import duplicate_groups as groups_module
-from retrieval_app.insights import gallery_doubts as doubts_module
+from retrieval_app.insights import label_issues as doubts_module
 from retrieval_app.insights import map_layout as map_module
 from retrieval_app.insights import quality as quality_module
-from retrieval_app.insights.background import NAMES, RETRY_S, Insights
-from retrieval_app.insights.computed_files import Listed, read_result, write_result
-from retrieval_app.insights.duplicate_groups import DuplicateGroups, find_duplicate_groups
+from retrieval_app.insights.background import NAMES, RETRY_S, Insights, read_result, write_result
+from retrieval_app.insights.map_layout import Listed
+from retrieval_app.reports import duplicates_report as groups_module
+from retrieval_app.reports.duplicates_report import DuplicateGroups, find_duplicate_groups
 
 _PATIENCE = 60.0  # seconds
 

@@ -8,8 +8,8 @@ import pytest
 
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
-from retrieval_app.insights.duplicate_groups import find_duplicate_groups
 from retrieval_app.insights.label_shares import share_labels
+from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from tests.retrieval_app.insights.conftest import SAME_FILE, SAVED_AGAIN, draw_labelled
 
 

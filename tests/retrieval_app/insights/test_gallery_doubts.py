@@ -16,9 +16,8 @@ from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, LabelKey
 from index.labels.doubts import Doubts
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.insights.background import Insights
-from retrieval_app.insights.duplicate_groups import find_duplicate_groups
-from retrieval_app.insights.gallery_doubts import find_doubts, read_audit
-from retrieval_app.insights.learning import Learning
+from retrieval_app.insights.label_issues import Learning, find_doubts, read_audit
+from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from tests.models import tiny_contract, write_three_output_model, write_tiny_model
 from tests.retrieval_app.insights.conftest import MISLABELLED, draw_labelled
 from training.audit.audit_files import write_audit_tables

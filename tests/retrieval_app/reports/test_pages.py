@@ -22,8 +22,13 @@ from index.duplicates.duplicate_config import DuplicateConfig
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
 from index.sources.items import Place
 from retrieval_app.reports.audit_page import NEIGHBOUR_SIDE, SUSPECT_SIDE, write_audit_page
-from retrieval_app.reports.duplicates_page import SIDE, write_duplicates_page
-from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
+from retrieval_app.reports.duplicates_report import (
+    SIDE,
+    DuplicateGroup,
+    DuplicateReport,
+    GroupedImage,
+    write_duplicates_page,
+)
 from tests.chromium import open_chromium, skip_without_playwright
 from tests.photos import write_photos
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise

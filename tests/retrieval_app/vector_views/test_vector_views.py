@@ -16,8 +16,7 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
 from retrieval_app.insights.map_layout import lay_out
-from retrieval_app.vector_views.atlas import write_atlas
-from retrieval_app.vector_views.projector import write_projector
+from retrieval_app.vector_views import write_atlas, write_projector
 from tests.conftest import draw_folder, draw_image
 
 ODD_NAME = os.fsdecode(b"caf\xe9\ttab.png")

@@ -1,0 +1,287 @@
+"""Commands that write reports: `retrieval audit`, `compare`, `duplicates` and `doubts`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from index.commands.console import (
+    PATH,
+    NumberList,
+    backend_option,
+    build_config,
+    config_options,
+    emit,
+    output_options,
+    progress_bars,
+    refuse_unused,
+)
+from index.commands.images_or_gallery import settle_gallery
+from index.duplicates.duplicate_config import DuplicateConfig
+from index.progress import Progress
+from index.threads import usable_cores
+from index.user_cache import user_cache
+from retrieval_app.comparing.public import FEWEST, MOST, SHOWN
+from retrieval_app.comparing.public import compare as compare_candidates
+from retrieval_app.reports.public import audit as audit_labels
+from training.public import default_cache
+
+if TYPE_CHECKING:
+    from retrieval_app.label_tools.judged import JudgedLabels
+
+_FORMATS = ("label-studio", "fiftyone", "cleanlab", "csv", "parquet")
+
+
+@contextmanager
+def step_bars() -> Iterator[Callable[[str, int, int], None]]:
+    """What a job calls with (step, done, total), in images."""
+    with progress_bars() as begin:
+        bars: dict[str, Progress] = {}
+
+        def progress(step: str, done: int, total: int) -> None:
+            if step not in bars:
+                bars[step] = begin(step, unit="images")
+            bars[step](done, total)
+
+        yield progress
+
+
+@click.command(short_help="Find the labels that look wrong.")
+@click.argument("run", type=PATH)
+@click.option("--out", type=PATH, metavar="FOLDER", show_default="RUN/audit", help="Folder to write.")
+@click.option(
+    "--apply", "apply_to", type=PATH, metavar="FILE.csv",
+    help="Also write a label file with the verdicts applied, for `retrieval train FILE.csv`.",
+)  # fmt: skip
+@click.option(
+    "--decisions", type=PATH, metavar="FILE.csv", show_default="decisions.csv in the folder, where there is one",
+    help="What you decided on the page; it goes before the verdicts.",
+)  # fmt: skip
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
+    help="Images drawn on the page, the most suspicious first; the tables have all.",
+)  # fmt: skip
+@click.option(
+    "--cache", type=PATH, default=default_cache, show_default="your cache folder",
+    help="Folder of backbone features; with that of the training, none is computed again.",
+)  # fmt: skip
+@click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
+    help="Where to compute.",
+)  # fmt: skip
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=usable_cores, show_default="cores", help="Decoding threads."
+)
+@output_options
+def audit(
+    run: Path, out: Path | None, apply_to: Path | None, decisions: Path | None, limit: int,
+    cache: Path, device: str, workers: int, as_json: bool,
+) -> None:  # fmt: skip
+    """List the images of RUN whose label looks wrong, the most suspicious first, with what they seem to show.
+
+    Works on a run of any method. Every label is judged leave-one-out, from all images but itself, and gets a
+    verdict: keep, change or drop (it shows no class clearly, or a near-duplicate has a more credible label).
+    RUN/audit/audit.html shows them; what you decide there and save as RUN/audit/decisions.csv counts when audit is
+    called again. Images are never touched.
+
+    \b
+    Examples:
+      retrieval audit run
+      retrieval audit run --apply cleaned.csv
+      retrieval audit run --decisions ~/Downloads/decisions.csv --apply cleaned.csv
+      retrieval train cleaned.csv --weights imagenet --out run-cleaned
+    """
+    from retrieval_app.reports.audit_job import describe_audit, format_audit
+
+    with step_bars() as progress:
+        outcome = audit_labels(
+            run, out, decisions=decisions, apply_to=apply_to, limit=limit, cache=cache, device=device, workers=workers,
+            progress=progress,
+        )  # fmt: skip
+    emit(describe_audit(outcome), as_json=as_json, text=format_audit(outcome))
+
+
+@click.command(short_help="Take judged labels to other programs, and bring decisions back.")
+@click.argument("place", type=click.Path(path_type=Path))
+@click.option(
+    "--export", "exports", multiple=True, metavar="FORMAT:PATH",
+    help=f"What to write, and where; any number of times. Formats: {', '.join(_FORMATS)}.",
+)  # fmt: skip
+@click.option(
+    "--import", "imported", type=click.Path(path_type=Path), metavar="FILE",
+    help="Decisions to take: a JSON export of Label Studio, labels.json of FiftyOne, or a CSV.",
+)  # fmt: skip
+@output_options
+def doubts(place: Path, exports: tuple[str, ...], imported: Path | None, as_json: bool) -> None:
+    """Write what is thought of the labels of PLACE for other programs, or take what people decided there.
+
+    PLACE is a gallery, or the folder that `retrieval audit` wrote. Decisions become those of the gallery, or
+    decisions.csv of the audit, which the next audit reads. Images are known by SHA-256, or else by path.
+
+    \b
+    Examples:
+      retrieval doubts gallery --export label-studio:tasks.json
+      retrieval doubts gallery --export cleanlab:cleanlab --export csv:labels.csv
+      retrieval doubts run/audit --export fiftyone:fiftyone
+      retrieval doubts gallery --import project-1.json
+    """
+    if bool(exports) == (imported is not None):
+        raise click.UsageError("give either --export FORMAT:PATH or --import FILE")
+    targets = [_split(text) for text in exports]
+    if imported is not None:
+        from retrieval_app.label_tools.bring_back import take_decisions
+
+        taken = take_decisions(place, imported)
+        text = f"{taken['decided']:,} decisions taken; {taken['unknown']:,} about other images or labels left out"
+        emit(taken, as_json=as_json, text=text)
+        return
+    from index.labels.doubts import LOWER_BOUND
+    from retrieval_app.label_tools.formats import WRITERS
+
+    judged = _judge(place)
+    files = [str(path) for kind, target in targets for path in WRITERS[kind](judged, target)]
+    document = {"labels": len(judged.items), "is_lower_bound": judged.is_lower_bound, "files": files}
+    text = f"{len(judged.items):,} labels written: {', '.join(files)}"
+    emit(document, as_json=as_json, text=f"{text}\n{LOWER_BOUND}" if judged.is_lower_bound else text)
+
+
+def _split(text: str) -> tuple[str, Path]:
+    kind, _, target = text.partition(":")
+    if kind not in _FORMATS or not target:
+        raise click.BadParameter(f"expected FORMAT:PATH, FORMAT one of {', '.join(_FORMATS)}, got {text!r}")
+    return kind, Path(target)
+
+
+def _judge(place: Path) -> JudgedLabels:
+    from index.gallery.gallery import Gallery
+    from retrieval_app.label_tools.judged import judge_gallery, read_judged
+
+    return read_judged(place) if (place / "audit.csv").exists() else judge_gallery(Gallery.open(place))
+
+
+@click.command(short_help="Say which of several embeddings finds most on your images.")
+@click.argument("images", type=click.Path(readable=False))
+@click.argument(
+    "candidates", nargs=-1, required=True, type=click.Path(readable=False), metavar="[NAME=]CANDIDATE..."
+)
+@click.option(
+    "--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write: compare.html, queries.csv."
+)
+@click.option(
+    "--labels", type=PATH, metavar="FILE",
+    help="CSV or Parquet file with the columns path,label, which goes before all other labels.",
+)  # fmt: skip
+@click.option(
+    "--k", "ks", type=NumberList(), default="1,5,10", show_default=True,
+    help="The K of Recall@K, to which 1 always belongs; the text shows the first and the last.",
+)  # fmt: skip
+@click.option(
+    "--shown", type=click.IntRange(min=1), default=SHOWN, show_default=True, metavar="N",
+    help="Queries on the page of every two candidates of which one is right and the other wrong, drawn at random.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of this drawing.")
+@click.option(
+    "--cache", type=PATH, default=user_cache, show_default="your cache folder",
+    help="Folder of vectors and features: what is there is not embedded again.",
+)  # fmt: skip
+@click.option("--no-cache", is_flag=True, help="Embed everything, and keep nothing.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=usable_cores, show_default="cores", help="Decoding threads."
+)
+@backend_option
+@output_options
+def compare(
+    images: str, candidates: tuple[str, ...], out: Path, labels: Path | None, ks: tuple[int, ...], shown: int,
+    seed: int, cache: Path, no_cache: bool, workers: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Compare CANDIDATEs, two to eight, on IMAGES: what each finds, on the same queries, and where they differ.
+
+    IMAGES are what `index build` takes as a SOURCE, with labels: a folder with a folder for each, a table, an archive.
+    A CANDIDATE is a model (.onnx), a gallery, the folder of a training run, or `box`, the model that comes with the
+    package; NAME= says how it is called. Every labelled image asks once for the others of its label.
+
+    Nothing is embedded twice: vectors are kept in the cache folder by model and by content, a gallery's are taken as
+    they are, and runs of one backbone share its features. `index build` takes the same vectors.
+
+    FOLDER/compare.html shows the table, and for any two candidates the queries where one is right and the other wrong.
+
+    \b
+    Examples:
+      retrieval compare photos box model.onnx --out comparison
+      retrieval compare photos small=box large=large.onnx tuned=run --out comparison
+      retrieval compare photos.csv gallery model.onnx --out comparison --k 1,10 --json
+    """
+    if not FEWEST <= len(candidates) <= MOST:
+        raise click.UsageError(f"IMAGES and {FEWEST} to {MOST} CANDIDATEs are compared, got {len(candidates)}")
+    from retrieval_app.comparing.compare_job import describe_comparison, format_comparison
+
+    with step_bars() as progress:
+        comparison = compare_candidates(
+            images, candidates, out, labels=labels, k=ks, shown=shown, seed=seed, cache=False if no_cache else cache,
+            workers=workers, progress=progress,
+        )  # fmt: skip
+    emit(describe_comparison(comparison), as_json=as_json, text=format_comparison(comparison))
+
+
+@click.command(short_help="Find the images of a gallery that are there more than once.")
+@click.argument("gallery", type=PATH)
+@click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write.")
+@click.option(
+    "--kind", type=click.Choice(["exact", "near"]), default="near", show_default=True,
+    help="Equal files only, or also what looks alike by the two options that follow.",
+)  # fmt: skip
+@config_options(DuplicateConfig)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=500, show_default=True, metavar="N",
+    help="Groups drawn on the page; the table has all.",
+)  # fmt: skip
+@output_options
+def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, **options: Any) -> None:
+    """List the images of GALLERY that are there more than once, in groups around the one to keep.
+
+    Every image of a group was found to repeat the group's kept image, the first of its kind. Groups in which labels
+    differ are marked: one of those labels is likely wrong. Writes FOLDER/duplicates.html, to look at, and
+    FOLDER/duplicates.csv. Images and gallery are never touched. In the place of GALLERY, images may be named: theirs is
+    then made beside them, once.
+
+    \b
+    Examples:
+      retrieval duplicates photos --out duplicates
+      retrieval duplicates gallery --out duplicates
+      retrieval duplicates gallery --out duplicates --kind exact --json
+    """
+    if kind == "exact":
+        limits = (field.name for field in fields(DuplicateConfig))
+        refuse_unused(
+            click.get_current_context(), *limits, needs="--kind near: equal files are equal in everything"
+        )
+    from index.gallery.gallery import Gallery
+    from retrieval_app.reports.duplicates_report import (
+        PAGE_NAME,
+        TABLE_NAME,
+        check_duplicates_folder,
+        describe_report,
+        format_report,
+        read_report,
+        require_outside,
+        write_duplicates_page,
+        write_table,
+    )
+
+    config = build_config(DuplicateConfig, options) if kind == "near" else None
+    opened = Gallery.open(settle_gallery(gallery, check=lambda: check_duplicates_folder(out)))
+    require_outside(out, gallery=opened)
+    check_duplicates_folder(out)
+    with progress_bars() as begin:
+        report = read_report(opened, config=config, progress=begin("comparing", unit="images"))
+        table, page = out / TABLE_NAME, out / PAGE_NAME
+        out.mkdir(parents=True, exist_ok=True)
+        write_table(report, table)
+        shown = write_duplicates_page(report, page, limit=limit, progress=begin("page", unit="groups"))
+    document = describe_report(report) | {"kind": kind, "shown": shown, "files": [str(table), str(page)]}
+    emit(document, as_json=as_json, text=format_report(report, out=out, shown=shown))

@@ -1,0 +1,322 @@
+"""Commands around a server: `retrieval tokens`, `openapi`, `log` and `mcp`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from index.commands.console import NAMED, backend_option, emit, output_options
+from index.errors import GalleryError, InputError, MissingDependencyError
+from index.text import printable_path
+from index.text_table import align
+from index.versions.people import PEOPLE
+from retrieval_app.server.serve_token import read_or_make_token
+
+if TYPE_CHECKING:
+    from retrieval_app.api.security.token_entries import TokenEntry
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_file = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, readable=False))
+_name = click.argument("name")
+_NAMED = ("at", "who", "from", "what", "request")
+_MOST_CHARACTERS = 100
+
+
+def _days(words: str) -> Callable[[Command], Command]:
+    return click.option("--days", type=click.IntRange(1, 3650), help=words)
+
+
+def _check_rights(_: click.Context, __: click.Parameter, may: tuple[str, ...]) -> tuple[str, ...]:
+    from retrieval_app.api.security.rights import check_rights
+
+    try:
+        return check_rights(may)
+    except InputError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.group()
+def tokens() -> None:
+    """Give each person and program a token of their own, for `retrieval serve --tokens FILE`.
+
+    The file keeps names, rights and hashes, never the tokens: each is printed once, when it is made. A running server
+    sees a change within a second.
+    """
+
+
+@tokens.command(name="add")
+@_file
+@_name
+@click.option(
+    "--may", multiple=True, required=True, metavar="RIGHT[:GALLERY]", callback=_check_rights,
+    help="read: search and look. review: decide about labels and duplicates too. write: with `serve --writable` add "
+    "and remove images too, and all else. metrics: nothing but /v1/metrics. With a colon and its name, of that one "
+    "gallery among several of a server alone. Can be repeated.",
+)  # fmt: skip
+@_days("After how many days it opens nothing any more; without, it has no end.")
+@output_options
+def add(file: Path, name: str, may: tuple[str, ...], days: int | None, as_json: bool) -> None:
+    """Add a token for NAME to FILE, which is made where there is none, and print it: nothing tells it again.
+
+    \b
+    Examples:
+      retrieval tokens add team.tokens anna --may review
+      retrieval tokens add team.tokens shop --may read --days 90
+      retrieval tokens add team.tokens prometheus --may metrics
+      retrieval tokens add team.tokens ben --may read --may review:shop
+    """
+    from retrieval_app.api.security.token_file import add_token
+
+    _tell_new(*add_token(file, name, may=may, days=days), as_json=as_json)
+
+
+@tokens.command(name="list")
+@_file
+@output_options
+def list_all(file: Path, as_json: bool) -> None:
+    """List who has a token in FILE, what each may, and until when.
+
+    \b
+    Examples:
+      retrieval tokens list team.tokens
+    """
+    from retrieval_app.api.security.token_file import read_token_entries
+
+    entries = read_token_entries(file).entries
+    rows = [("name", "may", "made", "until"), *(_describe(entry) for entry in entries)]
+    lines = align(rows, right=set()) if entries else [f"{printable_path(str(file))} holds no token"]
+    emit({"tokens": [_to_json(entry) for entry in entries]}, as_json=as_json, text="\n".join(lines))
+
+
+@tokens.command(name="rotate")
+@_file
+@_name
+@_days("After how many days the new one ends; without, it lasts as long as the one before did.")
+@output_options
+def rotate(file: Path, name: str, days: int | None, as_json: bool) -> None:
+    """Put a new token in the place of NAME's, and print it; the one before opens nothing any more.
+
+    \b
+    Examples:
+      retrieval tokens rotate team.tokens anna
+    """
+    from retrieval_app.api.security.token_file import rotate_token
+
+    _tell_new(*rotate_token(file, name, days=days), as_json=as_json)
+
+
+@tokens.command(name="revoke")
+@_file
+@_name
+@output_options
+def revoke(file: Path, name: str, as_json: bool) -> None:
+    """Take NAME's token out of FILE; whoever is signed in with it is out within a second.
+
+    \b
+    Examples:
+      retrieval tokens revoke team.tokens anna
+    """
+    from retrieval_app.api.security.token_file import revoke_token
+
+    entry = revoke_token(file, name)
+    emit({"revoked": _to_json(entry)}, as_json=as_json, text=f"{entry.name}: the token opens nothing any more")
+
+
+def _tell_new(entry: TokenEntry, token: str, *, as_json: bool) -> None:
+    emit({**_to_json(entry), "token": token}, as_json=as_json, text=token)
+    if not as_json:
+        until = "" if entry.expires_at is None else f", until {entry.expires_at:%Y-%m-%d %H:%M} UTC"
+        rights = ", ".join(entry.may)
+        click.echo(f"The token of {entry.name} (may: {rights}){until}; it is told only here.", err=True)
+
+
+def _describe(entry: TokenEntry) -> tuple[str, ...]:
+    until = "no end" if entry.expires_at is None else f"{entry.expires_at:%Y-%m-%d}"
+    return (
+        entry.name,
+        ", ".join(entry.may),
+        f"{entry.made_at:%Y-%m-%d}",
+        f"{until} (over)" if entry.is_over() else until,
+    )
+
+
+def _to_json(entry: TokenEntry) -> dict[str, Any]:
+    until = entry.expires_at
+    return {
+        "name": entry.name,
+        "may": list(entry.may),
+        "made_at": entry.made_at.isoformat(),
+        "expires_at": None if until is None else until.isoformat(),
+        "over": entry.is_over(),
+    }
+
+
+@click.command()
+@output_options
+def openapi(as_json: bool) -> None:
+    """Print the OpenAPI document of the HTTP API, of which clients are generated. No gallery or server is needed.
+
+    It is JSON, with --json or without: what `retrieval serve` tells at /v1/openapi.json where it asks for a token.
+    Where it asks for none, it tells the same without the token.
+
+    \b
+    Examples:
+      retrieval openapi > openapi.json
+      retrieval openapi > openapi.json && openapi-python-client generate --path openapi.json
+    """
+    from retrieval_app.api.document import describe_api
+
+    click.echo(json.dumps(describe_api(), indent=2))
+
+
+@click.command()
+@click.argument("gallery", type=NAMED, metavar="[NAME=]GALLERY")
+@click.option(
+    "--http",
+    "port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve http://127.0.0.1:PORT/mcp (0: any free port); without it, standard input and output.",
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True,
+    help="Address that --http listens on; any but the machine's own needs a token.",
+)  # fmt: skip
+@click.option(
+    "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
+    help="Name to answer to besides the machine's own, such as that of a proxy; can be repeated.",
+)  # fmt: skip
+@click.option(
+    "--token-file", type=click.Path(path_type=Path, dir_okay=False),
+    help="File of the token that every request has to bring; made with a new one where there is none.",
+)  # fmt: skip
+@click.option(
+    "--tokens", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="File of tokens with names and rights, by `retrieval tokens`, of which every request has to bring one: `read` "
+    "searches, `review` decides too.",
+)  # fmt: skip
+@click.option("--writable", is_flag=True, help="Let agents keep, change and drop labels; people can take it back.")
+@backend_option
+@output_options
+def mcp(
+    gallery: str, port: int | None, host: str, allowed_hosts: tuple[str, ...], token_file: Path | None,
+    tokens: Path | None, writable: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Let an agent search GALLERY, look at its images, and see which labels to doubt. It only looks, unless --writable.
+
+    In its place, images may be named, as with `retrieval serve`. An agent is told to start the command itself: it says
+    nothing on its standard output but the protocol, and ends with its input. With --http it prints its address; clients
+    there send `Authorization: Bearer TOKEN`, where it has tokens; with a name before GALLERY those with rights in it
+    alone are let in too.
+
+    \b
+    Examples:
+      retrieval mcp gallery
+      claude mcp add photos -- retrieval mcp /data/gallery
+      retrieval mcp gallery --http 8000
+      retrieval mcp gallery --http 8000 --host 0.0.0.0 --tokens team.tokens --allowed-host photos.example.org
+      retrieval mcp shop=shop-gallery --http 8000 --tokens team.tokens
+    """
+    if as_json and port is None:
+        raise InputError("--json tells the address of --http; without that the output is the protocol's")
+    try:
+        from retrieval_app.server.serve_agents import AgentOptions, serve_agents
+    except ModuleNotFoundError as error:
+        extra = "agents" if (error.name or "").startswith("mcp") else "ui"
+        raise MissingDependencyError(package=error.name or "mcp", extra=extra, purpose="serving agents") from error
+
+    from retrieval_app.commands.served_galleries import choose_galleries
+
+    if port is None and (host != "127.0.0.1" or allowed_hosts or token_file is not None or tokens is not None):
+        raise click.UsageError(
+            "--host, --allowed-host, --token-file and --tokens are for --http PORT: give that too"
+        )
+    if token_file is not None and tokens is not None:
+        raise click.UsageError("--tokens takes the place of --token-file")
+
+    def announce(url: str) -> None:
+        click.echo(json.dumps({"url": url}) if as_json else url)
+
+    served = choose_galleries([gallery])
+    if len(served) > 1:
+        raise click.UsageError(f"{gallery} holds {len(served)} galleries; agents are served one: name that")
+    options = AgentOptions(
+        gallery=served[0].path, name=served[0].name, port=port, host=host, allowed_hosts=allowed_hosts, tokens=tokens,
+        token=None if token_file is None else read_or_make_token(token_file), writable=writable,
+    )  # fmt: skip
+    serve_agents(options, announce=announce)
+
+
+def _read_since(context: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
+    try:
+        found = None if text is None else datetime.fromisoformat(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no day or time such as 2026-11-01", context, param) from error
+    return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
+
+
+@click.command(name="log")
+@click.argument("gallery", type=click.Path(path_type=Path, readable=False))
+@click.option(
+    "--since", callback=_read_since, metavar="TIME", help="Only from this day or time on, such as 2026-11-01; UTC."
+)
+@click.option("--who", metavar="NAME", help="Only what this name did: that of a token, or 'this machine'.")
+@output_options
+def log(gallery: Path, since: datetime | None, who: str | None, as_json: bool) -> None:
+    """Tell who did what to GALLERY through a server, when (UTC) and from which address: decisions and their undoing,
+    images added and removed, updates, evaluations, how each of these jobs ended, exports, signing in and out, and
+    from where wrong tokens came.
+
+    Who is the name of a token (see `retrieval tokens`), 'the token' of a server that has one for all, 'this machine',
+    'a visitor', or 'the server' itself. What else was refused is not in it.
+
+    \b
+    Examples:
+      retrieval log gallery --since 2026-11-01
+      retrieval log gallery --who anna --json
+    """
+    from index.versions.no_gallery import describe_no_gallery
+    from retrieval_app.review.log_files import read_log
+
+    if not (gallery / PEOPLE).is_dir() and not (gallery / "CURRENT").exists():
+        raise GalleryError(printable_path(str(gallery)), describe_no_gallery(gallery))
+    lines = read_log(gallery, since=since, who=who)
+    emit({"lines": lines}, as_json=as_json, text=_show_log(lines))
+
+
+def _show_log(lines: list[dict[str, Any]]) -> str:
+    if not lines:
+        return "nothing was logged"
+    rows = [
+        (line["at"][:19].replace("T", " "), printable_path(line["who"]), printable_path(line["from"]), line["what"],
+         _shorten(printable_path(_show_rest(line))))
+        for line in lines
+    ]  # fmt: skip
+    return "\n".join(align([("when (UTC)", "who", "from", "what", "about"), *rows], right=set()))
+
+
+def _show_rest(line: dict[str, Any]) -> str:
+    told = {name: value for name, value in line.items() if name not in _NAMED and value not in (None, [], "")}
+    decisions = told.pop("decisions", [])
+    words = [f"{name} {_write(value)}" for name, value in told.items()]
+    return ", ".join([*words, *map(_show_decision, decisions if isinstance(decisions, list) else [])])
+
+
+def _show_decision(decision: Any) -> str:
+    if not isinstance(decision, dict):
+        return str(decision)
+    label = f" to {decision['label']}" if decision.get("label") else ""
+    return f"image {decision.get('image')} {decision.get('decision')}{label}"
+
+
+def _write(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"

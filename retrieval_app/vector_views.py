@@ -1,0 +1,296 @@
+"""Exports of a gallery for viewers of embeddings: a Parquet file for embedding-atlas, a folder for the Embedding Projector."""
+
+from __future__ import annotations
+
+import io
+import math
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from index.arrays import Floats, Ids, Vectors
+from index.durable import replacing, write_durably
+from index.errors import ImageError, InputError
+from index.gallery.export_vectors import check_out, read_blocks
+from index.gallery.gallery import Gallery
+from index.outputs import KIND
+from index.progress import Progress, no_progress
+from index.sources.table_rows import import_pyarrow
+from index.text import printable_path, valid_text
+from index.threads import usable_cores
+from index.vectors.exact import search
+from retrieval_app.insights.map_layout import MapLayout, lay_out
+from retrieval_app.serving.pictures import decode_in_turn, read_original
+
+_AT_ONCE = 256  # that wait in memory to be taken
+VECTORS, METADATA, SPRITE, CONFIG = "vectors.tsv", "metadata.tsv", "sprite.png", "projector_config.pbtxt"
+COLUMNS = ("label", "path", "source", "id")
+_SPRITE_SIDE = 8192  # of which browsers make a texture everywhere
+_THUMBNAIL_SIDE, _SMALLEST_SIDE = 64, 8
+_NO_PICTURE = (200, 200, 200)
+THUMBNAIL_SIDE = 96
+_NEIGHBOURS = 15  # as many as embedding-atlas finds by itself
+_BETWEEN = 3  # members of the map, whose middle is where one lies that was not laid out
+TEXTS = ("label", "path", "source", "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class ViewReport:
+    """`images` members of `embedding_dim` numbers in the `files`, `pictures` of them with a thumbnail."""
+
+    gallery: str
+    version: str
+    images: int
+    embedding_dim: int
+    pictures: int
+    files: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that the command prints with `--json`."""
+        return asdict(self)
+
+
+def read_thumbnails(
+    gallery: Gallery, *, side: int, progress: Progress = no_progress
+) -> Iterator[Image.Image | None]:
+    """One for every member in id order, RGB, at most `side` pixels a side; None where the image cannot be read."""
+    ids, done = iter(gallery.ids.tolist()), 0
+    with ThreadPoolExecutor(usable_cores()) as threads:
+        while block := list(islice(ids, _AT_ONCE)):
+            for thumbnail in threads.map(partial(_read, gallery, side), block):
+                yield thumbnail
+                progress(done := done + 1, gallery.count)
+
+
+def _read(gallery: Gallery, side: int, image_id: int) -> Image.Image | None:
+    try:
+        name, data = read_original(gallery, image_id)
+        image = decode_in_turn(data, name=name, target_side=side)
+    except (InputError, ImageError):  # gone, or another by now: its vector is still worth showing
+        return None
+    image.thumbnail((side, side))
+    return image.convert("RGB")
+
+
+def write_projector(
+    path: Path, out: Path, *, by: str = KIND, thumbnails: bool = True, progress: Progress = no_progress
+) -> ViewReport:
+    """Write the vectors of a gallery's members, what they are, and small pictures of them.
+
+    Args:
+        out: the folder to make: vectors.tsv, metadata.tsv, sprite.png and projector_config.pbtxt.
+        by: whose vectors, `kind` or `picture`.
+        thumbnails: whether images are read; of more than a million no picture would be left of them.
+
+    Raises:
+        InputError: the gallery has no such vectors; `out` exists, lies in the gallery, or cannot be written.
+        GalleryError: the gallery is missing, unfinished or damaged.
+    """
+    check_out([out], gallery=path)
+    gallery = Gallery.open(path).by(by)
+    side = _choose_side(gallery.count) if thumbnails else None
+    with _new_folder(out):
+        _write_rows(gallery, out, progress=no_progress if side else progress)
+        pictures = 0 if side is None else _write_sprite(gallery, out, side=side, progress=progress)
+        write_durably(out / CONFIG, _describe(side).encode())  # last: without it nothing is shown
+    names = [VECTORS, METADATA, *([SPRITE] if side else []), CONFIG]
+    return ViewReport(
+        gallery=valid_text(str(gallery.path)), version=gallery.version, images=gallery.count,
+        embedding_dim=gallery.width, pictures=pictures, files=[valid_text(str(out / name)) for name in names],
+    )  # fmt: skip
+
+
+@contextmanager
+def _new_folder(out: Path) -> Iterator[None]:
+    shown = printable_path(str(out))
+    try:
+        out.mkdir()
+    except OSError as error:  # which may be there by now, and is somebody else's
+        raise InputError(f"{shown}: the folder cannot be made: {error.strerror or error}") from error
+    try:
+        yield
+    except BaseException as error:
+        shutil.rmtree(out, ignore_errors=True)
+        if isinstance(error, OSError):
+            problem = f"cannot be written: {error.strerror or error}; nothing is left of it"
+            raise InputError(f"{shown}: {problem}") from error
+        raise
+
+
+def _choose_side(count: int) -> int | None:
+    """The pixels of a thumbnail's side, so many that all of them fit; None where there is no room for any."""
+    side = min(_THUMBNAIL_SIDE, _SPRITE_SIDE // _across(count))
+    return side if side >= _SMALLEST_SIDE else None
+
+
+def _across(count: int) -> int:
+    return math.isqrt(max(count, 1) - 1) + 1  # of a square that holds as many
+
+
+def _write_rows(gallery: Gallery, out: Path, *, progress: Progress) -> None:
+    with (
+        (out / VECTORS).open("w", encoding="ascii", newline="\n") as vectors_file,
+        (out / METADATA).open("w", encoding="utf-8", newline="\n") as metadata_file,
+    ):
+        metadata_file.write("\t".join(COLUMNS) + "\n")
+        for rows, vectors in read_blocks(gallery, progress):
+            for row, vector in zip(rows, vectors.tolist(), strict=True):
+                vectors_file.write("\t".join(f"{value:.7g}" for value in vector) + "\n")
+                texts = (row.label or "", row.path, gallery.roots[row.source], str(row.id))
+                metadata_file.write("\t".join(_in_one_field(text) for text in texts) + "\n")
+
+
+def _in_one_field(text: str) -> str:
+    return " ".join(valid_text(text).split())  # of the format nothing can be quoted
+
+
+def _write_sprite(gallery: Gallery, out: Path, *, side: int, progress: Progress) -> int:
+    """The members' thumbnails, row by row in a square; how many could be read."""
+    across, made = _across(gallery.count), 0
+    sprite = Image.new("RGB", (across * side, across * side), _NO_PICTURE)
+    for number, thumbnail in enumerate(read_thumbnails(gallery, side=side, progress=progress)):
+        if thumbnail is not None:
+            made += 1
+            left, top = number % across * side, number // across * side
+            sprite.paste(thumbnail, (left + (side - thumbnail.width) // 2, top + (side - thumbnail.height) // 2))
+    file = io.BytesIO()
+    sprite.save(file, format="PNG")
+    write_durably(out / SPRITE, file.getvalue())
+    return made
+
+
+def _describe(side: int | None) -> str:
+    lines = [f'  tensor_name: "gallery"\n  tensor_path: "{VECTORS}"\n  metadata_path: "{METADATA}"']
+    if side is not None:
+        lines.append(
+            f'  sprite {{\n    image_path: "{SPRITE}"\n'
+            f"    single_image_dim: {side}\n    single_image_dim: {side}\n  }}"
+        )
+    return "embeddings {\n" + "\n".join(lines) + "\n}\n"
+
+
+def write_atlas(
+    path: Path,
+    out: Path,
+    *,
+    by: str = KIND,
+    thumbnails: bool = True,
+    laying_out: Progress = no_progress,
+    writing: Progress = no_progress,
+) -> ViewReport:
+    """Write where a gallery's members lie on its map, their nearest others, what they are, and their vectors.
+
+    Args:
+        out: `NAME.parquet` with the columns x, y, in_map, id, label, path, source, metadata, vector, neighbors
+            ({"ids", "distances"}: rows of the file, nearest first) and, with `thumbnails`, image ({"bytes", "path"}).
+            `in_map` is false for members that the map left out, of more than 10,000: they lie amid their nearest.
+        by: whose vectors, `kind` or `picture`.
+        laying_out: told of the map's steps.
+        writing: told of the members that are written.
+
+    Raises:
+        InputError: the gallery has no such vectors; `out` has another ending, exists, lies in the gallery, or cannot be
+            written.
+        MissingDependencyError: openTSNE or pyarrow is not installed.
+        GalleryError: the gallery is missing, unfinished or damaged.
+    """
+    shown = printable_path(str(out))
+    if out.suffix.lower() != ".parquet":
+        raise InputError(f"{shown}: expected a name that ends in .parquet")
+    import_pyarrow("writing Parquet")
+    check_out([out], gallery=path)
+    gallery = Gallery.open(path, threads=usable_cores()).by(by)
+    layout = lay_out(gallery, laying_out)
+    try:
+        pictures = _write(gallery, out, layout=layout, thumbnails=thumbnails, progress=writing)
+    except OSError as error:
+        raise InputError(
+            f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it"
+        ) from error
+    return ViewReport(
+        gallery=valid_text(str(gallery.path)), version=gallery.version, images=gallery.count,
+        embedding_dim=gallery.width, pictures=pictures, files=[valid_text(str(out))],
+    )  # fmt: skip
+
+
+def _write(gallery: Gallery, out: Path, *, layout: MapLayout, thumbnails: bool, progress: Progress) -> int:
+    pyarrow = import_pyarrow("writing Parquet")
+    schema = _make_schema(gallery.width, thumbnails=thumbnails)
+    pictures = read_thumbnails(gallery, side=THUMBNAIL_SIDE) if thumbnails else iter(())
+    laid_out, places = gallery.vectors(layout.ids), np.stack([layout.x, layout.y], axis=1)
+    made = 0
+    with replacing(out) as temporary, pyarrow.parquet.ParquetWriter(temporary, schema) as writer:
+        for rows, vectors in read_blocks(gallery, progress):
+            ids = np.array([row.id for row in rows], dtype=np.int64)
+            in_map = np.isin(ids, layout.ids)
+            xy = np.empty((len(ids), 2), dtype=np.float32)
+            xy[in_map] = places[np.searchsorted(layout.ids, ids[in_map])]
+            if not in_map.all():
+                xy[~in_map] = _lie_between(vectors[~in_map], laid_out, places)
+            texts = zip(
+                *((row.label, valid_text(row.path), gallery.roots[row.source], row.metadata_json) for row in rows),
+                strict=True,
+            )
+            columns: list[Any] = [
+                pyarrow.array(xy[:, 0]), pyarrow.array(xy[:, 1]), pyarrow.array(in_map), pyarrow.array(ids),
+                *(pyarrow.array(values, pyarrow.string()) for values in texts),
+                pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), gallery.width),
+                pyarrow.array(_find_neighbours(gallery, ids, vectors), schema.field("neighbors").type),
+            ]  # fmt: skip
+            if thumbnails:
+                images = [None if one is None else _encode(one) for one in islice(pictures, len(rows))]
+                made += sum(image is not None for image in images)
+                values = [
+                    image and {"bytes": image, "path": valid_text(row.path)}
+                    for image, row in zip(images, rows, strict=True)
+                ]
+                columns.append(pyarrow.array(values, schema.field("image").type))
+            writer.write_batch(pyarrow.record_batch(columns, schema=schema))
+    return made
+
+
+def _make_schema(width: int, *, thumbnails: bool) -> Any:
+    pyarrow = import_pyarrow("writing Parquet")
+    number, text = pyarrow.float32(), pyarrow.string()
+    neighbours = [("ids", pyarrow.list_(pyarrow.int64())), ("distances", pyarrow.list_(number))]
+    image = [("image", pyarrow.struct([("bytes", pyarrow.binary()), ("path", text)]))]  # as of Hugging Face
+    return pyarrow.schema([
+        ("x", number), ("y", number), ("in_map", pyarrow.bool_()), ("id", pyarrow.int64()),
+        *((name, text) for name in TEXTS),
+        ("vector", pyarrow.list_(number, width)),
+        ("neighbors", pyarrow.struct(neighbours)),
+        *(image if thumbnails else []),
+    ])  # fmt: skip
+
+
+def _lie_between(vectors: Vectors, laid_out: Vectors, places: Floats) -> Floats:
+    """(n, 2) the middle of the places of each one's nearest among those that were laid out."""
+    found = search(vectors, laid_out, k=min(_BETWEEN, len(laid_out)))
+    middle: Floats = places[found.rows].mean(axis=1)
+    return middle
+
+
+def _find_neighbours(gallery: Gallery, ids: Ids, vectors: Vectors) -> list[dict[str, list[Any]]]:
+    """Of each member the rows of its nearest others, and how far they are: 1 - cosine."""
+    k = min(_NEIGHBOURS, gallery.count - 1)
+    if k < 1:
+        return [{"ids": [], "distances": []} for _ in ids]
+    return [
+        {"ids": np.searchsorted(gallery.ids, found).tolist(), "distances": (1 - scores).clip(min=0).tolist()}
+        for scores, found in gallery.rank_many(vectors, k=k, exclude_ids=ids)
+    ]
+
+
+def _encode(thumbnail: Image.Image) -> bytes:
+    file = io.BytesIO()
+    thumbnail.save(file, format="JPEG", quality=80)
+    return file.getvalue()
