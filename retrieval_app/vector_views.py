@@ -1,4 +1,4 @@
-"""Exports of a gallery for viewers of embeddings: a Parquet file for embedding-atlas, a folder for the Embedding Projector."""
+"""Exports of a gallery for viewers: a Parquet file for embedding-atlas, a folder for the Embedding Projector."""
 
 from __future__ import annotations
 
