@@ -13,15 +13,15 @@ from index.filters.condition import LABEL, Compare, Constant
 from index.filters.to_text import write_condition
 from index.gallery.gallery import Gallery
 from index.outputs import KIND
-from retrieval_app.api.gallery.gallery_facts import describe_gallery
+from retrieval_app.api.conditions import read_condition
+from retrieval_app.api.gallery_routes import describe_gallery
 from retrieval_app.api.row_fields import describe_row
-from retrieval_app.api.search.conditions import read_condition
-from retrieval_app.api.search.search_answers import describe_search
+from retrieval_app.api.search_answers import describe_search
 from retrieval_app.insights.background import Computed
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Upload
-from retrieval_app.serving.query import QueryPart, SearchQuery
 from retrieval_app.serving.search_engine import Engine
+from retrieval_app.serving.searching import QueryPart, SearchQuery
 
 Value = TypeVar("Value")
 Tell = Callable[[int, int], None]

@@ -29,7 +29,7 @@ from benchmarks.common.record import ending_in_words, find_weights, print_machin
 from benchmarks.common.tables import format_table
 from benchmarks.labels.known_labels import DATASETS, PARTS, list_images
 from index.labels.decisions import CHANGE, DROP
-from retrieval_app.api.review.doubt_list import accept_verdicts, list_doubts
+from retrieval_app.api.doubt_list import accept_verdicts, list_doubts
 from retrieval_app.api.schemas import AcceptVerdicts, DoubtPage
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import LiveGallery

@@ -14,6 +14,7 @@ MayConnect = Callable[[Address, int], bool]
 """Whether an address may be asked, at a port."""
 
 PORTS = {"http": 80, "https": 443}
+_NETWORK_BITS = 64  # of an IPv6 address, the least that one subscriber has; the rest is its owner's choice
 _INTERNET = ipaddress.IPv6Network("2000::/3")  # all that is given out of the newer kind
 # Within it: what has an address of the older kind in it, and what is for documents.
 _NOT_INTERNET = tuple(map(ipaddress.IPv6Network, ("2002::/16", "2001::/32", "3fff::/20")))
@@ -31,6 +32,15 @@ def read_address(text: str) -> Address | None:
         return None
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
+
+
+@lru_cache(maxsize=4096)
+def group_address(text: str) -> str:
+    """What counts as one address: one of IPv4, or the network of one of IPv6; a text that is none is itself."""
+    address = read_address(text)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))
+    return text if address is None else str(address)
 
 
 def is_public(address: Address) -> bool:

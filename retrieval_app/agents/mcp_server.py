@@ -21,7 +21,7 @@ from starlette.requests import Request
 from index.errors import InputError, RetrievalError
 from index.images.image_files import read_bytes
 from retrieval_app.api.errors import explain, read_request_id
-from retrieval_app.api.review.deciding import decide_labels
+from retrieval_app.api.review_routes import decide_labels
 from retrieval_app.api.schemas import LabelDecisions
 from retrieval_app.api.security.access import require_review
 from retrieval_app.api.visitors import Visitor, find_visitor

@@ -9,10 +9,22 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import Lifespan
 
+from retrieval_app.api import (
+    gallery_routes,
+    health_routes,
+    image_routes,
+    review_routes,
+    search_routes,
+    write_routes,
+)
 from retrieval_app.api.errors import describe_error_schemas
-from retrieval_app.api.routes import OPEN_ROUTES, ROUTES
 from retrieval_app.api.security.access import NEEDED
 from retrieval_app.api.security.rights import READ
+
+ROUTES = (search_routes, image_routes, gallery_routes, review_routes, write_routes, health_routes)
+OPEN_ROUTES = (health_routes,)
+"""Those that ask for no token."""
+
 
 _TOKEN = {
     "token": {

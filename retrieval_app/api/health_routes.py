@@ -1,17 +1,22 @@
-"""Whether the server is alive, and whether it is ready."""
+"""Health: whether the server is alive and ready, and what it counts for Prometheus."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from retrieval_app.api.answers import send_json
 from retrieval_app.api.asking import AskedAlone, answers
 from retrieval_app.api.schemas import Answer
+from retrieval_app.api.security.access import require_metrics
 from retrieval_app.api.visitors import find_visitor
 from retrieval_app.serving.errors import NotReadyError
 
+METRICS_TEXT = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' text"}
+}
 _PROBLEM = "the newest version cannot be served, the one before goes on; the server's log says why"
 _FAILS = "the gallery cannot be searched at the moment; the server's log says why"
 
@@ -55,3 +60,15 @@ async def show_readiness(asked: AskedAlone) -> Response:
     problem = asked.engine.live.problem or asked.engine.live.decisions_problem
     told = problem if problem is None or knows else _PROBLEM
     return send_json({"status": "ready", "version": snapshot.version, "problem": told})
+
+
+@router.get(
+    "/metrics",
+    operation_id="get_metrics",
+    dependencies=[Depends(require_metrics)],
+    summary="What the server counts",
+    **answers(None, also=METRICS_TEXT),
+)
+async def show_metrics(asked: AskedAlone) -> Response:
+    """Requests, seconds, queues, refusals, photos kept, and the gallery's version and size."""
+    return Response(asked.request.app.state.metrics.render(), media_type=CONTENT_TYPE_LATEST)

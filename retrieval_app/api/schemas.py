@@ -15,8 +15,8 @@ from index.labels.kinds import Kind
 from index.network.web_addresses import MAX_ADDRESS_CHARACTERS
 from retrieval_app.insights.answer import Answer
 from retrieval_app.insights.calibration import Band
-from retrieval_app.review.selection_files import MAX_PICTURES, MAX_ROWS
-from retrieval_app.serving.query import MAX_K, MAX_OFFSET
+from retrieval_app.review.exports import MAX_PICTURES, MAX_ROWS
+from retrieval_app.serving.searching import MAX_K, MAX_OFFSET
 
 MAX_ID = 2**53 - 1  # what a number of JSON holds in every program
 MAX_QUERIES = 16

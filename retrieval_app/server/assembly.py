@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from retrieval_app.api import several_routes
 from retrieval_app.api.counters import EngineCollector, Metrics
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
@@ -23,8 +24,7 @@ from retrieval_app.api.security.front_door import redirect_to_slash
 from retrieval_app.api.security.root_path import strip_root_path
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
-from retrieval_app.api.several import several_routes
-from retrieval_app.api.several.gallery_list import list_galleries
+from retrieval_app.api.several_routes import list_galleries
 from retrieval_app.gradio_app.mounted import GradioProcess
 from retrieval_app.page import static_files
 from retrieval_app.page.shell import name_signed_in

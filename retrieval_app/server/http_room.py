@@ -14,7 +14,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Protocol
 
-from retrieval_app.serving.addresses import group_address
+from index.network.public_addresses import group_address
 
 
 class Stage(IntEnum):

@@ -17,7 +17,7 @@ from functools import cache
 from itertools import takewhile
 from typing import Literal, TypeAlias
 
-from retrieval_app.serving.addresses import group_address
+from index.network.public_addresses import group_address
 
 Reason: TypeAlias = Literal[
     "bad_request", "address_too_long", "head_too_large", "busy",  # which were answered, with this code
@@ -111,7 +111,7 @@ class Refusals:
 @cache
 def _list_words() -> frozenset[str]:
     """The words of which addresses are made."""
-    from retrieval_app.api.routes import ROUTES
+    from retrieval_app.api.document import ROUTES
 
     paths = (getattr(route, "path", "") for routes in ROUTES for route in routes.router.routes)
     return frozenset(word for path in paths for word in path.split("/") if "{" not in word) | {*_OTHER_WORDS}

@@ -1,8 +1,13 @@
-"""The errors of a server that is busy, too slow or not ready, and of photos that it no longer keeps."""
+"""Errors of a server: busy, too slow, not ready, a photo that it no longer keeps, a full disk."""
 
 from __future__ import annotations
 
+import errno
+import sqlite3
+
 from index.errors import InputError, RetrievalError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class NotReadyError(RetrievalError):
@@ -30,3 +35,17 @@ class UnknownPhotoError(InputError):
 
     def __init__(self) -> None:
         super().__init__("this photo is no longer kept by the server; send it again")
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error, or one of those that it was raised from, is of a disk or quota that is used up."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if isinstance(cause, OSError) and cause.errno in _FULL:
+            return True
+        if isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorname", None) == "SQLITE_FULL":
+            return True
+        cause = cause.__cause__
+    return False

@@ -11,7 +11,7 @@ from index.filters.condition import Among, And, Column, Compare, Condition, HasW
 
 if TYPE_CHECKING:
     from index.gallery.gallery import Gallery
-    from retrieval_app.serving.query import QueryPart, SearchQuery
+    from retrieval_app.serving.searching import QueryPart, SearchQuery
 
 
 _MOST_CHARACTERS = 300

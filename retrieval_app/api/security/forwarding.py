@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from index.network.public_addresses import Address, read_address
-from retrieval_app.serving.addresses import group_address
+from index.network.public_addresses import Address, group_address, read_address
 
 _ADDED = re.compile(
     rb"forwarded|via|x-forwarded(-.*)?|x-original-.*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"

@@ -16,11 +16,11 @@ from fastapi.testclient import TestClient
 
 from index.errors import InputError
 from retrieval_app.api.security.access import Access
-from retrieval_app.review.full_disks import is_disk_full
+from retrieval_app.serving.errors import is_disk_full
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build
 from tests.retrieval_app.api.conftest import TOKEN, serve
-from tests.retrieval_app.api.gallery.test_gallery_routes import finish
+from tests.retrieval_app.api.test_gallery_routes import finish
 from tests.retrieval_app.review.test_jobs import picture
 
 

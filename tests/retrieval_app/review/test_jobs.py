@@ -28,8 +28,7 @@ from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.added_images import AddedImage
 from retrieval_app.review.job_list import Asker, Job, JobList, JobOverError, UnknownJobError
-from retrieval_app.review.job_work import Changes, Work
-from retrieval_app.review.jobs import Jobs
+from retrieval_app.review.jobs import Changes, Jobs, Work
 from retrieval_app.review.log_files import read_log
 from retrieval_app.serving.errors import BusyError
 from tests.conftest import draw_folder, draw_image
@@ -211,7 +210,7 @@ def test_stopping_ends_a_job_that_would_take_long(shop: Shop, monkeypatch: pytes
             time.sleep(0.001)
         return {}
 
-    monkeypatch.setattr("retrieval_app.review.job_work.evaluate_gallery", evaluate_without_end)
+    monkeypatch.setattr("retrieval_app.review.jobs.evaluate_gallery", evaluate_without_end)
     monkeypatch.setattr("retrieval_app.review.jobs._GRACE_S", 0.05)
     job = shop.jobs.evaluate(ks=[1])
     assert begun.wait(WAIT_SECONDS)

@@ -29,10 +29,15 @@ from retrieval_app.review.duplicate_decisions import (
     check_duplicate_decision,
     name_group,
 )
-from retrieval_app.review.duplicate_file import stream_duplicate_file
-from retrieval_app.review.gallery_labels import Decisions, stream_label_file
+from retrieval_app.review.exports import (
+    Decisions,
+    name_attachment,
+    stream_duplicate_file,
+    stream_label_file,
+    stream_table,
+    stream_zip,
+)
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.selection_files import name_attachment, stream_table, stream_zip
 from retrieval_app.review.subjects import find_decided_ids, find_subjects
 from tests.conftest import draw_folder
 from tests.retrieval_app.review.conftest import HOSTILE, UNDECODABLE, build, ids_by_path, write_hostile

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from retrieval_app.serving.addresses import group_address
+from index.network.public_addresses import group_address
 from retrieval_app.serving.batching import Lane, Workers, _Waiting
 from retrieval_app.serving.bounded_pool import BoundedPool, asking
 from retrieval_app.serving.errors import BusyError

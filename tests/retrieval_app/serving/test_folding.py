@@ -12,8 +12,8 @@ import pytest
 
 from index.filters.parser import parse_filter
 from index.writing.build import build_gallery
-from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery
 from retrieval_app.serving.search_engine import Engine
+from retrieval_app.serving.searching import QueryPart, Ranking, SearchQuery
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_folder
 

@@ -19,8 +19,7 @@ from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.errors import NotReadyError
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
-from retrieval_app.serving.probe import SearchProbe
-from retrieval_app.serving.search_engine import Engine
+from retrieval_app.serving.search_engine import Engine, SearchProbe
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_folder, draw_image
 

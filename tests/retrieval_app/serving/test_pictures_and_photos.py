@@ -15,8 +15,7 @@ from PIL import Image
 from index.errors import ImageError
 from index.gallery.gallery import Gallery
 from retrieval_app.serving import pictures
-from retrieval_app.serving.kept_photos import KeptPhotos
-from retrieval_app.serving.photos import Photo
+from retrieval_app.serving.photos import KeptPhotos, Photo
 from retrieval_app.serving.pictures import Pictures, decode_in_turn
 from tests.conftest import draw_image
 

@@ -19,9 +19,9 @@ from index.gallery.gallery import Gallery
 from index.sources.reading import read_place
 from retrieval_app.serving.errors import BusyError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.photos import Crop
-from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery
 from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.search_times import describe_shape
+from retrieval_app.serving.searching import QueryPart, Ranking, SearchQuery
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_image
 

@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from index.versions.gallery_lock import lock_gallery
-from retrieval_app.api.gallery.gallery_schemas import GalleryMap, QualityReport
+from retrieval_app.api.gallery_routes import GalleryMap, QualityReport
 from retrieval_app.api.security.access import Access
 from tests.retrieval_app.api.conftest import TOKEN, serve
 from tests.retrieval_app.review.test_jobs import picture

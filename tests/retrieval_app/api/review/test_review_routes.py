@@ -17,8 +17,8 @@ from PIL import Image
 
 from index.labels.decisions import LabelDecision
 from index.writing.build import build_gallery
-from retrieval_app.api.review import review_routes
-from retrieval_app.api.review.doubt_list import accept_verdicts, is_spared
+from retrieval_app.api import review_routes
+from retrieval_app.api.doubt_list import accept_verdicts, is_spared
 from retrieval_app.api.schemas import AcceptVerdicts
 from retrieval_app.api.security.access import Access
 from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
@@ -27,7 +27,7 @@ from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import draw_folder, draw_image
 from tests.retrieval_app.api.conftest import TOKEN, serve
-from tests.retrieval_app.api.gallery.test_gallery_routes import wait_for
+from tests.retrieval_app.api.test_gallery_routes import wait_for
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,11 @@ from index.sources.reading import CHANGED
 from index.text import printable_path, valid_text
 from retrieval_app.api.answers import BYTES, send_json
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
+from retrieval_app.api.conditions import read_condition
+from retrieval_app.api.doubt_list import describe_decision, describe_doubt
+from retrieval_app.api.duplicate_list import describe_duplicates
 from retrieval_app.api.errors import ApiError, explain
 from retrieval_app.api.image_schemas import ImageDetails, ImageList, ImageVector, LabelShares
-from retrieval_app.api.review.doubt_list import describe_decision, describe_doubt
-from retrieval_app.api.review.duplicate_list import describe_duplicates
 from retrieval_app.api.row_fields import describe_row, given_label
 from retrieval_app.api.schemas import (
     ImageId,
@@ -32,7 +33,6 @@ from retrieval_app.api.schemas import (
     ThumbnailSize,
     read_includes,
 )
-from retrieval_app.api.search.conditions import read_condition
 from retrieval_app.insights.label_shares import share_labels
 from retrieval_app.review.places import name_source, strip_folders
 from retrieval_app.review.review_store import ReviewStore

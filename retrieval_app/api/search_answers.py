@@ -13,8 +13,8 @@ from index.outputs import KIND, PICTURE
 from retrieval_app.api.row_fields import describe_row, needs_row
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Upload
-from retrieval_app.serving.query import RankedHit, Ranking, SearchQuery
 from retrieval_app.serving.search_engine import Engine
+from retrieval_app.serving.searching import RankedHit, Ranking, SearchQuery
 
 DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
 

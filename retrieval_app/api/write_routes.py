@@ -11,13 +11,13 @@ from fastapi import APIRouter, Depends, HTTPException, Path, Query, Response
 from index.images.image_headers import is_cheap
 from retrieval_app.api.answers import IMAGE_BODY, send_json
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
+from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.errors import BODY_ERRORS
 from retrieval_app.api.form_files import read_image
 from retrieval_app.api.schemas import Answer, EvaluateRequest, ImageId, NewImage
-from retrieval_app.api.search.conditions import read_condition
 from retrieval_app.api.security.access import require_review, require_writing
 from retrieval_app.review.job_list import FAILED, Job
-from retrieval_app.review.job_work import EVALUATE
+from retrieval_app.review.jobs import EVALUATE
 
 _FAILED = "it failed; whoever has the token is told why"  # which may name folders of the machine
 

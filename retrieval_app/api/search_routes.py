@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from index.text import printable_path
 from retrieval_app.api.answers import BYTES, IMAGE_BODY, send_json
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
+from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.form_files import read_image
 from retrieval_app.api.row_fields import needs_row
@@ -32,11 +33,10 @@ from retrieval_app.api.schemas import (
     VectorQuery,
     read_includes,
 )
-from retrieval_app.api.search.conditions import read_condition
-from retrieval_app.api.search.search_answers import DESCRIBED_AT_ONCE, describe_search
+from retrieval_app.api.search_answers import DESCRIBED_AT_ONCE, describe_search
 from retrieval_app.api.security.access import require_fetching
 from retrieval_app.serving.photos import Crop, Photo, Upload
-from retrieval_app.serving.query import QueryPart, SearchQuery
+from retrieval_app.serving.searching import QueryPart, SearchQuery
 
 router = APIRouter(prefix="/v1", tags=["search"])
 MAX_CROPS = 64

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from index.gallery.gallery import Gallery
 from index.labels.doubts import Doubts
 from index.text import valid_text
-from retrieval_app.api.review.doubt_list import turn_to
+from retrieval_app.api.doubt_list import turn_to
 from retrieval_app.api.schemas import DuplicatePage
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateGroups, GroupedImage
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, name_group

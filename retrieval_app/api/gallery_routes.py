@@ -1,0 +1,285 @@
+"""The gallery as a whole: what it is, what it can be narrowed by, how good it is, and where its images lie."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from index.catalog.facets import list_columns
+from index.filters.condition import Column
+from index.filters.to_text import write_column
+from index.gallery.gallery import Gallery
+from index.text import valid_text
+from index.vectors.kinds.registry import KINDS
+from retrieval_app.api.answers import send_json
+from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
+from retrieval_app.api.conditions import read_condition
+from retrieval_app.api.schemas import MAX_QUERIES, Answer, By, FacetSelection, Ready, Versioned
+from retrieval_app.api.security.access import may_fetch, may_review, may_write
+from retrieval_app.insights.background import Computed
+from retrieval_app.insights.facet_filters import Facets, FacetValues, count_facets
+from retrieval_app.insights.quality import Quality
+from retrieval_app.review.exports import MAX_PICTURES, MAX_ROWS
+from retrieval_app.serving.live_gallery import Snapshot
+from retrieval_app.serving.searching import MAX_K
+from retrieval_app.serving.serving_config import ServingConfig
+
+
+class Computing(Answer):
+    """Work in progress: ask again; a `total` of 0 is not known yet."""
+
+    state: Literal["computing"]
+    done: int
+    total: int
+
+
+class Failed(Answer):
+    """Work that could not be done, and why."""
+
+    state: Literal["failed"]
+    message: str
+
+
+class ModelFacts(Answer):
+    """What makes the vectors."""
+
+    backbone: str
+    method: str
+    view: str
+    pooling: str
+    sha256: str
+
+
+class LabelFacts(Answer):
+    """The labels' names, the most frequent first and not more than 2,000; their number; images that have one."""
+
+    names: list[str]
+    count: int
+    labelled: int
+
+
+class Rights(Answer):
+    """What this server lets the one who asks do."""
+
+    review: bool
+    write: bool
+    fetch: bool = Field(description="search with photos whose addresses it is given")
+
+
+class Limits(Answer):
+    """How much is taken at once."""
+
+    max_upload_bytes: int
+    max_k: int
+    max_queries: int
+    max_export_csv: int = Field(description="images of a table")
+    max_export_zip: int = Field(description="images of a ZIP")
+
+
+class CalibrationFacts(Answer):
+    """What scores mean: rows of score, share of neighbours with the same label, and its 95 % interval.
+
+    There are no points until they are computed, and where too few images have labels.
+    """
+
+    state: Literal["ready", "computing", "failed"]
+    points: list[tuple[float, float, float, float]]
+
+
+class GalleryFacts(Answer):
+    """The gallery that is served."""
+
+    name: str
+    version: str
+    images: int
+    embedding_dim: int
+    answers_by: list[By] = Field(description="what of an image searches can compare")
+    model: ModelFacts
+    labels: LabelFacts
+    metadata_columns: list[str]
+    index: dict[str, Any] = Field(description="what the build measured of the index")
+    can: Rights
+    limits: Limits
+    calibration: CalibrationFacts
+
+
+class FacetList(Facets, Versioned):
+    """The facets of the images that fulfil the condition."""
+
+
+class QualityReport(Quality, Ready):
+    """How well the gallery finds its own labels; `problem` says why where nothing can be told."""
+
+
+class GalleryMap(Ready):
+    """Where every image lies, 0 to 1; `label` is a position in `labels`, -1 without one."""
+
+    method: str
+    total: int
+    sampled: bool
+    ids: list[int]
+    x: list[float]
+    y: list[float]
+    label: list[int]
+    labels: list[str]
+
+
+MAX_LABELS = 2000
+_MAX_COLUMNS = 100
+_facts_of: WeakKeyDictionary[Gallery, dict[str, Any]] = WeakKeyDictionary()
+_columns_of: WeakKeyDictionary[Gallery, list[str]] = WeakKeyDictionary()
+_given_labels_of: WeakKeyDictionary[Gallery, Counter[str]] = WeakKeyDictionary()
+
+
+def describe_gallery(
+    snapshot: Snapshot, *, name: str, can: Mapping[str, bool], config: ServingConfig
+) -> dict[str, Any]:
+    """The document of /v1/gallery, by the name that it is served by, for one who can do so much.
+
+    Raises:
+        GalleryError: the catalogue is damaged.
+    """
+    gallery = snapshot.gallery
+    facts = _facts_of.get(gallery)
+    if facts is None:
+        facts = _facts_of[gallery] = _read_facts(gallery)
+    return {
+        "name": valid_text(name),
+        **facts,
+        "can": can,
+        "limits": {
+            "max_upload_bytes": config.max_upload_bytes,
+            "max_k": MAX_K,
+            "max_queries": MAX_QUERIES,
+            "max_export_csv": MAX_ROWS,
+            "max_export_zip": MAX_PICTURES,
+        },
+        "calibration": _describe_calibration(snapshot),
+    }
+
+
+def _read_facts(gallery: Gallery) -> dict[str, Any]:
+    contract, manifest = gallery.embedder.contract, gallery.manifest
+    labels = _count_labels(gallery)
+    largest = heapq.nsmallest(MAX_LABELS, labels.items(), key=lambda one: (-one[1], one[0]))
+    return {
+        "version": gallery.version,
+        "images": gallery.count,
+        "embedding_dim": manifest.embedding_dim,
+        "answers_by": manifest.answers_by,
+        "model": {
+            "backbone": contract.backbone,
+            "method": contract.method,
+            "view": contract.view,
+            "pooling": contract.pooling,
+            "sha256": manifest.model_sha256,
+        },
+        "labels": {"names": [name for name, _ in largest], "count": len(labels), "labelled": labels.total()},
+        "metadata_columns": _list_columns(gallery.as_given),
+        "index": {**manifest.index, "explanation": KINDS[manifest.index["type"]].explanation},
+    }
+
+
+def _count_labels(gallery: Gallery) -> Counter[str]:
+    """The images of each label: the given ones, counted once, and what decisions change of them."""
+    given = gallery.as_given
+    counts = _given_labels_of.get(given)
+    if counts is None:
+        with given.catalog() as catalog:
+            counts = _given_labels_of[given] = Counter(catalog.indexed_labels(limit=-1).largest)  # all
+    changed = gallery.decided.ids
+    members = changed[np.isin(changed, given.ids)].tolist()  # others are duplicates, which do not count
+    decided = [gallery.decided.by_id[number] for number in members]
+    now = Counter(one.label for one in decided if one.label is not None and not one.is_dropped)
+    before = Counter(one.given for one in decided if one.given is not None)
+    return counts + now - before
+
+
+def _list_columns(given: Gallery) -> list[str]:
+    """The metadata as conditions name it, what most images have first; decisions change none of it."""
+    columns = _columns_of.get(given)
+    if columns is None:
+        with given.catalog(asks_metadata=True) as catalog:
+            columns = [write_column(Column((name,))) for name in list_columns(catalog, limit=_MAX_COLUMNS)]
+        _columns_of[given] = columns
+    return columns
+
+
+def _describe_calibration(snapshot: Snapshot) -> dict[str, Any]:
+    computed = snapshot.insights.calibration
+    return {"state": computed.state, "points": () if computed.value is None else computed.value.points}
+
+
+router = APIRouter(prefix="/v1", tags=["gallery"])
+_FAILED = "it could not be computed; the server's log says why"
+COMPUTING = {202: {"model": Computing, "description": "It is being computed: ask again."}}
+
+
+@router.get("/gallery", operation_id="get_gallery", summary="What is served", **answers(GalleryFacts))
+async def show_gallery(asked: AskedAlone) -> Response:
+    """The gallery's version, size, model, labels and index, what the server allows, and what scores mean."""
+    request = asked.request
+    can = {"review": may_review(request), "write": may_write(request), "fetch": may_fetch(request)}
+    return await asked.tell(
+        describe_gallery, asked.snapshot, name=asked.engine.name, can=can, config=asked.engine.config
+    )
+
+
+@router.get("/facets", operation_id="list_facets", summary="What images can be narrowed by", **answers(FacetList))
+async def show_facets(asked: Asked, selection: Annotated[FacetSelection, Query()]) -> Response:
+    """Labels, folders, sources and metadata of few values, with counts and the condition that selects each.
+
+    Of every facet the 50 most frequent values, or of those in which `find` occurs.
+    """
+    snapshot = asked.snapshot
+    where = read_condition(selection.where, selection.text, folders=asked.folders)
+    wanted = FacetValues(name=selection.facet, part=selection.find or "")
+    facets = await asked.engine.look_up(
+        count_facets, snapshot.gallery, where, folders=asked.folders, wanted=wanted
+    )
+    return send_json({"version": snapshot.version, **facets.to_json()})
+
+
+@router.get(
+    "/quality",
+    operation_id="get_quality",
+    summary="How well the gallery finds its own labels",
+    **answers(QualityReport | Failed, also=COMPUTING),
+)
+async def show_quality(asked: AskedAlone) -> Response:
+    """Recall, the classes and queries that do worst, scores of same and different class, confusion."""
+    return _send_computed(asked, asked.snapshot.insights.quality)
+
+
+@router.get(
+    "/map",
+    operation_id="get_map",
+    summary="Where every image lies on a map",
+    **answers(GalleryMap | Failed, also=COMPUTING),
+)
+async def show_map(asked: AskedAlone) -> Response:
+    """Ids, places and labels of the images, as columns."""
+    return _send_computed(asked, asked.snapshot.insights.map)
+
+
+def _send_computed(asked: Asking, computed: Computed[Any]) -> Response:
+    if computed.value is None:
+        return send_unready(asked, computed)
+    return send_json({"state": "ready", "version": asked.snapshot.version, **computed.value.to_json()})
+
+
+def send_unready(asked: Asking, computed: Computed[Any]) -> Response:
+    """How far a result is that is not there."""
+    if computed.state == "computing":
+        return send_json(computed.to_json(), status=202)
+    message = computed.message or "there is nothing to compute it from"
+    if computed.message is not None and not asked.folders:
+        message = _FAILED  # what went wrong may name folders of the machine
+    return send_json({"state": "failed", "message": message})
