@@ -1,4 +1,9 @@
-"""Files of http and https, each named by its whole address; every connection goes to an address that was checked."""
+"""Files of http and https, each named by its whole address; every connection goes to an address that was checked.
+
+Whoever names an address makes this machine ask it, from where it stands. So every connection, also that of a redirect,
+goes to an address that is checked as the connection is made: a name cannot change its meaning in between, and one that
+leads to a private network even once is refused.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache, lru_cache
@@ -16,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from index.errors import InputError, MissingDependencyError
-from index.network.public_addresses import Address, check_addresses, is_public_web
+from index.network.public_addresses import Address, MayConnect, check_addresses, is_public_web
 from index.network.remote_store import (
     NO_RIGHTS,
     NOT_FOUND,
@@ -62,13 +68,32 @@ def read_networks(text: str) -> tuple[_Network, ...]:
         raise InputError(f"{VARIABLE}: {error}; expected networks such as 10.0.0.0/8,127.0.0.1/32") from error
 
 
-_MOST_REDIRECTS = 5
 _TIMEOUTS_S = {"connect": 10.0, "read": 20.0, "write": 10.0, "pool": 10.0}
-_STEP_S = 60.0  # in which the head of an answer has to be there, redirects and all, and then each part of its body
 _HEADERS = {"User-Agent": "retrieval-app", "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
 _SIZE_DIGITS = 19  # of what a catalogue can hold
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
-_ADVICE = f"name private networks that may be asked in {VARIABLE}, such as 10.0.0.0/8"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which addresses are asked, and for how long.
+
+    Attributes:
+        may_connect: whether an address may be asked, at a port.
+        advice: for whom it may not.
+        most_redirects: that are followed.
+        step_s: seconds in which the head of an answer has to be there, redirects and all, and then each part.
+        in_all: whether all of the answer has to be there in these seconds.
+    """
+
+    may_connect: MayConnect
+    advice: str
+    most_redirects: int = 5
+    step_s: float = 60.0
+    in_all: bool = False
+
+
+_OF_GALLERIES = Reach(may_fetch, f"name private networks that may be asked in {VARIABLE}, such as 10.0.0.0/8")
 
 
 class WebStore:
@@ -92,7 +117,7 @@ class WebStore:
 
     def look(self, path: str) -> RemoteFile:
         """By a HEAD; of a server that does not answer to it nothing is known."""
-        with _ask(self._address(path), method="HEAD") as (status, headers, _):
+        with ask(self._address(path), method="HEAD") as (status, headers, _):
             if status in (405, 501):
                 return RemoteFile(path, None, 0)
             return _describe(path, status, headers)
@@ -103,7 +128,7 @@ class WebStore:
         is_part = bool(offset) or size_bytes is not None
         end = "" if size_bytes is None else offset + size_bytes - 1
         asked = {"Range": f"bytes={offset}-{end}"} if is_part else {}
-        with _ask(self._address(path), method="GET", asked=asked) as (status, headers, parts):
+        with ask(self._address(path), method="GET", asked=asked) as (status, headers, parts):
             found = _describe(path, status, headers)
             if headers.get("content-encoding", "identity") != "identity":
                 raise FetchError(UNREACHABLE, "it sends its files packed, which was not asked for")
@@ -130,9 +155,15 @@ _Answer = tuple[int, Mapping[str, str], Iterator[bytes]]
 
 
 @contextmanager
-def _ask(address: str, *, method: str, asked: Mapping[str, str] | None = None) -> Iterator[_Answer]:
-    """Status, headers in lower case, and body, of where an address leads in the end."""
-    patience = _Patience()
+def ask(
+    address: str, *, method: str = "GET", asked: Mapping[str, str] | None = None, reach: Reach | None = None
+) -> Iterator[_Answer]:
+    """Status, headers in lower case, and body, of where an address leads in the end.
+
+    Raises:
+        FetchError: it may not be asked, or cannot be reached.
+    """
+    patience = _Patience(reach or _OF_GALLERIES)
     with ExitStack() as closing:
         with _naming_errors():
             headers = {**_HEADERS, **(asked or {})}
@@ -143,12 +174,13 @@ def _ask(address: str, *, method: str, asked: Mapping[str, str] | None = None) -
 class _Patience:
     """Until when a server has to have sent what is waited for: it may send a byte now and then, for ever."""
 
-    def __init__(self) -> None:
-        self.renew()
+    def __init__(self, reach: Reach) -> None:
+        self.reach, self._until = reach, time.monotonic() + reach.step_s
 
     def renew(self) -> None:
         """Wait anew, for the next part."""
-        self._until = time.monotonic() + _STEP_S
+        if not self.reach.in_all:
+            self._until = time.monotonic() + self.reach.step_s
 
     def bound(self, timeout: float | None) -> float:
         """Seconds that may be waited for some bytes; 0 or less where none are left."""
@@ -160,7 +192,8 @@ def _follow(
     address: str, *, method: str, headers: Mapping[str, str], closing: ExitStack, patience: _Patience
 ) -> httpcore.Response:
     now = address
-    for _ in range(_MOST_REDIRECTS + 1):
+    most = patience.reach.most_redirects
+    for _ in range(most + 1):
         check_web_address(now)
         answer = closing.enter_context(_connect(now, method=method, headers=headers, patience=patience))
         if answer.status not in REDIRECTS:
@@ -170,7 +203,7 @@ def _follow(
             raise FetchError(UNREACHABLE, f"it answers with status {answer.status}, and says not where it leads")
         now = lead_on(now, location)
         closing.close()
-    raise FetchError(REFUSED, f"it leads on more than {_MOST_REDIRECTS} times")
+    raise FetchError(REFUSED, f"it leads on more than {most} times")
 
 
 def _take(answer: httpcore.Response, patience: _Patience) -> Iterator[bytes]:
@@ -237,7 +270,8 @@ def _checked_network() -> Any:
                 except httpcore.ReadTimeout:
                     if self._patience.bound(None) > 0:  # it was silent for as long as it may be, and no longer
                         raise
-            raise httpcore.ReadTimeout(f"it sends its answer in bits, and none was whole after {_STEP_S:g} s")
+            seconds = self._patience.reach.step_s
+            raise httpcore.ReadTimeout(f"it sends its answer in bits, and none was whole after {seconds:g} s")
 
         def write(self, buffer: bytes, timeout: float | None = None) -> None:
             self._stream.write(buffer, timeout)
@@ -263,8 +297,8 @@ def _checked_network() -> Any:
             local_address: str | None = None,
             socket_options: Iterable[Any] | None = None,
         ) -> Any:
-            found = _find_addresses(host, port)
-            check_addresses(host, port, found=found, may_connect=may_fetch, advice=_ADVICE)
+            found, reach = _find_addresses(host, port), self._patience.reach
+            check_addresses(host, port, found=found, may_connect=reach.may_connect, advice=reach.advice)
             stream = super().connect_tcp(found[0], port, timeout, local_address, socket_options)
             return PatientStream(stream, self._patience)
 

@@ -1,35 +1,25 @@
-"""Photos fetched from an address that a visitor pasted, never from a private network.
-
-Whoever may name an address may make the server ask it, from where the server stands. So every connection, also that of
-a redirect, goes to an address that was checked when the connection is made, and a name that leads to a private network
-even once is refused.
-"""
+"""Photos fetched from an address that a visitor pasted, never from a private network."""
 
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Mapping
-from contextlib import asynccontextmanager
+import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
+from index.errors import InputError
 from index.network.public_addresses import MayConnect, is_public_web
-from index.network.web_addresses import REDIRECTS, check_web_address, lead_on, refuse_address
+from index.network.remote_store import FetchError
+from index.network.web_addresses import refuse_address
 from retrieval_app.serving.errors import BusyError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    import httpcore
+    from index.network.web_store import Reach
 
 _MOST_REDIRECTS = 3
-_TIMEOUTS_S = {"connect": 5.0, "read": 10.0, "write": 5.0, "pool": 5.0}
-_HEADERS: Mapping[str | bytes, str | bytes] = {
-    "User-Agent": "retrieval-app", "Accept": "image/*", "Accept-Encoding": "identity", "Connection": "close",
-}  # fmt: skip
+_ADVICE = "save the picture and send it instead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +31,7 @@ class FetchedPhoto:
 
 
 class PhotoFetcher:
-    """Fetches photos, a few at a time.
+    """Fetches photos, a few at a time, each in a thread of its own.
 
     Args:
         max_bytes: of one photo.
@@ -51,15 +41,10 @@ class PhotoFetcher:
     """
 
     def __init__(
-        self,
-        *,
-        max_bytes: int,
-        seconds: float = 20.0,
-        at_once: int = 4,
-        may_connect: MayConnect = is_public_web,
+        self, *, max_bytes: int, seconds: float = 20.0, at_once: int = 4, may_connect: MayConnect = is_public_web
     ) -> None:
-        self._max_bytes, self._may_connect, self._turns = max_bytes, may_connect, asyncio.Semaphore(at_once)
-        self._seconds, self._at_once = seconds, at_once
+        self._max_bytes, self._seconds, self._may_connect = max_bytes, seconds, may_connect
+        self._at_once, self._turns = at_once, threading.Semaphore(at_once)
 
     async def fetch(self, address: str) -> FetchedPhoto:
         """What an address of http or https gives.
@@ -68,76 +53,54 @@ class PhotoFetcher:
             InputError: it is none, may not be asked, cannot be reached, or gives no picture of a sensible size.
             BusyError: others are being fetched.
         """
-        if self._turns.locked():
+        if not self._turns.acquire(blocking=False):
             raise BusyError(f"{self._at_once} photos are being fetched; try again in a moment")
-        async with self._turns:
-            try:
-                async with asyncio.timeout(self._seconds):
-                    return await self._follow(address)
-            except TimeoutError as error:
-                raise refuse_address(address, f"it did not answer within {self._seconds:g} seconds") from error
+        done: Future[FetchedPhoto] = Future()
+        threading.Thread(target=self._work, args=(address, done), name="fetcher", daemon=True).start()
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await asyncio.wrap_future(done)
+        except TimeoutError as error:
+            raise refuse_address(address, f"it did not answer within {self._seconds:g} seconds") from error
 
-    async def _follow(self, address: str) -> FetchedPhoto:
-        import httpcore
+    def _work(self, address: str, done: Future[FetchedPhoto]) -> None:
+        from index.network.web_store import Reach
 
-        now = address
-        for _ in range(_MOST_REDIRECTS + 1):
-            check_web_address(now)
-            try:
-                async with self._ask(now) as answer:
-                    headers = {name.lower(): value.decode("latin-1") for name, value in answer.headers}
-                    if answer.status not in REDIRECTS:
-                        data = await self._read(answer, headers, address=now)
-                        return FetchedPhoto(data, _name_of(now))
-                    now = lead_on(now, headers.get(b"location", ""))
-            except (
-                httpcore.NetworkError,
-                httpcore.ProtocolError,
-                httpcore.TimeoutException,
-                ssl.SSLError,
-            ) as error:
-                raise refuse_address(now, f"it cannot be reached: {error or type(error).__name__}") from error
-        raise refuse_address(address, f"it leads on more than {_MOST_REDIRECTS} times")
+        # The asker gives up first, so that one message says why.
+        reach = Reach(self._may_connect, _ADVICE, _MOST_REDIRECTS, step_s=self._seconds + 1, in_all=True)
+        try:
+            if done.set_running_or_notify_cancel():
+                done.set_result(FetchedPhoto(self._read(address, reach), _name_of(address)))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the asker's
+            done.set_exception(error)
+        finally:
+            self._turns.release()
 
-    @asynccontextmanager
-    async def _ask(self, address: str) -> AsyncIterator[httpcore.Response]:
-        import httpcore
+    def _read(self, address: str, reach: Reach) -> bytes:
+        from index.network.web_store import ask
 
-        from retrieval_app.serving.checked_network import CheckedNetwork
-
-        network, parts = CheckedNetwork(self._may_connect), urlsplit(address)
-        target = urlunsplit(("", "", parts.path or "/", parts.query, ""))  # with what httpcore would leave out
-        url = httpcore.URL(scheme=parts.scheme, host=str(parts.hostname), port=parts.port, target=target)
-        context = await asyncio.to_thread(_open_certificates) if parts.scheme == "https" else None
-        async with (
-            httpcore.AsyncConnectionPool(ssl_context=context, network_backend=network) as pool,
-            pool.stream("GET", url, headers=_HEADERS, extensions={"timeout": _TIMEOUTS_S}) as answer,
-        ):
-            yield answer
-
-    async def _read(self, answer: httpcore.Response, headers: dict[bytes, str], *, address: str) -> bytes:
-        if answer.status != 200:
-            raise refuse_address(address, f"it answers with status {answer.status}")
-        kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
-        if kind.startswith("text/"):
-            raise refuse_address(
-                address, f"it is a page ({kind}) and no picture: copy the address of the picture itself"
-            )
-        if headers.get(b"content-encoding", "identity") != "identity":
-            raise refuse_address(address, "it sends its pictures packed, which was not asked for")
-        parts, size = [], 0
-        async for part in answer.aiter_stream():
-            parts.append(part)
-            size += len(part)
-            if size > self._max_bytes:
-                raise refuse_address(address, f"more than the {self._max_bytes / 1024**2:.0f} MB that are taken")
-        return b"".join(parts)
-
-
-@cache
-def _open_certificates() -> ssl.SSLContext:
-    """What hosts are known by; reading it takes long enough for others to notice, so it is read once, in a thread."""
-    return ssl.create_default_context()
+        try:
+            with ask(address, asked={"Accept": "image/*"}, reach=reach) as (status, headers, parts):
+                if status != 200:
+                    raise refuse_address(address, f"it answers with status {status}")
+                kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+                if kind.startswith("text/"):
+                    raise refuse_address(
+                        address, f"it is a page ({kind}) and no picture: copy the address of the picture itself"
+                    )
+                if headers.get("content-encoding", "identity") != "identity":
+                    raise refuse_address(address, "it sends its pictures packed, which was not asked for")
+                data = bytearray()
+                for part in parts:
+                    data += part
+                    if len(data) > self._max_bytes:
+                        most = f"{self._max_bytes / 1024**2:.0f} MB"
+                        raise refuse_address(address, f"more than the {most} that are taken")
+                return bytes(data)
+        except FetchError as error:
+            if isinstance(error.__cause__, InputError):
+                raise error.__cause__ from None
+            raise refuse_address(address, error.detail) from error
 
 
 def _name_of(address: str) -> str:

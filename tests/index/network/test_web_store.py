@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
@@ -20,7 +21,7 @@ BIT_S = 0.1
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "127.0.0.0/8")
-    monkeypatch.setattr(web_store, "_STEP_S", 10 * BIT_S)
+    monkeypatch.setattr(web_store, "_OF_GALLERIES", replace(web_store._OF_GALLERIES, step_s=10 * BIT_S))
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from index.labels.decisions import LabelDecision
 from index.sources.reading import read_place
 from index.text import valid_text
 from index.versions.people import DECISIONS as FILE_NAME
-from retrieval_app.review import selection_files
+from retrieval_app.review import exports
 from retrieval_app.review.duplicate_decisions import (
     DuplicateDecision,
     GroupImage,
@@ -226,8 +226,8 @@ def test_no_cell_of_text_begins_as_a_formula(hostile: Gallery) -> None:
 
 
 def test_what_cannot_be_sent_is_refused_first(shop: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection_files, "MAX_ROWS", 3)
-    monkeypatch.setattr(selection_files, "MAX_PICTURES", 3)
+    monkeypatch.setattr(exports, "MAX_ROWS", 3)
+    monkeypatch.setattr(exports, "MAX_PICTURES", 3)
     for begin in (stream_table, partial(stream_zip, render=lambda image_id: b"")):
         for ids in ([], [1, 2, 3, 4]):
             with pytest.raises(InputError, match="1 to 3 images"):

@@ -72,10 +72,7 @@ def test_where_an_address_leads_is_checked_like_itself() -> None:
 
 
 def test_a_host_of_which_one_address_is_private_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def find(host: str, port: int) -> list[str]:
-        return ["8.8.8.8", "10.0.0.1"]
-
-    monkeypatch.setattr("retrieval_app.serving.checked_network.find_addresses", find)
+    monkeypatch.setattr("index.network.web_store._find_addresses", lambda *_: ["8.8.8.8", "10.0.0.1"])
     with pytest.raises(InputError, match="public addresses only"):
         fetch("http://rebound.example/photo.jpg", allowed=False)
 
