@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from index.arrays import UNLABELLED, Floats, Ids, Labels
 from index.errors import InputError
-from index.evaluation.relevant_ranks import RelevantRanks, rank_relevant
-from index.evaluation.relevant_scores import Asked
+from index.evaluation.relevant_ranks import Labelled, RelevantRanks, rank_relevant
 from index.progress import Progress, no_progress
 
 Relevance = npt.NDArray[np.bool_]
@@ -31,7 +30,6 @@ K_SETS: Mapping[str, tuple[int, ...]] = {  # what the literature reports on each
     "in-shop": (1, 10, 20, 40),
 }
 _BLOCK_DRAWS = 1 << 20  # of queries, held at once
-_RELEVANT_AT_ONCE = 40_000_000  # pairs of a query and an item of its label, whose scores are in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,33 +153,27 @@ def score_retrieval(
     asked = np.flatnonzero(r)
     if not len(asked):
         raise InputError(_describe_no_match(query_labels, lone=lone, grouped=query_groups is not None))
-    is_square = np.array_equal(own, np.arange(len(gallery))) and np.array_equal(queries, gallery)
-    if is_square and r.sum() <= _RELEVANT_AT_ONCE:
-        parts, queries = [np.arange(len(queries))], gallery  # whose products are taken once for both
-    else:
-        parts = np.split(asked, np.flatnonzero(np.diff(np.cumsum(r[asked]) // _RELEVANT_AT_ONCE)) + 1)
-    scored: list[tuple[list[Scores], Scores, Scores]] = []
-    done = 0
-    for rows in parts:
-        part = Asked(
-            queries=queries if len(rows) == len(queries) else queries[rows],
-            labels=query_labels[rows],
-            own=own[rows],
-            relevant=r[rows],
-            gallery=gallery,
-            gallery_labels=gallery_labels,
-            gallery_ids=gallery_ids,
-            groups=None if query_groups is None else query_groups[rows],
-            gallery_groups=gallery_groups,
-        )
-        scored.append(
-            _score_part(part, ks=ks, progress=_report_part(progress, done_before=done, total=len(asked)))
-        )
-        done += int((r[rows] > 0).sum())
+    counts, done = np.maximum(r, 1), 0
+    hits = {k: np.zeros(len(r)) for k in ks}
+    average_precision, r_precision = np.zeros(len(r)), np.zeros(len(r))
+    ranked = rank_relevant(
+        Labelled(queries, query_labels, query_groups),
+        Labelled(gallery, gallery_labels, gallery_groups),
+        own=own,
+        ids=gallery_ids,
+        depths=np.where(r > 0, np.maximum(r, max(ks)), 0),
+    )
+    for rows, ranks in ranked:
+        for k in ks:
+            hits[k][rows] = recall_at_k(ranks, k)
+        average_precision[rows] = average_precision_at_r(ranks, counts[rows])
+        r_precision[rows] = precision_at_r(ranks, counts[rows])
+        done += len(rows)
+        progress(done, len(asked))
     return RetrievalScores(
-        hits={k: np.concatenate([part[0][i] for part in scored]) for i, k in enumerate(ks)},
-        average_precision=np.concatenate([part[1] for part in scored]),
-        r_precision=np.concatenate([part[2] for part in scored]),
+        hits={k: values[asked] for k, values in hits.items()},
+        average_precision=average_precision[asked],
+        r_precision=r_precision[asked],
         labels=query_labels[asked],
         lone_queries=lone,
     )
@@ -192,21 +184,6 @@ def _describe_no_match(query_labels: Labels, *, lone: int, grouped: bool) -> str
         return f"none of {len(query_labels)} queries has a label; Recall@K needs class folders or a label file"
     where = " outside its group" if grouped else ""
     return f"no query has another image of its label to find{where}: all {lone} labelled queries stand alone"
-
-
-def _score_part(part: Asked, *, ks: Sequence[int], progress: Progress) -> tuple[list[Scores], Scores, Scores]:
-    ranks, asked = rank_relevant(part, depth=max(ks), progress=progress), part.relevant > 0
-    r = np.maximum(part.relevant, 1)
-    return (
-        [recall_at_k(ranks, k)[asked] for k in ks],
-        average_precision_at_r(ranks, r)[asked],
-        precision_at_r(ranks, r)[asked],
-    )
-
-
-def _report_part(progress: Progress, *, done_before: int, total: int) -> Progress:
-    """Progress among all queries that are asked; those that are not come last in their part."""
-    return lambda done, _: progress(min(done_before + done, total), total)
 
 
 def _find_members(query_ids: Ids | None, gallery_ids: Ids, *, queries: int) -> Ids:

@@ -1,326 +1,163 @@
-"""Recall@K without a search: the ranks of a query's relevant items, those of its label, without ranking the others.
+"""Ranks of a query's relevant items, those of its label, by (falling product, id): what Recall@K and MAP@R count.
 
-It is no `exact.search`: for Recall@K no neighbour is needed, only how many stand before, which bounds tell sooner.
-
-The scores of the relevant items are few and are taken exactly. Of the others only those count that stand before one of
-them, and only before one that may be among the first. A bound from a few dimensions excludes most of the pairs, a
-float32 product decides nearly all that are left, and where its error leaves a doubt the exact product decides. Where
-the queries are the gallery, each product serves both of its rows.
+A blocked float32 product finds the candidates for the first places. The exact product is taken only of those that
+stand closer to a neighbour than the error of float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from index.arrays import Floats
-from index.evaluation.relevant_scores import Asked, ExactProducts, RelevantScores, make_keys, score_relevant
-from index.progress import Progress, no_progress
+from index.arrays import Floats, Ids
+from index.errors import InputError
 from index.threads import map_ahead, multiplying_workers
-from index.vectors.products import Heads, Places, arrange, find_axes
+from index.vectors.exact import bound_error, find_candidates, multiply_pairs
 
-_PANEL_ROWS, _TILE_COLUMNS = 1024, 4096
-_STAGE_ROWS = 4096  # after which the bounds are drawn closer
-_TURN_FROM = 16  # queries and items for each dimension; below it turning costs more than it saves
-_HEAD_EIGHTHS = (1, 2, 3, 4, 5, 6)  # of the dimensions, that may be multiplied first
-_COMPLETION_COST = 12_000  # of one product, in dimensions of a tile's
-_PROBED_ROWS, _PROBED_COLUMNS = 128, 2048
-_PAIRS_AT_ONCE = 1 << 18
+_PRODUCTS_AT_ONCE = 1 << 22
+_LARGEST_NORM = 2.0**60
+_ROWS_AT_ONCE = 4096
+_KEYS_OF_A_LINE = np.int64(1) << 32
 
-Tile = tuple[slice, slice]
+Doubles = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class RelevantRanks:
     """Ranks of relevant items, from 1, a query's own in rising order.
 
-    They are exact up to the larger of the depth and the number R of the query's relevant items; items further down are
-    left out, or have another rank that is beyond both.
+    They are exact up to the query's depth; items further down are left out, or have another rank beyond it.
 
     Attributes:
         starts: (Q + 1,) int64; `ranks[starts[q] : starts[q + 1]]` belong to query q.
         ranks: int64.
     """
 
-    starts: Places
-    ranks: Places
+    starts: Ids
+    ranks: Ids
 
     @property
-    def queries(self) -> Places:
+    def queries(self) -> Ids:
         """The query of each rank."""
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
     @property
-    def order(self) -> Places:
+    def order(self) -> Ids:
         """The place of each rank among its query's, from 1."""
         return np.arange(1, len(self.ranks) + 1) - np.repeat(self.starts[:-1], np.diff(self.starts))
 
-    @property
-    def last(self) -> Places:
-        """(Q,) the last rank of every query; 0 where it has none."""
-        last = np.zeros(len(self.starts) - 1, dtype=np.int64)
-        some = np.diff(self.starts) > 0
-        last[some] = self.ranks[self.starts[1:][some] - 1]
-        return last
 
-    def replace(self, queries: Places, others: RelevantRanks) -> RelevantRanks:
-        """The same with the ranks of others for some queries, in their order."""
-        counts, is_other = np.diff(self.starts), np.zeros(len(self.starts) - 1, dtype=bool)
-        is_other[queries] = True
-        own = self.ranks[~np.repeat(is_other, counts)]
-        counts[queries] = np.diff(others.starts)
-        ranks, replaced = np.empty(counts.sum(), dtype=np.int64), np.repeat(is_other, counts)
-        ranks[replaced], ranks[~replaced] = others.ranks, own
-        return RelevantRanks(np.concatenate([[0], np.cumsum(counts)]), ranks)
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Labelled rows: (N, D) float32 `vectors`, (N,) int64 `labels`, and the `groups` (N,) int64 that each lies in.
+
+    A query finds nothing of its own group; without groups it finds all.
+    """
+
+    vectors: Floats
+    labels: Ids
+    groups: Ids | None = None
 
 
-def rank_relevant(asked: Asked, *, depth: int, progress: Progress = no_progress) -> RelevantRanks:
-    """Where the relevant items of every query stand by (falling score, id), what it may not find left out.
+def rank_relevant(
+    queries: Labelled, gallery: Labelled, *, own: Ids, ids: Ids, depths: Ids
+) -> Iterator[tuple[Ids, RelevantRanks]]:
+    """The relevant items' ranks of some queries at a time: their rows, and the ranks.
 
     Args:
-        asked: queries and gallery.
-        depth: at least 1.
-        progress: called with (done, total) queries, those included that are not asked.
+        own: (Q,) int64 row of the query in the gallery, which it does not find; -1 where it is no member.
+        ids: (N,) int64, unique; of equal products the smaller id stands first.
+        depths: (Q,) int64, down to which rank all are wanted; a query of depth 0 is not asked.
 
     Raises:
         InputError: a vector has NaN or infinite numbers.
     """
-    ranks, is_sure = _rank(asked, depth=depth, be_sure=False, progress=progress)
-    unsure = np.flatnonzero(~is_sure)
-    if not len(unsure):
-        return ranks
-    again, _ = _rank(asked.take(unsure), depth=depth, be_sure=True, progress=no_progress)
-    return ranks.replace(unsure, again)
+    by_id = np.argsort(ids)
+    places = np.empty(len(ids) + 1, dtype=np.int64)
+    places[by_id], places[-1] = np.arange(len(ids)), -1
+    ranking = _Ranking(queries, gallery, by_id=by_id, own=places[own], depths=depths)
+    size = max(4, _PRODUCTS_AT_ONCE // len(ids))
+    asked = np.flatnonzero(depths)
+    asked = asked[np.argsort(depths[asked], kind="stable")]  # those that look as deep at once
+    blocks = (asked[start : start + size] for start in range(0, len(asked), size))
+    with (
+        multiplying_workers() as workers,
+        closing(map_ahead(ranking.rank, blocks, workers=workers, ahead=2 * workers)) as ranked,
+    ):
+        yield from ranked
 
 
-def _rank(
-    asked: Asked, *, depth: int, be_sure: bool, progress: Progress
-) -> tuple[RelevantRanks, npt.NDArray[np.bool_]]:
-    """The ranks, and (Q,) bool where they are all that matter."""
-    products = ExactProducts(asked.queries, asked.gallery)
-    found = score_relevant(asked, products, depth=depth, be_sure=be_sure)
-    is_sure = np.empty(len(asked.queries), dtype=bool)
-    is_sure[found.queries] = found.is_sure
-    entries = _Entries(found, relevant=asked.relevant, depth=depth)
-    _Count(asked, products, entries).run(progress)
-    ranks = entries.to_ranks()
-    return ranks, is_sure | (ranks.last >= asked.relevant)
+class _Ranking:
+    """Queries and a gallery in the order of ids, both scaled by powers of two where products would be too large."""
+
+    def __init__(self, queries: Labelled, gallery: Labelled, *, by_id: Ids, own: Ids, depths: Ids) -> None:
+        norms, others = _measure_norms(queries.vectors), _measure_norms(gallery.vectors)
+        if not np.array_equal(by_id, np.arange(len(by_id))):
+            groups = None if gallery.groups is None else gallery.groups[by_id]
+            gallery = Labelled(gallery.vectors[by_id], gallery.labels[by_id], groups)
+        self._queries, self._gallery, self._own, self._depths = queries, gallery, own, depths
+        self._scale, other_scale = _find_scale(norms), _find_scale(others)
+        largest = float(others.max()) * other_scale
+        self._errors = bound_error(norms * self._scale, largest=largest, dim=gallery.vectors.shape[1])
+        self._product_scale = self._scale * other_scale
+        self._columns = gallery.vectors if other_scale == 1 else gallery.vectors * np.float32(other_scale)
+
+    def rank(self, rows: Ids) -> tuple[Ids, RelevantRanks]:
+        queries, gallery, errors = self._queries, self._gallery, self._errors[rows]
+        products = (queries.vectors[rows] * np.float32(self._scale)) @ self._columns.T
+        members = np.flatnonzero(self._own[rows] >= 0)
+        products[members, self._own[rows[members]]] = -np.inf
+        if queries.groups is not None and gallery.groups is not None:
+            products[queries.groups[rows, None] == gallery.groups] = -np.inf
+        count = products.shape[1]
+        hits = find_candidates(products, k=min(int(self._depths[rows].max()), count), errors=errors)
+        lines, columns = np.divmod(hits, count)
+        scores = products.ravel()[hits]
+        order = np.argsort(_make_keys(lines, scores), kind="stable")
+        close = np.diff(scores[order]) >= -2 * errors[lines[order[1:]]]
+        close &= lines[order[1:]] == lines[order[:-1]]
+        doubtful = order[np.append(close, False) | np.insert(close, 0, False)]
+        if len(doubtful):
+            scores[doubtful] = multiply_pairs(
+                queries.vectors,
+                gallery.vectors,
+                rows[lines[doubtful]],
+                columns[doubtful],
+                scale=self._product_scale,
+            )
+            order = np.argsort(_make_keys(lines, scores), kind="stable")  # columns rise, and with them ids
+        ranks = np.arange(1, len(hits) + 1) - np.searchsorted(lines, lines)
+        is_relevant = queries.labels[rows[lines]] == gallery.labels[columns[order]]
+        starts = np.searchsorted(lines[is_relevant], np.arange(len(rows) + 1))
+        return rows, RelevantRanks(starts, ranks[is_relevant])
 
 
-class _Entries:
-    """The relevant items that may be among the first, with what was seen to stand before them.
-
-    Rows are queries, those first that reach down to the lowest scores.
-
-    Attributes:
-        queries: (Q,) of the rows.
-        lowest: (Q,) float32: only what scores this or more matters to the row; inf where nothing does.
-        starts: (Q + 1,) of the rows' entries.
-        keys: int64, rising, of `make_keys`.
-        places: int32, in the gallery.
-        before: int32, items seen that stand right before the entry: after the one before it.
-    """
-
-    def __init__(self, found: RelevantScores, *, relevant: Places, depth: int) -> None:
-        starts = np.concatenate([[0], np.cumsum(found.kept)])
-        lowest = _last(found.scores, starts[:-1], found.kept)
-        order = np.argsort(lowest, kind="stable")
-        self.starts, moved = _reorder(starts, order)
-        self.queries, self.lowest = found.queries[order], lowest[order]
-        self.places, self._scores = found.places[moved], found.scores[moved]
-        self.keys = make_keys(np.repeat(np.arange(len(order)), np.diff(self.starts)), self._scores)
-        self.before = np.zeros(len(self.keys), dtype=np.int32)
-        self._relevant, self._depth = relevant[self.queries], depth
-
-    def draw_closer(self) -> None:
-        """Forget the entries before which more was seen than matters."""
-        for start in range(0, len(self.queries), _STAGE_ROWS):
-            rows = slice(start, start + _STAGE_ROWS)
-            starts, r = self.starts[start : start + _STAGE_ROWS + 1], self._relevant[rows]
-            ranks, kept = self._count_ranks(starts), np.diff(starts)
-            within = np.concatenate([[0], np.cumsum(ranks <= np.repeat(r, kept))])
-            alive = np.diff(within[starts - starts[0]])
-            some = np.flatnonzero(kept)
-            first_matters = ranks[starts[some] - starts[0]] <= np.maximum(r[some], self._depth)
-            alive[some] = np.maximum(alive[some], first_matters)
-            self.lowest[rows] = _last(self._scores, starts[:-1], alive)
-
-    def _count_ranks(self, starts: Places) -> Places:
-        before = self.before[starts[0] : starts[-1]]
-        passed = np.concatenate([[0], np.cumsum(before, dtype=np.int64)]) + np.arange(len(before) + 1)
-        ranks: Places = passed[1:] - np.repeat(passed[starts[:-1] - starts[0]], np.diff(starts))
-        return ranks
-
-    def to_ranks(self) -> RelevantRanks:
-        """The ranks of all queries' entries, in the order of the queries."""
-        starts, moved = _reorder(self.starts, np.argsort(self.queries))
-        return RelevantRanks(starts, self._count_ranks(self.starts)[moved])
+def _make_keys(lines: Ids, scores: Floats) -> Ids:
+    """int64 that order pairs of line and score by line, then by falling score; equal for equal pairs."""
+    bits = (scores + np.float32(0)).view(np.int32)  # 0 has other bits than -0
+    return lines * _KEYS_OF_A_LINE - np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
 
 
-def _last(values: Floats, starts: Places, counts: Places) -> Floats:
-    """(Q,) the last of every row's first values; inf where there is none."""
-    last = np.full(len(counts), np.inf, dtype=np.float32)
-    some = counts > 0
-    last[some] = values[(starts + counts)[some] - 1]
-    return last
-
-
-def _reorder(starts: Places, order: Places) -> tuple[Places, Places]:
-    """New (Q + 1,) starts for rows in another order, and the old place of each of their values."""
-    counts = np.diff(starts)[order]
-    moved = np.concatenate([[0], np.cumsum(counts)])
-    return moved, np.repeat(starts[:-1][order] - moved[:-1], counts) + np.arange(moved[-1])
-
-
-class _Count:
-    """One pass over all pairs of rows (queries, in the entries' order) and columns (gallery items).
-
-    Where the queries are the gallery, rows and columns are the same, and a pair is multiplied once.
-    """
-
-    def __init__(self, asked: Asked, products: ExactProducts, entries: _Entries) -> None:
-        self._products, self._entries, self._square = products, entries, asked.is_square
-        self._places = entries.queries if asked.is_square else np.arange(len(asked.gallery))
-        rows = min(len(asked.queries), len(asked.gallery))
-        self._turned = rows >= _TURN_FROM * asked.gallery.shape[1]
-        axes = find_axes(asked.gallery) if self._turned else None
-        self._columns = arrange(asked.gallery, self._places, scale=products.gallery_scale, axes=axes)
-        self._rows = self._columns
-        if not asked.is_square:
-            self._rows = arrange(asked.queries, entries.queries, scale=products.query_scale, axes=axes)
-        self._asked, self._errors = asked, products.errors[entries.queries]
-        self._row_labels = asked.labels[entries.queries]
-        self._column_labels = asked.gallery_labels[self._places]
-        self._by_id = np.empty(len(self._places), dtype=np.int64)
-        self._by_id[np.argsort(asked.gallery_ids)] = np.arange(len(self._places))
-        self._limits = entries.lowest - self._errors
-
-    def run(self, progress: Progress) -> None:
-        total = len(self._rows)
-        for start in range(0, total, _STAGE_ROWS):
-            stop = min(start + _STAGE_ROWS, total)
-            if start:
-                self._entries.draw_closer()
-                self._limits = self._entries.lowest - self._errors
-            if np.isfinite(self._limits[start:]).any():
-                self._run_stage(slice(start, stop))
-            progress(stop, total)
-
-    def _run_stage(self, rows: slice) -> None:
-        """All pairs of some rows, but those with earlier ones that were seen from there."""
-        first = rows.start if self._square else 0
-        m = self._choose_head(rows, first=first)
-        columns = Heads.cut(self._columns[first:], m)
-        stage = _Stage(rows.start, columns if self._square else Heads.cut(self._rows[rows], m), first, columns)
-
-        def see(tile: Tile) -> list[tuple[int, npt.NDArray[np.intp]]]:
-            return self._see_tile(stage, *tile)
-
-        with multiplying_workers() as workers:
-            for parts in map_ahead(see, self._tile(rows), workers=workers, ahead=2 * workers):
-                for start, counts in parts:
-                    self._entries.before[start : start + len(counts)] += counts.astype(np.int32)
-
-    def _tile(self, rows: slice) -> Iterator[Tile]:
-        for start in range(rows.start, rows.stop, _PANEL_ROWS):
-            panel = slice(start, min(start + _PANEL_ROWS, rows.stop))
-            if self._square:
-                yield panel, panel
-            for column in range(panel.stop if self._square else 0, len(self._columns), _TILE_COLUMNS):
-                yield panel, slice(column, min(column + _TILE_COLUMNS, len(self._columns)))
-
-    def _choose_head(self, rows: slice, *, first: int) -> int:
-        """How many dimensions to multiply first, by what this would leave to complete of some pairs."""
-        dim = int(self._columns.shape[1])
-        if not self._turned:
-            return dim
-        some = np.arange(rows.start, rows.stop, -(-(rows.stop - rows.start) // _PROBED_ROWS))
-        others = np.arange(first, len(self._columns), -(-(len(self._columns) - first) // _PROBED_COLUMNS))
-        best, least = dim, float(dim)
-        for m in sorted({max(1, dim * eighths // 8) for eighths in _HEAD_EIGHTHS} - {dim}):
-            left, right = Heads.cut(self._rows[some], m), Heads.cut(self._columns[others], m)
-            bounds = left.values @ right.values.T
-            passing = (bounds > self._limits[some][:, None]).mean()
-            if self._square:
-                passing += (bounds > self._limits[others]).mean()
-            cost = m + _COMPLETION_COST * float(passing)
-            if cost < least:
-                best, least = m, cost
-        return best
-
-    def _see_tile(self, stage: _Stage, rows: slice, columns: slice) -> list[tuple[int, npt.NDArray[np.intp]]]:
-        """Counts to add to `before`, and where."""
-        bounds = stage.multiply(rows, columns)
-        seen = []
-        for hits in _split(np.flatnonzero(bounds > self._limits[rows][:, None])):
-            row, column = np.divmod(hits, bounds.shape[1])
-            part = self._see(stage, row + rows.start, column + columns.start, bounds.ravel()[hits], asking=rows)
-            seen.append(part)
-        if self._square and columns != rows:
-            for hits in _split(np.flatnonzero(bounds > self._limits[columns])):
-                row, column = np.divmod(hits, bounds.shape[1])
-                part = self._see(
-                    stage, column + columns.start, row + rows.start, bounds.ravel()[hits], asking=columns
-                )
-                seen.append(part)
-        return seen
-
-    def _see(
-        self, stage: _Stage, rows: Places, columns: Places, bounds: Floats, *, asking: slice
-    ) -> tuple[int, npt.NDArray[np.intp]]:
-        others = self._row_labels[rows] != self._column_labels[columns]
-        others &= ~self._asked.bar(self._entries.queries[rows], self._places[columns])
-        rows, columns = rows[others], columns[others]
-        scores = stage.complete(rows, columns, bounds=bounds[others])
-        if not stage.columns.whole:
-            passing = scores > self._limits[rows]
-            rows, columns, scores = rows[passing], columns[passing], scores[passing]
-        start, stop = self._entries.starts[asking.start], self._entries.starts[asking.stop]
-        keys = self._entries.keys[start:stop]
-        highest = np.maximum(scores + self._errors[rows], self._entries.lowest[rows])
-        places = np.searchsorted(keys, make_keys(rows, highest))
-        doubtful = keys[places] <= make_keys(rows, scores - self._errors[rows])
-        exact = self._locate_exactly(rows[doubtful], columns[doubtful]) - start
-        return int(start), np.bincount(np.concatenate([places[~doubtful], exact]), minlength=len(keys))
-
-    def _locate_exactly(self, rows: Places, columns: Places) -> Places:
-        """The entries of the rows that some items stand right before; those that stand before none are left out."""
-        entries, items = self._entries, self._places[columns]
-        keys = make_keys(rows, self._products.of_pairs(entries.queries[rows], items))
-        low, high = (
-            np.searchsorted(entries.keys, keys, side="left"),
-            np.searchsorted(entries.keys, keys, side="right"),
+def _measure_norms(rows: Floats) -> Doubles:
+    """(N,) norms of (N, D) rows."""
+    norms = np.empty(len(rows))
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        block = rows[start : start + _ROWS_AT_ONCE].astype(np.float64)
+        norms[start : start + len(block)] = np.sqrt(np.einsum("ij,ij->i", block, block))
+    unusable = np.flatnonzero(~np.isfinite(norms))
+    if len(unusable):
+        raise InputError(
+            f"{len(unusable)} of {len(norms)} vectors, the first in row {unusable[0]}, hold NaN or infinite numbers; "
+            "they have no place in a ranking: leave them out, or embed their images again"
         )
-        while (tied := low < high).any():  # entries of equal score stand by id
-            middle = (low + high) // 2
-            earlier = self._by_id[entries.places[middle * tied]] < self._by_id[items]
-            low, high = np.where(tied & earlier, middle + 1, low), np.where(tied & ~earlier, middle, high)
-        return low[low < entries.starts[rows + 1]]
+    return norms
 
 
-def _split(hits: Places) -> list[Places]:
-    return [hits[start : start + _PAIRS_AT_ONCE] for start in range(0, len(hits), _PAIRS_AT_ONCE)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """Heads of a stage's rows and columns, and the numbers of the first of them."""
-
-    first_row: int
-    rows: Heads
-    first_column: int
-    columns: Heads
-
-    def multiply(self, rows: slice, columns: slice) -> Floats:
-        """The products of heads, upper bounds of the rows' products."""
-        left = self.rows.values[rows.start - self.first_row : rows.stop - self.first_row]
-        right = self.columns.values[columns.start - self.first_column : columns.stop - self.first_column]
-        bounds: Floats = left @ right.T
-        return bounds
-
-    def complete(self, rows: Places, columns: Places, *, bounds: Floats) -> Floats:
-        """The products of pairs of rows; where rows and columns are the same, either may be the earlier."""
-        return self.rows.complete(rows - self.first_row, self.columns, columns - self.first_column, bounds=bounds)
+def _find_scale(norms: Doubles) -> float:
+    """1 where no square of the (N,) norms is too large for float32, else the power of two that brings all below 1."""
+    largest = float(norms.max(initial=0.0))
+    return 1.0 if largest < _LARGEST_NORM else float(2.0 ** -int(np.frexp(largest)[1]))

@@ -1,8 +1,7 @@
-"""The exact search of what is in memory: the nearest rows of a matrix, of all, or of the same and of other labels.
+"""Exact search in memory: the nearest rows of a matrix, of all, or of the same and of other labels.
 
-A product in float32 finds candidates by a proven bound on its error, and those are multiplied exactly; so answers are
-those of float64 at the price of float32. `search.VectorSearch` has the search of stored vectors: they are mapped, and
-faiss scans them where they lie, filtered, for a query alone as soon as for many.
+A blocked float32 product finds candidates by a proven bound on its error; only these are multiplied in float64 and
+rounded once to float32, so that equal rows tie wherever they stand. `search.VectorSearch` searches stored vectors.
 """
 
 from __future__ import annotations
@@ -15,14 +14,18 @@ import numpy.typing as npt
 
 from index.arrays import NO_ID, UNIT_TOLERANCE, Floats, Ids, Labels, rows_by_value
 from index.progress import Progress, no_progress
-from index.vectors.products import bound_error, limit_cosines, multiply_pairs
 
 _PRODUCTS_AT_ONCE = 1 << 24  # 64 MB
-_CAST_AT_ONCE = 1 << 23  # numbers held in float64: 64 MB
-_DENSE_SHARE = 1 / 8  # of the products being candidates: then all are taken in float64
+_CANDIDATES_AT_ONCE = 1 << 20
+_PAIRS_AT_ONCE = 512  # whose rows stay in the processor's cache
 _MOST_ROUNDS, _HEAPS = 64, 4  # of dealing columns out, to so many heaps for each neighbour
 _LARGEST = 1e37  # product that float32 holds with room to spare
 _LOWEST = np.finfo(np.float32).min
+_UNIT = 2.0**-24  # of one rounding to float32
+_SPARE_ROUNDINGS = 32
+_LEAST = 1e-20  # more than underflow takes from products
+
+Integers = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +69,12 @@ def search(
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    found, blocks = Nearest.none(len(queries), k), _Blocks(queries, gallery)
-    together = _list_together(groups)
+    found, pairs, members = Nearest.none(len(queries), k), _Pairs(queries, gallery), _list_members(groups)
     for places in _cut(np.arange(len(queries)), len(gallery)):
-        block = blocks.multiply(places)
+        products = pairs.multiply(places)
         if own is not None:
-            asking = np.flatnonzero(own[places] != NO_ID)
-            block.products[asking, own[places[asking]]] = -np.inf
-            for place in asking.tolist():
-                if (row := int(own[places[place]])) in together:
-                    block.products[place, together[row]] = -np.inf
-        block.take(found, places)
+            _exclude(products, own[places], members)
+        pairs.take(found, places, products, places)
         progress(int(places[-1]) + 1, len(queries))
     return found
 
@@ -102,32 +100,38 @@ def search_labels(
     """
     rows = np.arange(len(labels)) if asked is None else asked
     same, other = Nearest.none(len(rows), k), Nearest.none(len(rows), k)
-    of_label = {int(labels[members[0]]): members for members in rows_by_value(labels)}
-    together = _list_together(groups)
-    blocks, done = _Blocks(vectors if asked is None else vectors[rows], vectors), 0
+    of_label = {int(labels[own[0]]): own for own in rows_by_value(labels)}
+    pairs, members, done = _Pairs(vectors if asked is None else vectors[rows], vectors), _list_members(groups), 0
     for places in _cut(np.argsort(labels[rows], kind="stable"), len(labels)):
-        here, block = rows[places], blocks.multiply(places)
-        block.products[np.arange(len(here)), here] = -np.inf
-        for place, row in enumerate(here.tolist()):
-            if row in together:
-                block.products[place, together[row]] = -np.inf
-        for part in rows_by_value(labels[here]):
-            own = of_label[int(labels[here[part[0]]])]
-            block.of(part, own).take(same, places[part])
-            block.products[np.ix_(part, own)] = -np.inf
-        block.take(other, places)
+        products = pairs.multiply(places)
+        _exclude(products, rows[places], members)
+        for part in rows_by_value(labels[rows[places]]):
+            own = of_label[int(labels[rows[places[part[0]]]])]
+            within = np.ix_(part, own)
+            pairs.take(same, places[part], products[within], places[part], columns=own)
+            products[within] = -np.inf
+        pairs.take(other, places, products, places)
         done += len(places)
         progress(done, len(rows))
     return same, other
 
 
-def _list_together(groups: Ids | None) -> dict[int, Ids]:
+def _list_members(groups: Ids | None) -> dict[int, Ids]:
     """The rows of its group by each row that is not alone in it."""
-    together: dict[int, Ids] = {}
-    for members in [] if groups is None else rows_by_value(groups):
-        if len(members) > 1:
-            together.update(dict.fromkeys(members.tolist(), members))
-    return together
+    members: dict[int, Ids] = {}
+    for rows in [] if groups is None else rows_by_value(groups):
+        if len(rows) > 1:
+            members.update(dict.fromkeys(rows.tolist(), rows))
+    return members
+
+
+def _exclude(products: Floats, own: Ids, members: dict[int, Ids]) -> None:
+    """Set the products of (B,) own rows, and of their groups, to -inf."""
+    asking = np.flatnonzero(own != NO_ID)
+    products[asking, own[asking]] = -np.inf
+    for line, row in zip(asking.tolist(), own[asking].tolist(), strict=True):
+        if row in members:
+            products[line, members[row]] = -np.inf
 
 
 def _cut(places: Ids, width: int) -> Iterator[Ids]:
@@ -136,96 +140,76 @@ def _cut(places: Ids, width: int) -> Iterator[Ids]:
     return (places[start : start + size] for start in range(0, len(places), size))
 
 
-class _Blocks:
+class _Pairs:
+    """(Q, D) queries and (N, D) gallery rows, and how far their float32 products may be from the exact ones."""
+
     def __init__(self, queries: Floats, gallery: Floats) -> None:
-        self.queries, self.gallery = queries, gallery
+        self._queries, self._gallery = queries, gallery
         with np.errstate(over="ignore"):  # a norm that is too large for float32 is out of range
             norms, others = (np.sqrt(np.einsum("nd,nd->n", rows, rows)) for rows in (queries, gallery))
         largest = float(others.max(initial=0.0))
         self._errors = bound_error(norms, largest=largest, dim=queries.shape[1])
-        self.is_in_range = bool((norms * largest < _LARGEST).all())  # else float32 may not even hold the products
-        self.are_cosines = all((abs(some - 1) <= UNIT_TOLERANCE).all() for some in (norms, others))
+        self._is_in_range = bool((norms * largest < _LARGEST).all())  # else float32 may not hold the products
+        self._are_cosines = all((abs(some - 1) <= UNIT_TOLERANCE).all() for some in (norms, others))
 
-    def multiply(self, places: Ids) -> _Block:
+    def multiply(self, places: Ids) -> Floats:
         with np.errstate(over="ignore", invalid="ignore"):
-            products = self.queries[places] @ self.gallery.T
-        return _Block(self, places, None, products, self._errors[places])
+            products: Floats = self._queries[places] @ self._gallery.T
+        return products
 
+    def take(self, found: Nearest, at: Ids, products: Floats, places: Ids, *, columns: Ids | None = None) -> None:
+        """Put the nearest of the columns (None: all) into the rows `at` of what was found.
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Queries at some `places` and some rows of the gallery (None: all), with what float32 makes of their products.
-
-    A product that is set to -inf is of a pair that is not to be found.
-    """
-
-    whole: _Blocks
-    places: Ids
-    columns: Ids | None
-    products: Floats
-    errors: Floats
-
-    def of(self, part: Ids, columns: Ids) -> _Block:
-        products = self.products[np.ix_(part, columns)]
-        return _Block(self.whole, self.places[part], columns, products, self.errors[part])
-
-    def take(self, found: Nearest, places: Ids) -> None:
-        """Let places of what was found have the nearest of the columns."""
-        count = self.products.shape[1]
-        k = min(found.rows.shape[1], count)
+        Args:
+            products: (B, n) float32 of the queries at (B,) `places`; -inf where a pair is not to be found.
+        """
+        k = min(found.rows.shape[1], products.shape[1])
         if not k or not len(places):
             return
-        if not self.whole.is_in_range:
-            self._take_all(found, places, k=k)
+        if self._is_in_range:
+            most = 1.0 if self._are_cosines else np.inf  # all above count as 1
+            hits = find_candidates(products, k=k, errors=self._errors[places], most=most)
+        else:
+            hits = np.flatnonzero(~np.isneginf(products))
+        if len(hits) > _CANDIDATES_AT_ONCE and len(places) > 1:
+            middle = len(places) // 2
+            for half in (slice(middle), slice(middle, None)):
+                self.take(found, at[half], products[half], places[half], columns=columns)
             return
-        best = _bound_best(self.products, k)
-        if self.whole.are_cosines:
-            best = np.minimum(best, 1)  # all above count as 1
-        limits = np.maximum(best - 2 * self.errors, _LOWEST)
-        hits = np.flatnonzero(self.products >= limits[:, None])
-        if len(hits) > max(4 * k * len(places), _DENSE_SHARE * self.products.size):
-            self._take_all(found, places, k=k)
-            return
-        lines, columns = np.divmod(hits, count)
-        rows = columns if self.columns is None else self.columns[columns]
-        exact = multiply_pairs(self.whole.queries, self.whole.gallery, self.places[lines], rows)
-        if self.whole.are_cosines:
+        lines, rows = np.divmod(hits, products.shape[1])
+        if columns is not None:
+            rows = columns[rows]
+        with np.errstate(over="ignore"):
+            exact = multiply_pairs(self._queries, self._gallery, places[lines], rows)
+        if self._are_cosines:
             limit_cosines(exact)
         order = np.lexsort((rows, -exact, lines))
         lines, rows, exact = lines[order], rows[order], exact[order]
         ranks = np.arange(len(lines)) - np.searchsorted(lines, lines)
         first = ranks < k
-        here = places[lines[first]], ranks[first]
+        here = at[lines[first]], ranks[first]
         found.cosines[here], found.rows[here] = exact[first], rows[first]
 
-    def _take_all(self, found: Nearest, places: Ids, *, k: int) -> None:
-        """The same where most pairs are candidates: most rows are wanted, or equal, or too large for float32."""
-        for line, place in enumerate(places.tolist()):
-            with np.errstate(over="ignore"):
-                exact = self._multiply_exactly(line)
-            exact[np.isneginf(self.products[line])] = -np.inf
-            chosen = np.flatnonzero(exact >= -np.partition(-exact, k - 1)[k - 1])
-            chosen = chosen[np.argsort(-exact[chosen], kind="stable")[:k]]
-            chosen = chosen[exact[chosen] != -np.inf]
-            found.cosines[place, : len(chosen)] = exact[chosen]
-            found.rows[place, : len(chosen)] = chosen if self.columns is None else self.columns[chosen]
 
-    def _multiply_exactly(self, line: int) -> Floats:
-        query, gallery = self.whole.queries[self.places[line]].astype(np.float64), self.whole.gallery
-        size, exact = max(1, _CAST_AT_ONCE // gallery.shape[1]), np.empty(self.products.shape[1], np.float32)
-        for start in range(0, len(exact), size):
-            part = slice(start, start + size)
-            rows = gallery[part] if self.columns is None else gallery[self.columns[part]]
-            exact[part] = np.einsum("nd,d->n", rows.astype(np.float64), query)
-        return limit_cosines(exact) if self.whole.are_cosines else exact
+def find_candidates(products: Floats, *, k: int, errors: Floats, most: float = np.inf) -> Ids:
+    """Rising positions in the flattened (B, n) float32 products of all that may be among the k best of their line.
+
+    Args:
+        products: -inf is never a candidate.
+        k: at most n.
+        errors: (B,) float32, how far a product may be from the exact one.
+        most: above it all products count as equal.
+    """
+    limits = np.maximum(np.minimum(_bound_best(products, k), np.float32(most)) - 2 * errors, _LOWEST)
+    return np.flatnonzero(products >= limits[:, None])
 
 
-def _bound_best(products: Floats, k: int) -> npt.NDArray[np.float32]:
-    """(B,) numbers that at least k of the columns of each of (B, N) products reach, and few more than k.
+def _bound_best(products: Floats, k: int) -> Floats:
+    """(B,) numbers that at least k of the columns of each of (B, n) products reach, and few more than k.
 
     The columns are dealt out to more than k heaps; k of the heaps' maxima reach the k-th best maximum.
     """
-    best: npt.NDArray[np.float32]
+    best: Floats
     if k == 1:
         best = products.max(axis=1)
         return best
@@ -239,3 +223,36 @@ def _bound_best(products: Floats, k: int) -> npt.NDArray[np.float32]:
     count = maxima.shape[1]
     best = np.partition(maxima, count - k, axis=1)[:, count - k]
     return best
+
+
+def bound_error(norms: npt.NDArray[np.floating], *, largest: float, dim: int) -> Floats:
+    """(N,) float32: how far the float32 product of a row with one of a norm up to `largest` may be from the exact one.
+
+    However D products are summed, each is rounded at most D times, and their sizes add up to at most the product of
+    the norms (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1).
+    """
+    roundings = (dim + _SPARE_ROUNDINGS) * _UNIT * 1.01
+    return (roundings * norms * largest + _LEAST * max(1.0, largest)).astype(np.float32)
+
+
+def measure_cosines(rows: Floats, queries: Floats) -> Floats:
+    """(..., C) float32 exact products of (..., C, D) unit rows with (..., D) unit queries, 1 at most."""
+    # Not a product of matrices: BLAS would take other cores for it, and wait for them.
+    exact = np.vecdot(rows.astype(np.float64), queries.astype(np.float64)[..., None, :])
+    return limit_cosines(exact.astype(np.float32))
+
+
+def limit_cosines(cosines: Floats) -> Floats:
+    """The same array without what roundings of unit rows put above 1 or below -1."""
+    np.maximum(cosines, -1, out=cosines)  # for a few numbers np.clip takes longer than both
+    return np.minimum(cosines, 1, out=cosines)
+
+
+def multiply_pairs(left: Floats, right: Floats, rows: Integers, places: Integers, *, scale: float = 1.0) -> Floats:
+    """(n,) float32 exact products of `rows` of (N, D) with `places` of (M, D), scaled before they are rounded."""
+    products = np.empty(len(rows), dtype=np.float32)
+    for start in range(0, len(rows), _PAIRS_AT_ONCE):
+        part = slice(start, start + _PAIRS_AT_ONCE)
+        first, second = left[rows[part]].astype(np.float64), right[places[part]].astype(np.float64)
+        products[part] = np.einsum("nd,nd->n", first, second) * scale
+    return products

@@ -15,7 +15,7 @@ from index.errors import InputError, RetrievalError
 from index.filters.condition import Condition
 from index.gallery.reranking import POOL
 from index.outputs import KIND
-from index.vectors.products import measure_cosines
+from index.vectors.exact import measure_cosines
 from retrieval_app.reports.duplicates_report import DuplicateGroups
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Crop

@@ -10,9 +10,9 @@ import numpy as np
 
 from index.arrays import Floats, Ids, Vectors
 from index.progress import Progress
+from index.vectors.exact import measure_cosines
 from index.vectors.milvus.collection import Collection
 from index.vectors.milvus.plans import MilvusPlan, scale
-from index.vectors.products import measure_cosines
 from index.vectors.search import MEASURED_K
 from index.vectors.tuning import SURE, Trial, choose_setting
 

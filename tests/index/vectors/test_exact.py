@@ -48,11 +48,10 @@ def pairs(found: Nearest) -> list[list[tuple[float, int]]]:
     problem=problems(),
     as_members=st.booleans(),
     at_once=st.sampled_from([1, 20, 1 << 23]),
-    cast=st.sampled_from([1, 7, 1 << 23]),
-    dense=st.sampled_from([0, 1]),
+    candidates=st.sampled_from([1, 7, 1 << 20]),
 )
 def test_search_agrees_with_a_loop_over_every_pair(
-    problem: tuple[np.ndarray, np.ndarray, int], as_members: bool, at_once: int, cast: int, dense: float
+    problem: tuple[np.ndarray, np.ndarray, int], as_members: bool, at_once: int, candidates: int
 ) -> None:
     queries, gallery, k = problem
     own = None
@@ -60,8 +59,7 @@ def test_search_agrees_with_a_loop_over_every_pair(
         queries, own = gallery, np.arange(len(gallery))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("index.vectors.exact._PRODUCTS_AT_ONCE", at_once)
-        patched.setattr("index.vectors.exact._CAST_AT_ONCE", cast)
-        patched.setattr("index.vectors.exact._DENSE_SHARE", dense)
+        patched.setattr("index.vectors.exact._CANDIDATES_AT_ONCE", candidates)
         found = search(queries, gallery, k=k, own=own)
     assert pairs(found) == slow_search(queries, gallery, k=k, own=own)
 
