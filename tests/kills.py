@@ -43,7 +43,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
 from index.sources.source import ImageSource
-from index.vectors import ann_choice as index_choice
+from index.vectors import ann_building as index_choice
 from index.vectors.ann_config import INDEX_SETTING
 from index.versions.gallery_lock import lock_gallery
 from index.versions.manifest import CATALOG_NAME

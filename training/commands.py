@@ -130,8 +130,8 @@ class TrainCommand(GroupedCommand):
 )  # fmt: skip
 @click.option(
     "--backend", default=AUTO, show_default=True, type=click.Choice(RUNTIMES),
-    help="What computes a frozen backbone's features on a CPU; auto measures those that are installed, where there are "
-    "images enough, and takes the fastest that agrees with torch.",
+    help="What computes a frozen backbone's features on a CPU; auto takes, where there are images "
+    "enough, the first that is installed and agrees with torch.",
 )  # fmt: skip
 @click.option(
     "--workers", type=click.IntRange(min=1), default=usable_cores, show_default="cores",

@@ -26,7 +26,7 @@ from benchmarks.ann.filters import measure_filters
 from benchmarks.ann.tables import format_curves, format_filters
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
 from benchmarks.common.record import ending_in_words, print_machine
-from index.vectors.kinds.registry import INDEX_TYPES
+from index.vectors.kinds import INDEX_TYPES
 
 LIBRARIES = ("hnswlib", "usearch", "faiss")
 

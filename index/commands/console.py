@@ -69,8 +69,8 @@ def backend_option(command: Command) -> Command:
     return click.option(
         "--backend", type=click.Choice((AUTO, *NAMES)), expose_value=False, callback=_use_backend,
         show_default=f"what {VARIABLE} says, or that which made the gallery, or {USUAL_BACKEND}",
-        help="What runs the model: a runtime, or the fastest of those that are installed and agree, by a measurement "
-        "of two seconds that is kept. `retrieval info MODEL --runtime` shows it.",
+        help="What runs the model: a runtime, or the first choice of those that are installed and agree. "
+        "`retrieval info MODEL --runtime` shows it.",
     )(command)  # fmt: skip
 
 

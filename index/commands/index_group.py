@@ -29,7 +29,7 @@ from index.commands.repair_commands import repair, rollback
 from index.public import as_cache
 from index.text import printable_path
 from index.text_table import align
-from index.vectors.kinds.registry import INDEX_TYPES
+from index.vectors.kinds import INDEX_TYPES
 from index.vectors.store_config import StoreConfig
 from index.writing.build_config import BuildConfig
 

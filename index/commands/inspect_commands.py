@@ -270,7 +270,7 @@ def _describe_model(model: Mapping[str, Any]) -> list[str]:
 
 
 def _describe_pictures(picture: Mapping[str, Any] | None) -> list[str]:
-    from index.vectors.kinds.registry import KINDS
+    from index.vectors.kinds import KINDS
 
     if picture is None:
         return []

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from index.errors import GalleryError, GalleryMismatchError
-from index.model.backends.choice import LEAST_AGREEMENT
 from index.model.backends.names import USUAL_BACKEND, VARIABLE
-from index.model.backends.registry import installed_backends
+from index.model.backends.registry import LEAST_AGREEMENT, installed_backends
 from index.model.embedder import Embedder
 from index.text import printable_path
 from index.versions.manifest import Manifest

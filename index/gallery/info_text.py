@@ -9,7 +9,7 @@ from typing import Any
 
 from index.gallery.info import GalleryInfo
 from index.text_table import align, command_line, show_bytes
-from index.vectors.kinds.registry import KINDS
+from index.vectors.kinds import KINDS
 
 _DRAWN_POINTS = 9
 _DRAWN_RECALL = 0.8

@@ -28,7 +28,7 @@ from index.sources.items import Place
 from index.sources.reading import read_place
 from index.text import valid_text
 from index.threads import map_ahead, usable_cores
-from index.vectors.kinds.registry import KINDS
+from index.vectors.kinds import KINDS
 from index.versions.manifest import MODEL_NAME, Manifest, Version, check_file
 from index.versions.versions import find_version, hold_version
 

@@ -14,8 +14,7 @@ from index.errors import ImageError, InputError, ModelFileError
 from index.images.image_files import decode_image
 from index.images.preprocess import Pixels, preprocess_image
 from index.limits import MAX_PIXELS
-from index.model.backends.choice import choose_backend
-from index.model.backends.registry import open_backend
+from index.model.backends.registry import choose_backend, open_backend
 from index.model.contract import GRAPH_NAMES, ModelContract, read_contract
 from index.model.seal import read_sealed
 from index.outputs import KIND
@@ -31,7 +30,7 @@ class Embedder:
         sha256: of the model file; galleries are bound to it.
         runtime: what runs it, in words: another one may give other last bits.
         backend, precision: the runtime's name, and the numbers it computes with.
-        agreement: of its embeddings with those of the usual runtime (`index.model.backends.measuring`).
+        agreement: of its embeddings with those of the usual runtime (`index.model.backends.registry`).
         outputs: those it gives, side by side: `kind`, or as `giving` has them.
         usual_batch: images at once where speed counts: few are in a CPU's caches, many keep a GPU busy.
 

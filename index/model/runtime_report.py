@@ -4,58 +4,54 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from index.errors import InputError
-from index.model.backends.choice import LEAST_AGREEMENT, choose_backend
-from index.model.backends.measuring import Measured, measure_installed
 from index.model.backends.names import NAMES, VARIABLE
-from index.model.backends.registry import open_backend
-from index.model.seal import SealedModel, read_sealed
+from index.model.backends.registry import (
+    LEAST_AGREEMENT,
+    choose_backend,
+    compare_backend,
+    installed_backends,
+    open_backend,
+)
+from index.model.seal import read_sealed
 from index.threads import usable_cores
 
-_ALLOCATOR = (
-    "MALLOC_MMAP_THRESHOLD_",
-    "MALLOC_TRIM_THRESHOLD_",
-    "MALLOC_ARENA_MAX",
-    "GLIBC_TUNABLES",
-    "LD_PRELOAD",
-)
 
-
-def report_runtimes(path: Path, *, asked: str | None = None, again: bool = False) -> dict[str, Any]:
-    """Measure every runtime that is installed with a model, or take what was measured before.
+def report_runtimes(path: Path, *, asked: str | None = None) -> dict[str, Any]:
+    """Compare every installed runtime with the usual one on a model.
 
     Args:
-        path: of the model.
         asked: the runtime that would be asked for where nobody names one.
-        again: measure, whatever was measured before.
 
     Returns:
-        `runtimes`: of every name what `Measured` has, or None where it is not installed or does not take the model;
-        `chosen`: the name, None where what is named is refused, and why; `threads` and `allocator`: what is set.
+        `runtimes`: of every name what `Compared` has, or None where it is not installed or does not take the model;
+        `chosen`: the name, None where what is named is refused, and why; `threads`: what is set.
 
     Raises:
         ModelFileError: the model cannot be used.
         InputError: a runtime is asked for that there is not.
         MissingDependencyError: the usual runtime is not installed.
     """
-    model = read_sealed(path)
-    measured = measure_installed(model, again=again)
-    runs, why = _choose(model, asked, measured=measured)
+    model, installed = read_sealed(path), installed_backends()
+    compared = {name: compare_backend(model, name) if name in installed else None for name in NAMES}
+    runs: str | None = None
+    try:
+        choice = choose_backend(model, asked)
+    except InputError as error:
+        if (asked or os.environ.get(VARIABLE)) not in NAMES:  # there is no runtime of that name
+            raise
+        why = str(error)
+    else:
+        runs = choice.name if compared[choice.name] else open_backend(model, name=choice.name).name
+        why = choice.why if runs == choice.name else f"{choice.name} is named, but cannot be had here"
     return {
         "runtimes": {
-            name: None
-            if (one := measured.get(name)) is None
-            else {
-                "version": one.version,
-                "precision": one.precision,
-                "images_per_s": one.images_per_s,
-                "agreement": one.agreement,
-                "agrees": one.agreement >= LEAST_AGREEMENT,
-            }
-            for name in NAMES
+            name: None if one is None else {**asdict(one), "agrees": one.agreement >= LEAST_AGREEMENT}
+            for name, one in compared.items()
         },
         "chosen": {"name": runs, "why": why},
         "threads": {
@@ -63,20 +59,7 @@ def report_runtimes(path: Path, *, asked: str | None = None, again: bool = False
             "waiting": "asleep" if os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE" else "spinning",
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
         },
-        "allocator": {name: os.environ.get(name) for name in _ALLOCATOR},
     }
-
-
-def _choose(model: SealedModel, asked: str | None, *, measured: Mapping[str, Measured]) -> tuple[str | None, str]:
-    """The name of what runs the model, None where what is named computes another one, and why."""
-    try:
-        choice = choose_backend(model, asked)
-    except InputError as error:
-        if (asked or os.environ.get(VARIABLE)) not in measured:  # there is no runtime of that name
-            raise
-        return None, str(error)
-    runs = choice.name if choice.name in measured else open_backend(model, name=choice.name).name
-    return runs, choice.why if runs == choice.name else f"{choice.name} is named, but cannot be had here"
 
 
 def tell_runtimes(report: Mapping[str, Any]) -> list[str]:
@@ -86,21 +69,14 @@ def tell_runtimes(report: Mapping[str, Any]) -> list[str]:
         mark = "*" if report["chosen"]["name"] == name else " "
         if one is None:
             lines.append(f"{mark} {name:<12} not installed here, or it does not take this model")
-            continue
-        agrees = "agrees" if one["agrees"] else "differs"
-        lines.append(
-            f"{mark} {name:<12} {one['version']}, {one['precision']}: {one['images_per_s']:,.0f} images/s, "
-            f"{agrees} (cosine {one['agreement']:.4f} less the mean)"
-        )
+        else:
+            agrees = "agrees" if one["agrees"] else "differs"
+            found = f"{agrees} (cosine {one['agreement']:.4f} less the mean)"
+            lines.append(f"{mark} {name:<12} {one['version']}, {one['precision']}: {found}")
     chosen, threads = report["chosen"], report["threads"]
-    lines.append(f"runs in {chosen['name'] or 'none'}: {chosen['why']}")
     own = f", OMP_NUM_THREADS={threads['OMP_NUM_THREADS']}" if threads["OMP_NUM_THREADS"] else ""
-    lines.append(f"threads: {threads['cores']} cores, those that wait are {threads['waiting']}{own}")
-    given = ", ".join(f"{name}={value}" for name, value in report["allocator"].items() if value)
-    lines.append(
-        f"allocator: {given}"
-        if given
-        else "allocator: the C library's own settings, which the runtimes here lose nothing by; training keeps what "
-        "large tensors leave free"
-    )
-    return lines
+    return [
+        *lines,
+        f"runs in {chosen['name'] or 'none'}: {chosen['why']}",
+        f"threads: {threads['cores']} cores, those that wait are {threads['waiting']}{own}",
+    ]

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from index.arrays import Ids, Vectors
+from index.errors import InputError
 from index.faiss_library import faiss_threads
 from index.progress import BeginStep, no_steps
 from index.threads import usable_cores
-from index.vectors.ann_choice import choose_ann, find_reason_for_flat, list_kinds
 from index.vectors.ann_config import AnnConfig
 from index.vectors.ann_index import build_ann, extend_ann, write_ann
-from index.vectors.kinds.kind import AnnPlan
-from index.vectors.kinds.registry import KINDS
+from index.vectors.kinds import KINDS, AnnPlan, IndexKind, Wanted
 from index.vectors.search import VectorSearch
 from index.vectors.shards import VectorRows, write_array
 from index.vectors.stored_rows import StoredRows
 from index.vectors.tuning import choose_again, describe_flat, tune_ann
 from index.versions.manifest import HELD_OUT_NAME, INDEX_NAME
 
-logger = logging.getLogger(__name__)
+FLAT_ROWS = 100_000
+MIN_ROWS = 1_000  # of an index that is not exact: fewer give no queries to measure it with
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
+logger = logging.getLogger(__name__)
 _SEED = 0
 _HELD_OUT = 1000
 _HELD_OUT_SHARE = 0.05
@@ -35,6 +38,70 @@ _KEPT_ENERGY = 0.85
 _WIDTH_STEP = 32
 _REDUCED_SHARE = 0.7  # of the width, at most: else little is saved
 _SAMPLE = 16_384
+
+
+def choose_ann(
+    *,
+    count: int,
+    width: int,
+    config: AnnConfig,
+    reduced_width: int | None = None,
+    machine_bytes: int | None = None,
+) -> AnnPlan:
+    """The ANN index for `count` vectors of `width` numbers.
+
+    Args:
+        reduced_width: numbers of a rotated vector that are enough to find candidates by; None: all are needed.
+        machine_bytes: memory of the machine; None: of this one.
+
+    Raises:
+        InputError: not even the smallest fits into the memory that it may take.
+    """
+    limit = config.memory_bytes or (machine_bytes or machine_memory()) // 2
+    wanted = Wanted(count, width, reduced_width)
+    reason = find_reason_for_flat(count, config)
+    if reason is not None:
+        return replace(KINDS["flat"].plan(wanted)[0], reason=reason)
+    plans = [plan for kind in list_kinds(count, config) for plan in kind.plan(wanted)]
+    for plan in plans:
+        if plan.memory_bytes <= limit:
+            return plan
+    smallest = min(plans, key=lambda plan: plan.memory_bytes)
+    otherwise = ", or --index-type auto" if config.kind else ""
+    raise InputError(
+        f"an index of {count:,} vectors of {width} numbers takes at least {smallest.memory_bytes:,} bytes as "
+        f"{config.index_type}, {limit:,} are allowed; allow more, also for a finished gallery, with "
+        f"`retrieval index tune GALLERY --memory-limit SIZE`{otherwise}"
+    )
+
+
+def list_kinds(count: int, config: AnnConfig) -> Sequence[IndexKind]:
+    """The kinds that so many vectors may get where they are not to be scanned, the first choice first."""
+    if config.kind is not None:
+        return [config.kind]
+    return [kind for kind in KINDS.values() if not kind.is_exact and count <= kind.most_rows]
+
+
+def find_reason_for_flat(count: int, config: AnnConfig) -> str | None:
+    """Why so many vectors are to be searched by a scan; None where they are not."""
+    if config.kind is not None and config.kind.is_exact:
+        return "asked for"
+    if config.kind is None and count <= FLAT_ROWS:
+        return f"up to {FLAT_ROWS:,} images exact search is fast enough"
+    if count < MIN_ROWS:
+        return f"fewer than {MIN_ROWS:,} images, too few to measure another index with"
+    return None
+
+
+def machine_memory() -> int:
+    """Bytes of memory that this process may use: those of the machine, or of its container."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in _CGROUP_LIMITS:
+        path = Path(name)
+        text = path.read_text().strip() if path.is_file() else ""
+        if text.isdigit():
+            memory = min(memory, int(text))
+    return memory
 
 
 def build_ann_index(

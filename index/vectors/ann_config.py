@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from index.errors import InputError
-from index.vectors.kinds.kind import IndexKind
-from index.vectors.kinds.registry import INDEX_TYPES, KINDS, list_summaries
+from index.vectors.kinds import INDEX_TYPES, KINDS, IndexKind, list_summaries
 
 INDEX_SETTING = "index"  # of a catalogue
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(i?))?B?", re.IGNORECASE)

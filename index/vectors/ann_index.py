@@ -20,8 +20,7 @@ from index.errors import GalleryDamagedError
 from index.faiss_library import find_inner, import_faiss, reading_at_most
 from index.progress import Progress, no_progress
 from index.text import printable_path
-from index.vectors.kinds.kind import AnnPlan, IndexKind
-from index.vectors.kinds.registry import KINDS
+from index.vectors.kinds import KINDS, AnnPlan, IndexKind
 from index.vectors.stored_rows import Bits, StoredRows
 
 _ROWS_AT_ONCE = 16_384

@@ -16,7 +16,7 @@ from index.progress import BeginStep, no_steps
 from index.vectors.ann_building import build_ann_index, retune_ann_index
 from index.vectors.ann_config import AnnConfig
 from index.vectors.files import is_shared, read_deleted
-from index.vectors.kinds.registry import KINDS
+from index.vectors.kinds import KINDS
 from index.vectors.search import VectorSearch
 from index.vectors.shards import HeldVectors, VectorFile, find_shards, read_shards, write_array, write_shards
 from index.vectors.store import Publication, Published

@@ -22,7 +22,7 @@ from index.arrays import NO_ID, Floats, Ids, Vectors
 from index.faiss_library import faiss_threads, import_faiss, split_queries
 from index.vectors.ann_index import AnnIndex, map_ann
 from index.vectors.exact import measure_cosines
-from index.vectors.kinds.registry import KINDS
+from index.vectors.kinds import KINDS
 from index.vectors.shards import VectorRows, read_ids
 from index.vectors.stored_rows import Mask, RowSet, StoredRows, best_of, fill_up, needs_faiss
 from index.versions.manifest import HELD_OUT_NAME, INDEX_NAME

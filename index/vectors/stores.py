@@ -76,7 +76,7 @@ class _Files:
     def check(
         self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig
     ) -> None:
-        from index.vectors.ann_choice import choose_ann
+        from index.vectors.ann_building import choose_ann
 
         choose_ann(count=count, width=width, config=config, reduced_width=1)  # how far it can be is not known yet
 
@@ -111,8 +111,8 @@ class _Milvus:
     def check(
         self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig
     ) -> None:
-        from index.vectors.milvus.plans import choose_kind
         from index.vectors.milvus.server import Server
+        from index.vectors.milvus.tuning import choose_kind
 
         choose_kind(count, config)
         Server(store.uri)

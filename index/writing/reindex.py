@@ -17,7 +17,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.queries import read_queries
 from index.limits import LOCK_WAIT_S
 from index.progress import BeginStep, no_steps
-from index.vectors.ann_choice import find_reason_for_flat
+from index.vectors.ann_building import find_reason_for_flat
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
 from index.vectors.store import Publication
 from index.writing.publish_change import BuildReport, open_workspace, run_change

@@ -17,7 +17,7 @@ from index.filters.condition import Column
 from index.filters.to_text import write_column
 from index.gallery.gallery import Gallery
 from index.text import valid_text
-from index.vectors.kinds.registry import KINDS
+from index.vectors.kinds import KINDS
 from retrieval_app.api.answers import send_json
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
 from retrieval_app.api.conditions import read_condition

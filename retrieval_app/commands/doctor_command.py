@@ -198,17 +198,15 @@ def _tell(report: Mapping[str, Any]) -> Iterator[str]:
 
 @click.command(short_help="Say what a model or a gallery is, and what runs it here.")
 @click.argument("what", type=PATH, metavar="MODEL|GALLERY|box")
-@click.option("--runtime", is_flag=True, help="What runs its model here, how fast, in which precision, and why.")
-@click.option("--again", is_flag=True, help="With --runtime: measure again what was measured before.")
+@click.option("--runtime", is_flag=True, help="What runs its model here, in which precision, and why.")
 @backend_option
 @output_options
 @click.pass_context
-def info(context: click.Context, /, *, what: Path, runtime: bool, again: bool, as_json: bool) -> None:
+def info(context: click.Context, /, *, what: Path, runtime: bool, as_json: bool) -> None:
     """Say what a MODEL file or a GALLERY is; `box` is the model in the box.
 
-    With --runtime every runtime that is installed is measured with its model, for a second each, once for a model, a
-    machine and the versions installed: its images a second in batches on all cores, and whether it gives the same
-    embeddings. The one that is marked runs the model, and why is said.
+    With --runtime every runtime that is installed opens its model: which version it is, in which precision it
+    computes, and whether it gives the same embeddings. The one that is marked runs the model, and why is said.
 
     \b
     Examples:
@@ -216,8 +214,6 @@ def info(context: click.Context, /, *, what: Path, runtime: bool, again: bool, a
       retrieval info model.onnx --runtime
       retrieval info gallery --runtime --json
     """
-    if again and not runtime:
-        raise click.UsageError("--again goes with --runtime")
     if not runtime and what.is_dir():
         context.invoke(gallery_info, gallery=what, as_json=as_json)
         return
@@ -230,7 +226,7 @@ def info(context: click.Context, /, *, what: Path, runtime: bool, again: bool, a
         from index.gallery.computed_by import usual_runtime_of
         from index.model.runtime_report import report_runtimes, tell_runtimes
 
-        report = report_runtimes(model, asked=usual_runtime_of(recorded), again=again)
+        report = report_runtimes(model, asked=usual_runtime_of(recorded))
         document, lines = {**document, **report}, [*lines, *tell_runtimes(report)]
     emit(document, as_json=as_json, text="\n".join(lines))
 

@@ -19,7 +19,7 @@ from index.gallery.gallery import Gallery
 from index.progress import Progress, no_progress
 from index.threads import multiplying_workers
 from index.vectors.exact import search_labels
-from index.vectors.kinds.registry import KINDS
+from index.vectors.kinds import KINDS
 from retrieval_app.insights.answer import Answer
 from retrieval_app.reports.duplicates_report import DuplicateGroups, find_duplicate_groups
 

@@ -34,7 +34,7 @@ def build(folder: Path, out: Path, model: Path, **options: object) -> BuildRepor
 def few_for_an_index(least: int = 20) -> Iterator[None]:
     """So few images are enough for an index that is no scan; one that is built meanwhile is never passed over."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("index.vectors.ann_choice.MIN_ROWS", least)
+        patched.setattr("index.vectors.ann_building.MIN_ROWS", least)
         patched.setattr(
             "index.vectors.tuning._compare_costs", lambda *_: {"rows_per_effort": 0.0, "rows_per_candidate": 0.0}
         )

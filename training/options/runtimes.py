@@ -9,4 +9,4 @@ GRAPH_RUNTIMES = ("onnxruntime", "openvino")
 """Those that take the backbone's graph instead; on a CPU only."""
 EXTRAS = {"onnxruntime": "cpu", "openvino": "fast"}
 RUNTIMES = (AUTO, TORCH, *GRAPH_RUNTIMES)
-"""What `--backend` takes; `auto` is the fastest of the others that agrees with torch."""
+"""What `--backend` takes; `auto` is the first of the graph's that agrees with torch, or torch."""

@@ -1,4 +1,4 @@
-"""What computes a run's features: torch, or the frozen backbone's graph in whichever runtime is the fastest here."""
+"""What computes a run's features: the frozen backbone's graph in the first runtime that gives torch's, or torch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from index.arrays import Vectors
 from index.errors import ImageError, InputError, MissingDependencyError, ModelFileError, RunError
 from index.images.image_files import read_image
 from index.images.preprocess import Pixels, preprocess_image
-from index.model.backends.measuring import Measured, Rivals, measure_installed
 from index.model.backends.names import AUTO, USUAL_BACKEND
-from index.model.backends.registry import installed_backends
+from index.model.backends.registry import Compared, compare, installed_backends, open_backend
 from index.model.seal import SealedModel
 from training.backbone.backbones import Backbone
 from training.backbone.extract import Extractor
@@ -36,43 +35,35 @@ LEAST_AGREEMENT, LEAST_IN_BFLOAT16 = 0.9999, 0.995
 _IMAGES = 16
 
 
-def agrees(measured: Measured) -> bool:
+def agrees(compared: Compared) -> bool:
     """Whether features by this runtime stand for torch's."""
-    return measured.agreement >= (LEAST_IN_BFLOAT16 if measured.precision == "bfloat16" else LEAST_AGREEMENT)
+    return compared.agreement >= (LEAST_IN_BFLOAT16 if compared.precision == "bfloat16" else LEAST_AGREEMENT)
 
 
-def measure_runtimes(extractor: Extractor, graph: SealedModel, paths: Sequence[Path]) -> dict[str, Measured]:
-    """Torch, and the runtimes that are installed and take the graph, on some images of a list.
-
-    What is found is kept for the graph and the processor, as that of model files is.
+def compare_runtimes(extractor: Extractor, graph: SealedModel, paths: Sequence[Path]) -> dict[str, Compared]:
+    """The runtimes that are installed and take the graph, by their features of some images of a list and torch's.
 
     Args:
         extractor: of torch.
         graph: of `training.backbone.kept_graphs.keep_graph`.
 
     Raises:
-        ModelFileError: the graph cannot be used, or torch's features are not finite.
-        MissingDependencyError: ONNX Runtime is not installed.
+        ModelFileError: torch's features are not finite.
         InputError: no image is readable.
     """
     exact = Extractor(extractor.backbone, extractor.preprocess, device=extractor.device, precision="float32")
-    rivals = Rivals({TORCH: InTorch(extractor)}, partial(read_some, paths, extractor), InTorch(exact).run)
+    pixels = read_some(paths, extractor)
     with keep_freed_memory():
-        found = measure_installed(graph, rivals=rivals)
-    return {name: one for name, one in found.items() if name in (TORCH, *GRAPH_RUNTIMES)}
-
-
-class InTorch:
-    """An extractor among the runtimes that are measured."""
-
-    def __init__(self, extractor: Extractor) -> None:
-        self._extractor = extractor
-        self.version, self.precision = str(torch.__version__), extractor.precision
-
-    def run(self, pixels: Pixels) -> Vectors:
-        """(N, H, W, 3) uint8 to (N, F) float32."""
-        found: Vectors = self._extractor.extract(pixels).cpu().numpy()
-        return found
+        expected: Vectors = exact.extract(pixels).cpu().numpy()
+    if not np.isfinite(expected).all():
+        raise ModelFileError(str(graph.path), "it gives features that are not finite")
+    found = {}
+    for name in GRAPH_RUNTIMES:
+        try:
+            found[name] = compare(open_backend(graph, name=name), pixels, expected)
+        except (MissingDependencyError, ModelFileError) as error:
+            logger.debug("%s is not compared: %s", name, error)
+    return found
 
 
 def read_some(paths: Sequence[Path], extractor: Extractor) -> Pixels:
@@ -99,7 +90,7 @@ def _readable(paths: Iterator[Path], extractor: Extractor) -> Iterator[Pixels]:
         yield preprocess_image(image, config)
 
 
-LEAST_IMAGES = 3000  # with fewer, writing the graph and measuring take longer than they save
+LEAST_IMAGES = 3000  # with fewer, writing the graph takes longer than it saves
 _UNUSABLE = (NoGraphError, ModelFileError, MissingDependencyError)
 
 logger = logging.getLogger(__name__)
@@ -114,19 +105,18 @@ class FeatureRuntime:
         asked: what `--backend` said.
         precision: torch's, and so that in which the graph asks to be computed.
         why: in words.
-        measured: all that were measured, by name.
+        compared: all that were compared with torch, by name.
     """
 
     name: str
     asked: str
     precision: str
     why: str
-    measured: Mapping[str, Measured]
+    compared: Mapping[str, Compared]
 
     def describe(self) -> str:
         """One line for people."""
-        rates = ", ".join(f"{name} {one.images_per_s:.0f}" for name, one in self.measured.items())
-        return f"features: by {self.name}, {self.why}" + (f" (images/s: {rates})" if rates else "")
+        return f"features: by {self.name}, {self.why}"
 
 
 def require_runtime(machine: Machine, *, trains_network: bool) -> None:
@@ -146,11 +136,8 @@ def require_runtime(machine: Machine, *, trains_network: bool) -> None:
         raise InputError(f"--backend {asked} computes features on the CPU: with it, --device cpu")
     if machine.precision == "bfloat16" and asked == USUAL_BACKEND:
         raise InputError(f"--backend {asked} computes in float32: with it, no --precision bfloat16")
-    if missing := {asked, USUAL_BACKEND} - installed_backends().keys():  # the usual one takes part in measuring
-        package = min(missing)
-        raise MissingDependencyError(
-            package=package, extra=EXTRAS[package], purpose=f"features by --backend {asked}"
-        )
+    if asked not in installed_backends():
+        raise MissingDependencyError(package=asked, extra=EXTRAS[asked], purpose=f"features by --backend {asked}")
 
 
 def settle_runtime(
@@ -174,7 +161,7 @@ def settle_runtime(
         return _go_on(run, extractor, noted, machine=machine)
     settled, opened = _settle(extractor, paths, views=views, trains_network=trains_network, machine=machine)
     run.write_runtime(asdict(settled))
-    if settled.measured:
+    if settled.compared:
         tell(settled.describe())
     return opened
 
@@ -218,9 +205,9 @@ def _settle(
         return replace(settled, why=why), extractor
     try:
         graph = keep_graph(extractor, cache=machine.cache)
-        measured = measure_runtimes(extractor, graph, paths)
-        name, why = _choose(measured, machine)
-        settled = replace(settled, name=name, why=why, measured=measured)
+        compared = compare_runtimes(extractor, graph, paths)
+        name, why = _choose(compared, machine)
+        settled = replace(settled, name=name, why=why, compared=compared)
         return settled, extractor if name == TORCH else compute_by_graph(extractor, name, graph)
     except _UNUSABLE as error:
         logger.warning("features are computed by torch: %s", error)
@@ -239,16 +226,19 @@ def _why_torch(trains_network: bool, machine: Machine, images: int) -> str | Non
     return None
 
 
-def _choose(measured: Mapping[str, Measured], machine: Machine) -> tuple[str, str]:
-    """The runtime, and why: the one that is asked for, or the fastest, of those whose features are torch's."""
-    agreeing = {name: one for name, one in measured.items() if name == TORCH or agrees(one)}
-    for name in measured.keys() - agreeing.keys():
+def _choose(compared: Mapping[str, Compared], machine: Machine) -> tuple[str, str]:
+    """The runtime, and why: the one that is asked for, or the first, of those whose features are torch's.
+
+    In float32 ONNX Runtime is the fastest on most processors; bfloat16 is OpenVINO's alone.
+    """
+    agreeing = [name for name, one in compared.items() if agrees(one)]
+    for name in compared.keys() - set(agreeing):
         logger.warning("%s gives other features than torch (a cosine of %.4f less the mean), and is not used",
-                       name, measured[name].agreement)  # fmt: skip
+                       name, compared[name].agreement)  # fmt: skip
     if machine.backend != AUTO:
         if machine.backend in agreeing:
             return machine.backend, "as it is named"
         return TORCH, f"as {machine.backend} cannot give the same features of this backbone"
-    if machine.precision == "bfloat16":
-        agreeing.pop(USUAL_BACKEND, None)  # which has no such numbers
-    return max(agreeing, key=lambda name: agreeing[name].images_per_s), "the fastest of those that agree"
+    if machine.precision == "bfloat16" and USUAL_BACKEND in agreeing:
+        agreeing.remove(USUAL_BACKEND)  # which has no such numbers
+    return (agreeing[0], "the first choice of those that agree") if agreeing else (TORCH, "as no other one agrees")

@@ -5,29 +5,51 @@ Everybody who needs ONNX Runtime gets it here, after its telemetry is off, so th
 
 from __future__ import annotations
 
+import ctypes
+import io
 import logging
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import redirect_stdout
+from functools import cache
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from index.arrays import Vectors
-from index.errors import MissingDependencyError, ModelFileError
+from index.errors import InputError, MissingDependencyError, ModelFileError
 from index.images.preprocess import Pixels
 from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, GraphDescription, GraphValue
-from index.model.backends.cuda_libraries import load_cuda_libraries
+from index.model.contract import ModelContract, find_contract_text
 from index.model.seal import SealedModel
 from index.telemetry import switch_off_telemetry
+from index.user_cache import user_cache
+
+_DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 logger = logging.getLogger(__name__)
-
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 _ERRORS = (
     "EPFail", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException",
 )  # fmt: skip
+TENSORRT = "TensorrtExecutionProvider"
+_BATCHES = {"min": 1, "opt": 64, "max": 256}
+
+
+@cache
+def load_cuda_libraries(runtime: ModuleType) -> str | None:
+    """What keeps an ONNX Runtime made for GPUs from computing on one; None where the libraries are loaded."""
+    try:
+        ctypes.CDLL(_DRIVER)
+    except OSError:
+        return f"no NVIDIA driver is installed ({_DRIVER} is missing)"
+    printed = io.StringIO()
+    with redirect_stdout(printed):  # it prints what it misses, and stdout is for results
+        runtime.preload_dlls()
+    missing = " ".join(printed.getvalue().split())
+    return f"CUDA or cuDNN is missing, which the extra gpu installs: {missing}" if missing else None
 
 
 def import_onnxruntime() -> ModuleType:
@@ -143,3 +165,59 @@ def _describe(values: Iterable[Any]) -> list[GraphValue]:
         GraphValue(value.name, value.type, tuple(size if isinstance(size, int) else None for size in value.shape))
         for value in values
     ]
+
+
+class TensorRtBackend(OnnxRuntimeBackend):
+    """A session of ONNX Runtime whose graph TensorRT computes, in float16; see `InferenceBackend`.
+
+    What TensorRT compiles of a model for one GPU takes minutes, and is kept in the user's cache folder. Where it
+    cannot be had, ONNX Runtime computes without it, a warning says why, and name and precision are ONNX Runtime's.
+    """
+
+    name = "tensorrt"
+    precision = "float16"
+    packages: tuple[str, ...] = ("onnxruntime-gpu",)
+
+    @classmethod
+    def is_usable(cls) -> bool:
+        """Whether the installed ONNX Runtime is made for TensorRT, and its libraries are there."""
+        runtime = import_onnxruntime()
+        return TENSORRT in runtime.get_available_providers() and load_cuda_libraries(runtime) is None
+
+    def _open(self, runtime: ModuleType, model: SealedModel, options: Any) -> Any:
+        problem = _find_problem(runtime, model)
+        if problem is None:
+            try:
+                side = ModelContract.from_json(find_contract_text(model.data)).preprocess.crop
+                providers = [(TENSORRT, _options(model, side)), CUDA, CPU]
+                session = runtime.InferenceSession(model.data, options, providers, enable_fallback=0)
+            except (InputError, OSError, RuntimeError, *self._errors) as error:  # a bad model fails below too
+                problem = shorten(str(error))
+            else:
+                if TENSORRT in session.get_providers():
+                    return session
+                problem = "ONNX Runtime cannot load TensorRT's libraries (the package tensorrt has them)"
+        logger.warning("TensorRT cannot be used: %s; models run in ONNX Runtime without it", problem)
+        self.name, self.precision = OnnxRuntimeBackend.name, OnnxRuntimeBackend.precision
+        return super()._open(runtime, model, options)
+
+
+def _find_problem(runtime: ModuleType, model: SealedModel) -> str | None:
+    """Why TensorRT cannot be tried at all."""
+    if TENSORRT not in runtime.get_available_providers():
+        return "the installed ONNX Runtime is not made for it (that of the extra gpu is)"
+    if b'"precision": "int8"' in model.data:
+        return "the model's int8 is unsigned, and TensorRT has signed integers only"
+    return load_cuda_libraries(runtime)
+
+
+def _options(model: SealedModel, side: int) -> dict[str, str]:
+    """Of the provider: engines for batches of any size up to the largest, of one model each, and kept."""
+    folder = user_cache() / "tensorrt" / model.sha256
+    folder.mkdir(parents=True, exist_ok=True)
+    shapes = {
+        f"trt_profile_{which}_shapes": f"{INPUT_NAME}:{batch}x{side}x{side}x3" for which, batch in _BATCHES.items()
+    }
+    caches = {"trt_engine_cache_enable": "1", "trt_timing_cache_enable": "1"}
+    places = {"trt_engine_cache_path": str(folder), "trt_timing_cache_path": str(folder)}
+    return shapes | caches | places | {"trt_fp16_enable": "1"}

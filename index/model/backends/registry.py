@@ -1,21 +1,76 @@
-"""Every runtime that can run a model file, and the one way to open a file in one."""
+"""The runtimes that can run a model file, and which one does: the one that is named, or the first here that agrees.
+
+`auto` takes TensorRT or ONNX Runtime where there is a GPU, else OpenVINO or ONNX Runtime, the first that is installed
+and gives the embeddings of ONNX Runtime on the CPU or GPU, the usual one.
+"""
 
 from __future__ import annotations
 
-from index.errors import ModelFileError
+import json
+import logging
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from index.arrays import Vectors
+from index.durable import write_durably
+from index.errors import InputError, MissingDependencyError, ModelFileError
+from index.images.preprocess import Pixels
 from index.model.backends.backend import InferenceBackend
-from index.model.backends.names import USUAL_BACKEND
-from index.model.backends.onnxruntime import OnnxRuntimeBackend
+from index.model.backends.names import AUTO, NAMES, USUAL_BACKEND, VARIABLE
+from index.model.backends.onnxruntime import OnnxRuntimeBackend, TensorRtBackend
 from index.model.backends.openvino import OpenVinoBackend
-from index.model.backends.tensorrt import TensorRtBackend
+from index.model.contract import ModelContract, find_contract_text
 from index.model.graph import UnsafeModelError, check_graph
 from index.model.seal import SealedModel
+from index.text import printable_path
+from index.user_cache import user_cache
+
+logger = logging.getLogger(__name__)
 
 BACKENDS: dict[str, type[InferenceBackend]] = {
     "onnxruntime": OnnxRuntimeBackend,
     "openvino": OpenVinoBackend,
     "tensorrt": TensorRtBackend,
 }
+_ON_GPU, _ON_CPU = ("tensorrt", USUAL_BACKEND), ("openvino", USUAL_BACKEND)  # what `auto` tries, in this order
+# Embeddings of two runtimes that stand for each other have at least this agreement: the computation in bfloat16 is
+# within it (.998), that in int8 by two runtimes (.992), and that in int8 with the rest in bfloat16 (.987, on photos
+# .999), which change which image is nearest as seldom as chance.
+LEAST_AGREEMENT = 0.98
+_SAME_MODEL = 0.9  # below this a runtime computes another model: it is not used, whoever names it
+_IMAGES = 16
+_RULES = 3  # raise it when a runtime comes to compute otherwise: what was compared before is then compared again
+_KEPT = 100  # models, machines and versions, the newest
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A runtime with a model on this machine.
+
+    Attributes:
+        version: of the runtime.
+        precision: the numbers it computes with.
+        agreement: the mean cosine of its embeddings with those of the usual runtime (or those expected), less the mean
+            of these; 0 where not all of them are finite.
+    """
+
+    version: str
+    precision: str
+    agreement: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The runtime that runs a model: its name, its agreement with the usual one, and why it was taken, in words."""
+
+    name: str
+    agreement: float
+    why: str
 
 
 def installed_backends() -> dict[str, str]:
@@ -49,3 +104,136 @@ def open_backend(model: SealedModel, *, threads: int | None = None, name: str = 
         problem = f"not a usable ONNX model: {error}; export the model with `retrieval export`"
         raise ModelFileError(str(model.path), problem) from error
     return BACKENDS[name](model, threads=threads)
+
+
+def choose_backend(model: SealedModel, asked: str | None = None) -> Choice:
+    """The runtime for a model.
+
+    Args:
+        asked: a runtime, or `auto` for the first that agrees; None is what RETRIEVAL_BACKEND says, and the usual one
+            where that says nothing.
+
+    Raises:
+        InputError: there is no runtime of that name, or it computes this model otherwise than the usual one.
+        ModelFileError: the model cannot be used.
+        MissingDependencyError: the usual runtime is not installed, and another one is not asked for.
+    """
+    asked = asked or os.environ.get(VARIABLE) or USUAL_BACKEND
+    if asked not in (AUTO, *NAMES):
+        raise InputError(f"--backend and {VARIABLE} take {AUTO}, {' or '.join(NAMES)}, got {asked!r}")
+    if asked == USUAL_BACKEND:
+        return Choice(USUAL_BACKEND, 1.0, f"the usual one; --backend or {VARIABLE} name another, or {AUTO}")
+    installed = installed_backends()
+    if asked != AUTO:
+        found = compare_backend(model, asked) if asked in installed else None  # who opens it says what is missing
+        if found is not None and not found.agreement >= _SAME_MODEL:  # so that NaN is refused
+            raise InputError(
+                f"{printable_path(str(model.path))}: {asked} computes it otherwise than {USUAL_BACKEND} (a cosine of "
+                f"{found.agreement:.2f} less the mean, at least {_SAME_MODEL:g} is needed): use --backend "
+                f"{USUAL_BACKEND}, or export the model again"
+            )
+        return Choice(asked, 1.0 if found is None else found.agreement, "it is named")
+    if len(installed) == 1:
+        return Choice(USUAL_BACKEND, 1.0, "no other one is installed")
+    for name in _ON_GPU if open_backend(model).on_gpu else _ON_CPU:
+        if name not in installed or (found := compare_backend(model, name)) is None:
+            continue
+        if found.agreement >= LEAST_AGREEMENT:
+            return Choice(name, found.agreement, "the first choice of those that agree")
+        logger.warning("%s gives other embeddings than %s, and is not used", name, USUAL_BACKEND)
+    return Choice(USUAL_BACKEND, 1.0, "no other one that is installed agrees")
+
+
+def compare_backend(model: SealedModel, name: str) -> Compared | None:
+    """How far an installed runtime gives the embeddings of the usual one; None where it does not take the model.
+
+    What is found is kept in the user's cache folder for a model, a processor and a version.
+
+    Raises:
+        ModelFileError: the model cannot be used.
+        MissingDependencyError: the usual runtime is not installed.
+    """
+    versions = installed_backends()
+    key = "; ".join([
+        model.sha256, platform.machine(), _processor(), f"rules {_RULES}",
+        *(f"{one} {versions.get(one)}" for one in (USUAL_BACKEND, name)),
+    ])  # fmt: skip
+    kept = _read_kept()
+    try:
+        return Compared(**kept[key])
+    except (KeyError, TypeError):  # not compared yet, or kept by another program
+        usual = open_backend(model)
+    try:
+        backend = usual if name == USUAL_BACKEND else open_backend(model, name=name)
+    except (MissingDependencyError, ModelFileError) as error:
+        logger.debug("%s is not compared: %s", name, error)
+        return None
+    if backend.name != name:  # it fell back to the usual one
+        return None
+    pixels = _draw_pixels(model)
+    expected = usual.run(pixels)
+    if not np.isfinite(expected).all():
+        raise ModelFileError(str(model.path), "it gives embeddings that are not finite; export the model again")
+    found = compare(backend, pixels, expected)
+    _keep({**dict([*kept.items()][-_KEPT:]), key: asdict(found)})
+    return found
+
+
+def compare(backend: InferenceBackend, pixels: Pixels, expected: Vectors) -> Compared:
+    """A runtime that has opened a model, by its (N, D) embeddings of (N, side, side, 3) pixels and those expected."""
+    found = backend.run(pixels)
+    agreement = measure_agreement(found, expected) if np.isfinite(found).all() else 0.0
+    return Compared(backend.version, backend.precision, round(agreement, 6))
+
+
+def measure_agreement(found: Vectors, expected: Vectors) -> float:
+    """The mean cosine of (N, D) rows, less the mean of the expected ones."""
+    middle = expected.mean(axis=0)
+    one, two = found - middle, expected - middle
+    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
+    return float((np.einsum("nd,nd->n", one, two) / np.maximum(norms, np.finfo(np.float32).tiny)).mean())
+
+
+def _draw_pixels(model: SealedModel) -> Pixels:
+    """Images that are unlike each other, for the embeddings to differ: random coarse cells of several sizes."""
+    try:
+        side = ModelContract.from_json(find_contract_text(model.data)).preprocess.crop
+    except InputError as error:
+        raise ModelFileError(str(model.path), f"{error}; export the model again") from error
+    random, found = np.random.default_rng(0), []
+    for number in range(_IMAGES):
+        cells = 2 + number % 7
+        coarse = random.integers(0, 256, size=(cells, cells, 3), dtype=np.uint8)
+        repeat = -(-side // cells)
+        found.append(coarse.repeat(repeat, axis=0).repeat(repeat, axis=1)[:side, :side])
+    return np.stack(found)
+
+
+def _kept_path() -> Path:
+    return user_cache() / "runtimes.json"
+
+
+def _read_kept() -> dict[str, Any]:
+    """What was compared before; nothing where that cannot be read."""
+    try:
+        kept = json.loads(_kept_path().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _keep(kept: dict[str, Any]) -> None:
+    try:
+        _kept_path().parent.mkdir(parents=True, exist_ok=True)
+        write_durably(_kept_path(), json.dumps(kept, indent=2).encode())
+    except OSError as error:
+        logger.warning("%s: not kept, so it is compared again: %s", _kept_path(), error.strerror or error)
+
+
+def _processor() -> str:
+    """Its name, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

@@ -18,12 +18,11 @@ import numpy as np
 from index.arrays import Ids, Vectors
 from index.errors import GalleryError
 from index.vectors.ann_building import choose_held_out
-from index.vectors.kinds.registry import KINDS
+from index.vectors.kinds import KINDS
 from index.vectors.milvus.collection import MOST_LISTED, STRONG, Collection, batches
-from index.vectors.milvus.plans import PLANS, choose_kind
 from index.vectors.milvus.server import Server
 from index.vectors.milvus.store import IDS_NAME, Rows, hold_rows
-from index.vectors.milvus.tuning import describe_scan, measure
+from index.vectors.milvus.tuning import PLANS, choose_kind, describe_scan, measure
 from index.vectors.shards import HeldVectors, gather_rows, write_array
 from index.vectors.store import Published, WriterTask
 from index.versions.gallery_parts import identify

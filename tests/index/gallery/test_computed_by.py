@@ -13,7 +13,6 @@ from index.gallery.gallery import Gallery
 from index.gallery.info import read_info
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
-from index.model.backends import measuring
 from index.model.backends.names import USUAL_BACKEND, VARIABLE
 from index.model.embedder import Embedder
 from index.versions.manifest import MANIFEST_NAME, Manifest
@@ -25,11 +24,10 @@ from tests.conftest import draw_folder, draw_image
 
 
 @pytest.fixture(autouse=True)
-def measured_in_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runtimes are measured for a moment, and not kept."""
+def compared_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known of runtimes is not kept."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(measuring, "_SECONDS", 0.01)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from index.vectors.ann_building import (
 )
 from index.vectors.ann_config import AnnConfig
 from index.vectors.ann_index import AnnIndex
-from index.vectors.kinds.lists import Lists
+from index.vectors.kinds import KINDS
 from index.vectors.search import VectorSearch
 from index.vectors.shards import VectorRows
 from index.vectors.stored_rows import StoredRows
@@ -165,7 +165,7 @@ def test_axes_are_found_where_few_hold_nearly_all() -> None:
 def _train() -> np.ndarray:
     """The centres of eight lists."""
     index = faiss.index_factory(16, "IVF8,Flat", faiss.METRIC_INNER_PRODUCT)
-    Lists().train(index, VectorSource(width=16).draw(400, seed=0)[0])
+    KINDS["ivf"].train(index, VectorSource(width=16).draw(400, seed=0)[0])
     assert index.is_trained
     assert index.clustering_index is None
     return index.quantizer.reconstruct_n(0, 8)

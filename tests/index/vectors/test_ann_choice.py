@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from index.errors import InputError
-from index.vectors.ann_choice import FLAT_ROWS, MIN_ROWS, choose_ann, machine_memory
+from index.vectors.ann_building import FLAT_ROWS, MIN_ROWS, choose_ann, machine_memory
 from index.vectors.ann_config import AnnConfig
-from index.vectors.kinds.registry import INDEX_TYPES
+from index.vectors.kinds import INDEX_TYPES
 
 GB = 10**9
 
@@ -87,7 +87,7 @@ def test_reduced_vectors_take_less_but_codes_of_parts_are_of_all() -> None:
 
 def test_the_memory_of_the_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr("index.vectors.ann_choice._CGROUP_LIMITS", (str(limit), str(tmp_path / "missing")))
+    monkeypatch.setattr("index.vectors.ann_building._CGROUP_LIMITS", (str(limit), str(tmp_path / "missing")))
     whole = machine_memory()
     assert whole > 10**7
     limit.write_text("max\n")

@@ -13,7 +13,7 @@ from index.errors import GalleryDamagedError
 from index.faiss_library import faiss_threads
 from index.vectors.ann_building import find_reduced_axes
 from index.vectors.ann_index import AnnIndex, build_ann, map_ann, write_ann
-from index.vectors.kinds.kind import AnnPlan
+from index.vectors.kinds import AnnPlan
 from index.vectors.stored_rows import StoredRows, pack
 from tests.index.vector_sources import VectorSource, split_rows, spread_ids
 

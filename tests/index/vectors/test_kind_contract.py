@@ -11,8 +11,7 @@ import pytest
 from index.faiss_library import faiss_threads, find_inner
 from index.vectors.ann_building import build_ann_index
 from index.vectors.ann_config import AnnConfig
-from index.vectors.kinds.kind import IndexKind, Wanted
-from index.vectors.kinds.registry import KINDS
+from index.vectors.kinds import KINDS, IndexKind, Wanted
 from index.vectors.search import VectorSearch
 from index.vectors.shards import VectorRows
 from tests.index.vector_sources import VectorSource, exact_scores, measure_recall, split_rows, spread_ids

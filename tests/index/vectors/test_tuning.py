@@ -12,7 +12,7 @@ import pytest
 
 from index.faiss_library import faiss_threads
 from index.vectors.ann_index import AnnIndex, build_ann, extend_ann
-from index.vectors.kinds.kind import AnnPlan
+from index.vectors.kinds import AnnPlan
 from index.vectors.search import VectorSearch
 from index.vectors.stored_rows import StoredRows
 from index.vectors.tuning import KEPT_SHARES, describe_flat, tune_ann
@@ -116,7 +116,7 @@ def test_a_target_that_is_not_met_is_said_and_the_best_setting_taken(tuned_index
     tuned = tuned_indexes["pq"]
     plan = AnnPlan("pq", "IVF4,PQ1np", None, 0, "")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("index.vectors.kinds.registry.CANDIDATES", (20, 40))
+        patched.setattr("index.vectors.kinds.CANDIDATES", (20, 40))
         index = build_ann(plan, tuned.stored, tuned.index.rows, seed=0)
         described = tune_ann(tuned.stored, index, tuned.vectors[tuned.asking], target=0.95)
     assert described["target_met"] is False

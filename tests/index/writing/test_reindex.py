@@ -165,7 +165,7 @@ def test_queries_ask_in_place_of_what_the_index_has_not_seen(gallery: Path, buil
 def test_wishes_that_cannot_be_fulfilled_leave_the_gallery_as_it_is(
     gallery: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], problem: str
 ) -> None:
-    monkeypatch.setattr("index.vectors.ann_choice.FLAT_ROWS", 20)
+    monkeypatch.setattr("index.vectors.ann_building.FLAT_ROWS", 20)
     untouched(gallery, lambda: tune_gallery(gallery, changes=changes), match=problem)
     check(gallery, kind="hnsw", index_type="hnsw", recall_target=0.9)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from index.model import in_the_box
-from index.model.backends import measuring
 from index.model.backends.names import NAMES, VARIABLE
 from index.model.backends.registry import installed_backends
 from index.model.in_the_box import find_box
@@ -50,7 +49,6 @@ def test_broken_model(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkey
 def measured_in_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(measuring, "_SECONDS", 0.01)
 
 
 def tell(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
@@ -69,7 +67,6 @@ def test_every_runtime_is_measured_and_one_chosen(tiny_model: Path, capsys: pyte
     assert told["runtimes"].keys() == set(NAMES)
     for name in installed_backends():
         one = told["runtimes"][name]
-        assert one["images_per_s"] > 0
         assert one["agrees"]
         assert one["version"] == installed_backends()[name]
     assert told["runtimes"]["tensorrt"] is None

@@ -1,4 +1,4 @@
-"""A frozen backbone's graph gives torch's features, is written once, and is measured beside torch."""
+"""A frozen backbone's graph gives torch's features, is written once, and is compared with torch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from index.errors import InputError
 from index.images.preprocess import PreprocessConfig
-from index.model.backends import measuring
-from index.model.backends.measuring import Measured
+from index.model.backends.registry import Compared
 from index.model.seal import SealedModel
 from tests.photos import KINDS, read_photo
 from tests.training.conftest import BACKBONE
@@ -23,7 +22,7 @@ from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.kept_graphs import compute_by_graph, keep_graph
 from training.backbone.onnx_writing import NoGraphError
 from training.options.runtimes import GRAPH_RUNTIMES, TORCH
-from training.run.feature_runtime import agrees, measure_runtimes, read_some
+from training.run.feature_runtime import agrees, compare_runtimes, read_some
 
 SMALL, CPU = PreprocessConfig(resize=40, crop=32), torch.device("cpu")
 ROUNDING = 1e-4  # of features of about 1
@@ -149,27 +148,18 @@ def test_weights_too_large_for_one_file_are_refused(extractor, tmp_path, monkeyp
         keep_graph(extractor, cache=tmp_path)
 
 
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "_SECONDS", 0.0)
-
-
-def test_all_that_are_installed_are_measured_beside_torch_and_agree_with_it_in_float32(
-    extractor: Extractor, graph: SealedModel, pictures: Path, monkeypatch: pytest.MonkeyPatch
+def test_all_that_are_installed_agree_with_torch_in_float32(
+    extractor: Extractor, graph: SealedModel, pictures: Path
 ) -> None:
-    paths = sorted(pictures.rglob("*.jpg"))
-    measured = measure_runtimes(extractor, graph, paths)
-    assert measured.keys() == {TORCH, *GRAPH_RUNTIMES}
-    assert all(one.agreement > 0.9999 and agrees(one) and one.images_per_s > 0 for one in measured.values())
-    monkeypatch.setattr(measuring, "measure_backends", lambda *_: pytest.fail("measured again"))
-    assert measure_runtimes(extractor, graph, paths) == measured
+    compared = compare_runtimes(extractor, graph, sorted(pictures.rglob("*.jpg")))
+    assert compared.keys() == set(GRAPH_RUNTIMES)
+    assert all(one.agreement > 0.9999 and agrees(one) for one in compared.values())
 
 
 def test_a_graph_of_other_weights_does_not_agree(graph: SealedModel, pictures: Path) -> None:
     other = _extractor(precision="bfloat16", scale=-1.0)
-    measured = measure_runtimes(other, graph, sorted(pictures.rglob("*.jpg")))
-    assert not any(agrees(measured[name]) for name in GRAPH_RUNTIMES)
-    assert 0.9 < measured[TORCH].agreement < 0.99999, "torch itself is compared in float32"
+    compared = compare_runtimes(other, graph, sorted(pictures.rglob("*.jpg")))
+    assert not any(agrees(compared[name]) for name in GRAPH_RUNTIMES)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +170,7 @@ def test_a_graph_of_other_weights_does_not_agree(graph: SealedModel, pictures: P
     ],
 )  # fmt: skip
 def test_how_near_features_must_be_depends_on_their_precision(precision, agreement, stands) -> None:
-    assert agrees(Measured("1", precision, 10.0, agreement)) is stands
+    assert agrees(Compared("1", precision, agreement)) is stands
 
 
 def test_images_come_from_all_over_the_list_without_those_that_cannot_be_read(

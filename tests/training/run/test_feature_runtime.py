@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from index.errors import InputError, MissingDependencyError, RunError
-from index.model.backends import measuring
 from index.model.backends.names import AUTO
 from index.model.seal import SealedModel
 from tests.training.conftest import Trainer, make_machine
@@ -28,11 +27,6 @@ from training.run.extraction import SentExtractor
 from training.run.feature_runtime import reopen_extractor, require_runtime
 from training.run.phases import Watcher
 from training.run.run_folder import RunFolder
-
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "_SECONDS", 0.0)
 
 
 def _train(trainer: Trainer, name: str = "run", *, method: str = "pca", **given: Any) -> dict[str, Any]:
@@ -53,23 +47,22 @@ def test_a_runtime_that_is_named_computes_the_features_and_is_noted(name: str, t
     told: list[str] = []
     noted = _train(trainer, backend=name, watcher=Watcher(on_note=told.append))
     assert (noted["name"], noted["asked"]) == (name, name)
-    assert noted["measured"].keys() == {TORCH, *GRAPH_RUNTIMES}
-    assert told[0].startswith(f"features: by {name}, as it is named (images/s: ")
+    assert noted["compared"].keys() == set(GRAPH_RUNTIMES)
+    assert told[0] == f"features: by {name}, as it is named"
     features = json.loads((trainer.folder / "run" / "features.json").read_text())
     assert (features["runtime"], features["precision"]) == (name, "float32")
     by_torch = _train(trainer, "torch", backend=TORCH)
-    assert (by_torch["name"], by_torch["measured"]) == (TORCH, {})
+    assert (by_torch["name"], by_torch["compared"]) == (TORCH, {})
     assert "runtime" not in json.loads((trainer.folder / "torch" / "features.json").read_text())
 
 
-def test_few_images_are_left_to_torch_and_more_to_the_fastest(trainer: Trainer, monkeypatch) -> None:
+def test_few_images_are_left_to_torch_and_more_to_the_first_that_agrees(trainer: Trainer, monkeypatch) -> None:
     few = _train(trainer, "few")
     assert (few["name"], few["asked"]) == (TORCH, AUTO)
     assert few["why"] == "as 48 images are done before another runtime is ready"
     monkeypatch.setattr(feature_runtime, "LEAST_IMAGES", 48)
     more = _train(trainer, "more")
-    rates = {name: one["images_per_s"] for name, one in more["measured"].items()}
-    assert more["name"] == max(rates, key=lambda name: rates[name])
+    assert (more["name"], more["why"]) == ("onnxruntime", "the first choice of those that agree")
 
 
 def test_an_interrupted_run_goes_on_with_its_runtime_to_the_same_bits(trainer: Trainer) -> None:

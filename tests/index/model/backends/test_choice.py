@@ -9,11 +9,17 @@ import numpy as np
 import pytest
 
 from index.errors import InputError, MissingDependencyError, ModelFileError
-from index.model.backends import choice, measuring
-from index.model.backends.choice import Choice, choose_backend
-from index.model.backends.measuring import Measured, measure_backends, measure_installed
+from index.model.backends import registry
 from index.model.backends.names import USUAL_BACKEND, VARIABLE
-from index.model.backends.registry import installed_backends, open_backend
+from index.model.backends.registry import (
+    Choice,
+    Compared,
+    choose_backend,
+    compare,
+    compare_backend,
+    installed_backends,
+    open_backend,
+)
 from index.model.embedder import Embedder
 from index.model.runtime_report import report_runtimes, tell_runtimes
 from index.model.seal import SealedModel, read_sealed
@@ -24,10 +30,9 @@ SIDE = PREPROCESS.crop
 
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where choices are kept in these tests, which measure for a moment."""
+    """Where comparisons are kept in these tests."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(measuring, "_SECONDS", 0.01)
     return tmp_path / "cache" / "retrieval-app" / "runtimes.json"
 
 
@@ -36,9 +41,11 @@ def model(tiny_model: Path) -> SealedModel:
     return read_sealed(tiny_model)
 
 
-def as_measured(**rates: tuple[float, float]) -> dict[str, Measured]:
-    """Runtimes by their images a second and their agreement."""
-    return {name: Measured("1", "float32", rate, agreeing) for name, (rate, agreeing) in rates.items()}
+def let_agree(monkeypatch: pytest.MonkeyPatch, **agreements: float) -> None:
+    """Let runtimes agree so far with the usual one."""
+    monkeypatch.setattr(
+        registry, "compare_backend", lambda model, name: Compared("1", "float32", agreements[name])
+    )
 
 
 @pytest.mark.parametrize("name", sorted(installed_backends()))
@@ -63,86 +70,70 @@ def test_onnx_runtime_is_the_default(model: SealedModel, kept: Path, monkeypatch
 
 def test_a_missing_runtime_is_named_with_its_extra(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
-    monkeypatch.setattr(choice, "installed_backends", lambda: {"onnxruntime": "1"})
+    monkeypatch.setattr(registry, "installed_backends", lambda: {"onnxruntime": "1"})
     with pytest.raises(MissingDependencyError, match=r"needs the package 'openvino'.*\[fast\]"):
         Embedder(tiny_model, backend="openvino")
     assert Embedder(tiny_model, backend="auto").backend == USUAL_BACKEND
 
 
-def test_measurements_are_kept(model: SealedModel, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = measure_installed(model)
-    assert found.keys() == installed_backends().keys()
-    assert next(iter(found)) == USUAL_BACKEND
-    assert min(one.images_per_s for one in found.values()) > 0
-    monkeypatch.setattr(measuring, "measure_backends", lambda *_: pytest.fail("measured again"))
-    assert measure_installed(model) == found
-    monkeypatch.setattr(measuring, "measure_backends", lambda *_: as_measured(onnxruntime=(30.0, 1.0)))
-    assert list(measure_installed(model, again=True)) == [USUAL_BACKEND]
+def test_comparisons_are_kept(model: SealedModel, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {name: compare_backend(model, name) for name in installed_backends()}
+    assert all(one is not None and one.agreement > 0.999 for one in found.values())
+    monkeypatch.setattr(registry, "open_backend", lambda *_, **__: pytest.fail("compared again"))
+    assert {name: compare_backend(model, name) for name in installed_backends()} == found
 
 
-@pytest.mark.parametrize("damage", ["{", '{"KEY": {"onnxruntime": {"version": 1}}}'])
-def test_what_was_kept_and_cannot_be_read_is_measured_again(damage: str, model: SealedModel, kept: Path) -> None:
-    measure_installed(model)
-    key = next(iter(json.loads(kept.read_text())))
-    kept.write_text(damage.replace("KEY", key))
-    assert measure_installed(model).keys() == installed_backends().keys()
+@pytest.mark.parametrize("damage", ["{", '{"KEY": {"version": 1}}'])
+def test_what_was_kept_and_cannot_be_read_is_compared_again(damage: str, model: SealedModel, kept: Path) -> None:
+    found = compare_backend(model, "openvino")
+    kept.write_text(damage.replace("KEY", next(iter(json.loads(kept.read_text())))))
+    assert compare_backend(model, "openvino") == found
 
 
-def test_auto_is_the_fastest_of_those_that_agree(model: SealedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure(**rates: tuple[float, float]) -> Choice:
-        monkeypatch.setattr(measuring, "measure_installed", lambda *_, **__: as_measured(**rates))
-        return choose_backend(model, "auto")
-
-    assert measure(onnxruntime=(10, 1), openvino=(20, 0.987)).name == "openvino"  # int8, the rest in bfloat16
-    assert measure(onnxruntime=(30, 1), openvino=(20, 0.995)).name == "onnxruntime"
-    assert measure(onnxruntime=(10, 1), openvino=(20, 0.97)).name == "onnxruntime"
+def test_auto_is_the_first_choice_of_those_that_agree(model: SealedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    let_agree(monkeypatch, onnxruntime=1, openvino=0.987)  # int8, the rest in bfloat16
+    assert choose_backend(model, "auto") == Choice("openvino", 0.987, "the first choice of those that agree")
+    let_agree(monkeypatch, onnxruntime=1, openvino=0.97)
+    assert choose_backend(model, "auto").name == "onnxruntime"
 
 
 def test_a_runtime_that_disagrees_is_refused(model: SealedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    def name(agreeing: float) -> Choice:
-        measured = as_measured(onnxruntime=(10, 1), openvino=(20, agreeing))
-        monkeypatch.setattr(measuring, "measure_installed", lambda *_, **__: measured)
-        return choose_backend(model, "openvino")
-
-    assert name(0.95).agreement == 0.95
+    let_agree(monkeypatch, openvino=0.95)
+    assert choose_backend(model, "openvino").agreement == 0.95
+    let_agree(monkeypatch, openvino=0.47)
     with pytest.raises(InputError, match=r"openvino computes it otherwise than onnxruntime .*of 0\.47 less"):
-        name(0.47)
+        choose_backend(model, "openvino")
+    let_agree(monkeypatch, openvino=float("nan"))
     with pytest.raises(InputError, match="openvino computes it otherwise than onnxruntime"):
-        name(float("nan"))
+        choose_backend(model, "openvino")
 
 
-def test_agreement_is_measured_with_the_usual_runtime(model: SealedModel, tmp_path: Path) -> None:
+def test_agreement_is_that_of_the_embeddings(model: SealedModel, tmp_path: Path) -> None:
     other = read_sealed(write_tiny_model(tmp_path / "other.onnx", seed=5))
-    opened = {
-        USUAL_BACKEND: open_backend(model, name=USUAL_BACKEND),
-        "openvino": open_backend(model, name="openvino"),
-        "another model": open_backend(other, name=USUAL_BACKEND),
-    }
     pixels = np.random.default_rng(0).integers(0, 256, (8, SIDE, SIDE, 3), dtype=np.uint8)
-    found = measure_backends(opened, pixels, model.path)
-    assert found[USUAL_BACKEND].agreement == pytest.approx(1, abs=1e-5)
-    assert found["openvino"].agreement > 0.999
-    assert found["another model"].agreement < 0.9
-    assert min(one.images_per_s for one in found.values()) > 0
+    usual = open_backend(model)
+    expected = usual.run(pixels)
+    assert compare(usual, pixels, expected).agreement == pytest.approx(1, abs=1e-5)
+    assert compare(open_backend(model, name="openvino"), pixels, expected).agreement > 0.999
+    assert compare(open_backend(other), pixels, expected).agreement < 0.9
 
 
 def test_embeddings_that_are_not_finite_agree_with_none(
     model: SealedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = {name: open_backend(model, name=name) for name in (USUAL_BACKEND, "openvino")}
-    pixels = np.zeros((8, SIDE, SIDE, 3), dtype=np.uint8)
+    monkeypatch.setattr(registry, "open_backend", lambda model, name=USUAL_BACKEND: opened[name])
     for name in ("openvino", USUAL_BACKEND):
         run = opened[name].run
         monkeypatch.setattr(opened[name], "run", lambda pixels, run=run: run(pixels) * np.float32("nan"))
         if name != USUAL_BACKEND:
-            assert measure_backends(opened, pixels, model.path)[name].agreement == 0
+            assert compare_backend(model, name).agreement == 0
     with pytest.raises(ModelFileError, match="embeddings that are not finite"):
-        measure_backends(opened, pixels, model.path)
+        compare_backend(model, USUAL_BACKEND)
 
 
 def test_the_report_names_a_runtime_that_disagrees(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = as_measured(onnxruntime=(10, 1), openvino=(20, 0.47))
-    monkeypatch.setattr(measuring, "measure_backends", lambda *_: rates)
+    let_agree(monkeypatch, onnxruntime=1, openvino=0.47)
     monkeypatch.setenv(VARIABLE, "openvino")
     report = report_runtimes(tiny_model)
     assert report["chosen"]["name"] is None

@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 
 from index.errors import ModelFileError
-from index.model.backends.cuda_libraries import load_cuda_libraries
-from index.model.backends.onnxruntime import OnnxRuntimeBackend, import_onnxruntime
+from index.model.backends.onnxruntime import TENSORRT, OnnxRuntimeBackend, import_onnxruntime, load_cuda_libraries
 from index.model.backends.openvino import import_openvino
 from index.model.backends.registry import installed_backends, open_backend
-from index.model.backends.tensorrt import TENSORRT
 from index.model.embedder import Embedder
 from index.model.seal import SealedModel, read_sealed
 from tests.index.model.backends.test_backend_contract import draw_pixels
@@ -30,7 +28,7 @@ MADE_FOR_GPUS = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A runtime that is made for GPUs, and a driver that is not installed."""
     monkeypatch.setattr(import_onnxruntime(), "get_available_providers", lambda: MADE_FOR_GPUS)
-    monkeypatch.setattr("index.model.backends.cuda_libraries._DRIVER", "libnone.so.1")
+    monkeypatch.setattr("index.model.backends.onnxruntime._DRIVER", "libnone.so.1")
     load_cuda_libraries.cache_clear()
     yield
     load_cuda_libraries.cache_clear()
@@ -92,8 +90,7 @@ def test_its_engines_are_kept_by_the_model_and_made_for_any_batch(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     runtime, asked = import_onnxruntime(), list[object]()
     monkeypatch.setattr(runtime, "get_available_providers", lambda: MADE_FOR_IT)
-    for module in ("onnxruntime", "tensorrt"):
-        monkeypatch.setattr(f"index.model.backends.{module}.load_cuda_libraries", lambda _: None)
+    monkeypatch.setattr("index.model.backends.onnxruntime.load_cuda_libraries", lambda _: None)
     real = runtime.InferenceSession
 
     def fail(data: bytes, options: object, providers: list[object], **others: object) -> object:

@@ -1,0 +1,344 @@
+"""The kinds of ANN index: what each takes, how it is trained and searched, and which settings are worth measuring.
+
+A further kind is a class and its entry in the table at the end. Nothing here loads numpy or faiss, so that the
+command line can name the kinds at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from index.faiss_library import find_inner, import_faiss
+
+if TYPE_CHECKING:
+    from index.arrays import Vectors
+
+logger = logging.getLogger(__name__)
+
+CANDIDATES = (20, 40, 80, 160, 320, 640, 1280)  # to be ranked exactly
+_SURE_CANDIDATES, _REDUCED_CANDIDATES = CANDIDATES[:2], CANDIDATES[:4]
+_ROW_BYTES = 24  # of ids and positions that are held for every vector
+_BUILDING_ROW_BYTES = 48  # the same while it is built: in the order of the vectors, and in that of the index
+_PROCESS_BYTES = 130_000_000  # of the interpreter and its libraries
+_TRAINING_ROWS = 65_536
+
+_LIST_ID_BYTES = 8  # that a list keeps beside each code
+_MANY_LISTS = 8192  # from here on the nearest centres are found by a graph
+_MAX_LISTS = 65_536
+_TRAINING_PER_LIST = 64  # faiss's k-means wants 39 to 256
+_TRAINING_ROUNDS = 10  # of faiss's k-means
+_GROWTH = 1.5  # of what lists hold, for they double when they are full
+_GRAPH_CENTRES = 8192  # that the search of a graph for the nearest centre takes as long as
+_PRODUCTS_A_SECOND = 2e10  # numbers that a core multiplies with others
+_NUMBERS_OF_A_BYTE = (2, 4, 8, 16)
+
+_LINKS, _CONSTRUCTION_EFFORT = 24, 200
+_STEP_SECONDS, _NUMBER_SECONDS = (
+    3e-6,
+    1.5e-7,
+)  # of a core, for each vector and doubling, and for each of its numbers
+_GRAPH_EFFORTS = (20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
+
+
+@dataclass(frozen=True, slots=True)
+class Building:
+    """What it takes to make an ANN index, estimated.
+
+    Attributes:
+        memory_bytes: of the process at its peak, without the vectors that it maps.
+        disk_bytes: of its file.
+        core_seconds: of training and filling it; divided among the cores.
+    """
+
+    memory_bytes: int
+    disk_bytes: int
+    core_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AnnPlan:
+    """An ANN index to be built.
+
+    Attributes:
+        type: the name of its kind.
+        factory: faiss's name for it; `Flat` is no index of faiss, but a scan of the stored vectors.
+        reduced_width: numbers of a vector that the index holds; None: all.
+        memory_bytes: what it takes, estimated.
+        reason: why it was chosen, for people.
+        building: what making it takes; None where there is nothing to make.
+    """
+
+    type: str
+    factory: str
+    reduced_width: int | None
+    memory_bytes: int
+    reason: str
+    building: Building | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How many vectors of which width are to be found, and how few rotated numbers of each may do (None: all)."""
+
+    count: int
+    width: int
+    reduced_width: int | None = None
+
+
+class Sweep(NamedTuple):
+    """Settings to be measured: how hard to look, and how many candidates to rank exactly; both rising."""
+
+    efforts: Sequence[int]
+    candidates: Sequence[int]
+
+
+class IndexKind:
+    """One way to search vectors; without more a scan: exact, with nothing to train, to set or to measure.
+
+    Attributes:
+        name: in `--index-type` and in manifests.
+        summary: what it is, in a few words that follow the name, for `--help`.
+        explanation: how it searches, in half a sentence for people.
+        is_exact: whether it is a scan of the stored vectors, without a file.
+        is_reducible: whether it may hold fewer, rotated numbers of each vector.
+        has_full_scores: whether the scores of one that is not reduced are the vectors' own but for a rounding to bytes.
+        most_rows: vectors above which `auto` passes it over.
+        loose_share: share of its vectors that may lie beside it before it is built anew.
+        effort: faiss's name of how hard it looks.
+        keeps_effort: whether the effort is a number of candidates, of which a search keeps as many as it gives.
+    """
+
+    name: ClassVar[str] = "flat"
+    summary: ClassVar[str] = "is exact"
+    explanation: ClassVar[str] = "every vector is compared, so nothing is missed"
+    is_exact: ClassVar[bool] = True
+    is_reducible: ClassVar[bool] = False
+    has_full_scores: ClassVar[bool] = True
+    most_rows: ClassVar[float] = float("inf")
+    loose_share: ClassVar[float] = 0.1
+    effort: ClassVar[str] = ""
+    keeps_effort: ClassVar[bool] = False
+
+    def plan(self, wanted: Wanted) -> Sequence[AnnPlan]:
+        """What could be built for these vectors, the fastest first and the smallest last."""
+        return [AnnPlan(self.name, "Flat", None, 4 * wanted.width * wanted.count, "asked for")]
+
+    def count_training_rows(self, count: int) -> int:
+        """How many of `count` vectors to train with, at least; more than there are is all of them."""
+        return 0
+
+    def train(self, index: Any, sample: Vectors) -> None:
+        """Train what `faiss.index_factory` made of a plan, maybe behind a rotation, with (n, D) vectors."""
+
+    def is_of(self, inner: Any) -> bool:
+        """Whether an index of faiss, without its rotation, is of this kind."""
+        return False
+
+    def parameters(self, effort: int, **others: Any) -> Any:
+        """faiss's parameters of one search."""
+        return None
+
+    def most_effort(self, index: Any) -> int:
+        """The effort from which on an index looks at nothing more."""
+        return 1
+
+    def sweep(self, most_effort: int, *, is_reduced: bool) -> Sweep:
+        """The settings worth measuring."""
+        return Sweep((), ())
+
+
+class _Graph(IndexKind):
+    """HNSW: the fastest for its recall; of tens of millions of vectors it takes hours to build."""
+
+    name = "hnsw"
+    summary = "a graph"
+    explanation = "a graph of neighbours is followed"
+    is_exact = False
+    is_reducible = True
+    most_rows = 5_000_000.0
+    loose_share = 0.02
+    effort = "efSearch"
+    keeps_effort = True
+
+    def plan(self, wanted: Wanted) -> Sequence[AnnPlan]:
+        """A byte for each number that is held, and the links."""
+        links = 4 * (2 * _LINKS + 2) + 12  # on the lowest level, some above, and where they start
+        held = wanted.reduced_width or wanted.width
+        disk = wanted.count * (held + links)
+        memory, reason = disk + wanted.count * _ROW_BYTES, "the fastest that fits into memory"
+        building = Building(
+            disk + wanted.count * _BUILDING_ROW_BYTES + _PROCESS_BYTES,
+            disk,
+            wanted.count * math.log2(wanted.count) * (_STEP_SECONDS + held * _NUMBER_SECONDS),
+        )
+        return [AnnPlan(self.name, f"HNSW{_LINKS},SQ8", wanted.reduced_width, memory, reason, building)]
+
+    def count_training_rows(self, count: int) -> int:
+        return _TRAINING_ROWS
+
+    def train(self, index: Any, sample: Vectors) -> None:
+        """Learn the range of each number."""
+        find_inner(index).hnsw.efConstruction = _CONSTRUCTION_EFFORT
+        index.train(sample)
+
+    def is_of(self, inner: Any) -> bool:
+        return isinstance(inner, import_faiss().IndexHNSW)
+
+    def parameters(self, effort: int, **others: Any) -> Any:
+        """`efSearch`: the candidates that are kept on the way."""
+        return import_faiss().SearchParametersHNSW(efSearch=effort, **others)
+
+    def most_effort(self, index: Any) -> int:
+        """All vectors as candidates."""
+        return int(index.ntotal)
+
+    def sweep(self, most_effort: int, *, is_reduced: bool) -> Sweep:
+        """From the least candidates that can be ranked to where a scan is as fast."""
+        efforts = [effort for effort in _GRAPH_EFFORTS if effort < most_effort] or [most_effort]
+        return Sweep(efforts, _REDUCED_CANDIDATES if is_reduced else _SURE_CANDIDATES)
+
+
+class _ByteLists(IndexKind):
+    """IVF with a byte a number: smaller than a graph and built sooner, but slower for the same recall.
+
+    Vectors are in lists around centres, which k-means finds, on all GPUs where there are any; a search looks through
+    the nearest lists.
+    """
+
+    name = "ivf"
+    summary = "lists around centres"
+    explanation = "only the clusters nearest to the query are looked into"
+    is_exact = False
+    is_reducible = True
+    loose_share = 0.02
+    effort = "nprobe"
+
+    def plan(self, wanted: Wanted) -> Sequence[AnnPlan]:
+        """A byte for each number that is held, and the centres."""
+        lists, held = count_lists(wanted.count), wanted.reduced_width or wanted.width
+        memory = wanted.count * (held + _LIST_ID_BYTES + _ROW_BYTES) + lists * (4 * held + 300)
+        reason = "a graph would take too much memory, or hours to build"
+        building = _plan_lists(wanted, code_bytes=held)
+        return [AnnPlan(self.name, f"{_name_lists(lists)},SQ8", wanted.reduced_width, memory, reason, building)]
+
+    def count_training_rows(self, count: int) -> int:
+        """Enough for every centre."""
+        return max(_TRAINING_ROWS, _TRAINING_PER_LIST * count_lists(count))
+
+    def train(self, index: Any, sample: Vectors) -> None:
+        """Find the centres, and what the codes need."""
+        faiss, lists = import_faiss(), find_inner(index)
+        for clustering in (lists, *([lists.pq] if isinstance(lists, faiss.IndexIVFPQ) else [])):
+            clustering.cp.min_points_per_centroid = 1  # with few vectors it would warn on stderr of every codebook
+        if not faiss.get_num_gpus():
+            index.train(sample)
+            return
+        try:
+            lists.clustering_index = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(lists.d))
+            index.train(sample)
+        except RuntimeError as error:  # others may have taken its memory
+            logger.warning("faiss cannot find centres on the GPU (%s): the CPU does", error)
+            lists.clustering_index = None
+            index.train(sample)
+        lists.clustering_index = None  # gives a GPU's memory back
+
+    def is_of(self, inner: Any) -> bool:
+        return isinstance(inner, import_faiss().IndexIVFScalarQuantizer)
+
+    def parameters(self, effort: int, **others: Any) -> Any:
+        """`nprobe`: the lists that are looked through."""
+        return import_faiss().SearchParametersIVF(nprobe=effort, **others)
+
+    def most_effort(self, index: Any) -> int:
+        """All lists."""
+        return int(import_faiss().extract_index_ivf(index).nlist)
+
+    def sweep(self, most_effort: int, *, is_reduced: bool) -> Sweep:
+        """Few candidates need to be ranked, for scores are nearly exact."""
+        return Sweep(_list_efforts(most_effort), _REDUCED_CANDIDATES if is_reduced else _SURE_CANDIDATES)
+
+
+class _CodeLists(_ByteLists):
+    """IVF with product quantisation: the smallest; its scores are coarse, so more candidates must be ranked exactly."""
+
+    name = "pq"
+    summary = "very small lists"
+    explanation = "only the clusters nearest to the query are looked into, by short codes of their vectors"
+    is_reducible = False
+    has_full_scores = False
+
+    def plan(self, wanted: Wanted) -> Sequence[AnnPlan]:
+        """A byte for about so many numbers each, a whole part of the width.
+
+        `np`: without polysemous codes, which take most of the training and are of no use here.
+        """
+        lists, plans = count_lists(wanted.count), []
+        for numbers in _NUMBERS_OF_A_BYTE:
+            most = max(1, wanted.width // numbers)
+            parts = max(parts for parts in range(1, most + 1) if wanted.width % parts == 0)
+            memory = wanted.count * (parts + _LIST_ID_BYTES + _ROW_BYTES)
+            memory += lists * (4 * wanted.width + 300) + 1024 * wanted.width
+            reason = "nothing larger fits into memory; searches are slower for it"
+            building = _plan_lists(wanted, code_bytes=parts)
+            plans.append(AnnPlan(self.name, f"{_name_lists(lists)},PQ{parts}np", None, memory, reason, building))
+        return plans
+
+    def is_of(self, inner: Any) -> bool:
+        return isinstance(inner, import_faiss().IndexIVFPQ)
+
+    def sweep(self, most_effort: int, *, is_reduced: bool) -> Sweep:
+        """Many candidates, for codes tell near ones apart badly."""
+        return Sweep(_list_efforts(most_effort), CANDIDATES)
+
+
+def count_lists(count: int) -> int:
+    """Lists for so many vectors: the power of two nearest to 4 sqrt(N), at least 39 vectors in each.
+
+    4 sqrt(N) to 16 sqrt(N) is faiss's guidance below a million ("Guidelines to choose an index"); its k-means wants 39
+    to 256 training points for each centre.
+    """
+    lists = 1 << round(4 * count**0.5).bit_length() - 1
+    if 4 * count**0.5 > 1.5 * lists:
+        lists *= 2
+    while lists > 1 and 39 * lists > count:
+        lists //= 2
+    return int(min(lists, _MAX_LISTS))
+
+
+def _plan_lists(wanted: Wanted, *, code_bytes: int) -> Building:
+    """What it takes to put vectors into lists, with codes of so many bytes."""
+    lists, held = count_lists(wanted.count), wanted.reduced_width or wanted.width
+    centres = lists * (4 * held + 300)
+    sample = min(wanted.count, KINDS["ivf"].count_training_rows(wanted.count))
+    lists_grow = round(_GROWTH * wanted.count * (code_bytes + _LIST_ID_BYTES))
+    memory = lists_grow + wanted.count * _BUILDING_ROW_BYTES + centres + sample * 4 * (wanted.width + held)
+    looked_at = _GRAPH_CENTRES if lists >= _MANY_LISTS else lists
+    products = held * (_TRAINING_ROUNDS * sample * lists + wanted.count * looked_at)
+    disk = wanted.count * (code_bytes + _LIST_ID_BYTES) + centres
+    return Building(memory + _PROCESS_BYTES, disk, products / _PRODUCTS_A_SECOND)
+
+
+def _name_lists(lists: int) -> str:
+    return f"IVF{lists}_HNSW32" if lists >= _MANY_LISTS else f"IVF{lists}"
+
+
+def _list_efforts(most_effort: int) -> list[int]:
+    """Numbers of lists to look through: powers of the root of 2."""
+    steps = [round(2 ** (step / 2)) for step in range(2 * most_effort.bit_length())]
+    return sorted({effort for effort in steps if effort <= most_effort})
+
+
+_ALL = (IndexKind(), _Graph(), _ByteLists(), _CodeLists())  # `auto` takes the first that fits
+KINDS: Mapping[str, IndexKind] = {kind.name: kind for kind in _ALL}
+INDEX_TYPES = ("auto", *KINDS)
+
+
+def list_summaries() -> str:
+    """What each kind is, for `--help`."""
+    exact = ", ".join(f"{kind.name} {kind.summary}" for kind in _ALL if kind.is_exact)
+    others = ", ".join(f"{kind.name} {kind.summary}" for kind in _ALL if not kind.is_exact)
+    return f"{exact}; {others}, re-ranked exactly"
