@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from index.errors import InputError, MissingDependencyError, ModelFileError
+from index.model import runtime_report
 from index.model.backends import registry
 from index.model.backends.names import USUAL_BACKEND, VARIABLE
 from index.model.backends.registry import (
@@ -43,9 +44,10 @@ def model(tiny_model: Path) -> SealedModel:
 
 def let_agree(monkeypatch: pytest.MonkeyPatch, **agreements: float) -> None:
     """Let runtimes agree so far with the usual one."""
-    monkeypatch.setattr(
-        registry, "compare_backend", lambda model, name: Compared("1", "float32", agreements[name])
-    )
+    for module in (registry, runtime_report):
+        monkeypatch.setattr(
+            module, "compare_backend", lambda model, name: Compared("1", "float32", agreements[name])
+        )
 
 
 @pytest.mark.parametrize("name", sorted(installed_backends()))
