@@ -218,7 +218,7 @@ def compare(
     """
     if not FEWEST <= len(candidates) <= MOST:
         raise click.UsageError(f"IMAGES and {FEWEST} to {MOST} CANDIDATEs are compared, got {len(candidates)}")
-    from retrieval_app.comparing.compare_job import describe_comparison, format_comparison
+    from retrieval_app.comparing.compare_report import describe_comparison, format_comparison
 
     with step_bars() as progress:
         comparison = compare_candidates(

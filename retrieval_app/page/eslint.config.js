@@ -9,7 +9,7 @@ export default [
     rules: {
       curly: ['error', 'multi-line'],
       eqeqeq: 'error',
-      'max-lines': ['error', 320],
+      'max-lines': ['error', 400],
       'no-console': ['error', {allow: ['error']}],
       'no-else-return': 'error',
       'no-shadow': 'error',

@@ -19,7 +19,6 @@ def draw_sign_in(address: str, problem: str | None) -> str:
     return "".join(
         draw_document(
             "sign_in.html",
-            styles=("core/base.css", "core/sign_in.css"),
             address=address,
             problem=None if problem is None else _PROBLEMS[problem],
             others=problem == "no gallery",

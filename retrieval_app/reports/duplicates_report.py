@@ -24,7 +24,7 @@ from index.sources.folder import FolderSource
 from index.sources.items import Place
 from index.text import printable_path
 from index.threads import map_ahead, usable_cores
-from retrieval_app.reports.standalone import draw_document, draw_picture, write_document
+from retrieval_app.reports.standalone import READ_AHEAD, draw_picture, write_document
 
 _COLUMNS = (
     "group", "role", "id", "path", "source", "label", "similarity", "hash_distance", "same_bytes", "size_bytes",
@@ -36,7 +36,6 @@ SIDE = 192
 """Longest side of the pictures, in pixels."""
 CONTENTS_SHOWN = FILES_SHOWN = 24
 """Of a group: different pictures, and of each of them the files that have it."""
-READ_AHEAD = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,17 +276,9 @@ def write_duplicates_page(
     """
     groups = _choose_groups(report.groups, limit=limit)
     write_document(
-        draw_document(
-            "duplicates.html",
-            styles=("core/base.css", "reports/duplicates.css"),
-            report=report,
-            shown=groups.values(),
-            groups=_draw_groups(groups, report.places, progress),
-            hash_bits=HASH_BITS,
-            files_shown=FILES_SHOWN,
-        ),
-        out,
-    )
+        out, "duplicates.html", report=report, shown=groups.values(),
+        groups=_draw_groups(groups, report.places, progress), hash_bits=HASH_BITS, files_shown=FILES_SHOWN,
+    )  # fmt: skip
     return len(groups)
 
 

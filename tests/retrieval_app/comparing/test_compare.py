@@ -22,7 +22,7 @@ from index.file_hash import hash_file
 from index.model.in_the_box import BOX
 from index.public import build
 from retrieval_app.commands.cli import main
-from retrieval_app.comparing.compare_job import describe_comparison
+from retrieval_app.comparing.compare_report import describe_comparison
 from retrieval_app.comparing.public import Candidate, read_candidates, split_name
 from tests.index.batches_seen import count_seen
 from tests.models import write_tiny_model

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import retrieval_app
-from retrieval_app.comparing.compare_job import format_comparison
+from retrieval_app.comparing.compare_report import format_comparison
 from tests.photos import KINDS, write_photos
 from training.backbone.extract import Extractor
 

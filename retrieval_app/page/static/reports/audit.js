@@ -1,107 +1,391 @@
-// The page of an audit: the label list of a gallery's page over what `retrieval audit` wrote into this file.
+// The page of an audit: labels in doubt are filtered, sorted and decided; the decisions become decisions.csv.
 
-import {button, count, debounce, icon, make, percent, refill, shownText} from '../core/dom.js';
-import {registerKeys, showKeys} from '../core/keys.js';
-import {toast} from '../core/toast.js';
-import {start} from '../review/labels.js';
-import {data, items} from './data.js';
-import {openStorage, readFile} from './decisions.js';
-import {countOf} from './local_api.js';
-import {onState, readState, writeState} from './local_state.js';
-import {drawPanels} from './panels.js';
-import {moreFilters} from './surroundings.js';
+const COLUMNS = ['path', 'sha256', 'label', 'decision', 'new_label'];
+const KEYS = ['keep', 'change', 'drop'];
 
-const VERDICTS = {suspects: 'Suspects', change: 'Change', drop: 'Drop', keep: 'Keep', all: 'All verdicts'};
-const SORTS = {
-  '-wrong': 'Sort: chance wrong',
-  confidence: 'Sort: own-label confidence',
-  label: 'Sort: given label',
-  suggested: 'Sort: suggested label',
-  path: 'Sort: path',
-  verdict: 'Sort: verdict',
+export {}; // a module of its own
+
+/** @type {(selector: string) => any} */
+const find = selector => document.querySelector(selector);
+const data = JSON.parse(find('#data').textContent);
+const keyOf = ({sha256, label}) => `${sha256}/${label}`;
+const items = data.items.map((item, row) => ({
+  ...item,
+  row,
+  key: keyOf(item),
+  card: document.getElementById(`item-${row}`),
+  text: [item.path, item.label, item.suggested ?? ''].join('\n').toLowerCase(),
+}));
+const filter = {
+  verdict: items.some(item => item.verdict !== 'keep') ? 'suspects' : 'all',
+  state: 'open',
+  pair: ['', ''],
 };
-const choose = change => writeState({extra: {...readState().extra, ...change}});
+const list = find('.items');
+const {compare} = new Intl.Collator('en', {numeric: true});
 
-function drawHeader() {
-  const fact = (number, words) => make('li', make('b', number), ` ${words}`);
-  const shown = items.length < data.total ? 'on this page, the most suspicious' : 'on this page';
-  return make('header.audit-top', [
-    make('h1', icon('label', 22), `Label audit · ${data.run}`),
-    make('ul.soft.small', [
-      fact(data.total.toLocaleString('en'), data.total === 1 ? 'image' : 'images'),
-      fact(percent(data.noise_rate), `of labels estimated wrong${data.is_lower_bound ? ', a lower bound' : ''}`),
-      Object.entries(data.verdicts).map(([verdict, number]) => fact(number.toLocaleString('en'), verdict)),
-      fact(items.length.toLocaleString('en'), `of ${data.total.toLocaleString('en')} ${shown}`),
-    ]),
-  ]);
+// What was decided: kept by this browser, undone in steps.
+
+const PREFIX = `retrieval-audit/${data.key}/`;
+const named = fields => Object.fromEntries(COLUMNS.map((name, place) => [name, fields[place]]));
+const given = new Map(data.decisions.map(named).map(entry => [keyOf(entry), entry]));
+const decisions = new Map(given);
+/** @type {any[]} */
+const steps = [];
+/** @type {Storage | null} */
+let storage = null;
+let unsaved = false;
+
+try {
+  storage = window.localStorage;
+  storage.setItem(PREFIX, '');
+  storage.removeItem(PREFIX);
+  for (const name of Object.keys(storage).filter(one => one.startsWith(PREFIX))) recall(storage, name);
+} catch {
+  giveUp();
 }
 
-function drawTools() {
-  const verdicts = Object.entries(VERDICTS).map(([value, text]) =>
-    button(text, {value}, () => choose({verdict: value})),
+function giveUp() {
+  storage = null;
+  find('.warning').hidden = false;
+}
+
+function recall(from, name) {
+  try {
+    const entry = JSON.parse(from.getItem(name));
+    if (entry === null) decisions.delete(name.slice(PREFIX.length));
+    else if (PREFIX + keyOf(entry) === name) decisions.set(keyOf(entry), checkEntry(entry, 0));
+  } catch {
+    from.removeItem(name); // of something else
+  }
+}
+
+function checkEntry(entry, row) {
+  const changed = entry.decision === 'change' ? entry.new_label.trim() : '';
+  if (!KEYS.includes(entry.decision) || !entry.sha256 || (entry.decision === 'change' && !changed)) {
+    throw new Error(`row ${row + 1}: expected keep, change with a new_label, or drop`);
+  }
+  return {...entry, new_label: changed};
+}
+
+/** Take [key, entry] pairs as one step; an entry of null takes a decision back. */
+function take(changes, {isUndo = false} = {}) {
+  if (!isUndo) steps.push(changes.map(([key]) => [key, decisions.get(key) ?? null]));
+  for (const [key, entry] of changes) {
+    if (entry) decisions.set(key, entry);
+    else decisions.delete(key);
+    unsaved = true;
+    try {
+      if (entry || given.has(key)) storage?.setItem(PREFIX + key, JSON.stringify(entry));
+      else storage?.removeItem(PREFIX + key);
+    } catch {
+      giveUp();
+    }
+  }
+  draw();
+}
+
+function decide(item, decision, label = '') {
+  const now = decisions.get(item.key);
+  const isBack = now && now.decision === decision && now.new_label === label;
+  const {path, sha256, label: old} = item;
+  take([[item.key, isBack ? null : {path, sha256, label: old, decision, new_label: label}]]);
+  if (!isBack) goOn(item);
+}
+
+function undo() {
+  const changes = steps.pop();
+  if (!changes) return;
+  take(changes, {isUndo: true});
+  focus(items.find(item => item.key === changes[0][0]));
+}
+
+window.addEventListener('beforeunload', event => {
+  if (storage === null && unsaved) event.preventDefault();
+});
+
+// The list: which items pass the filters, in which order, and what is decided about each.
+
+const ofVerdict = (item, verdict) =>
+  verdict === 'all' || (verdict === 'suspects' ? item.verdict !== 'keep' : item.verdict === verdict);
+
+/** The items that pass all filters but that of what is decided. */
+function choose() {
+  const text = find('#text').value.trim().toLowerCase();
+  const kind = find('#kind').value;
+  const [label, suggested] = filter.pair;
+  return items.filter(
+    item =>
+      ofVerdict(item, filter.verdict)
+      && (!text || item.text.includes(text))
+      && (!label || item.label === label)
+      && (!suggested || item.suggested === suggested)
+      && (!kind || item.kind === kind),
   );
-  for (const node of verdicts) node.append(make('span.tally', countOf(node.value).toLocaleString('en')));
-  const search = debounce(words => choose({text: words}), 150);
-  const text = make('input', {
-    class: 'input',
-    type: 'search',
-    placeholder: 'Search path or label',
-    'aria-label': 'Search path or label',
-    oninput: () => search(text.value),
-    onkeydown: event => {
-      if (!['Enter', 'Escape'].includes(event.key)) return;
-      event.preventDefault(); // or Escape would empty it and tell nobody
-      text.blur();
-    },
-  });
-  const sort = make('select', {class: 'select', 'aria-label': 'Sort by', onchange: () => choose({sort: sort.value})}, [
-    Object.entries(SORTS).map(([value, words]) => make('option', {value}, words)),
-  ]);
-  const turn = button('Turn the order round', {icon: 'shuffle', iconOnly: true}, () => {
-    const now = moreFilters(readState()).sort;
-    choose({sort: now.startsWith('-') ? now.slice(1) : `-${now}`});
-  });
-  const file = make('input', {type: 'file', accept: '.csv,text/csv', hidden: true, onchange: () => load(file)});
-  registerKeys('labels', 'Page', [{keys: ['/'], does: 'Search path or label', run: () => text.select()}]);
-  const update = state => {
-    const now = moreFilters(state);
-    for (const node of verdicts) node.setAttribute('aria-pressed', String(node.value === now.verdict));
-    sort.value = SORTS[now.sort] ? now.sort : SORTS[`-${now.sort}`] ? `-${now.sort}` : now.sort.slice(1);
-    if (document.activeElement !== text) text.value = state.extra.text ?? '';
-  };
-  onState(update);
-  update(readState());
-  return make('div.row.audit-tools', [
-    make('div', {class: 'segments', role: 'group', 'aria-label': 'Verdict'}, verdicts),
-    text,
-    sort,
-    turn,
-    button('Load decisions…', {}, () => file.click()),
-    file,
-    button('Keys', {icon: 'keyboard', iconOnly: true}, showKeys),
-  ]);
 }
 
-async function load(field) {
-  const [file] = field.files;
+/** Show the items that pass; those that are decided from now on stay until the next call. */
+function refill() {
+  const [name, sign] = find('#sort').value.startsWith('-')
+    ? [find('#sort').value.slice(1), -1]
+    : [find('#sort').value, 1];
+  const differ = (a, b) => (typeof a === 'number' ? a - b : compare(a ?? '', b ?? ''));
+  const shown = choose()
+    .filter(({key}) => filter.state === 'all' || decisions.has(key) === (filter.state === 'decided'))
+    .sort((a, b) => sign * differ(a[name], b[name]) || a.row - b.row);
+  list.replaceChildren(...shown.map(item => item.card));
+  find('.nothing').hidden = shown.length > 0;
+  const [label, suggested] = filter.pair;
+  const pair = label && `, ${data.shown[label] ?? label}${suggested && ` → ${data.shown[suggested] ?? suggested}`}`;
+  find('#found').textContent = `${shown.length} image${shown.length === 1 ? '' : 's'}${pair}`;
+  draw();
+}
+
+function draw() {
+  const chosen = choose();
+  const decided = chosen.filter(({key}) => decisions.has(key)).length;
+  find('#done').textContent = `${decided} of ${chosen.length} decided`;
+  find('#undo').disabled = !steps.length;
+  for (const group of ['verdict', 'state']) {
+    for (const node of document.querySelectorAll(`[data-${group}]`)) {
+      node.setAttribute('aria-pressed', String(node.getAttribute(`data-${group}`) === filter[group]));
+    }
+  }
+  for (const node of document.querySelectorAll('aside [data-pair]')) {
+    const pair = data.pairs[Number(node.getAttribute('data-pair'))];
+    node.setAttribute('aria-pressed', String(pair.join('\n') === filter.pair.join('\n')));
+  }
+  for (const item of items) {
+    const now = decisions.get(item.key);
+    let isListed = false;
+    for (const node of item.card.querySelectorAll('[data-decision]')) {
+      const is = now && matches(item, node, now);
+      node.setAttribute('aria-pressed', String(Boolean(is)));
+      isListed ||= is;
+    }
+    const other = item.card.querySelector('.other');
+    other.hidden = !now || isListed;
+    other.textContent = now && !isListed ? `→ ${now.new_label}` : '';
+  }
+  const {changed, dropped} = countAccepted();
+  const words = (number, noun) => `${number} ${noun}${number === 1 ? '' : 's'}`;
+  find('#accepted').textContent = `changes ${words(changed, 'label')}, drops ${words(dropped, 'image')}`;
+  find('#accept').disabled = !(changed + dropped);
+}
+
+const labelOf = (item, node) =>
+  node.dataset.decision === 'change' ? item.suggestions[Number(node.dataset.place)] : '';
+const matches = (item, node, {decision, new_label: label}) =>
+  decision === node.dataset.decision && label === labelOf(item, node);
+
+function accepted() {
+  const least = Number(find('#least').value) / 100;
+  return choose().filter(item => item.wrong >= least && item.verdict !== 'keep' && !decisions.has(item.key));
+}
+
+function countAccepted() {
+  const some = accepted();
+  const changed = some.filter(({verdict}) => verdict === 'change').length;
+  const wrong = Math.round(some.reduce((total, item) => total + item.wrong, 0));
+  return {changed, dropped: some.length - changed, wrong, right: some.length - wrong};
+}
+
+// Which item the keys are about, and the pictures, which are set when they come into sight.
+
+const cards = () => /** @type {HTMLElement[]} */ ([...list.children]);
+const current = () => {
+  const card = cards().find(one => one.contains(document.activeElement)) ?? cards()[0];
+  return items.find(item => item.card === card);
+};
+
+function focus(item) {
+  if (!item?.card.isConnected) return;
+  item.card.focus({preventScroll: true});
+  item.card.scrollIntoView({block: 'nearest'});
+}
+
+function step(by) {
+  const all = cards();
+  const here = all.findIndex(card => card.contains(document.activeElement));
+  const next = all[Math.min(all.length - 1, Math.max(0, here < 0 ? 0 : here + by))];
+  focus(items.find(item => item.card === next));
+}
+
+function goOn(item) {
+  const rest = cards().slice(cards().indexOf(item.card) + 1);
+  const next = rest.find(card => !decisions.has(items[Number(card.id.slice(5))].key));
+  focus(next ? items[Number(next.id.slice(5))] : item);
+}
+
+function acceptVerdict(item) {
+  decide(item, item.verdict, item.new_label ?? '');
+}
+
+const seen = new IntersectionObserver(
+  entries => {
+    for (const {target, isIntersecting} of entries) {
+      if (!isIntersecting) continue;
+      seen.unobserve(target);
+      for (const image of target.querySelectorAll('img')) {
+        const number = Number(image.getAttribute('data-picture'));
+        image.setAttribute('src', `data:image/webp;base64,${data.pictures[number]}`);
+      }
+    }
+  },
+  {rootMargin: '600px'},
+);
+for (const {card} of items) seen.observe(card);
+
+// Buttons, fields and keys.
+
+list.addEventListener('click', event => {
+  const node = event.target.closest('[data-decision]');
+  const item = node && items.find(({card}) => card.contains(node));
+  if (item) decide(item, node.dataset.decision, labelOf(item, node));
+});
+list.addEventListener('change', event => {
+  const item = items.find(({card}) => card.contains(event.target));
+  const label = event.target.value.trim();
+  event.target.value = '';
+  if (item && label) decide(item, label === item.label ? 'keep' : 'change', label === item.label ? '' : label);
+});
+document.addEventListener('click', event => {
+  const node =
+    event.target instanceof Element ? event.target.closest('[data-verdict], [data-state], [data-pair]') : null;
+  if (!(node instanceof HTMLElement)) return;
+  const {verdict, state, pair} = node.dataset;
+  if (verdict) filter.verdict = verdict;
+  if (state) filter.state = state;
+  if (pair) filter.pair = node.getAttribute('aria-pressed') === 'true' ? ['', ''] : data.pairs[Number(pair)];
+  refill();
+});
+find('#text').addEventListener('input', refill);
+find('#kind').addEventListener('change', refill);
+find('#sort').addEventListener('change', refill);
+find('#least').addEventListener('input', draw);
+find('#undo').addEventListener('click', undo);
+find('#load').addEventListener('click', () => find('#file').click());
+find('#file').addEventListener('change', load);
+find('#download').addEventListener('click', download);
+find('#accept').addEventListener('click', () => {
+  const {changed, dropped, wrong, right} = countAccepted();
+  find('#effect').textContent =
+    `Changes ${changed} label${changed === 1 ? '' : 's'}, drops ${dropped} image${dropped === 1 ? '' : 's'}. `
+    + `By their probabilities about ${wrong} of these labels are wrong, and about ${right} right.`;
+  find('dialog').showModal();
+});
+find('dialog').addEventListener('close', () => {
+  if (find('dialog').returnValue !== 'accept') return;
+  take(
+    accepted().map(({key, path, sha256, label, verdict, new_label: other}) => [
+      key,
+      {path, sha256, label, decision: verdict, new_label: other ?? ''},
+    ]),
+  );
+});
+
+document.addEventListener('keydown', event => {
+  const isTyping = event.target instanceof Element && event.target.matches('input, select');
+  if (event.ctrlKey || event.metaKey || event.altKey || find('dialog').open) return;
+  if (isTyping) {
+    if (event.key === 'Escape' && document.activeElement instanceof HTMLElement) document.activeElement.blur();
+    return;
+  }
+  const item = current();
+  const run = {
+    j: () => step(1),
+    ArrowDown: () => step(1),
+    k: () => step(-1),
+    ArrowUp: () => step(-1),
+    a: () => item && acceptVerdict(item),
+    l: () => item && decide(item, 'keep'),
+    x: () => item && decide(item, 'drop'),
+    r: () => item?.card.querySelector('input').focus(),
+    u: undo,
+    '/': () => find('#text').select(),
+    1: () => suggest(item, 0),
+    2: () => suggest(item, 1),
+    3: () => suggest(item, 2),
+  }[event.key];
+  if (!run) return;
+  event.preventDefault();
+  run();
+});
+
+function suggest(item, place) {
+  const label = item?.suggestions[place];
+  if (!label) return;
+  if (label === item.label) decide(item, 'keep');
+  else decide(item, 'change', label);
+}
+
+/** @type {number | undefined} */
+let hiding;
+
+function tell(text, isBad = false) {
+  const toast = find('.toast');
+  toast.textContent = text;
+  toast.classList.toggle('bad', isBad);
+  toast.hidden = false;
+  clearTimeout(hiding);
+  hiding = setTimeout(() => (toast.hidden = true), 6000);
+}
+
+// decisions.csv.
+
+function download() {
+  const here = new Set(items.map(({key}) => key));
+  const ours = items.filter(({key}) => decisions.has(key)).map(({key, path}) => ({...decisions.get(key), path}));
+  const entries = [...ours, ...[...decisions].filter(([key]) => !here.has(key)).map(([, entry]) => entry)];
+  const table = [COLUMNS, ...entries.map(entry => COLUMNS.map(name => entry[name]))];
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(new Blob(table.map(writeLine), {type: 'text/csv;charset=utf-8'}));
+  link.download = 'decisions.csv';
+  link.click();
+  URL.revokeObjectURL(link.href);
+  unsaved = false;
+  tell(`${entries.length} decision${entries.length === 1 ? '' : 's'} written to decisions.csv`);
+}
+
+async function load() {
+  const [file] = find('#file').files;
   if (!file) return;
   try {
-    toast(`${count(readFile(await file.text()), 'decision')} loaded`, {kind: 'good'});
-    choose({turn: (readState().extra.turn ?? 0) + 1});
+    const [header, ...lines] = readCsv(await file.text());
+    const places = COLUMNS.map(name => (header ?? []).indexOf(name));
+    if (places.includes(-1)) throw new Error(`expected a header with the columns ${COLUMNS.join(',')}`);
+    const entries = lines.map((fields, row) => checkEntry(named(places.map(place => fields[place] ?? '')), row));
+    take([...new Map(entries.map(entry => [keyOf(entry), entry]))]);
+    refill();
+    tell(`${entries.length} decision${entries.length === 1 ? '' : 's'} loaded`);
   } catch (error) {
-    toast(`${shownText(file.name)} was not loaded: ${error.message}`, {kind: 'bad'});
+    tell(`${file.name} was not loaded: ${error.message}`, true);
   }
-  field.value = '';
+  find('#file').value = '';
 }
 
-const warning = make('p', {class: 'read-only', role: 'alert', hidden: true});
-const list = make('main');
-openStorage(() => {
-  warning.textContent =
-    'This browser does not keep what is decided on this page: download the decisions before you close it, and load them when you open it again.';
-  warning.hidden = false;
-});
-refill(document.body, [
-  make('div.app.audit', drawHeader(), warning, drawTools(), make('div.audit-layout', drawPanels(), list)),
-]);
-start(list);
+function writeLine(fields) {
+  return `${fields.map(field => (/[",\r\n]/.test(field) ? `"${field.replaceAll('"', '""')}"` : field)).join(',')}\r\n`;
+}
+
+function readCsv(text) {
+  /** @type {string[][]} */
+  const table = [];
+  /** @type {string[]} */
+  let fields = [];
+  const pattern = /(?:"((?:[^"]|"")*)"|([^,"\r\n]*))(,|\r\n|\n|\r|$)/gy;
+  pattern.lastIndex = text.charCodeAt(0) === 0xfeff ? 1 : 0;
+  while (pattern.lastIndex < text.length) {
+    const found = pattern.exec(text);
+    if (!found) throw new Error('a quote stands where none can');
+    const [, quoted, plain, end] = found;
+    fields.push(quoted?.replaceAll('""', '"') ?? plain);
+    if (end === ',' && pattern.lastIndex < text.length) continue;
+    if (end === ',') fields.push('');
+    if (fields.length > 1 || fields[0] !== '') table.push(fields);
+    fields = [];
+  }
+  return table;
+}
+
+refill();

@@ -1,160 +1,188 @@
-// The page of a comparison: its table, and two candidates side by side on the queries where they differ.
+// The page of a comparison: two candidates side by side on the queries where they differ.
 
-import {button, count, icon, make, refill, shownText} from '../core/dom.js';
-import {registerKeys, showKeys} from '../core/keys.js';
-import {drawClasses} from './compare_classes.js';
-import {data, FILTERS, pairOf} from './compare_data.js';
-import {drawQueries} from './compare_queries.js';
-import {drawCaveats, drawTable, judge, shownDifference} from './compare_table.js';
-import {onState, readState, writeState} from './local_state.js';
+export {}; // a module of its own
 
+/** @type {(selector: string) => any} */
+const find = selector => document.querySelector(selector);
+const data = JSON.parse(find('#data').textContent);
 const WORDS = {first: 'A right, B wrong', second: 'B right, A wrong', wrong: 'Both wrong'};
-const usual = {a: 0, b: 1, filter: 'second', label: null};
-
-/** What is shown: candidates `a` and `b`, which queries, and of which class. */
-const chosen = () => ({...usual, ...readState().extra});
-const choose = change => writeState({extra: {...chosen(), ...change}});
-
+const LISTED = 8; // classes
+const now = {a: 0, b: 1, filter: 'second', label: ''};
 const {candidates} = data;
-const nameOf = place => shownText(candidates[place].name);
-const summary = make('p.summary', {role: 'status'});
-const side = make('aside.panel.classes', {'aria-label': 'By class'});
-const list = make('main');
-const filters = FILTERS.map(name => button(WORDS[name], {value: name}, () => choose({filter: name})));
-const labels = make('select.select', {
-  'aria-label': 'Class',
-  onchange: () => choose({label: labels.value.slice(1) || null}),
-});
-const [selectA, selectB] = ['a', 'b'].map(which => {
-  const select = make('select.select', {'aria-label': `Candidate ${which.toUpperCase()}`});
-  select.append(...candidates.map((_, place) => make('option', {value: place}, nameOf(place))));
-  select.addEventListener('change', () => take(which, Number(select.value)));
-  return select;
-});
+const number = value => value.toLocaleString('en');
+const queriesOf = value => `${number(value)} quer${value === 1 ? 'y' : 'ies'}`;
 
-/** Choose a candidate; where it is the other one already, both change places. */
-function take(which, place) {
-  const {a, b} = chosen();
-  const other = which === 'a' ? b : a;
-  if (place === other) swap();
-  else choose({[which]: place});
+/**
+ * An element with text and other nodes in it.
+ * @param {string} tag
+ * @param {any} attributes
+ * @param {any[]} inside
+ */
+function make(tag, {className = '', ...attributes} = {}, ...inside) {
+  const node = document.createElement(tag);
+  node.className = className;
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...inside.filter(one => one !== null));
+  return node;
+}
+
+/** What two candidates have to do with each other, whichever of them stands first in the data. */
+function pairOf(a, b) {
+  const pair = data.pairs.find(({first, second}) => first === Math.min(a, b) && second === Math.max(a, b));
+  if (a < b) return pair;
+  const turn = ({first, second, ...more}) => ({first: second, second: first, ...more});
+  return {...pair, words: pair.words_back, counts: turn(pair.counts), shown: turn(pair.shown)};
+}
+
+const labelOf = query => data.photos[data.queries[query].photo].label;
+
+function drawPicture(photo, alt) {
+  const {problem, picture} = data.photos[photo];
+  if (problem) return make('span', {className: 'picture'}, `No picture: ${problem}`);
+  return make(
+    'span',
+    {className: 'picture'},
+    make('img', {alt, src: `data:image/webp;base64,${picture}`, loading: 'lazy', decoding: 'async'}),
+  );
+}
+
+function drawRanking(letter, candidate, {hits, photo}) {
+  const {label} = data.photos[photo];
+  const shots = hits[candidate].map(([found, score], place) => {
+    const is = data.photos[found].label === label ? 'right' : 'wrong';
+    const name = data.photos[found].name ?? 'no label';
+    return make(
+      'li',
+      {className: `hit ${is}`, title: `${data.photos[found].path}, ${score.toFixed(3)}`},
+      drawPicture(found, `${place + 1}: ${is}, ${name}`),
+      make('span', {className: 'small clip name'}, name),
+    );
+  });
+  const {name} = candidates[candidate];
+  return make(
+    'section',
+    {'aria-label': `What ${letter}, ${name}, finds`},
+    make('h3', {}, make('span', {className: 'letter'}, letter), ` ${name}`),
+    make('ol', {className: 'shots hits'}, ...shots),
+  );
+}
+
+function drawQuery(query) {
+  const {photo} = data.queries[query];
+  const {path, name} = data.photos[photo];
+  return make(
+    'li',
+    {className: 'panel item query', tabindex: '-1', 'aria-label': `${name}: ${path}`},
+    make(
+      'div',
+      {className: 'asked'},
+      drawPicture(photo, `The query, ${name}`),
+      make('b', {className: 'clip', title: name}, name),
+      make('span', {className: 'soft small clip', title: path}, path),
+    ),
+    make('div', {}, drawRanking('A', now.a, data.queries[query]), drawRanking('B', now.b, data.queries[query])),
+  );
+}
+
+function drawClasses() {
+  const classes = data.classes
+    .map(([label, name, queries, right]) => ({label, name, queries, a: right[now.a], b: right[now.b]}))
+    .map(one => ({...one, gain: one.b - one.a}))
+    .sort((one, other) => other.gain - one.gain || other.queries - one.queries);
+  const list = (title, some) => [
+    make('h3', {}, `${title} in ${some.length} class${some.length === 1 ? '' : 'es'}`),
+    make('ul', {}, ...some.slice(0, LISTED).map(drawClass)),
+  ];
+  find('#classes').replaceChildren(
+    ...list(
+      'B gains',
+      classes.filter(({gain}) => gain > 0),
+    ),
+    ...list('B loses', classes.filter(({gain}) => gain < 0).reverse()),
+  );
+}
+
+function drawClass({label, name, queries, a, b, gain}) {
+  const node = make(
+    'button',
+    {type: 'button', title: `${name}: ${a} right by A, ${b} by B, of ${queriesOf(queries)}`},
+    make('span', {className: 'grow clip'}, name),
+    make('span', {className: 'soft figures'}, `${a} → ${b} of ${queries}`),
+    make('b', {className: 'figures'}, gain > 0 ? `+${gain}` : `−${-gain}`),
+  );
+  node.setAttribute('aria-pressed', String(label === now.label));
+  node.addEventListener('click', () => choose({label: label === now.label ? '' : label}));
+  return make('li', {}, node);
+}
+
+function draw() {
+  const pair = pairOf(now.a, now.b);
+  find('#a').value = String(now.a);
+  find('#b').value = String(now.b);
+  for (const node of document.querySelectorAll('[data-filter]')) {
+    const name = node.getAttribute('data-filter') ?? '';
+    node.setAttribute('aria-pressed', String(name === now.filter));
+    node.replaceChildren(`${WORDS[name]} `, make('span', {className: 'tally'}, number(pair.counts[name])));
+  }
+  const {counts, words} = pair;
+  find('#summary').replaceChildren(
+    make('b', {}, `B, ${candidates[now.b].name}, alone is right on ${queriesOf(counts.second)}`),
+    `, A, ${candidates[now.a].name}, alone on ${number(counts.first)}; both are right on ${number(counts.right)}, `
+      + `none on ${number(counts.wrong)}. Recall@1 of B less that of A: ${words}.`,
+  );
+  drawClasses();
+  const queries = pair.shown[now.filter].filter(query => !now.label || labelOf(query) === now.label);
+  const total = now.label ? queries.length : counts[now.filter];
+  find('#found').textContent = queries.length
+    ? `${queries.length} of ${queriesOf(total)}${queries.length < total ? ', drawn at random' : ''}: ${WORDS[now.filter]}`
+    : `None of ${queriesOf(total)} is among those drawn for this page; queries.csv has all.`;
+  find('.items').replaceChildren(...queries.map(drawQuery));
+}
+
+function choose(change) {
+  Object.assign(now, change);
+  draw();
 }
 
 /** Let A and B change places; the same queries stay. */
 function swap() {
-  const {a, b, filter} = chosen();
-  choose({a: b, b: a, filter: {first: 'second', second: 'first'}[filter] ?? filter});
+  const filter = {first: 'second', second: 'first'}[now.filter] ?? now.filter;
+  choose({a: now.b, b: now.a, filter});
 }
 
-function drawHeader() {
-  const fact = (number, noun, nouns) => make('li', count(number, noun, nouns));
-  return make('header.compare-top', [
-    make('h1', icon('chart', 22), `Comparison · ${shownText(data.source)}`),
-    make('ul.soft.small', [
-      fact(data.images, 'image'),
-      fact(data.classes.length, 'class', 'classes'),
-      fact(data.asked, 'query', 'queries'),
-      fact(candidates.length, 'candidate'),
-      data.skipped > 0 && make('li', `${count(data.skipped, 'file')} skipped`),
-    ]),
-  ]);
-}
-
-function drawTools() {
-  return make('div.row.compare-tools', [
-    make('label.row.nowrap', make('span.letter', 'A'), selectA),
-    button('Let A and B change places', {icon: 'shuffle', iconOnly: true}, swap),
-    make('label.row.nowrap', make('span.letter', 'B'), selectB),
-    make('div', {class: 'segments', role: 'group', 'aria-label': 'Queries'}, filters),
-    labels,
-    button('Keys', {icon: 'keyboard', iconOnly: true, class: 'push'}, showKeys),
-  ]);
-}
-
-/** Which class a query has. */
-const labelOf = number => data.photos[data.queries[number].photo][1];
-
-function update() {
-  const now = chosen();
-  const pair = pairOf(now.a, now.b);
-  selectA.value = String(now.a);
-  selectB.value = String(now.b);
-  for (const node of filters) {
-    const text = WORDS[node.value];
-    node.setAttribute('aria-pressed', String(node.value === now.filter));
-    refill(node, text, make('span.tally', pair.counts[node.value].toLocaleString('en')));
-  }
-  drawLabels(pair.shown[now.filter], now.label);
-  refill(summary, ...sayWho(now, pair));
-  drawClasses(side, now, label => choose({label}));
-  const queries = pair.shown[now.filter].filter(number => now.label === null || labelOf(number) === now.label);
-  const total = now.label === null ? pair.counts[now.filter] : queries.length;
-  drawQueries(list, queries, {...now, total});
-}
-
-function drawLabels(queries, label) {
-  const counts = new Map();
-  for (const number of queries) counts.set(labelOf(number), (counts.get(labelOf(number)) ?? 0) + 1);
-  if (label !== null && !counts.has(label)) counts.set(label, 0);
-  const names = [...counts.keys()].sort((one, other) => one.localeCompare(other));
-  // A letter before each name, so that the empty value is none's.
-  refill(
-    labels,
-    make('option', {value: ''}, 'All classes'),
-    names.map(name => make('option', {value: `=${name}`}, `${shownText(name)} (${counts.get(name)})`)),
-  );
-  labels.value = label === null ? '' : `=${label}`;
-}
-
-function sayWho({a, b}, {counts, recall, enough}) {
-  const {words} = judge({recall, enough});
-  const both = `both are right on ${counts.right.toLocaleString('en')}, none on ${counts.wrong.toLocaleString('en')}`;
-  return [
-    make('b', `B, ${nameOf(b)}, alone is right on ${count(counts.second, 'query', 'queries')}`),
-    `, A, ${nameOf(a)}, alone on ${counts.first.toLocaleString('en')}; ${both}. `,
-    `Recall@1 of B is ${words === 'not clear' ? 'not clearly another' : words}: ${shownDifference(recall)}.`,
-  ];
-}
-
-/** Go to the next query, or to the one before. */
 function step(by) {
-  const cards = /** @type {HTMLElement[]} */ ([...list.querySelectorAll('.query')]);
-  if (!cards.length) return;
+  const cards = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('.query')]);
   const here = cards.findIndex(card => card.contains(document.activeElement));
   const next = cards[Math.min(cards.length - 1, Math.max(0, here < 0 ? 0 : here + by))];
-  next.focus({preventScroll: true});
-  next.scrollIntoView({block: 'nearest'});
+  next?.focus({preventScroll: true});
+  next?.scrollIntoView({block: 'nearest'});
 }
 
-/** Go on to the next candidate but the other one. */
-function turn(which) {
-  const {a, b} = chosen();
-  const other = which === 'a' ? b : a;
-  let place = ((which === 'a' ? a : b) + 1) % candidates.length;
-  if (place === other) place = (place + 1) % candidates.length;
-  choose({[which]: place});
+for (const which of ['a', 'b']) {
+  find(`#${which}`).addEventListener('change', () => {
+    const place = Number(find(`#${which}`).value);
+    if (place === (which === 'a' ? now.b : now.a)) swap();
+    else choose({[which]: place});
+  });
 }
-
-registerKeys('labels', 'Queries', [
-  {keys: ['j', 'ArrowDown'], does: 'Next query', run: () => step(1)},
-  {keys: ['k', 'ArrowUp'], does: 'Query before', run: () => step(-1)},
-  ...FILTERS.map((filter, n) => ({keys: [String(n + 1)], does: WORDS[filter], run: () => choose({filter})})),
-]);
-registerKeys('labels', 'Candidates', [
-  {keys: ['a'], does: 'Another A', run: () => turn('a')},
-  {keys: ['b'], does: 'Another B', run: () => turn('b')},
-  {keys: ['x'], does: 'A and B change places', run: swap},
-  {keys: ['Escape'], does: 'All classes', run: () => choose({label: null})},
-]);
-onState(update);
-refill(document.body, [
-  make('div.app.compare', [
-    drawHeader(),
-    drawTable(),
-    drawCaveats(),
-    drawTools(),
-    summary,
-    make('div.compare-layout', side, list),
-  ]),
-]);
-update();
+for (const node of document.querySelectorAll('[data-filter]')) {
+  node.addEventListener('click', () => choose({filter: node.getAttribute('data-filter')}));
+}
+find('#swap').addEventListener('click', swap);
+document.addEventListener('keydown', event => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target instanceof Element && event.target.matches('select')) return;
+  const run = {
+    j: () => step(1),
+    k: () => step(-1),
+    x: swap,
+    1: () => choose({filter: 'first'}),
+    2: () => choose({filter: 'second'}),
+    3: () => choose({filter: 'wrong'}),
+    Escape: () => choose({label: ''}),
+  }[event.key];
+  if (!run) return;
+  event.preventDefault();
+  run();
+});
+draw();
