@@ -24,14 +24,7 @@ from index.labels.decisions import CHANGE, KEEP
 from index.marks import is_vacant
 from index.outputs import KIND, PICTURE
 from retrieval_app import audit, build, evaluate, export, open_gallery, train
-from retrieval_app.demo.sheets import (
-    Question,
-    draw_sheet,
-    find_suspects,
-    neighbour_tiles,
-    question_tiles,
-    suspect_tiles,
-)
+from retrieval_app.demo.demo_page import Question, write_demo_page
 from training.audit.report import AuditReport
 from training.data.copies import Edit, compress, cut, draw_copy, mirror, recolour, turn
 from training.data.datasets import list_dataset
@@ -136,7 +129,7 @@ def run_demo(
         built = build(None, folder.unseen, folder.gallery, cache=False, progress=progress)
     with step("questions", "Asking both questions: what is of the same kind, and where is this very picture?"):
         gallery = open_gallery(folder.gallery)
-        found_first = _ask(folder, gallery, seed=config.seed)
+        questions = _ask(folder, gallery, seed=config.seed)
     with step("train", f"Training on labels of which {WRONG_SHARE:.0%} are wrong") as watcher:
         trained = train(
             folder.labels, folder.run, val=folder.unseen, resume=(folder.run / "config.json").exists(),
@@ -149,12 +142,17 @@ def run_demo(
         evaluated = evaluate(folder.trained_gallery)
     with step("audit", "Auditing the training labels") as watcher:
         outcome = audit(folder.run, limit=ON_AUDIT_PAGE, cache=folder.cache, workers=2, progress=watcher.on_images)
-        _draw_sheets(folder, open_gallery(folder.trained_gallery))
     report = {
         "out": str(out),
         "seconds": time.perf_counter() - started,
         "step_seconds": seconds,
-        "found_first": found_first,
+        "found_first": {
+            "asked": len(questions),
+            **{
+                output: sum(question.answers[output][0].id == question.original.id for question in questions)
+                for output in (KIND, PICTURE)
+            },
+        },
         "recall_at_1": {
             name: _row(scores)
             for name, scores in {
@@ -170,8 +168,12 @@ def run_demo(
         "model": exported.to_json(),
         "gallery": {**built.to_json(), "evaluation": evaluate(gallery).to_json()},
         "trained_gallery": evaluated.to_json(),
-        "pictures": [str(out / f"{name}.png") for name in ("questions", "suspects", "results")],
+        "page": str(out / "demo.html"),
     }
+    write_demo_page(
+        out / "demo.html", _list_findings(report), confidences=folder.run / "confidences.csv", gallery=gallery,
+        questions=questions[:6], trained=open_gallery(folder.trained_gallery),
+    )  # fmt: skip
     (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report
 
@@ -197,8 +199,8 @@ def _unpack(folder: DemoFolder, config: DemoConfig) -> None:
             writer.writerow([record.path.relative_to(folder.labels.parent.resolve()), classes[number]])
 
 
-def _ask(folder: DemoFolder, gallery: Gallery, *, seed: int) -> dict[str, int]:
-    """Photos cut, turned and recoloured: how many find the photo that they were made of first, by either output."""
+def _ask(folder: DemoFolder, gallery: Gallery, *, seed: int) -> list[Question]:
+    """Photos cut, turned and recoloured, and what they find by either output."""
     asking = gallery.sample(ASKED, seed=seed)
     folder.edited.mkdir(exist_ok=True)
     questions = []
@@ -208,30 +210,11 @@ def _ask(folder: DemoFolder, gallery: Gallery, *, seed: int) -> dict[str, int]:
         draw_copy(photo, np.random.default_rng((seed, number)), edits=_EDITS).save(path)
         answers = {output: gallery.by(output).search(path, k=3) for output in (KIND, PICTURE)}
         questions.append(Question(path, image, answers))
-    draw_sheet(
-        question_tiles(gallery, questions[:6]), folder.path / "questions.png", columns=7,
-        title="Edited photos; three of the same kind; three of the same picture",
-    )  # fmt: skip
-    firsts = {
-        output: sum(question.answers[output][0].id == question.original.id for question in questions)
-        for output in (KIND, PICTURE)
-    }
-    return {"asked": len(questions), **firsts}
+    return questions
 
 
 def _row(scores: dict[str, Any]) -> dict[str, Any]:
     return {"recall": scores["recall"]["1"], "interval": list(scores["recall_at_1_interval"])}
-
-
-def _draw_sheets(folder: DemoFolder, gallery: Gallery) -> None:
-    suspects = find_suspects(folder.run / "confidences.csv", count=12)
-    draw_sheet(
-        suspect_tiles(suspects), folder.path / "suspects.png", columns=6, title="The twelve most suspicious labels"
-    )
-    tiles = neighbour_tiles(gallery, gallery.sample(6, seed=3), neighbours=5)
-    draw_sheet(
-        tiles, folder.path / "results.png", columns=6, title="Six queries of unseen kinds and their neighbours"
-    )
 
 
 def judge_confidences(table: Path) -> dict[str, Any]:
@@ -265,10 +248,21 @@ def judge_audit(report: AuditReport) -> dict[str, Any]:
 
 def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
     """The report for people; `program` is how they call the command line."""
+    lines = [
+        *_list_findings(report),
+        f"Audit page: {report['audit']['page']}",
+        f"Pictures: {report['page']}",
+        f"{report['seconds']:.0f} s. Browse the photos: {program} serve {shlex.quote(report['out'] + '/gallery')}",
+        f"  then the page is at {ADDRESS}, and as a Gradio app at {ADDRESS}gradio/",
+    ]
+    return "\n".join(lines)
+
+
+def _list_findings(report: dict[str, Any]) -> list[str]:
     found, audit, asked = report["wrong_labels"], report["audit"], report["found_first"]
     count, boxed = report["gallery"]["indexed"], report["gallery"]["evaluation"]["recall"]["1"]
     trained = report["trained_gallery"]["recall"]["1"]
-    lines = [
+    return [
         f"Of {asked['asked']} photos that were cut, turned and recoloured, {asked['picture']} find the one that they "
         f"were made of first by picture, {asked['kind']} by kind, among {count}.",
         f"Recall@1 on these {count} photos, of kinds that were not trained on: {100 * boxed:.1f} % by the model that "
@@ -287,12 +281,7 @@ def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
         f"The audit estimates that {audit['noise_rate']:.0%} of the labels are wrong. It suspects {audit['suspects']}, "
         f"of which {audit['wrong_suspects']} are wrong, and would relabel {audit['relabelled']}, "
         f"{audit['relabelled_to_truth']} of them to the true label.",
-        f"Audit page: {audit['page']}",
-        f"Pictures: {', '.join(report['pictures'])}",
-        f"{report['seconds']:.0f} s. Browse the photos: {program} serve {shlex.quote(report['out'] + '/gallery')}",
-        f"  then the page is at {ADDRESS}, and as a Gradio app at {ADDRESS}gradio/",
     ]
-    return "\n".join(lines)
 
 
 def _truth(path: str | Path) -> str:

@@ -1,0 +1,107 @@
+"""Page of the demo: its figures, the labels that look wrong, and what edited and unseen photos find."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from index.gallery.gallery import Gallery
+from index.gallery.hits import GalleryImage, Hit
+from index.outputs import KIND
+from index.progress import no_progress
+from index.sources.items import Place
+from retrieval_app.reports.standalone import draw_pictures, write_document
+
+_SIDE = 160  # pixels
+_SUSPECTS, _NEIGHBOURS = 12, 5
+QUERY, RIGHT, WRONG = "kept", "right", "wrong"  # how a picture is framed
+
+
+class Tile(NamedTuple):
+    """A picture: its place, what is written below it, and how it is framed."""
+
+    place: Place
+    caption: str
+    frame: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An edited photo, the member that it was made of, and what was found by each output."""
+
+    path: Path
+    original: GalleryImage
+    answers: Mapping[str, Sequence[Hit]]
+
+
+def write_demo_page(
+    out: Path, lines: Sequence[str], *, confidences: Path, gallery: Gallery, questions: Sequence[Question],
+    trained: Gallery,
+) -> None:  # fmt: skip
+    """Write the page.
+
+    Args:
+        lines: what the demo found.
+        confidences: confidences.csv of the run.
+        gallery: that the questions were asked of.
+        trained: the gallery of the trained model.
+    """
+    sections = [
+        (
+            "Edited photos: three of the same kind, then three of the same picture",
+            [_tile_question(gallery, one) for one in questions],
+        ),
+        ("The labels in which the training has the least confidence", [_tile_suspects(confidences)]),
+        (
+            "Photos of kinds that were not trained on, and their neighbours",
+            [_tile_neighbours(trained, query) for query in trained.sample(6, seed=3)],
+        ),
+    ]
+    places = [tile.place for _, rows in sections for row in rows for tile in row]
+    pictures, _ = draw_pictures(places, sides=[_SIDE] * len(places), progress=no_progress)
+    following = iter(pictures)
+    drawn = [
+        (title, [[(tile.caption, tile.frame, next(following)) for tile in row] for row in rows])
+        for title, rows in sections
+    ]
+    write_document(out, "demo.html", lines=lines, sections=drawn)
+
+
+def _tile_question(gallery: Gallery, question: Question) -> list[Tile]:
+    """An edited photo and what was found: by kind, framed by its label, and by picture, by whether it is the photo."""
+    original = question.original
+    tiles = [Tile(Place(question.path, question.path.name), f"edited: {original.label}", QUERY)]
+    for output, hits in question.answers.items():
+        for hit in hits:
+            is_right = hit.label == original.label if output == KIND else hit.id == original.id
+            caption = f"{output}: {hit.label} {hit.score:.2f}"
+            tiles.append(Tile(gallery.place(hit.id), caption, RIGHT if is_right else WRONG))
+    return tiles
+
+
+def _tile_suspects(confidences: Path) -> list[Tile]:
+    """The images with the lowest confidence in their label; ties go to the higher confidence in the suggestion."""
+    with confidences.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        rows = list(csv.DictReader(file))
+    rows.sort(key=lambda row: (float(row["confidence"]), -float(row["suggestion_confidence_1"])))
+    return [
+        Tile(Place(Path(row["path"]), row["path"]), f"{row['label']}, more like {row['suggestion_1']}", WRONG)
+        for row in rows[:_SUSPECTS]
+    ]
+
+
+def _tile_neighbours(gallery: Gallery, query: GalleryImage) -> list[Tile]:
+    """A member and its nearest others, framed by whether the labels agree."""
+    hits = gallery.search(gallery.vector(query.id), k=_NEIGHBOURS, exclude_id=query.id)
+    return [
+        Tile(gallery.place(query.id), f"query: {query.label}", QUERY),
+        *(
+            Tile(
+                gallery.place(hit.id), f"{hit.label} {hit.score:.2f}", RIGHT if hit.label == query.label else WRONG
+            )
+            for hit in hits
+        ),
+    ]
