@@ -47,7 +47,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--network-share", type=float, help="default: as `retrieval train`")
     add("--view", help="of what ships (default: as `retrieval train`)")
     add("--pooling", help="default: as `retrieval train`")
-    add("--time-budget", help="in place of --unfreeze and --epochs: the plan of `retrieval train`")
+    add("--time-budget", help="in place of --epochs")
     add("--width", type=int, default=512)
     add("--rival", action="append", metavar="VIEW:POOLING", help=f"default: {', '.join(SEEING)}")
     add("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
@@ -64,7 +64,7 @@ def list_cells(options: argparse.Namespace, dataset: str, noise: str, variant: s
     """One for every seed."""
     plan: dict[str, Any] = {"unfreeze": options.unfreeze, "network_epochs": options.epochs}
     if options.time_budget is not None:
-        plan = {"time_budget": options.time_budget}
+        plan |= {"network_epochs": None, "time_budget": options.time_budget}
     plan |= {name: getattr(options, name) for name in PLANNED}
     given = tuple((name, value) for name, value in plan.items() if value is not None)
     return [NetworkCell(dataset, noise, variant, seed, given) for seed in options.seeds]
@@ -121,7 +121,7 @@ def report(
 
 def _summarise(cell: Mapping[str, Any]) -> dict[str, Any]:
     network = cell["report"]["network"]
-    kept = ("unfreeze", "network_crop", "weights", "head", "ships", "tried", "epochs", "plan", "seconds")
+    kept = ("unfreeze", "network_crop", "weights", "head", "ships", "tried", "epochs", "time_budget", "seconds")
     return {"name": cell["name"], "recall": cell["recall"], "seconds": cell["seconds"], "load": cell["load"],
             "network": {name: network.get(name) for name in kept}}  # fmt: skip
 

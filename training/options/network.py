@@ -10,7 +10,7 @@ from index.config_fields import check_fields, option
 from index.errors import InputError
 from training.options.losses import LOSSES, LossConfig, options_of
 
-FROZEN, WHOLE, PLANNED = "none", "all", "auto"
+FROZEN, WHOLE = "none", "all"
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 RECIPE_METHOD = "proxy-anchor"
 """The loss of the network stage where no method is named: docs/train.md says what it was chosen on."""
@@ -21,12 +21,12 @@ class NetworkConfig:
     """Phase 3, with --unfreeze: the network itself."""
 
     unfreeze: str = option(
-        FROZEN, "What of the backbone trains: none, its last N blocks, all, or auto, what "
-        "--time-budget has time for.", metavar="none|last-N|all|auto",
+        FROZEN, "What of the backbone trains: none, its last N blocks, or all. With --time-budget last-4 unless told "
+        "otherwise.", metavar="none|last-N|all",
     )  # fmt: skip
     time_budget: str | None = option(
-        None, "Train the network for so long (90s, 30m, 1.5h), on a plan by measured speed.",
-        metavar="TIME",
+        None, "Train the network until this time is over (90s, 30m, 1.5h), in place of --network-epochs: the learning "
+        "rates fall with the time.", metavar="TIME",
     )  # fmt: skip
     network_method: str | None = option(
         None, "The loss that the network trains with, weighed by confidence where it can be; without one that of "
@@ -46,7 +46,7 @@ class NetworkConfig:
     network_views: int = option(
         0, "Draw this many random views of an image once for all epochs, which take turns with them, and run the "
         "frozen blocks on them once, where keeping what those give takes less room than the decoded images: quicker, "
-        "and up to two points worse. 0 draws new ones in every epoch. Without, 4 with --time-budget, else 0.",
+        "and up to two points worse. 0 draws new ones in every epoch.",
         metavar="N", at_least=0,
     )  # fmt: skip
     network_lr: float = option(1e-3, "Learning rate of the last block.", above=0)
@@ -80,12 +80,10 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not re.fullmatch(rf"{FROZEN}|{WHOLE}|{PLANNED}|last-[1-9]\d*", self.unfreeze):
+        if not re.fullmatch(rf"{FROZEN}|{WHOLE}|last-[1-9]\d*", self.unfreeze):
             raise InputError(
-                f"--unfreeze must be none, all, auto, or last-N with N of at least 1, got {self.unfreeze!r}"
+                f"--unfreeze must be none, all, or last-N with N of at least 1, got {self.unfreeze!r}"
             )
-        if self.budget_s is None and self.unfreeze == PLANNED:
-            raise InputError("--unfreeze auto is planned for a time: add --time-budget, such as --time-budget 30m")
         if self.budget_s is None and self.network_epochs is None:
             raise InputError("--network-epochs must be a whole number without --time-budget, got None")
         if self.network_chunk is not None and self.network_batch_norm == "train":
@@ -100,14 +98,8 @@ class NetworkConfig:
 
     @property
     def last_blocks(self) -> int | None:
-        """N of `last-N`; None for all, which a plan may choose too."""
-        return None if self.unfreeze in (WHOLE, PLANNED) else int(self.unfreeze.removeprefix("last-"))
-
-    @property
-    def epochs(self) -> int:
-        """The most epochs, given or planned."""
-        assert self.network_epochs is not None, "planned before anything trains"
-        return self.network_epochs
+        """N of `last-N`; None for all."""
+        return None if self.unfreeze == WHOLE else int(self.unfreeze.removeprefix("last-"))
 
     @property
     def budget_s(self) -> float | None:

@@ -28,7 +28,7 @@ from training.options.config import (
     TrainConfig,
 )
 from training.options.losses import LOSSES, METHODS, RIVALS, LossConfig, option_groups, options_of
-from training.options.network import FROZEN, PLANNED, RECIPE_METHOD, NetworkConfig
+from training.options.network import FROZEN, RECIPE_METHOD, NetworkConfig
 
 RECIPES = ("default", "paper")
 # How these were found, and what was tried beside them: docs/recipe.md.
@@ -57,7 +57,6 @@ _CONCERNS = {
     "network": NetworkConfig,
     "picture": CopiesConfig,
 }
-VIEWS_IN_A_TIME = 4  # of an image, kept for all epochs
 LOOKED_AT = ("view", "pooling")  # what a look at a sample chooses
 _TRIED = ("select", *LOOKED_AT)  # what the default recipe leaves to the user's own data
 FILES = ("weights", "hierarchy", "guidance")
@@ -98,7 +97,10 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
         given = {"backbone": IN_THE_BOX, "weights": "pretrained", **given}
     if given.get("epochs") is not None and given.get("steps") is not None:
         raise InputError("--epochs and --steps both say how long phase 2 is: give one of them")
-    given = _leave_to_a_plan(given)
+    if given.get("time_budget") is not None and given.get("unfreeze") != FROZEN:
+        if given.get("network_epochs") is not None:
+            raise InputError("--network-epochs and --time-budget both say how long the network trains: give one")
+        given = {"unfreeze": "last-4", "network_epochs": None, **given}
     # Of the paper's recipe the width is its 64; else it is settled when images and backbone are known.
     width = {} if recipe == "paper" else {"embedding_dim": None}
     values = {**width, **_recipe_beside(recipe, given), **_own_sizes(given), **given}
@@ -139,16 +141,6 @@ def recipe_values(recipe: str, *, method: str | None = None) -> dict[str, Any]:
     of_losses = {own.name for kind in option_groups() for own in fields(kind)}
     others = of_losses - {own.name for own in fields(options_of(method))}
     return {name: value for name, value in DEFAULT.items() if name not in others} | {"method": method} | batches
-
-
-def _leave_to_a_plan(given: dict[str, Any]) -> dict[str, Any]:
-    """With --time-budget: it is planned what of the network trains, and for how many epochs, where neither is given.
-
-    In a short time more epochs are worth more than new views in each.
-    """
-    if given.get("time_budget") is None or given.get("unfreeze") == FROZEN:
-        return given
-    return {"unfreeze": PLANNED, "network_epochs": None, "network_views": VIEWS_IN_A_TIME, **given}
 
 
 def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,6 +216,8 @@ def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
         yield "picture_dim", "--copies"
     if not config.network.trains:
         yield from ((own.name, "--unfreeze") for own in fields(NetworkConfig) if own.name != "unfreeze")
+    elif config.network.time_budget is not None:
+        yield "network_patience", "--network-epochs, not with --time-budget"
     if not loss.trains:
         training = f"a method that trains, not with --method {loss.method}"
         used = _OF_ANY_TRAINING if config.network.trains else ()

@@ -131,7 +131,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     # the network
     ({"unfreeze": "last-0"}, "--unfreeze must be none, all, auto, or last-N with N of at least 1, got 'last-0'"),
     ({"unfreeze": "some"}, "--unfreeze must be none, all"),
-    ({"unfreeze": "auto"}, "--unfreeze auto is planned for a time: add --time-budget, such as --time-budget 30m"),
+    ({"unfreeze": "auto"}, "--unfreeze must be none, all, or last-N with N of at least 1, got 'auto'"),
+    ({"time_budget": "10m", "network_epochs": 3}, "--network-epochs and --time-budget both say how long the network"),
+    ({"time_budget": "10m", "network_patience": 3}, "--network-patience goes with --network-epochs, not with --time-b"),
     *(({"time_budget": text}, "--time-budget must be a time with its unit, such as 90s, 30m or 1.5h; got")
       for text in ("45", "0m", "-5m", "ten minutes")),
     ({"time_budget": 600}, "--time-budget must be text, got 600"),
@@ -246,13 +248,11 @@ def test_what_to_unfreeze_and_a_time_are_read_and_by_default_nothing_trains() ->
         assert resolve(weights="none", unfreeze="all", view=view, network_crop=160).network.network_crop == 160
 
 
-def test_a_time_leaves_open_what_is_not_given_and_trains_the_network_by_itself() -> None:
+def test_a_time_stands_in_the_place_of_epochs_and_trains_the_network_by_itself() -> None:
     recipe = resolve(weights="none", time_budget="10m")
-    open_ = recipe.network
-    assert (open_.unfreeze, open_.network_epochs, open_.network_crop, open_.trains) == ("auto", None, None, True)
+    assert (recipe.network.unfreeze, recipe.network.network_epochs) == ("last-4", None)
     assert recipe.network_loss == resolve(weights="none", unfreeze="all").network_loss
-    given = resolve(weights="none", time_budget="10m", unfreeze="last-2", network_epochs=3).network
-    assert (given.unfreeze, given.epochs) == ("last-2", 3)
+    assert resolve(weights="none", time_budget="10m", unfreeze="last-2").network.unfreeze == "last-2"
 
 
 def test_the_default_recipe_trains_the_network_with_a_loss_of_its_own_and_the_head_as_ever() -> None:

@@ -68,8 +68,6 @@ def _recalls(prefix: str, scores: Mapping[str, Any]) -> Iterator[tuple[str, floa
 
 def _network_figures(network: Mapping[str, Any]) -> dict[str, float]:
     """MAP@R (fractions) on what the network stage held out, of all that it chose among, and whether it ships."""
-    if "skipped" in network:
-        return {}
     return {"held_out/ships": float(network["ships"])} | {
         f"held_out/{name.replace(', ', '_').replace(' ', '_')}/{part}": found
         for name, parts in network["tried"].items()

@@ -18,12 +18,13 @@ from training.network.model import NetworkModel
 from training.network.precision import choose_precision
 from training.network.random_views import draw_views
 from training.options.config import TrainConfig
-from training.run.network.plan import smaller_side
 from training.run.phases import NETWORK, phase_generator
+
+_SMALLER, _STEP = 0.7, 8  # of the crop's side; pixels
 
 
 def plan_blocks(extractor: Extractor, config: TrainConfig) -> tuple[list[Block], int]:
-    """The blocks that will train, and how many there are; all, where a time is yet to decide.
+    """The blocks that will train, and how many there are.
 
     Raises:
         InputError: there are fewer than asked for, or the backbone cannot train at the smaller size.
@@ -63,9 +64,9 @@ def measure_precision(
 
 
 def _find_smaller(extractor: Extractor, config: TrainConfig) -> int | None:
-    """A size that the backbone takes; transformers are made for one size."""
-    side = smaller_side(config.input.crop)
-    if side is None:
+    """A size at half the cost, in steps that networks divide evenly; transformers are made for one size."""
+    side = _STEP * round(_SMALLER * config.input.crop / _STEP)
+    if not 0 < side < config.input.crop:
         return None
     try:
         require_input_size(extractor.backbone, side)

@@ -22,7 +22,6 @@ from training.run.network.fit import FittedWeights
 from training.run.network.inputs import NetworkInputs
 from training.run.validate import embed_features
 
-MOST_JUDGED = 4  # weights that are tried, at most
 START = "start"  # weights that no epoch has bettered
 
 Weights = dict[str, Tensor]

@@ -35,6 +35,8 @@ from training.run.phases import (
 )
 
 WARM_UP = 0.1  # of all steps
+_TICKS = 1000  # that a time budget has in the place of steps
+CANDIDATES = 4  # weights that are judged in the end, at most
 MAX_NORM = 5.0  # of the gradient; that of Proxy-Anchor is some 1 to 10
 
 
@@ -205,6 +207,7 @@ class NetworkFit:
         context: the checkpoint is replaced after every epoch; that of rank 0 counts.
         team: the processes that train this network together, each with its own fit of the same arguments.
         on_images: called with (images seen, images of all epochs).
+        begun: when the stage began, by `time.perf_counter`: a time budget counts from there.
     """
 
     def __init__(
@@ -219,8 +222,14 @@ class NetworkFit:
         context: PhaseContext,
         on_images: Callable[[int, int], None] = lambda *_: None,
         team: Team = ALONE,
+        begun: float | None = None,
     ) -> None:
         self._team = team
+        self._begun = time.perf_counter() if begun is None else begun
+        self._time_s, self._elapsed = (
+            config.network.budget_s,
+            0.0,
+        )  # of the time budget: seconds to train in, the share
         self._model, self._loss, self._data, self._inputs = model, loss, data, inputs
         self._beliefs, self._config, self._context, self._on_images = beliefs, config, context, on_images
         self._options = config.network
@@ -245,7 +254,7 @@ class NetworkFit:
         )
 
     def run(self) -> FittedWeights:
-        """Train, from the checkpoint where there is one, until the last epoch or until patience ends.
+        """Train, from the checkpoint where there is one, until patience, the epochs or the time budget end.
 
         Raises:
             RunError: training diverged.
@@ -256,12 +265,25 @@ class NetworkFit:
         self._resume_or_begin(fitted)
         self.share()
         penalty = self.hold_back(start)
-        for epoch in range(len(fitted.epochs), self._options.epochs + 1):
-            if fitted.waited(self._options.epochs) >= self._options.network_patience:
-                break
-            self._run_epoch(epoch, fitted, penalty)
+        while not self._is_done(fitted):
+            self._run_epoch(len(fitted.epochs), fitted, penalty)
         load_weights(self._model, fitted.last)
         return fitted
+
+    def _is_done(self, fitted: FittedWeights) -> bool:
+        epochs = self._options.network_epochs
+        if epochs is None:
+            return self._elapsed >= 1 and len(fitted.epochs) > 1
+        return len(fitted.epochs) > epochs or fitted.waited(epochs) >= self._options.network_patience
+
+    def _note_time(self) -> None:
+        """See which share of the time budget has elapsed; the clock of rank 0 counts."""
+        if (seconds := self._time_s) is not None:
+            self._elapsed = self._team.first_does(lambda: (time.perf_counter() - self._begun) / seconds)
+
+    def _foresee(self, done: int, planned: int) -> int:
+        """How many there will be in all of what is done; with a time budget by what was done so far."""
+        return planned if self._time_s is None else max(done, round(done / self._elapsed))
 
     def share(self) -> None:
         """Let the processes sum their gradients from now on; all begin with the weights of rank 0."""
@@ -298,17 +320,23 @@ class NetworkFit:
                 )
                 total += loss * len(rows)
                 seen += len(rows)
-                self._on_images((epoch - 1) * len(self._rows) + seen, self._options.epochs * len(self._rows))
+                self._note_time()
+                done = (epoch - 1) * len(self._rows) + seen
+                self._on_images(done, self._foresee(done, (self._options.network_epochs or 0) * len(self._rows)))
+                if self._elapsed >= 1:
+                    break
         self._model.learn(False)
+        epochs = self._foresee(epoch, self._options.network_epochs or 0)
         mean_loss = require_finite(total.item() / seen, phase=NETWORK, epoch=epoch)  # waits for a GPU
         trained = time.perf_counter() - started
+        is_last = self._elapsed >= 1 or epoch == self._options.network_epochs
         with using_weights(self._model, fitted.average):
-            found = self._judge(epoch)
+            found = self._judge(epoch, is_last=is_last)
         fitted.last = copy_weights(self._model)
         fitted.note(EpochScore(epoch, found, mean_loss, time.perf_counter() - started))
         self._context.on_epoch(
             EpochReport(
-                phase=NETWORK, epoch=epoch, epochs=self._options.epochs, loss=mean_loss,
+                phase=NETWORK, epoch=epoch, epochs=epochs, loss=mean_loss,
                 seconds=time.perf_counter() - started, images_per_second=seen / trained,
                 **(found or {}),
             )
@@ -319,7 +347,10 @@ class NetworkFit:
         """One step on the images `rows` (B,), of which `views` (n, …) shows this process's own; its loss."""
         part = self._team.part_of(len(rows))
         labels = self._labels[rows].to(self._device)
-        set_rates(self._optimizer, step=step, steps=self._steps * self._options.epochs)
+        if self._options.network_epochs is None:
+            set_rates(self._optimizer, step=min(int(_TICKS * self._elapsed), _TICKS), steps=_TICKS)
+        else:
+            set_rates(self._optimizer, step=step, steps=self._steps * self._options.network_epochs)
         batch = self._beliefs.batch(rows, labels)
         self._optimizer.zero_grad()
         loss = backward_in_chunks(
@@ -341,13 +372,12 @@ class NetworkFit:
             return size
         return -(-count // -(-count // size))
 
-    def _judge(self, epoch: int) -> dict[str, float] | None:
+    def _judge(self, epoch: int, *, is_last: bool = False) -> dict[str, float] | None:
         """What the network finds, and whom it believes, by one pass over the images that either needs."""
-        last = epoch == self._options.epochs
-        if epoch % self._options.network_judge_every and not last:
+        if epoch % self._options.network_judge_every and not is_last:
             return None
         searched, train = self._data.searched_rows(), self._data.split.train
-        believes = self._config.judges_again and epoch > 0 and not last
+        believes = self._config.judges_again and epoch > 0 and not is_last
         rows = np.union1d(searched, train) if believes else searched
         features = read_together(self._inputs, rows, self._team)
         if believes:
@@ -359,7 +389,10 @@ class NetworkFit:
     def _resume_or_begin(self, fitted: FittedWeights) -> None:
         found = self._team.first_does(self._context.load)
         if found is None:
-            fitted.note(EpochScore(0, self._judge(0)))
+            started = time.perf_counter()
+            score = self._judge(0)
+            fitted.note(EpochScore(0, score, seconds=time.perf_counter() - started))
+            self._leave_time(fitted)
             return
         tensors, state = found
         fitted.restore(tensors, state)
@@ -367,6 +400,14 @@ class NetworkFit:
         unpack_module(self._loss, tensors, name="loss")
         unpack_optimizer(self._optimizer, tensors)
         self._beliefs = NetworkBeliefs.unpack(tensors)
+        self._begun -= state["used_s"]
+        self._leave_time(fitted)
+
+    def _leave_time(self, fitted: FittedWeights) -> None:
+        """Train until so much of the time budget is left as choosing weights takes, half of it at most."""
+        if (budget := self._options.budget_s) is not None:
+            self._time_s = max(budget / 2, budget - CANDIDATES * fitted.epochs[0].seconds)
+            self._note_time()
 
     def _has_unused(self) -> bool:
         """Whether a pass leaves out parameters that train, as a mask token."""
@@ -381,4 +422,5 @@ class NetworkFit:
     def _save(self, epoch: int, fitted: FittedWeights) -> None:
         tensors = pack_modules(loss=self._loss) | pack_optimizer(self._optimizer)
         tensors |= fitted.pack() | self._beliefs.pack()
-        self._context.save(tensors, state={"epoch": epoch, **fitted.state()})
+        used_s = time.perf_counter() - self._begun
+        self._context.save(tensors, state={"epoch": epoch, "used_s": used_s, **fitted.state()})

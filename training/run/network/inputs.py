@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
@@ -198,7 +199,7 @@ def plan_inputs(
             usual, np.arange(len(hashes)), hashes=hashes, views=1, how={**how, "dtype": str(extractor.dtype)},
             cache=cache,
         )  # fmt: skip
-    if tail is not None and 0 < options.network_views < options.epochs:
+    if tail is not None and 0 < options.network_views < (options.network_epochs or math.inf):
         drawn = {**how, "dtype": str(model.precision), "side": side, "seed": config.seed}
         views = KeptInputs.plan(
             tail, rows, hashes=[hashes[row] for row in rows], views=options.network_views, how=drawn,

@@ -18,16 +18,14 @@ def describe_network(network: Mapping[str, Any] | None) -> list[str]:
     """What trained, what that found on what was held out beside the frozen embedding, and which of them ships."""
     if network is None:
         return []
-    if "skipped" in network:
-        return [f"network: stays as it is: {network['skipped']}"]
     held = network["held_out"]
-    where = f" on {network['device']}" if "device" in network else ""  # reports of before do not tell
+    budget = "" if network["time_budget"] is None else f" of --time-budget {network['time_budget']}"
     lines = [
         f"network: {network['unfreeze']} ({network['blocks']} of {network['of_blocks']} blocks, "
-        f"{network['parameters'] / 1e6:.1f} M weights) with {network['method']} in {network['precision']}{where}, "
-        f"{len(network['epochs']) - 1} epochs on {network['trained_on']:,} images, {network['seconds']:.0f} s"
+        f"{network['parameters'] / 1e6:.1f} M weights) with {network['method']} in {network['precision']} on "
+        f"{network['device']}, {len(network['epochs']) - 1} epochs on {network['trained_on']:,} images, "
+        f"{network['seconds']:.0f} s{budget}"
     ]
-    lines += _describe_plan(network.get("plan"))
     tried = network["tried"]
     if not tried:
         return [*lines, "nothing could be held out to judge it by: it ships, its weights averaged"]
@@ -60,7 +58,7 @@ def _ask_for_time(network: Mapping[str, Any]) -> str:
     shown = f"MAP@R by judged epoch: {', '.join(f'{100 * one:.1f}' for one in course)}"
     if course[-1] <= max(course[:-1]):
         return f"more epochs would hardly help ({shown})"
-    way = "a longer --time-budget" if network.get("plan") else "more --network-epochs"
+    way = "a longer --time-budget" if network["time_budget"] else "more --network-epochs"
     return f"it was still rising, so that {way} may help ({shown})"
 
 
@@ -68,17 +66,3 @@ def _doubt(count: int) -> list[str]:
     if count >= _FEW:
         return []
     return [f"only {count} held-out photos decide this: take it as a hint; more photos a class would make it sure"]
-
-
-def _describe_plan(plan: Mapping[str, Any] | None) -> list[str]:
-    if plan is None:
-        return []
-    planned = (
-        f"planned: {plan['epochs']} epochs in {plan['planned_seconds']:.0f} s of {plan['budget_seconds']:.0f} s"
-    )
-    if plan["measured_seconds"] is None:
-        return [f"{planned}; it was interrupted, so its time is not told"]
-    return [
-        f"{planned}; those that there were, in {plan['planned_for_these_epochs']:.0f} s, took "
-        f"{plan['measured_seconds']:.0f} s"
-    ]

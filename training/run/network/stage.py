@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from index.errors import RunError
 from training.backbone.extract import Extractor
 from training.backbone.freed_memory import keep_freed_memory
 from training.confidence.confidences import Beliefs
-from training.head.embedding_heads import Head, ProjectionHead
+from training.head.embedding_heads import Head
 from training.head.projection import count_directions
 from training.head.untrained import LabelledFeatures, fit_rival
 from training.losses.guidance import Guidance
@@ -35,13 +34,11 @@ from training.run.distributed import current_team
 from training.run.heads import choose_rows
 from training.run.network.beliefs import NetworkBeliefs, judge_again
 from training.run.network.blocks import build_model, measure_precision, plan_blocks, settle_views
-from training.run.network.budget import NOTES, ClosedForms, read_notes, settle_network
 from training.run.network.choice import NetworkChoice, choose_weights, fit_closed_form
 from training.run.network.data import NO_PIXELS, NetworkData
 from training.run.network.fit import FittedWeights, NetworkFit
 from training.run.network.help import NetworkWork, help_decoding, help_training
 from training.run.network.inputs import keep_inputs, plan_inputs
-from training.run.network.plan import NoTimeError
 from training.run.phases import NETWORK, PhaseContext, phase_generator
 from training.run.run_folder import LabelledImage, RunFolder
 from training.run.trial import TRAINED, TrialData, fit_heads
@@ -65,7 +62,7 @@ def advising_on_gpu_memory() -> Iterator[None]:
         ) from error
 
 
-logger = logging.getLogger(__name__)
+_NOTES = "network.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +104,6 @@ class StageResult:
     report: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """What comes before the network: its head's start, whom it believes at first, and what it has to beat."""
-
-    start: ProjectionHead
-    beliefs: NetworkBeliefs
-    frozen: Head | None
-    seconds: ClosedForms
-
-
 def plan_decoding(images: Sequence[LabelledImage], *, extractor: Extractor, machine: Machine) -> DecodingPlan:
     """Where the images will lie decoded.
 
@@ -149,21 +136,15 @@ def train_network(
         InputError: the decoded images have no room.
         RunError: training diverged, or a GPU has no memory for it.
     """
-    started, resumed = time.perf_counter(), context.checkpoint is not None and context.checkpoint.exists()
+    started = time.perf_counter()
     images = [image.path for image in given.images]
     decoding = plan_decoding(given.images, extractor=extractor, machine=machine)
     split = _split(given, config)
     data = NetworkData(NO_PIXELS, given.labels, given.class_count, split, groups=given.groups, scenes=given.scenes)
-    prepared = _prepare(given, data, config=config, machine=machine)
+    start = fit_closed_form(given.features[split.train], data, split.train, embedding_dim=config.embedding.width)
+    beliefs = _first_beliefs(given, data, config)
+    frozen = _fit_frozen(given, data, config=config, machine=machine)
     config = settle_views(extractor, config)
-    try:
-        config, plan = settle_network(
-            run, data, paths=images, decoding=decoding, extractor=extractor, config=config, machine=machine,
-            guidance=given.guidance, seconds=prepared.seconds, begun=started, on_note=on_note,
-        )  # fmt: skip
-    except NoTimeError as error:  # the head has trained: better that than nothing
-        on_note(f"network: stays as it is: {error}")
-        return StageResult(None, given.features, {"ships": False, "skipped": str(error)})
     team = current_team()
     team.ask(help_decoding, images, decoding, extractor.preprocess)
     pixels = decode_images(
@@ -172,14 +153,14 @@ def train_network(
     )  # fmt: skip
     data = replace(data, pixels=pixels)
     blocks = plan_blocks(extractor, config)
-    model = build_model(extractor, prepared.start, blocks[0], config=config)
+    model = build_model(extractor, start, blocks[0], config=config)
     model.precision = PRECISIONS[
         _fix_precision(run, model, data, extractor=extractor, machine=machine, config=config)
     ]
     loss = _make_loss(model, given, data, config=config, context=context)
     if team.size > 1:
         work = NetworkWork.of(
-            loss, data, images=given.images, decoding=decoding, start=prepared.start, beliefs=prepared.beliefs,
+            loss, data, images=given.images, decoding=decoding, start=start, beliefs=beliefs,
             guidance=given.guidance, config=config, precision=model.precision, extractor=extractor,
         )  # fmt: skip
         team.ask(help_training, work)
@@ -193,12 +174,12 @@ def train_network(
         kept, model, extractor, pixels, config=config, on_images=on_images, threads=machine.drawing_threads
     )
     fit = NetworkFit(
-        model, loss, data, inputs=inputs, beliefs=prepared.beliefs, config=config, context=context, team=team,
+        model, loss, data, inputs=inputs, beliefs=beliefs, config=config, context=context, team=team, begun=started,
         on_images=lambda done, total: on_images("network images", done, total),
     )  # fmt: skip
     fitted = fit.run()
     choice, head, features = choose_weights(
-        fitted, model, data, inputs=inputs, frozen=prepared.frozen, frozen_features=given.features,
+        fitted, model, data, inputs=inputs, frozen=frozen, frozen_features=given.features,
         share=config.network.network_share, team=team,
     )  # fmt: skip
     if not choice.ships:
@@ -208,21 +189,8 @@ def train_network(
     report |= {"blocks": len(blocks[0]), "of_blocks": blocks[1], "decoded_bytes": decoding.bytes}
     report |= {"kept_bytes": kept.bytes, "kept_views": 0 if kept.views is None else kept.views.views}
     report |= {"device": name_device(extractor.device), "waited_s": inputs.waited_s}
-    seconds = time.perf_counter() - started
-    report |= {"seconds": seconds}
-    if plan is not None:
-        epochs = len(fitted.epochs) - 1
-        report["plan"] = plan.report(epochs=epochs, seconds=None if resumed else seconds)
+    report |= {"seconds": time.perf_counter() - started, "time_budget": config.network.time_budget}
     return StageResult(head, features, report) if choice.ships else StageResult(None, given.features, report)
-
-
-def _prepare(given: StageInput, data: NetworkData, *, config: TrainConfig, machine: Machine) -> _Prepared:
-    train, begun = data.split.train, time.perf_counter()
-    start = fit_closed_form(given.features[train], data, train, embedding_dim=config.embedding.width)
-    fitted = time.perf_counter()
-    beliefs = _first_beliefs(given, data, config)
-    seconds = ClosedForms(head=fitted - begun, beliefs=time.perf_counter() - fitted)
-    return _Prepared(start, beliefs, _fit_frozen(given, data, config=config, machine=machine), seconds)
 
 
 def _split(given: StageInput, config: TrainConfig) -> Split:
@@ -240,10 +208,10 @@ def _fix_precision(
     """That of --precision; for `auto` the faster one, measured once and kept for a resume."""
     if machine.precision != "auto":
         return machine.precision
-    if "precision" not in read_notes(run):
+    if not (run.path / _NOTES).exists():
         found = measure_precision(model, data.pixels, data.split.train, config=config, device=extractor.device)
-        run.write_json(NOTES, {"precision": found})
-    return str(run.read_json(NOTES)["precision"])
+        run.write_json(_NOTES, {"precision": found})
+    return str(run.read_json(_NOTES)["precision"])
 
 
 def _make_loss(
