@@ -29,7 +29,7 @@ from index.sources.folder_walk import walk_folder
 from index.text import printable_path
 from training.backbone.backbones import Backbone, load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor, extract_features, open_store
-from training.backbone.pixel_model import PixelModel
+from training.backbone.graphs import PixelModel
 from training.data.datasets import list_dataset
 from training.head.embedding_heads import RawHead
 from training.head.projection import count_directions

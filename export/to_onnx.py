@@ -17,8 +17,7 @@ from index.images.preprocess import Pixels
 from index.model.backends.names import USUAL_BACKEND
 from index.model.contract import MeasuredPrecision, ModelContract
 from index.model.embedder import Embedder
-from training.backbone.onnx_writing import NoGraphError, seal_graph, write_graph
-from training.backbone.pixel_model import PixelModel
+from training.backbone.graphs import NoGraphError, PixelModel, seal_graph, write_graph
 
 MIN_COSINE = 0.99999
 

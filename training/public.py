@@ -78,8 +78,7 @@ def train(
         from training.options.machine import Machine, resolve_device
         from training.run.log.loggers import open_loggers
         from training.run.phases import Watcher
-        from training.run.processes import Place, join_processes
-        from training.run.same_start import require_same_start
+        from training.run.processes import Place, join_processes, require_same_start
         from training.run.train import train as run_training
 
     machine = Machine(

@@ -28,7 +28,7 @@ from training.run.display import watch_training
 from training.run.phases import Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
-from training.run.validate import ValidationSet, embed_features
+from training.run.searches import ValidationSet, embed_features
 
 DEFAULT, UNWEIGHTED = "default", "unweighted"
 LOSSES = ("spa", "proxy-anchor", "multi-similarity", "proxy-nca", "procsim")

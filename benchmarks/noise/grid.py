@@ -51,7 +51,7 @@ from training.options.resolve import resolve
 from training.run.fit import fit_confidence, fit_embedding
 from training.run.heads import train_head
 from training.run.phases import PhaseContext
-from training.run.validate import ValidationSet, embed_features
+from training.run.searches import ValidationSet, embed_features
 
 CLEAN = "clean"
 RECIPE = "default"  # the method that is `retrieval train` with its default options

@@ -13,7 +13,7 @@ from benchmarks.common.record import find_photos, unpack_shared, unpack_tiny_ima
 from index.errors import InputError
 from index.evaluation.metrics import DEFAULT_KS
 from training.data.datasets import Record, list_dataset
-from training.data.protocols.load import load_protocol
+from training.data.protocols import load_protocol
 
 NO_CLOTHES = ("not-sure", "other", "skip")  # folders of photos that their owners could not name
 SEEN_TRAINING_SHARE = 0.7

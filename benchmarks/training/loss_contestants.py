@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.common.processes import read_memory, sampling
-from training.confidence.module import ModuleColumns
+from training.confidence.confidences import ModuleColumns
 from training.losses.proxy_anchor import proxy_anchor_loss
 from training.losses.smooth_proxy_anchor import smooth_proxy_anchor_loss
 

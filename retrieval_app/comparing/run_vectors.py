@@ -14,12 +14,11 @@ from index.file_hash import hash_file
 from index.model.embedder import Embedder
 from index.progress import Progress
 from retrieval_app.comparing.embedding import Embedded, Photos, embed_model
-from training.backbone.extract import Extractor, extract_features, open_store
-from training.backbone.feature_store import FeatureStore
+from training.backbone.extract import Extractor, FeatureStore, extract_features, open_store
 from training.options.machine import resolve_device
 from training.run.feature_runtime import reopen_extractor
 from training.run.run_folder import RunFolder
-from training.run.validate import embed_features
+from training.run.searches import embed_features
 
 _EXPORTS = "exports"
 

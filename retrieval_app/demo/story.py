@@ -26,8 +26,8 @@ from index.outputs import KIND, PICTURE
 from retrieval_app import audit, build, evaluate, export, open_gallery, train
 from retrieval_app.demo.demo_page import Question, write_demo_page
 from training.audit.report import AuditReport
-from training.data.copies import Edit, compress, cut, draw_copy, mirror, recolour, turn
 from training.data.datasets import list_dataset
+from training.data.transforms import Edit, compress, cut, draw_copy, mirror, recolour, turn
 from training.label_noise.noise import add_uniform_noise
 from training.options.losses import RIVALS
 from training.run.phases import Watcher

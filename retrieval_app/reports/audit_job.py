@@ -15,9 +15,14 @@ from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, LabelKey
 from index.labels.doubts import LOWER_BOUND
 from index.text import printable_path
 from retrieval_app.reports.audit_page import write_audit_page
-from training.audit.audit_files import check_audit_folder, summarise_audit, write_audit_tables
 from training.audit.cleaned_labels import CleanedLabels, check_label_target, write_cleaned_labels
-from training.audit.report import AuditReport, override_verdicts
+from training.audit.report import (
+    AuditReport,
+    check_audit_folder,
+    override_verdicts,
+    summarise_audit,
+    write_audit_tables,
+)
 from training.audit.run_audit import StepProgress, audit_labels, read_images
 from training.data.datasets import require_outside
 from training.options.machine import Machine

@@ -13,7 +13,7 @@ import torchvision
 
 from retrieval_app.commands.cli import main
 from tests.training.conftest import EVERY_METHOD, FLAGS, OF_MODULE, all_options, draw_over, make_config
-from tests.training.data.protocols.test_load import make_cub
+from tests.training.data.test_protocols import make_cub
 from tests.training.runs import read_csv
 from training.commands import default_cache
 from training.commands import train as command

@@ -1,13 +1,141 @@
-"""What an audit of labels says: one row an image, one line a class and a pair of classes."""
+"""Label audit report: its images, classes and pairs of classes, and the tables that it writes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from index.labels.decisions import LabelDecision, LabelKey
-from index.labels.kinds import Kind
+from index.durable import replacing
+from index.labels.decisions import DECISIONS, LabelDecision, LabelKey
+from index.labels.kinds import KINDS, Kind
+from index.output_files import check_own_files, write_csv
+from index.text import valid_text
+
+_RANKS = (1, 2, 3)
+# column -> its type in Parquet
+_COLUMNS = (
+    {"rank": "int64", "path": "string", "sha256": "string", "label": "string"}
+    | {"wrong": "float64", "confidence": "float64"}
+    | {f"{name}_{n}": kind for n in _RANKS for name, kind in
+       (("suggestion", "string"), ("suggestion_confidence", "float64"))}
+    | {"kind": "string", "verdict": "string", "new_label": "string"}
+    | {f"{side}_{name}{n}": kind for side in ("agreeing", "disagreeing") for n in _RANKS for name, kind in
+       (("", "string"), ("cosine_", "float64"))}
+    | {"duplicate_of": "string"}
+)  # fmt: skip
+Row = list[object]
+
+
+def write_audit_tables(report: AuditReport, out: Path) -> list[Path]:
+    """Write audit.csv, noise.csv and summary.json into a folder, and audit.parquet where pyarrow is installed.
+
+    Every file is replaced atomically; an audit.parquet that could not be renewed is removed.
+
+    Returns:
+        The files written.
+
+    Raises:
+        InputError: a file of somebody else has one of the names.
+    """
+    check_audit_folder(out)
+    out.mkdir(parents=True, exist_ok=True)
+    parquet = out / "audit.parquet"
+    written = [out / "audit.csv", out / "noise.csv", out / "summary.json"]
+    write_csv(written[0], list(_COLUMNS), _image_rows(report))
+    write_csv(written[1], ["label", "suggested", "images", "noise_rate"], _noise_rows(report))
+    with replacing(written[2]) as temporary:
+        temporary.write_text(json.dumps(summarise_audit(report), indent=2) + "\n", encoding="utf-8")
+    if _write_parquet(parquet, _image_rows(report)):
+        written.insert(1, parquet)
+    else:
+        parquet.unlink(missing_ok=True)
+    return written
+
+
+def check_audit_folder(out: Path) -> None:
+    """See that an audit's files replace nothing but an audit's.
+
+    Raises:
+        InputError: a file of somebody else has one of the names.
+    """
+    names = ("audit.csv", "audit.parquet", "noise.csv", "summary.json", "audit.html")
+    check_own_files(out, names, header=list(_COLUMNS)[:3])
+
+
+def rank_images(report: AuditReport) -> list[int]:
+    """Rows of the report's images, the most suspicious first; ties by row."""
+    return sorted(range(len(report.images)), key=lambda row: suspicion_order(report.images[row]))
+
+
+def summarise_audit(report: AuditReport) -> dict[str, Any]:
+    """The report without its images, as plain values."""
+    verdicts = Counter(image.verdict for image in report.images)
+    kinds = Counter(image.kind for image in report.images)
+    return {
+        "run": str(report.run),
+        "images": len(report.images),
+        "noise_rate": report.noise_rate,
+        "is_lower_bound": report.is_lower_bound,
+        "verdicts": {verdict: verdicts[verdict] for verdict in DECISIONS},
+        "kinds": {kind: kinds[kind] for kind in KINDS},
+        "classes": [asdict(found) for found in report.classes],
+        "pairs": [asdict(found) for found in report.pairs],
+        "mixed": [{"labels": [one, two], "images": images} for one, two, images in report.mixed],
+    }
+
+
+def _image_rows(report: AuditReport) -> Iterator[Row]:
+    for rank, row in enumerate(rank_images(report), start=1):
+        image = report.images[row]
+        twin = None if image.duplicate_of is None else _path_text(report.images[image.duplicate_of].path)
+        yield [
+            rank, _path_text(image.path), image.sha256, image.label, round(image.wrong, 6), round(image.confidence, 6),
+            *_fill([value for name, share in image.suggestions for value in (name, round(share, 6))]),
+            image.kind, image.verdict, image.new_label,
+            *_neighbour_cells(image.agreeing, report.images), *_neighbour_cells(image.disagreeing, report.images),
+            twin,
+        ]  # fmt: skip
+
+
+def _neighbour_cells(neighbours: Sequence[Neighbour], images: Sequence[AuditedImage]) -> Row:
+    return _fill([cell for n in neighbours for cell in (_path_text(images[n.row].path), round(n.cosine, 6))])
+
+
+def _fill(cells: Row) -> Row:
+    """Two cells for every rank; those that nothing is known for stay empty."""
+    return cells + [None] * (2 * len(_RANKS) - len(cells))
+
+
+def _path_text(path: Path) -> str:
+    return os.fsencode(path).decode("utf-8", "surrogateescape")
+
+
+def _noise_rows(report: AuditReport) -> Iterator[Row]:
+    """A row a class, without `suggested` and with all its images, then a row a pair."""
+    for found in report.classes:
+        yield [found.label, None, found.images, round(found.noise_rate, 6)]
+    for pair in report.pairs:
+        yield [pair.label, pair.suggested, round(pair.images, 3), round(pair.noise_rate, 6)]
+
+
+def _write_parquet(path: Path, rows: Iterator[Row]) -> bool:
+    """Whether there is a pyarrow to write it with; Parquet holds text only, so undecodable bytes become escapes."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        return False
+    schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in _COLUMNS.items()])
+    columns = zip(*([valid_text(c) if isinstance(c, str) else c for c in row] for row in rows), strict=True)
+    arrays = [pyarrow.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
+    with replacing(path) as temporary:
+        parquet.write_table(pyarrow.table(arrays, schema=schema), temporary)
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from training.confidence.same_pictures import find_duplicates
 from training.options.machine import Machine
 from training.run.feature_runtime import reopen_extractor
 from training.run.run_folder import LabelledImage, RunFolder
-from training.run.validate import embed_features
+from training.run.searches import embed_features
 
 NEIGHBOURS = 3
 SUGGESTIONS = 3

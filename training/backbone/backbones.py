@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from index.errors import InputError
 from index.model.in_the_box import describe_box
-from training.backbone.pooling import PooledFeatures, PoolingLayout
-from training.backbone.views import BothViews
+from training.backbone.pooling import BothViews, PooledFeatures, PoolingLayout
 from training.options.backbone_libraries import DEFAULT_LIBRARY, IN_THE_BOX, LIBRARIES, find_library
 
 

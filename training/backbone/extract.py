@@ -1,34 +1,159 @@
-"""Images to backbone features: one overlapped pass of decode and inference, kept in the feature store."""
+"""Feature extraction: one overlapped pass of decoding and inference, and the feature store on disk that keeps it."""
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
+import os
 import re
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import PIL
 import torch
 from torch import Tensor
 
-from index.errors import ImageError
+from index.durable import replacing, write_durably
+from index.errors import ImageError, InputError
+from index.images.decode import return_memory
 from index.images.image_files import decode_image, read_bytes
 from index.images.preprocess import DECODING_VERSION, Pixels, PreprocessConfig
 from index.model.backends.backend import InferenceBackend
 from index.progress import Progress, no_progress
 from index.threads import map_ahead
 from training.backbone.backbones import Backbone, arrange_images
-from training.backbone.feature_store import Features, FeatureStore
-from training.backbone.freed_memory import keep_freed_memory
 from training.backbone.pooling import POOLING_VERSION
 from training.data.datasets import SkippedImage
 from training.data.transforms import DrawViews, fixed_views
 from training.options.machine import PRECISIONS
 from training.options.runtimes import TORCH
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's <malloc.h>
+_KEEP = (1 << 31) - 1
+_GIVE_BACK = 32 << 20  # what glibc comes to by itself where large blocks are freed
+_OWN_SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+@contextmanager
+def keep_freed_memory() -> Iterator[None]:
+    """Have the C library keep freed blocks of any size for the next ones; at the end it gives all of them back.
+
+    glibc maps every block over 32 MB anew and unmaps it when it is freed, so that the kernel clears each page of every
+    large activation again: more than half of MobileNetV2's forward pass on 32 images, and a quarter of a training
+    step. Other C libraries, and who has set glibc's thresholds himself, are left alone.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if mallopt is None or any(os.environ.get(name) for name in _OWN_SETTINGS):
+        yield
+        return
+    for threshold in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+        mallopt(threshold, _KEEP)
+    try:
+        yield
+    finally:
+        for threshold in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+            mallopt(threshold, _GIVE_BACK)
+        return_memory()
+
+
+# Backbone features on disk, keyed by file content; one folder a (weights, transform) key, shared by runs.
+#
+# A folder holds pairs of files: `<name>.npy`, (n, V, F) float32, and `<name>.json`, the n SHA-256 of the images. A
+# pair counts once its `.json` stands, which is written last, so a killed writer leaves nothing half-read and several
+# writers may share a folder.
+Features = npt.NDArray[np.float32]
+
+
+class FeatureStore:
+    """Features of images by content hash.
+
+    Args:
+        folder: of this key; made if missing.
+        description: what the features are, written beside them for people.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, *, description: Mapping[str, Any]) -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_durably(folder / "description.txt", json.dumps(description, indent=2).encode())
+        except OSError as error:
+            raise InputError(
+                f"{folder}: the feature cache cannot be written ({error}); choose another --cache"
+            ) from error
+        self._rows: dict[str, tuple[str, int]] = {}
+        self.read_again()
+
+    def __contains__(self, sha256: str) -> bool:
+        return sha256 in self._rows
+
+    def read_again(self) -> None:
+        """See what other writers have added too."""
+        known = {name for name, _ in self._rows.values()}
+        for listing in sorted(self.folder.glob("*.json")):
+            if listing.stem not in known and listing.with_suffix(".npy").exists():
+                self._note(listing.stem, _read_listing(listing))
+
+    def _note(self, name: str, hashes: Sequence[str]) -> None:
+        self._rows.update({sha256: (name, row) for row, sha256 in enumerate(hashes)})
+
+    def add(self, hashes: Sequence[str], features: Features) -> None:
+        """Store (n, V, F) features of n images, atomically.
+
+        Raises:
+            InputError: they cannot be written.
+        """
+        name = uuid.uuid4().hex
+        try:
+            with replacing(self.folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
+                np.save(file, features, allow_pickle=False)
+            write_durably(self.folder / f"{name}.json", json.dumps(list(hashes)).encode())
+        except OSError as error:
+            raise InputError(
+                f"{self.folder}: the feature cache cannot be written ({error}); free space or choose another --cache"
+            ) from error
+        self._note(name, hashes)
+
+    def load(self, hashes: Sequence[str]) -> Features:
+        """(N, V, F) float32 of images that are all stored."""
+        by_file: dict[str, list[tuple[int, int]]] = {}
+        for position, sha256 in enumerate(hashes):
+            name, row = self._rows[sha256]
+            by_file.setdefault(name, []).append((position, row))
+        result: Features | None = None
+        for name, pairs in by_file.items():
+            stored = np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            if result is None:
+                result = np.empty((len(hashes), *stored.shape[1:]), dtype=np.float32)
+            positions, rows = zip(*pairs, strict=True)
+            result[list(positions)] = stored[list(rows)]
+        if result is None:
+            raise ValueError("no features asked for")
+        return result
+
+
+def _read_listing(path: Path) -> list[str]:
+    try:
+        hashes = json.loads(path.read_text(encoding="ascii"))
+    except ValueError as error:
+        raise InputError(
+            f"{path}: the feature cache is damaged ({error}); delete this file and run again"
+        ) from error
+    if not isinstance(hashes, list):
+        raise InputError(f"{path}: the feature cache is damaged (no list); delete this file and run again")
+    return hashes
+
 
 BATCH_IMAGES = 32
 SHARD_BATCHES = 32

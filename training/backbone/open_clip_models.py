@@ -16,8 +16,7 @@ from open_clip.timm_model import TimmModel
 from torch import nn
 
 from index.errors import InputError
-from training.backbone.fetching import fetch_weights, hushed_library
-from training.backbone.weights_files import load_weights, read_weights
+from training.backbone.weights_files import fetch_weights, hushed_library, load_weights, read_weights
 from training.options.open_clip_names import OpenClipModel, find_open_clip_model
 
 

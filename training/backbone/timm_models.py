@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from index.errors import InputError
-from training.backbone.fetching import fetch_weights
-from training.backbone.weights_files import load_weights, read_weights
+from training.backbone.weights_files import fetch_weights, load_weights, read_weights
 from training.options.timm_names import find_timm_config
 
 

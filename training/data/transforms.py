@@ -1,15 +1,174 @@
-"""Views of an image for training: random crop and horizontal flip, after the shared decode and resize."""
+"""Image views for training: random crops, and edited copies as people make them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import io
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from index.images.preprocess import Pixels, PreprocessConfig, crop_pixels, preprocess_image, resize_image
-from training.data.copies import draw_copy
+
+Edit = Callable[[Image.Image, np.random.Generator], Image.Image]
+"""Changes an RGB image; the generator alone decides how."""
+
+_LUMA = np.tile([0.299, 0.587, 0.114], (3, 1))  # of ITU-R BT.601, in each row
+_ACROSS = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])  # (r, g, b) to its cross product with the axis of greys
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
+
+def cut(image: Image.Image, generator: np.random.Generator, *, least: float = 0.3) -> Image.Image:
+    """A window of `least` of the area to all of it, its sides changed by up to a third."""
+    width, height = image.size
+    area, ratio = generator.uniform(least, 1), math.exp(generator.uniform(-1, 1) * math.log(4 / 3))
+    wide = min(width, max(1, round(width * math.sqrt(area * ratio))))
+    high = min(height, max(1, round(height * math.sqrt(area / ratio))))
+    left, top = (int(generator.integers(room + 1)) for room in (width - wide, height - high))
+    return image.crop((left, top, left + wide, top + high))
+
+
+def mirror(image: Image.Image, _: np.random.Generator) -> Image.Image:
+    """Left to right."""
+    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+
+
+def turn(image: Image.Image, generator: np.random.Generator, *, degrees: float = 25) -> Image.Image:
+    """By up to `degrees` either way: on a larger page of one colour, its corners cut off, or its edges."""
+    angle, way = generator.uniform(-degrees, degrees), int(generator.integers(3))
+    turned = image.rotate(angle, Image.Resampling.BILINEAR, expand=way == 0, fillcolor=_draw_colour(generator))
+    if way < 2:
+        return turned
+    width, height = image.size
+    lost = min(0.3, abs(math.sin(math.radians(angle))) * 0.5)
+    return turned.crop(
+        (round(lost * width), round(lost * height), round((1 - lost) * width), round((1 - lost) * height))
+    )
+
+
+def turn_over(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """By a quarter, a half, or upside down, as photos come out of scanners and phones."""
+    ways = (
+        Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_180, Image.Transpose.ROTATE_270,
+        Image.Transpose.FLIP_TOP_BOTTOM,
+    )  # fmt: skip
+    return image.transpose(ways[int(generator.integers(len(ways)))])
+
+
+def recolour(image: Image.Image, generator: np.random.Generator, *, strength: float = 0.55) -> Image.Image:
+    """Brightness, contrast and saturation by factors of 1 - strength to 1 + strength, hue by up to a fifth of it.
+
+    All four are one affine map of colours: the hue is turned about the greys.
+    """
+    bright, contrast, saturation = 1 + generator.uniform(-strength, strength, size=3)
+    angle = 2 * math.pi * strength / 5 * generator.uniform(-1, 1)
+    turned = math.cos(angle) * np.eye(3) + (1 - math.cos(angle)) / 3 + math.sin(angle) / math.sqrt(3) * _ACROSS
+    colours = bright * turned @ (saturation * np.eye(3) + (1 - saturation) * _LUMA)  # (3, 3)
+    mean = image.resize((1, 1), Image.Resampling.BOX).getpixel((0, 0))
+    offset = (1 - contrast) * bright * (_LUMA @ np.asarray(mean))
+    matrix = np.column_stack([contrast * colours, offset])
+    return image.convert("RGB", tuple(matrix.ravel().tolist()))
+
+
+def grey(image: Image.Image, _: np.random.Generator) -> Image.Image:
+    """Without colours."""
+    return image.convert("L").convert("RGB")
+
+
+def compress(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """Saved as a JPEG of quality 10 to 70."""
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=int(generator.integers(10, 71)))
+    return Image.open(file).convert("RGB")
+
+
+def blur(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """By up to a fiftieth of its side."""
+    return image.filter(ImageFilter.GaussianBlur(generator.uniform(0.2, 1) * max(image.size) / 50))
+
+
+def shrink(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """To a fifth to three fifths of its side, and back."""
+    share = generator.uniform(0.2, 0.6)
+    width, height = image.size
+    small = image.resize((max(8, round(share * width)), max(8, round(share * height))), Image.Resampling.BILINEAR)
+    return small.resize(image.size, Image.Resampling.BILINEAR)
+
+
+def write(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """One or two lines of text over it."""
+    image = image.copy()
+    pen = ImageDraw.Draw(image)
+    for _ in range(int(generator.integers(1, 3))):
+        length = int(generator.integers(3, 15))
+        text = "".join(_LETTERS[place] for place in generator.integers(len(_LETTERS), size=length))
+        font = ImageFont.load_default(max(8, round(generator.uniform(0.06, 0.18) * image.height)))
+        place = generator.uniform(-0.1, 0.7) * image.width, generator.uniform(0, 0.9) * image.height
+        pen.text(place, text, fill=_draw_colour(generator), font=font)
+    return image
+
+
+def stamp(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """A logo: a figure of one colour, more or less transparent, over up to a tenth of it."""
+    side = max(4, round(generator.uniform(0.12, 0.32) * min(image.size)))
+    mask = Image.new("L", (side, side))
+    pen, strength, whole = ImageDraw.Draw(mask), int(generator.integers(120, 256)), (0, 0, side - 1, side - 1)
+    match int(generator.integers(3)):
+        case 0:
+            pen.rectangle(whole, fill=strength)
+        case 1:
+            pen.pieslice(whole, 0, generator.uniform(60, 360), fill=strength)
+        case _:
+            pen.polygon([(int(x), int(y)) for x, y in generator.integers(side, size=(5, 2))], fill=strength)
+    image = image.copy()
+    left, top = (int(generator.integers(max(1, room - side + 1))) for room in image.size)
+    image.paste(_draw_colour(generator), (left, top), mask)
+    return image
+
+
+def frame(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """In a page or on a screen: bars of one colour around it, with lines of other colours, as of text, in them."""
+    width, height = image.size
+    left, top, right, bottom = (
+        round(share * side)
+        for share, side in zip(generator.uniform(0, 0.3, size=4), (width, height, width, height), strict=True)
+    )
+    page = Image.new("RGB", (width + left + right, height + top + bottom), _draw_colour(generator))
+    pen = ImageDraw.Draw(page)
+    for _ in range(int(generator.integers(6))):
+        x, y = generator.uniform(0, 0.8) * page.width, generator.uniform(0, 1) * page.height
+        long, thick = generator.uniform(0.05, 0.4) * page.width, generator.uniform(0.01, 0.04) * page.height
+        pen.rectangle((x, y, x + long, y + thick), fill=_draw_colour(generator))
+    page.paste(image, (left, top))
+    return page
+
+
+EDITS: Sequence[tuple[float, Edit]] = (
+    (0.8, cut), (0.5, mirror), (0.5, turn), (0.05, turn_over), (0.6, recolour), (0.1, grey), (0.15, blur),
+    (0.15, shrink), (0.2, write), (0.15, stamp), (0.25, frame), (0.5, compress),
+)  # fmt: skip
+"""(how often, edit), in the order in which they are done."""
+
+
+def draw_copy(
+    image: Image.Image, generator: np.random.Generator, *, edits: Sequence[tuple[float, Edit]] = EDITS
+) -> Image.Image:
+    """A copy by some of the edits, of any size; now and then by none."""
+    for share, edit in edits:
+        if generator.random() < share:
+            image = edit(image, generator)
+    return image
+
+
+def _draw_colour(generator: np.random.Generator) -> tuple[int, int, int]:
+    """Black and white often, as pages, bars and letters are."""
+    kind = generator.random()
+    if kind < 0.4:
+        return (0, 0, 0) if kind < 0.2 else (255, 255, 255)
+    red, green, blue = generator.integers(256, size=3)
+    return int(red), int(green), int(blue)
 
 
 def random_view(image: Image.Image, config: PreprocessConfig, *, generator: np.random.Generator) -> Pixels:

@@ -1,4 +1,4 @@
-"""Principal axes of features, and the maps onto them that even their variances out or do not."""
+"""Closed-form projections: PCA, and whitening within classes as a start of the head."""
 
 from __future__ import annotations
 
@@ -73,3 +73,83 @@ def fit_principal_axes(features: Floats, *, embedding_dim: int) -> PrincipalAxes
     variances, vectors = np.linalg.eigh(covariance / count)
     top = np.argsort(variances)[::-1][:embedding_dim]
     return PrincipalAxes(mean, variances[top], vectors[:, top].T)
+
+
+DIRECTIONS = 512  # of most variance that whitening works on; the others are mostly noise
+RIDGE = 1.0  # times the mean variance within classes, added to every direction: whitening never trusts one fully
+FLATTEN = 0.1  # how far the kept directions' variances are evened out: 0 not at all, 0.5 whitened again
+
+
+def fit_within_classes(
+    features: Floats,
+    labels: np.ndarray,
+    *,
+    weights: Floats,
+    embedding_dim: int,
+    directions: int = DIRECTIONS,
+    ridge: float = RIDGE,
+    flatten: float = FLATTEN,
+) -> Projection:
+    """Directions in which images of one class are near each other and others are not, the most telling ones first.
+
+    With unit features on their top principal axes x, weights w_i and weighted class means m_c,
+
+        S_w = sum_i w_i (x_i - m_{y_i}) (x_i - m_{y_i})' / sum_i w_i,     A = (S_w + ridge mean(diag S_w) I)^(-1/2)
+
+    (within-class covariance normalisation, Hatch et al. 2006), then the principal axes of all Ax, each divided by its
+    variance to the power `flatten`. An image whose label is not believed hardly moves its class mean. Labels only
+    shape S_w: with weights of 0 this is PCA.
+
+    Args:
+        features: (N, F) float32 of the training images.
+        labels: (N,) int64.
+        weights: (N,) confidence in each label, in 0..1.
+        embedding_dim: D; the first D of the directions given back are the start of a D-d head.
+        directions, ridge, flatten: as the constants of this module say; docs/recipe.md has others beside them.
+
+    Returns:
+        A projection onto K = max(D, directions) directions, fewer where F or N allow no more; the mean squared length
+        of the images' first D coordinates is 1.
+
+    Raises:
+        InputError: the images span fewer than D directions.
+    """
+    spanned = count_directions(features)
+    if embedding_dim > spanned:
+        raise InputError(
+            f"--embedding-dim {embedding_dim} exceeds what a whitened start can give: {features.shape[0]} images of "
+            f"{features.shape[1]} features span at most {spanned} directions; lower it, or choose --start random"
+        )
+    axes = fit_principal_axes(features, embedding_dim=min(spanned, max(embedding_dim, directions)))
+    coordinates = (normalise_rows(features) - axes.mean.astype(np.float32)) @ axes.axes.T.astype(np.float32)
+    within = _scatter_within(coordinates, labels, weights=weights)
+    width = len(axes.variances)
+    within += (ridge * np.trace(within) / width + _smallest(axes.variances)) * np.eye(width)
+    values, vectors = np.linalg.eigh(within)
+    whiten = (vectors / np.sqrt(values)) @ vectors.T  # (K, K), symmetric
+    variances, rotation = np.linalg.eigh((whiten * axes.variances) @ whiten)
+    order = np.argsort(variances)[::-1]
+    variances = np.maximum(variances[order], _smallest(variances))
+    weight = (rotation[:, order] / variances**flatten).T @ whiten @ axes.axes  # (K, F)
+    length = np.sqrt((variances ** (1 - 2 * flatten))[:embedding_dim].sum())
+    return Projection((weight / length).astype(np.float32), (-(weight / length) @ axes.mean).astype(np.float32))
+
+
+def _scatter_within(coordinates: Floats, labels: np.ndarray, *, weights: Floats) -> Doubles:
+    """(K, K) weighted covariance around the weighted class means; zeros where all weights are."""
+    weights = weights.astype(np.float64)
+    counts = np.bincount(labels, weights=weights)
+    sums = np.zeros((len(counts), coordinates.shape[1]))
+    total = np.zeros((coordinates.shape[1],) * 2)
+    for start in range(0, len(labels), 4096):  # blocked: no float64 copy of everything
+        rows = slice(start, start + 4096)
+        weighted = coordinates[rows] * weights[rows, None]
+        np.add.at(sums, labels[rows], weighted)
+        total += weighted.T @ coordinates[rows]
+    means = sums / np.maximum(counts, np.finfo(np.float64).tiny)[:, None]
+    return (total - means.T @ sums) / max(weights.sum(), np.finfo(np.float64).tiny)
+
+
+def _smallest(variances: Doubles) -> float:
+    """What keeps directions without variance from being divided by 0."""
+    return max(1e-7 * float(variances.max()), float(np.finfo(np.float32).tiny))

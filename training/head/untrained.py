@@ -12,8 +12,13 @@ import torch
 from index.arrays import Floats, Ids, Labels
 from index.labels.leave_one_out import LeaveOneOut
 from training.head.embedding_heads import Head, ProjectionHead, RawHead
-from training.head.projection import PrincipalAxes, Projection, count_directions, fit_principal_axes
-from training.head.whitening import fit_within_classes
+from training.head.projection import (
+    PrincipalAxes,
+    Projection,
+    count_directions,
+    fit_principal_axes,
+    fit_within_classes,
+)
 from training.options.losses import CLASS_WHITENED
 
 UNTRAINED_DIM = 256  # of the output that labels are judged by: see docs/results/labels.md

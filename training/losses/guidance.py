@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from index.errors import InputError
 from index.text import printable_path
-from training.losses.anchor import cosine_to_proxies
-from training.losses.interface import Batch
+from training.losses.interface import Batch, cosine_to_proxies
 
 NAMES_SHOWN = 5
 

@@ -7,8 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from training.losses.anchor import cosine_to_proxies, log1p_sum_exp
-from training.losses.interface import Batch, MetricLoss, average_losses
+from training.losses.interface import Batch, MetricLoss, average_losses, cosine_to_proxies, log1p_sum_exp
 from training.options.losses import PairMining
 
 

@@ -8,13 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training.losses.anchor import initial_proxies
 from training.losses.guidance import language_guidance_loss
-from training.losses.interface import Batch, ProxyLoss
-from training.losses.lambert import lambert_w
+from training.losses.interface import Batch, ProxyLoss, initial_proxies
 from training.losses.multi_similarity import mined_losses
 from training.losses.proxy_nca import proxy_nca_losses, scale_for
-from training.losses.thresholds import MIN_BATCH, RunningAverage, mixture_threshold, otsu_threshold
+from training.losses.superloss import MIN_BATCH, RunningAverage, lambert_w, mixture_threshold, otsu_threshold
 from training.options.losses import ProcSimOptions
 
 

@@ -6,8 +6,7 @@ import math
 
 from torch import Tensor, nn
 
-from training.losses.anchor import cosine_to_proxies
-from training.losses.interface import Batch, ProxyLoss, average_losses
+from training.losses.interface import Batch, ProxyLoss, average_losses, cosine_to_proxies
 
 
 def proxy_nca_losses(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 8.0) -> Tensor:

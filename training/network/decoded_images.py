@@ -1,22 +1,180 @@
-"""All training images decoded once, at the size that training crops from, in one file that is mapped into memory."""
+"""Decoded training images in a file that is mapped into memory, and random views of them."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import PIL
+import torch
+from PIL import Image
+from torch import Tensor
 
+from index.durable import sync_path, write_durably
 from index.errors import InputError
 from index.images.image_files import read_image
-from index.images.preprocess import DECODING_VERSION, Pixels, PreprocessConfig, resize_image
+from index.images.preprocess import DECODING_VERSION, Pixels, PreprocessConfig, crop_pixels, resize_image
 from index.progress import Progress, no_progress
 from index.threads import map_ahead
-from training.network.mapped_files import MappedArray, require_space
+
+SMALLEST = 0.625  # a window's side, of the image's
+
+
+def draw_views(pixels: Pixels, rows: Tensor, *, side: int, generator: torch.Generator) -> Tensor:
+    """(B, side, side, 3) uint8: a random window of each image, scaled; half are mirrored.
+
+    Windows have five eighths of the image's side to all of it. What a network learns at a smaller size holds at a
+    larger one where things have looked as large in some of the windows (Touvron et al. 2019).
+
+    Args:
+        pixels: (N, R, R, 3) uint8.
+        rows: (B,) int64 of the images.
+        generator: what is drawn depends on it alone.
+    """
+    return cut_windows(pixels, rows, draw_windows(len(rows), generator), side=side)
+
+
+def draw_windows(count: int, generator: torch.Generator) -> Tensor:
+    """(count, 4) in 0..1: a window's size, its place down and right, and whether it is mirrored (below a half)."""
+    return torch.rand(count, 4, generator=generator)
+
+
+def cut_windows(pixels: Pixels, rows: Tensor, windows: Tensor, *, side: int) -> Tensor:
+    """What `draw_views` gives, of (B, 4) windows that were drawn; any thread may do this part."""
+    views = np.empty((len(rows), side, side, 3), dtype=np.uint8)
+    for view, row, (size, down, right, mirror) in zip(views, rows.tolist(), windows.tolist(), strict=True):
+        window = _cut_window(pixels[row], size, down, right)
+        view[:] = np.asarray(window.resize((side, side), Image.Resampling.BILINEAR))[
+            :, :: -1 if mirror < 0.5 else 1
+        ]
+    return torch.from_numpy(views)
+
+
+def _cut_window(pixels: Pixels, size: float, down: float, right: float) -> Image.Image:
+    """Of (R, R, 3) pixels, by three numbers of 0..1."""
+    whole = len(pixels)
+    length = round(whole * (SMALLEST + (1 - SMALLEST) * size))
+    top, left = (int(share * (whole - length + 1)) for share in (down, right))
+    return Image.fromarray(np.ascontiguousarray(crop_pixels(pixels, top=top, left=left, size=length)))
+
+
+def centre_views(pixels: Pixels, rows: Tensor, *, crop: int) -> Pixels:
+    """(B, crop, crop, 3) uint8: what `preprocess_image` makes of the same images."""
+    margin = (pixels.shape[1] - crop) // 2
+    return np.stack([crop_pixels(pixels[row], top=margin, left=margin, size=crop) for row in rows.tolist()])
+
+
+_NOTED_EVERY = 512  # rows
+
+Produce = Callable[[int], Iterator[npt.NDArray[Any]]]
+"""Called with the row to begin with; gives (n, …) rows from there on, some at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedArray:
+    """Where an array will lie, and how many bytes it takes.
+
+    Attributes:
+        file: its name depends on all that its rows depend on.
+        shape: (rows, …)
+        dtype: as NumPy names it.
+    """
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """Of the file."""
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def open(self) -> npt.NDArray[Any]:
+        """Read-only, once it is filled."""
+        return np.memmap(self.file, dtype=self.dtype, mode="r", shape=self.shape)
+
+    def fill(self, produce: Produce, *, progress: Progress = no_progress) -> None:
+        """Write all rows, unless that is done; those that an interrupted call has written are not produced again.
+
+        Where another process fills it, this one waits for that.
+
+        Args:
+            progress: called with (rows written, rows).
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if self.file.exists():
+            return
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        lock = self.file.with_suffix(".lock")
+        with lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            if not self.file.exists():
+                self._fill(produce, progress)
+            lock.unlink(missing_ok=True)  # whoever waits for it finds the file
+
+    def _fill(self, produce: Produce, progress: Progress) -> None:
+        unfinished, note = self.file.with_suffix(".part"), self.file.with_suffix(".json")
+        done = _read_note(note) if unfinished.exists() and unfinished.stat().st_size == self.bytes else 0
+        array = np.memmap(unfinished, dtype=self.dtype, mode="r+" if done else "w+", shape=self.shape)
+        noted = done
+        with closing(produce(done)) as parts:  # type: ignore[type-var]
+            try:
+                for rows in parts:
+                    array[done : done + len(rows)] = rows
+                    done += len(rows)
+                    progress(done, len(array))
+                    if done - noted >= _NOTED_EVERY:
+                        noted = done
+                        array.flush()
+                        write_durably(note, json.dumps(done).encode())
+            finally:
+                array.flush()
+                write_durably(note, json.dumps(done).encode())
+        sync_path(unfinished)
+        unfinished.replace(self.file)
+        note.unlink(missing_ok=True)
+
+
+def require_space(arrays: Sequence[MappedArray], *, what: str, instead: str) -> None:
+    """Refuse before any work what the disk cannot take.
+
+    Args:
+        arrays: in one folder; those that are filled need no more.
+        what: they hold.
+        instead: what to do.
+
+    Raises:
+        InputError: with the bytes needed and those free.
+    """
+    missing = [array for array in arrays if not array.file.exists()]
+    if not missing:
+        return
+    folder = missing[0].file.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    free, needed = shutil.disk_usage(folder).free, sum(array.bytes for array in missing)
+    if needed > free:
+        raise InputError(
+            f"{folder}: {what} take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; {instead}"
+        )
+
+
+def _read_note(note: Path) -> int:
+    try:
+        return int(json.loads(note.read_text(encoding="ascii")))
+    except (OSError, ValueError, TypeError):
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from training.backbone.backbones import Backbone, arrange_images
 from training.head.embedding_heads import AffineHead, ProjectionHead
 from training.network.blocks import Block
 from training.network.convolutions import Convolutions
-from training.network.tail import Tail
+from training.network.kept_inputs import Tail
 
 
 class TrainableProjection(AffineHead):

@@ -13,9 +13,8 @@ from torch import Tensor
 from index.images.preprocess import PreprocessConfig
 from index.progress import Progress, no_progress
 from training.backbone.backbones import load_backbone, with_features
-from training.backbone.extract import ExtractedSet, Extractor, extract_features, open_store
-from training.backbone.feature_store import Features, FeatureStore
-from training.backbone.kept_graphs import compute_by_graph, keep_graph
+from training.backbone.extract import ExtractedSet, Extractor, Features, FeatureStore, extract_features, open_store
+from training.backbone.graphs import compute_by_graph, keep_graph
 from training.data.transforms import DrawViews, fixed_views
 from training.options.machine import Machine
 from training.options.runtimes import TORCH

@@ -21,10 +21,8 @@ from index.model.backends.names import AUTO, USUAL_BACKEND
 from index.model.backends.registry import Compared, compare, installed_backends, open_backend
 from index.model.seal import SealedModel
 from training.backbone.backbones import Backbone
-from training.backbone.extract import Extractor
-from training.backbone.freed_memory import keep_freed_memory
-from training.backbone.kept_graphs import compute_by_graph, keep_graph
-from training.backbone.onnx_writing import NoGraphError
+from training.backbone.extract import Extractor, keep_freed_memory
+from training.backbone.graphs import NoGraphError, compute_by_graph, keep_graph
 from training.options.machine import Machine
 from training.options.runtimes import EXTRAS, GRAPH_RUNTIMES, TORCH
 from training.run.run_folder import RunFolder
@@ -45,7 +43,7 @@ def compare_runtimes(extractor: Extractor, graph: SealedModel, paths: Sequence[P
 
     Args:
         extractor: of torch.
-        graph: of `training.backbone.kept_graphs.keep_graph`.
+        graph: of `training.backbone.graphs.keep_graph`.
 
     Raises:
         ModelFileError: torch's features are not finite.

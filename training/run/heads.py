@@ -1,21 +1,69 @@
-"""Both phases on features at hand, as the run and its trial do them: whom to believe, then the head."""
+"""Confidences and head on features at hand, as the run and its holdout train them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
+from index.arrays import Floats, Labels
 from index.errors import InputError
+from index.labels.leave_one_out import Doubles, Sums, Tell, sum_moments
 from training.backbone.feature_sources import FeatureSource
 from training.confidence.confidences import Beliefs, believe_module, believe_others, rows_to_trust
 from training.head.embedding_heads import Head
 from training.losses.guidance import Guidance
 from training.options.config import TrainConfig
-from training.run.fit import fit_confidence, fit_embedding
-from training.run.moments import sum_moments_together
+from training.run.distributed import current_team
+from training.run.fit import TrainedHead, fit_confidence, fit_embedding
 from training.run.phases import PhaseContext
-from training.run.start import TrainedHead
+from training.run.verdict import band_by_size
+
+_SHOWN = 5  # classes that are believed least
+_WEIGHT = "weight"
+
+
+def summarise_beliefs(weights: Floats, labels: Labels, *, classes: Sequence[str]) -> dict[str, Any]:
+    """Plain JSON values: the mean weight of all images, by class size, and of the classes that count least.
+
+    Args:
+        weights: (N,) in 0..1 how much each image counts.
+        labels: (N,) int64 in 0..C-1.
+        classes: the C names.
+    """
+    sizes = np.bincount(labels, minlength=len(classes))
+    means = np.bincount(labels, weights=weights, minlength=len(classes)) / np.maximum(sizes, 1)
+    least = [row for row in np.argsort(means, kind="stable").tolist() if sizes[row]][:_SHOWN]
+    bands = band_by_size(sizes[labels], labels, {_WEIGHT: weights.astype(np.float64)})
+    return {
+        "mean_weight": float(weights.mean()),
+        "by_class_size": [
+            {"images": [band.least, band.most], "classes": band.classes, "mean_weight": band.recall[_WEIGHT]}
+            for band in bands
+        ],
+        "least_believed": [
+            {"class": classes[row], "images": int(sizes[row]), "mean_weight": float(means[row])} for row in least
+        ],
+    }
+
+
+def sum_moments_together(rows: Floats, parts: Doubles, labels: Labels, *, count: int, tell: Tell) -> Sums:
+    """As `sum_moments`, on rank 0: the others are handed their rows."""
+    team = current_team()
+    if team.size == 1:
+        return sum_moments(rows, parts, labels, count=count, tell=tell)
+    team.ask(_help_summing, count)
+    slices = [team.part_of(len(rows), rank=rank) for rank in range(team.size)]
+    own = team.hand_out([(rows[part], parts[part], labels[part]) for part in slices])
+    return sum_moments(*own, count=count, tell=tell, add_up=team.add_up)
+
+
+def _help_summing(count: int) -> None:
+    team = current_team()
+    own: tuple[Floats, Doubles, Labels] = team.hand_out(None)
+    sum_moments(*own, count=count, add_up=team.add_up)
 
 
 def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> None:

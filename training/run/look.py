@@ -18,12 +18,12 @@ from training.head.projection import count_directions
 from training.head.untrained import fit_untrained
 from training.options.config import TrainConfig
 from training.options.machine import Machine
-from training.run.clear_lead import widen_interval
 from training.run.feature_choice import Candidate, FeatureChoice, Tried, choose
 from training.run.look_sample import Sample, SampleReader
 from training.run.phases import Watcher
 from training.run.run_folder import RunFolder
-from training.run.validate import ValidationSet, embed_features
+from training.run.searches import ValidationSet, embed_features
+from training.run.verdict import widen_interval
 
 _IMAGES_A_DIRECTION = 4  # of PCA: of as many directions as images, whitening leaves nothing to find
 

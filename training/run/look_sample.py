@@ -13,9 +13,8 @@ from torch import Tensor
 from index.arrays import Floats, Labels
 from index.progress import Progress
 from training.backbone.backbones import Backbone, layout_of
-from training.backbone.extract import Extractor, open_store
-from training.backbone.feature_store import FeatureStore
-from training.backbone.views import average_views
+from training.backbone.extract import Extractor, FeatureStore, open_store
+from training.backbone.pooling import average_views
 from training.data.datasets import Record, keep_usable_classes
 from training.options.config import TrainConfig
 from training.options.machine import Machine

@@ -12,9 +12,8 @@ from index.arrays import Floats, Ids
 from index.errors import InputError
 from training.backbone.extract import Extractor, open_store
 from training.data.transforms import edited_views
+from training.head.picture_head import PictureData, PictureHead, fit_picture_head
 from training.options.machine import Machine
-from training.picture.fit import PictureData, fit_picture_head
-from training.picture.head import PictureHead
 from training.run.extraction import extract_together
 from training.run.phases import Watcher
 from training.run.run_folder import LabelledImage

@@ -17,9 +17,8 @@ from index.images.preprocess import PreprocessConfig, resize_image
 from index.sources.table_columns import USUAL, TableColumns
 from index.text import printable_path
 from training.backbone.backbones import Backbone, with_features
-from training.backbone.extract import ExtractedSet, Extractor, open_store
+from training.backbone.extract import ExtractedSet, Extractor, Features, FeatureStore, open_store
 from training.backbone.feature_sources import CachedSource, FeatureSource, LiveSource
-from training.backbone.feature_store import Features, FeatureStore
 from training.data.datasets import (
     Dataset,
     Record,
@@ -30,8 +29,7 @@ from training.data.datasets import (
     list_splits,
     require_two_classes,
 )
-from training.data.protocols.load import load_protocol
-from training.data.scene_clues import read_clues
+from training.data.protocols import load_protocol
 from training.label_noise.hierarchy import read_hierarchy
 from training.label_noise.noise import add_label_noise
 from training.options.backbone_libraries import preprocess_for
@@ -40,8 +38,7 @@ from training.options.machine import Machine
 from training.run.extraction import extract_together
 from training.run.phases import Watcher
 from training.run.run_folder import PARITY_IMAGES, LabelledImage, RunFolder
-from training.run.searches import KnownImages
-from training.run.validate import ValidationSet
+from training.run.searches import KnownImages, ValidationSet, read_clues
 
 logger = logging.getLogger(__name__)
 

@@ -30,10 +30,10 @@ from index.output_files import write_csv
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.data.datasets import SkippedImage
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
+from training.head.picture_head import PictureHead
 from training.options.config import AUTO, TrainConfig
 from training.options.network import NetworkConfig
 from training.options.resolve import FILES, absolute_file
-from training.picture.head import PictureHead
 from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 
 PARITY_IMAGES = 16

@@ -32,11 +32,11 @@ from training.losses.make_loss import loss_class
 from training.options.config import FIRM_HOLD, TrainConfig
 from training.options.losses import CLASS_WHITENED, RIVALS, UNTRAINED_METHODS
 from training.options.machine import Machine
-from training.run.belief_report import summarise_beliefs
 from training.run.checkpoint import load_checkpoint
 from training.run.feature_choice import list_candidates
 from training.run.feature_runtime import require_runtime, settle_runtime
-from training.run.heads import choose_rows, find_beliefs, require_directions, train_head
+from training.run.fit import TrainedHead
+from training.run.heads import choose_rows, find_beliefs, require_directions, summarise_beliefs, train_head
 from training.run.look import settle_features
 from training.run.network.blocks import plan_blocks
 from training.run.network.stage import StageInput, StageResult, plan_decoding, train_network
@@ -50,12 +50,17 @@ from training.run.prepare import (
     prepare_training,
     prepare_validation,
 )
+from training.run.processes import require_same_files
 from training.run.run_folder import LabelledImage, RunFolder
-from training.run.same_start import require_same_files
-from training.run.searches import KnownImages, SearchScores, find_trial_scenes, plan_searches
-from training.run.start import TrainedHead
+from training.run.searches import (
+    KnownImages,
+    SearchScores,
+    ValidationSet,
+    embed_features,
+    find_trial_scenes,
+    plan_searches,
+)
 from training.run.trial import TrialData, run_trial
-from training.run.validate import ValidationSet, embed_features
 from training.run.verdict import (
     FROZEN_HEAD,
     HOLDOUT,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from training.run.class_sizes import name_sizes
-from training.run.verdict import QUESTIONS
+from training.run.verdict import QUESTIONS, name_sizes
 
 
 def describe_trial(trial: Mapping[str, Any] | None) -> list[str]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from index.images.taken_time import parse_taken_time, read_taken_time
-from training.data.scene_clues import read_clues
+from training.run.searches import read_clues
 
 TAKEN = "2021:07:31 12:30:05"
 SECONDS = datetime(2021, 7, 31, 12, 30, 5, tzinfo=UTC).timestamp()

@@ -20,8 +20,7 @@ from retrieval_app.insights.label_issues import Learning, find_doubts, read_audi
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from tests.models import tiny_contract, write_three_output_model, write_tiny_model
 from tests.retrieval_app.insights.conftest import MISLABELLED, draw_labelled
-from training.audit.audit_files import write_audit_tables
-from training.audit.report import AuditedImage, AuditReport, Neighbour
+from training.audit.report import AuditedImage, AuditReport, Neighbour, write_audit_tables
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,16 @@ from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
 from index.sources.given_labels import read_label_file
 from tests.training.audits import audited
 from tests.training.conftest import make_config
-from training.audit.audit_files import write_audit_tables
 from training.audit.cleaned_labels import check_label_target, choose_labels, write_cleaned_labels
-from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise, override_verdicts
+from training.audit.report import (
+    AuditedImage,
+    AuditReport,
+    ClassNoise,
+    Neighbour,
+    PairNoise,
+    override_verdicts,
+    write_audit_tables,
+)
 from training.run.run_folder import RunFolder
 
 NOBODY: frozenset[int] = frozenset()

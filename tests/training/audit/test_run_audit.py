@@ -13,8 +13,7 @@ from index.labels.decisions import DECISIONS, DROP, KEEP
 from tests.training.audits import COLOURS, COPY, NOT_UTF8, ORIGINAL, PLANTED, MessyRun, draw_messy, train_messy
 from tests.training.conftest import make_config, make_machine
 from tests.training.runs import InterruptionError, interrupt_at
-from training.audit.audit_files import rank_images
-from training.audit.report import AuditReport
+from training.audit.report import AuditReport, rank_images
 from training.audit.run_audit import NEIGHBOURS, audit_labels
 from training.run.run_folder import RunFolder
 

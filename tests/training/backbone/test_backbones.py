@@ -18,7 +18,7 @@ from index.images.preprocess import PreprocessConfig
 from tests.deep import tries
 from training.backbone.backbones import load_backbone, require_input_size
 from training.backbone.extract import Extractor
-from training.confidence.module import ConfidenceModule
+from training.confidence.confidences import ConfidenceModule
 from training.head.embedding_heads import EmbeddingHead, ProjectionHead, RawHead, WhitenedHead
 
 

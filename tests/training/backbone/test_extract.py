@@ -17,9 +17,15 @@ from index.images.preprocess import PreprocessConfig, preprocess_image
 from tests.index.costly import png_of_exif_tags
 from tests.training.conftest import BACKBONE
 from training.backbone.backbones import Backbone, load_backbone
-from training.backbone.extract import BATCH_IMAGES, ExtractedSet, Extractor, extract_features, open_store
+from training.backbone.extract import (
+    BATCH_IMAGES,
+    ExtractedSet,
+    Extractor,
+    FeatureStore,
+    extract_features,
+    open_store,
+)
 from training.backbone.feature_sources import CachedSource, LiveSource
-from training.backbone.feature_store import FeatureStore
 from training.data.transforms import fixed_views, random_view
 
 SMALL = PreprocessConfig(resize=40, crop=32)

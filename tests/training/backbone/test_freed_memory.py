@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from training.backbone.freed_memory import keep_freed_memory
+from training.backbone.extract import keep_freed_memory
 
 pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library is not glibc")
 # In a process of its own: what others have freed before lies about in this one.
@@ -18,7 +18,7 @@ MEASURES = """
 import json, resource
 from pathlib import Path
 import torch
-from training.backbone.freed_memory import keep_freed_memory
+from training.backbone.extract import keep_freed_memory
 
 def fill(times):
     begun = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

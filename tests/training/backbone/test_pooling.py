@@ -12,8 +12,7 @@ from index.images.preprocess import PreprocessConfig, crop_pixels
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.backbone.extract import Extractor, open_store
 from training.backbone.feature_maps import FeatureMap, choose_maps
-from training.backbone.pooling import PoolingLayout
-from training.backbone.views import average_views
+from training.backbone.pooling import PoolingLayout, average_views
 
 SIDE = 64
 # Channels of the last map, of the widest other one of its size, and of the widest one of the size before.

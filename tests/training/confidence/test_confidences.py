@@ -12,10 +12,13 @@ from index.arrays import NO_ID
 from index.labels.leave_one_out import LeaveOneOut
 from tests.training.losses.draws import draw, value_and_gradients
 from training.backbone.feature_sources import CachedSource
-from training.confidence import confidences, top_confidences
+from training.confidence import confidences
 from training.confidence.confidences import (
+    KEPT,
+    ConfidenceModule,
     FixedConfidences,
     LeaveOneOutConfidences,
+    TopConfidences,
     ViewConfidences,
     believe_module,
     believe_others,
@@ -23,9 +26,7 @@ from training.confidence.confidences import (
     make_confidences,
     rows_to_trust,
 )
-from training.confidence.module import ConfidenceModule
 from training.confidence.same_pictures import find_duplicates
-from training.confidence.top_confidences import KEPT, TopConfidences
 from training.losses.pairs import read_columns
 from training.losses.smooth_proxy_anchor import smooth_proxy_anchor_loss
 
@@ -187,7 +188,7 @@ def _softmax(count: int, classes: int) -> torch.Tensor:
 
 
 def test_the_largest_are_kept_and_the_others_have_their_mean(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(top_confidences, "KEPT", 2)
+    monkeypatch.setattr(confidences, "KEPT", 2)
     found = TopConfidences.of([torch.tensor([[0.5, 0.1, 0.3, 0.0]]), torch.tensor([[0.0, 0.2, 0.2, 0.6]])])
     first, second = found.columns(0, 4)
     torch.testing.assert_close(first, torch.tensor([0.5, 0.05, 0.3, 0.05]))

@@ -13,8 +13,7 @@ from pyarrow import parquet
 
 from index.errors import InputError
 from index.sources.table_columns import TableColumns
-from training.data import copies
-from training.data.copies import EDITS, draw_copy
+from training.data import transforms
 from training.data.datasets import (
     Record,
     cap_classes,
@@ -23,6 +22,7 @@ from training.data.datasets import (
     list_dataset,
     list_splits,
 )
+from training.data.transforms import EDITS, draw_copy
 
 
 def _save(path: Path) -> Path:
@@ -165,7 +165,7 @@ def _picture(width: int = 60, height: int = 40) -> Image.Image:
 
 
 def _edit(name: str, picture: Image.Image, *, seed: int = 0) -> Image.Image:
-    return getattr(copies, name)(picture, np.random.default_rng(seed))
+    return getattr(transforms, name)(picture, np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 200), (160, 160)])

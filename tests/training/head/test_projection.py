@@ -13,11 +13,10 @@ from index.arrays import normalise_rows
 from index.errors import InputError
 from index.labels.leave_one_out import LeaveOneOut
 from training.head.embedding_heads import ProjectionHead, RawHead
-from training.head.projection import Projection, fit_principal_axes
+from training.head.projection import DIRECTIONS, FLATTEN, RIDGE, Projection, fit_principal_axes, fit_within_classes
 from training.head.untrained import POWERS, LabelledFeatures, fit_rival, fit_rivals, fit_untrained
-from training.head.whitening import DIRECTIONS, FLATTEN, RIDGE, fit_within_classes
 from training.options.losses import CLASS_WHITENED, RIVALS, UNTRAINED_METHODS
-from training.run.validate import ValidationSet, embed_features
+from training.run.searches import ValidationSet, embed_features
 
 
 def _features(count: int = 300, width: int = 12, *, seed: int = 0) -> np.ndarray:

@@ -20,12 +20,18 @@ from tests.oracles import confidence_losses as oracle
 from tests.training.losses.draws import make_loss
 from training.losses.guidance import Guidance, language_guidance_loss
 from training.losses.interface import Batch
-from training.losses.lambert import lambert_w
 from training.losses.multi_similarity import multi_similarity_losses
 from training.losses.procsim import ProcSim, procsim_confidences
 from training.losses.proxy_nca import proxy_nca_losses
-from training.losses.superloss import pair_distances, superloss_confidences
-from training.losses.thresholds import RunningAverage, find_crossing, mixture_threshold, otsu_threshold
+from training.losses.superloss import (
+    RunningAverage,
+    find_crossing,
+    lambert_w,
+    mixture_threshold,
+    otsu_threshold,
+    pair_distances,
+    superloss_confidences,
+)
 
 MS = {"alpha": 2.0, "beta": 50.0, "base": 0.5, "epsilon": 0.1}
 BASES = ("multi-similarity", "proxy-nca")

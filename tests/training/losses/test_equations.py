@@ -25,8 +25,14 @@ from tests.training.losses.draws import (
     value_and_gradients,
 )
 from training.losses.adaptive_proxy_anchor import adaptive_proxy_anchor_loss
-from training.losses.anchor import UNIT_PROXIES_ABOVE, cosine_to_proxies, initial_proxies, log1p_sum_exp
-from training.losses.interface import Batch, average_losses
+from training.losses.interface import (
+    UNIT_PROXIES_ABOVE,
+    Batch,
+    average_losses,
+    cosine_to_proxies,
+    initial_proxies,
+    log1p_sum_exp,
+)
 from training.losses.multi_similarity import mine_pairs, multi_similarity_losses
 from training.losses.pairs import positive_proxies
 from training.losses.proxy_anchor import proxy_anchor_loss

@@ -13,7 +13,7 @@ from index.errors import InputError
 from tests.training.small_towers import RESNET, TIMM, VIT
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.network.blocks import Block, choose_blocks, find_blocks, find_units
-from training.network.tail import Tail, find_tail
+from training.network.kept_inputs import Tail, find_tail
 
 FAMILIES = [  # blocks, the class of the last one, its modules
     ("mobilenet_v2", 19, "Conv2dNormActivation", ("features.18",)),

@@ -13,8 +13,7 @@ from index.errors import ImageError, InputError
 from index.images.image_files import read_image
 from index.images.preprocess import PreprocessConfig, resize_image
 from training.network import decoded_images
-from training.network.decoded_images import DecodingPlan, decode_images
-from training.network.mapped_files import MappedArray, require_space
+from training.network.decoded_images import DecodingPlan, MappedArray, decode_images, require_space
 
 ROWS = np.arange(1300 * 2, dtype=np.float16).reshape(1300, 2)
 

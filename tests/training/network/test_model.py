@@ -15,19 +15,23 @@ from training.backbone.backbones import load_backbone, with_features
 from training.backbone.extract import Extractor
 from training.head.embedding_heads import ProjectionHead
 from training.losses.interface import Batch
-from training.network import precision
 from training.network.blocks import choose_blocks, find_blocks
 from training.network.model import NetworkModel
-from training.network.precision import choose_precision
-from training.network.weights import (
+from training.options.network import NetworkConfig
+from training.run.network import blocks as run_blocks
+from training.run.network.blocks import choose_precision
+from training.run.network.fit import (
+    StartPenalty,
     average_weights,
+    backward_in_chunks,
     copy_weights,
     interpolate_weights,
     load_weights,
+    make_optimizer,
+    rate_share,
+    set_rates,
     using_weights,
 )
-from training.options.network import NetworkConfig
-from training.run.network.fit import StartPenalty, backward_in_chunks, make_optimizer, rate_share, set_rates
 
 SIDE = 32
 
@@ -126,12 +130,12 @@ def test_the_model_embeds_as_extractor_and_frozen_head_do() -> None:
 @pytest.fixture
 def native(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that computes bfloat16."""
-    monkeypatch.setattr(precision, "resolve_precision", lambda *_: torch.bfloat16)
+    monkeypatch.setattr(run_blocks, "resolve_precision", lambda *_: torch.bfloat16)
 
 
 def test_hardware_without_bfloat16_is_not_asked(monkeypatch) -> None:
-    monkeypatch.setattr(precision, "resolve_precision", lambda *_: torch.float32)
-    monkeypatch.setattr(precision, "_time_a_step", lambda *_, **__: pytest.fail("it would take minutes"))
+    monkeypatch.setattr(run_blocks, "resolve_precision", lambda *_: torch.float32)
+    monkeypatch.setattr(run_blocks, "_time_a_step", lambda *_, **__: pytest.fail("it would take minutes"))
     assert choose_precision(make_model(), some_images()) == "float32"
 
 
@@ -146,7 +150,7 @@ def test_a_measurement_names_a_precision_and_leaves_the_model_as_it_was(native: 
 
 def test_the_faster_one_is_chosen(native: None, monkeypatch) -> None:
     seconds = {torch.float32: 2.0, torch.bfloat16: 1.0}
-    monkeypatch.setattr(precision, "_time_a_step", lambda model, images, *, dtype: seconds[dtype])
+    monkeypatch.setattr(run_blocks, "_time_a_step", lambda model, images, *, dtype: seconds[dtype])
     assert choose_precision(make_model(), some_images()) == "bfloat16"
     seconds[torch.float32] = 0.5
     assert choose_precision(make_model(), some_images()) == "float32"

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from index.images.preprocess import PreprocessConfig, preprocess_image
-from training.network.random_views import centre_views, draw_views
+from training.network.decoded_images import centre_views, draw_views
 
 WHOLE, SIDE, COUNT = 48, 16, 400
 RAMP = np.linspace(0, 230, WHOLE)

@@ -129,7 +129,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"network_lr": 1e-3}, "--network-lr goes with --unfreeze, and would do nothing here"),
     ({"time_budget": "10m", "unfreeze": "none"}, "--time-budget goes with --unfreeze, and would do nothing here"),
     # the network
-    ({"unfreeze": "last-0"}, "--unfreeze must be none, all, auto, or last-N with N of at least 1, got 'last-0'"),
+    ({"unfreeze": "last-0"}, "--unfreeze must be none, all, or last-N with N of at least 1, got 'last-0'"),
     ({"unfreeze": "some"}, "--unfreeze must be none, all"),
     ({"unfreeze": "auto"}, "--unfreeze must be none, all, or last-N with N of at least 1, got 'auto'"),
     ({"time_budget": "10m", "network_epochs": 3}, "--network-epochs and --time-budget both say how long the network"),

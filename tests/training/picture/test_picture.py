@@ -13,8 +13,14 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from training.picture.fit import PictureData, contrast_copies, fit_picture_head, order_alike, spread_pictures
-from training.picture.head import PictureHead
+from training.head.picture_head import (
+    PictureData,
+    PictureHead,
+    contrast_copies,
+    fit_picture_head,
+    order_alike,
+    spread_pictures,
+)
 from training.run.picture_stage import choose_threshold
 
 PICTURES = torch.tensor([0, 1, 2, 0, 1, 3])

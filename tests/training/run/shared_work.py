@@ -23,18 +23,17 @@ from training.losses.make_loss import build_loss
 from training.options.backbone_libraries import preprocess_for
 from training.options.machine import Machine
 from training.options.resolve import resolve
-from training.run import extraction, same_start
+from training.run import extraction, processes
 from training.run.checkpoint import save_checkpoint
 from training.run.distributed import Team
-from training.run.moments import sum_moments_together
-from training.run.network.beliefs import NetworkBeliefs
+from training.run.heads import sum_moments_together
 from training.run.network.blocks import build_model, plan_blocks
-from training.run.network.data import NetworkData, read_together
+from training.run.network.data import NetworkBeliefs, NetworkData, read_together
 from training.run.network.fit import NetworkFit
 from training.run.network.inputs import NetworkInputs
 from training.run.phases import NETWORK, PhaseContext, phase_generator
 from training.run.processes import Place, join_processes
-from training.run.trial_splits import Split
+from training.run.trial import Split
 
 CPU = torch.device("cpu")
 CLASSES, IMAGES, SIDE = 3, 13, 12
@@ -148,9 +147,9 @@ def _refuse_files(team: Team, pictures: Path) -> str | None:
     """Where rank 1 has no pictures."""
     records = [Record(path, "") for path in sorted(pictures.rglob("*.jpg"))]
     if not team.is_first:
-        same_start._size = lambda _: None
+        processes._size = lambda _: None
     try:
-        team.first_does(lambda: same_start.require_same_files(records))
+        team.first_does(lambda: processes.require_same_files(records))
     except InputError as error:
         return str(error).replace(str(pictures), "PICTURES")
     return None

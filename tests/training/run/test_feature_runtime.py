@@ -17,10 +17,10 @@ from index.model.seal import SealedModel
 from tests.training.conftest import Trainer, make_machine
 from tests.training.runs import figures
 from training.audit.run_audit import audit_labels
-from training.backbone import onnx_writing
+from training.backbone import graphs
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor, open_store
-from training.backbone.kept_graphs import keep_graph
+from training.backbone.graphs import keep_graph
 from training.options.runtimes import GRAPH_RUNTIMES, TORCH
 from training.run import feature_runtime
 from training.run.extraction import SentExtractor
@@ -81,7 +81,7 @@ def test_a_run_is_not_resumed_with_another_runtime(trainer: Trainer) -> None:
 
 
 def test_a_backbone_without_a_graph_falls_back_to_torch_and_says_why(trainer, monkeypatch, caplog) -> None:
-    monkeypatch.setattr(onnx_writing, "MAX_WEIGHT_BYTES", 1000)
+    monkeypatch.setattr(graphs, "MAX_WEIGHT_BYTES", 1000)
     given = {"cache": trainer.folder / "cache", "backend": "onnxruntime"}
     noted = _train(trainer, **given)
     assert noted["name"] == TORCH

@@ -15,13 +15,13 @@ from tests.training.conftest import make_config
 from training.backbone.feature_sources import CachedSource
 from training.confidence.confidences import Beliefs, FixedConfidences
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, WhitenedHead
-from training.head.whitening import fit_within_classes
+from training.head.projection import fit_within_classes
 from training.losses.interface import MetricLoss
 from training.options.config import EmbeddingConfig, TrainConfig
 from training.options.losses import METHODS, LossConfig
+from training.run.fit import TrainedHead, count_epochs, start_embedding
 from training.run.heads import choose_rows, find_beliefs, require_directions, train_head
 from training.run.phases import NETWORK, PHASES, PhaseContext, count_batches, draw_batches, phase_generator
-from training.run.start import TrainedHead, count_epochs, start_embedding
 
 CLASSES = 3
 

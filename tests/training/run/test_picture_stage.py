@@ -22,7 +22,7 @@ from index.writing.build import build_gallery
 from tests.photos import KINDS, write_photos
 from tests.training.conftest import Trainer, make_config, make_machine
 from training.backbone.extract import Extractor
-from training.picture.fit import fit_picture_head
+from training.head.picture_head import fit_picture_head
 from training.run.picture_stage import describe_picture
 from training.run.run_folder import RunFolder
 from training.run.train import train

@@ -10,7 +10,7 @@ import pytest
 
 from index.errors import InputError
 from tests.training.conftest import Trainer, draw_over
-from tests.training.data.protocols.test_load import write_lines
+from tests.training.data.test_protocols import write_lines
 from tests.training.runs import read_csv
 from training.options.config import NOISE_KINDS
 from training.run.phases import EpochReport, Watcher

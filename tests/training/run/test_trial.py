@@ -19,11 +19,18 @@ from training.head.untrained import POWERS
 from training.options.config import FIRM_HOLD, HOLDS, TrainConfig
 from training.options.losses import RIVALS
 from training.run import trial as trial_module
-from training.run.belief_report import summarise_beliefs
-from training.run.class_sizes import BANDS, band_by_size
-from training.run.trial import PARTS, Trial, TrialData, run_trial
-from training.run.trial_splits import split_for_trial
-from training.run.verdict import HOLDOUT, QUESTIONS, TRAINED, Comparison, compare, reach_verdict
+from training.run.heads import summarise_beliefs
+from training.run.trial import PARTS, Trial, TrialData, run_trial, split_for_trial
+from training.run.verdict import (
+    BANDS,
+    HOLDOUT,
+    QUESTIONS,
+    TRAINED,
+    Comparison,
+    band_by_size,
+    compare,
+    reach_verdict,
+)
 
 CPU = torch.device("cpu")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from index.errors import InputError
 from training.options.log_targets import LogTarget, hide_password
-from training.run.log.tracker import WatchedRun
+from training.run.log.loggers import WatchedRun
 
 TAG = "retrieval.run_id"
 _EXPERIMENT = "retrieval"

@@ -8,8 +8,7 @@ from pathlib import Path
 from index.errors import InputError
 from index.text import printable_path
 from training.data.datasets import require_outside
-from training.run.log.figures import MAIN
-from training.run.log.tracker import WatchedRun
+from training.run.log.loggers import MAIN, WatchedRun
 
 
 class TensorBoardTracker:

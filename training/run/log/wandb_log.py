@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from index.errors import InputError
-from training.run.log.tracker import WatchedRun
+from training.run.log.loggers import WatchedRun
 
 _PROJECT = "retrieval"
 

@@ -1,7 +1,8 @@
-"""The part of a run's backbone that trains, and the model that is made of it."""
+"""Model of the network stage: the blocks that train, the size of their views, and the precision that is faster."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import torch
@@ -10,15 +11,55 @@ from index.arrays import Ids
 from index.errors import InputError
 from index.images.preprocess import Pixels
 from training.backbone.backbones import require_input_size
-from training.backbone.extract import Extractor
+from training.backbone.extract import Extractor, resolve_precision
 from training.head.embedding_heads import ProjectionHead
 from training.network.blocks import Block, choose_blocks, find_blocks
 from training.network.convolutions import find_convolutions
+from training.network.decoded_images import draw_views
 from training.network.model import NetworkModel
-from training.network.precision import choose_precision
-from training.network.random_views import draw_views
 from training.options.config import TrainConfig
 from training.run.phases import NETWORK, phase_generator
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_SECONDS = 1.0  # for each, at least one step after the first
+_MOST_STEPS = 20
+
+
+def choose_precision(model: NetworkModel, images: torch.Tensor) -> str:
+    """`float32` or `bfloat16`, whichever runs forward and backward faster on these images; weights stay as they are.
+
+    Hardware that does not compute bfloat16 is not asked: it may take a hundred times as long. With it, backward through
+    depthwise convolutions may still be slower.
+
+    Args:
+        images: (B, H, W, 3) uint8, views as they will train.
+    """
+    if resolve_precision("auto", images.device) == torch.float32:
+        return "float32"
+    before = model.precision
+    try:
+        seconds = {name: _time_a_step(model, images, dtype=dtype) for name, dtype in PRECISIONS.items()}
+    finally:
+        model.precision = before
+        model.zero_grad(set_to_none=True)
+    return min(seconds, key=lambda name: seconds[name])
+
+
+def _time_a_step(model: NetworkModel, images: torch.Tensor, *, dtype: torch.dtype) -> float:
+    model.precision = dtype
+    _run_a_step(model, images)  # kernels are chosen and memory is taken the first time
+    started, steps = time.perf_counter(), 0
+    while steps == 0 or (time.perf_counter() - started < _SECONDS and steps < _MOST_STEPS):
+        _run_a_step(model, images)
+        steps += 1
+    return (time.perf_counter() - started) / steps
+
+
+def _run_a_step(model: NetworkModel, images: torch.Tensor) -> None:
+    model(images).square().sum().backward()
+    if images.device.type == "cuda":
+        torch.cuda.synchronize()
+
 
 _SMALLER, _STEP = 0.7, 8  # of the crop's side; pixels
 

@@ -14,13 +14,12 @@ from training.head.embedding_heads import Head, ProjectionHead
 from training.head.projection import count_directions
 from training.head.untrained import LabelledFeatures, fit_rival
 from training.network.model import NetworkModel
-from training.network.weights import interpolate_weights, load_weights
 from training.options.losses import CLASS_WHITENED
 from training.run.distributed import ALONE, Team
 from training.run.network.data import NetworkData, mean_score, read_together
-from training.run.network.fit import FittedWeights
+from training.run.network.fit import FittedWeights, interpolate_weights, load_weights
 from training.run.network.inputs import NetworkInputs
-from training.run.validate import embed_features
+from training.run.searches import embed_features
 
 START = "start"  # weights that no epoch has bettered
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,14 +15,12 @@ from torch import Tensor, nn
 
 from training.losses.interface import MetricLoss
 from training.network.model import NetworkModel
-from training.network.weights import average_weights, copy_weights, load_weights, using_weights
 from training.options.config import TrainConfig
 from training.options.losses import LOSSES
 from training.options.network import NetworkConfig
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
 from training.run.distributed import ALONE, Team
-from training.run.network.beliefs import NetworkBeliefs, judge_again
-from training.run.network.data import NetworkData, mean_score, read_together
+from training.run.network.data import NetworkBeliefs, NetworkData, judge_again, mean_score, read_together
 from training.run.network.inputs import NetworkInputs
 from training.run.phases import (
     NETWORK,
@@ -34,10 +32,61 @@ from training.run.phases import (
     require_finite,
 )
 
+Weights = dict[str, Tensor]
+"""Those that training moves, by name as `NetworkModel.moving` has them."""
 WARM_UP = 0.1  # of all steps
 _TICKS = 1000  # that a time budget has in the place of steps
 CANDIDATES = 4  # weights that are judged in the end, at most
 MAX_NORM = 5.0  # of the gradient; that of Proxy-Anchor is some 1 to 10
+
+
+def copy_weights(model: NetworkModel) -> dict[str, Tensor]:
+    """Those that the model has now."""
+    return {name: tensor.clone() for name, tensor in model.moving().items()}
+
+
+@torch.no_grad()
+def load_weights(model: NetworkModel, weights: Weights) -> None:
+    """Give the model these."""
+    for name, tensor in model.moving().items():
+        tensor.copy_(weights[name])
+
+
+@contextmanager
+def using_weights(model: NetworkModel, weights: Weights) -> Iterator[None]:
+    """Let the model have these while the block runs."""
+    own = copy_weights(model)
+    load_weights(model, weights)
+    try:
+        yield
+    finally:
+        load_weights(model, own)
+
+
+@torch.no_grad()
+def average_weights(average: Weights, weights: Weights, *, keep: float, step: int) -> None:
+    """Move the average towards the weights as they are: average = k average + (1 - k) weights.
+
+    k is `keep`, in the first steps (t + 1) / (t + 10) where that is less: an average of few steps is not of the start.
+
+    Args:
+        step: t, from 0.
+    """
+    kept = min(keep, (step + 1) / (step + 10))
+    for name, tensor in weights.items():
+        if tensor.is_floating_point():
+            average[name].lerp_(tensor, 1 - kept)
+        else:  # a count of batches
+            average[name].copy_(tensor)
+
+
+@torch.no_grad()
+def interpolate_weights(start: Weights, trained: Weights, share: float) -> dict[str, Tensor]:
+    """(1 - share) start + share trained (Wortsman et al. 2022): exactly the start at 0, the trained ones at 1."""
+    return {
+        name: torch.lerp(tensor, trained[name], share) if tensor.is_floating_point() else trained[name].clone()
+        for name, tensor in start.items()
+    }
 
 
 def make_optimizer(
@@ -126,9 +175,6 @@ def backward_in_chunks(
         with nullcontext() if number == len(parts) else skip_sharing():
             model(part).backward(gradient)
     return loss.detach()
-
-
-Weights = dict[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,9 @@ from index.threads import map_ahead
 from training.backbone.backbones import arrange_images
 from training.backbone.extract import BATCH_IMAGES, Extractor
 from training.network.blocks import Block, find_units
-from training.network.kept_inputs import KeptInputs, Prepare
-from training.network.mapped_files import require_space
+from training.network.decoded_images import centre_views, cut_windows, draw_views, draw_windows, require_space
+from training.network.kept_inputs import KeptInputs, Prepare, Tail, find_tail
 from training.network.model import NetworkModel
-from training.network.random_views import centre_views, cut_windows, draw_views, draw_windows
-from training.network.tail import Tail, find_tail
 from training.options.config import TrainConfig
 from training.run.network.blocks import view_side
 from training.run.phases import NETWORK, phase_generator

@@ -16,8 +16,7 @@ from tests.training.conftest import BACKBONE, FinishedRun, make_config, make_mac
 from tests.training.run.log.stores import read_store
 from tests.training.runs import weights
 from training.options.log_targets import LogTarget
-from training.run.log.loggers import open_loggers
-from training.run.log.tracker import WatchedRun
+from training.run.log.loggers import WatchedRun, open_loggers
 from training.run.phases import EpochReport, Watcher
 from training.run.train import train
 
@@ -95,7 +94,7 @@ from pathlib import Path
 from index.errors import InputError
 from training.options.log_targets import parse_log_targets
 from training.run.log.loggers import open_target
-from training.run.log.tracker import WatchedRun
+from training.run.log.loggers import WatchedRun
 (target,) = parse_log_targets(sys.argv[1])
 try:
     open_target(target, WatchedRun("1a", Path("run"), Path("data"), {}))

@@ -10,15 +10,13 @@ import torch
 
 from index.arrays import normalise_rows
 from training.confidence import confidences
-from training.confidence.confidences import Beliefs, FixedConfidences
-from training.confidence.top_confidences import TopConfidences
+from training.confidence.confidences import Beliefs, FixedConfidences, TopConfidences
 from training.losses.pairs import read_columns
 from training.options.losses import LossConfig
-from training.run.network.beliefs import NetworkBeliefs
-from training.run.network.data import GALLERY, NetworkData, mean_score
+from training.run.network.data import GALLERY, NetworkBeliefs, NetworkData, mean_score
 from training.run.network.fit import EpochScore, FittedWeights
 from training.run.network.report import describe_network
-from training.run.trial_splits import Split, split_for_network
+from training.run.trial import Split, split_for_network
 
 RNG = np.random.default_rng(0)
 

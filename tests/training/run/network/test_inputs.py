@@ -19,9 +19,9 @@ from tests.training.runs import figures, weights
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.head.embedding_heads import ProjectionHead
-from training.network import kept_inputs, mapped_files
+from training.network import decoded_images, kept_inputs
+from training.network.decoded_images import MappedArray
 from training.network.kept_inputs import KeptInputs
-from training.network.mapped_files import MappedArray
 from training.options.config import TrainConfig
 from training.run.network import stage as network_stage
 from training.run.network.blocks import build_model, plan_blocks
@@ -151,11 +151,11 @@ def test_what_takes_more_room_than_the_decoded_images_or_saves_no_pass_is_not_ke
 def test_inputs_that_the_disk_cannot_take_are_refused(trainer: Trainer, monkeypatch) -> None:
     options = {"config": kept_config(), "machine": make_machine(trainer.folder / "cache")}
     trainer(stop=("embedding", 1), **options)
-    free, real = mapped_files.shutil.disk_usage("/")._replace(free=20_000), network_stage.decode_images
+    free, real = decoded_images.shutil.disk_usage("/")._replace(free=20_000), network_stage.decode_images
 
     def decode(*arguments, **others):
         pixels = real(*arguments, **others)
-        monkeypatch.setattr(mapped_files.shutil, "disk_usage", lambda _: free)
+        monkeypatch.setattr(decoded_images.shutil, "disk_usage", lambda _: free)
         return pixels
 
     monkeypatch.setattr(network_stage, "decode_images", decode)

@@ -37,8 +37,8 @@ from training.run.network.data import Embed, NetworkData
 from training.run.phases import Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
+from training.run.searches import embed_features
 from training.run.train import train
-from training.run.validate import embed_features
 
 BACKBONE = "mobilenet_v3_small"
 

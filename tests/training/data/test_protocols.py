@@ -15,8 +15,7 @@ from scipy.io import savemat
 from index.errors import InputError, MissingDependencyError
 from index.images.image_files import read_image
 from training.data.datasets import Dataset, Record
-from training.data.protocols.load import PUBLISHED, load_protocol
-from training.data.protocols.webvision import MAX_PER_CLASS
+from training.data.protocols import PUBLISHED, WEB_PER_CLASS, load_protocol
 
 
 def save_images(folder: Path, names: Sequence[str]) -> None:
@@ -393,7 +392,7 @@ def test_webvision_draws_at_most_300_images_of_a_class_from_both_engines(tmp_pat
     make_webvision(tmp_path, per_class=200)
     protocol = load_protocol("webvision", tmp_path)
     drawn = Counter(record.label for record in protocol.train.records)
-    assert drawn == {"n00000000": MAX_PER_CLASS, "n00000099": MAX_PER_CLASS}
+    assert drawn == {"n00000000": WEB_PER_CLASS, "n00000099": WEB_PER_CLASS}
     engines = Counter(path.partition("/")[0] for path, _ in listed(protocol.train, tmp_path))
     assert min(engines.values()) > 200
     assert protocol == load_protocol("webvision", tmp_path)

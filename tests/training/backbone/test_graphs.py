@@ -16,11 +16,10 @@ from index.model.backends.registry import Compared
 from index.model.seal import SealedModel
 from tests.photos import KINDS, read_photo
 from tests.training.conftest import BACKBONE
-from training.backbone import kept_graphs, onnx_writing
+from training.backbone import graphs
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.backbone.extract import Extractor, extract_features, open_store
-from training.backbone.kept_graphs import compute_by_graph, keep_graph
-from training.backbone.onnx_writing import NoGraphError
+from training.backbone.graphs import NoGraphError, compute_by_graph, keep_graph
 from training.options.runtimes import GRAPH_RUNTIMES, TORCH
 from training.run.feature_runtime import agrees, compare_runtimes, read_some
 
@@ -95,7 +94,7 @@ def test_a_graph_has_the_view_and_the_pooling_too(tmp_path: Path) -> None:
 
 def test_a_graph_is_written_once_for_its_weights_and_precision(graph, folder, tmp_path, monkeypatch) -> None:
     written: list[object] = []
-    monkeypatch.setattr(kept_graphs, "write_graph", lambda *_: written.append(1) or onnx.load(graph.path))
+    monkeypatch.setattr(graphs, "write_graph", lambda *_: written.append(1) or onnx.load(graph.path))
     assert keep_graph(_extractor(), cache=folder).sha256 == graph.sha256
     assert not written
     others = [keep_graph(one, cache=folder) for one in (_extractor(scale=2.0), _extractor(precision="bfloat16"))]
@@ -143,7 +142,7 @@ def test_what_no_graph_can_say_is_refused_in_words(tmp_path: Path) -> None:
 
 
 def test_weights_too_large_for_one_file_are_refused(extractor, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(onnx_writing, "MAX_WEIGHT_BYTES", 100)
+    monkeypatch.setattr(graphs, "MAX_WEIGHT_BYTES", 100)
     with pytest.raises(NoGraphError, match=r"small: .* GB of weights do not fit into one ONNX file"):
         keep_graph(extractor, cache=tmp_path)
 

@@ -1,21 +1,56 @@
-"""A torch model to the content of one model file: its graph, with the contract and the seal in it."""
+"""ONNX graphs of frozen backbones and models: written, kept below the cache folder, and opened by runtimes."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import onnx
 import torch
+from torch import Tensor, nn
 
-from index.errors import InputError
+from index.durable import write_durably
+from index.errors import InputError, ModelFileError
+from index.images.preprocess import PreprocessConfig
 from index.model.backends.backend import INPUT_NAME
+from index.model.backends.registry import open_backend
 from index.model.contract import GRAPH_NAMES, METADATA_KEY, ModelContract
-from index.model.seal import seal_model
-from training.backbone.pixel_model import PixelModel
+from index.model.seal import SealedModel, read_sealed, seal_model
+from index.threads import usable_cores
+from training.backbone.backbones import normalise_images
+from training.backbone.extract import Extractor, folder_name
+
+
+class PixelModel(nn.Module):
+    """What is written as ONNX: (N, H, W, 3) uint8 images to float32 rows, (N, D) or several of them.
+
+    Args:
+        parts: what takes the normalised (N, 3, H, W) images.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, parts: nn.Module, preprocess: PreprocessConfig) -> None:
+        super().__init__()
+        self.parts = parts
+        self.register_buffer("mean", 255 * torch.tensor(preprocess.mean).view(1, 3, 1, 1))
+        self.register_buffer("std", 255 * torch.tensor(preprocess.std).view(1, 3, 1, 1))
+
+    def forward(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
+        # In the order that they have: of channels that lie last torch pools with strides, which ONNX writes as a
+        # gather by computed positions, and OpenVINO computes these wrongly where a layer is quantised.
+        pixels = normalise_images(images, self.mean, self.std).contiguous()
+        found: Tensor | tuple[Tensor, ...] = self.parts(pixels)
+        return found
+
 
 OPSET = 20
 MAX_WEIGHT_BYTES = 2_000_000_000  # protobuf refuses messages of 2 GiB
@@ -133,3 +168,57 @@ def _quiet_exporter() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
+
+
+_FOLDER = "graphs"
+
+
+def keep_graph(extractor: Extractor, *, cache: Path) -> SealedModel:
+    """The graph of what an extractor computes in torch, written unless the cache has it whole.
+
+    Its contract says how the features are to be computed where a runtime has a choice: in the extractor's precision.
+    They are (N, F) float32 and of any length, which no model for searching has: it is for this folder alone.
+
+    Raises:
+        NoGraphError: the backbone cannot be had as ONNX.
+        InputError: the cache cannot be written.
+    """
+    description = {**extractor.describe(views=1), "torch": torch.__version__, "opset": OPSET}
+    key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
+    path = cache / _FOLDER / f"{folder_name(extractor.backbone)}-{key}.onnx"
+    try:
+        return read_sealed(path)
+    except ModelFileError:  # none yet, or a damaged one
+        data = _write(extractor)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, data)
+    except OSError as error:
+        raise InputError(f"{path}: the graph cannot be kept ({error}); choose another --cache") from error
+    return read_sealed(path)
+
+
+def _write(extractor: Extractor) -> bytes:
+    """The weights are copied: torch keeps its own as its convolutions are fastest, of which the graph knows nothing."""
+    backbone = extractor.backbone
+    contract = ModelContract(
+        backbone=backbone.name, method="features", embedding_dim=backbone.feature_dim,
+        preprocess=extractor.preprocess, precision=extractor.precision, view=backbone.view, pooling=backbone.pooling,
+    )  # fmt: skip
+    network = deepcopy(backbone.module).to(device="cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    model = PixelModel(nn.Sequential(network, nn.Flatten(1)), extractor.preprocess)
+    return seal_graph(write_graph(model.eval().float(), contract), contract)
+
+
+def compute_by_graph(extractor: Extractor, runtime: str, graph: SealedModel) -> Extractor:
+    """The extractor, whose features a runtime computes from now on: on all cores, or on as many as torch may use.
+
+    Raises:
+        ModelFileError: the runtime cannot use the graph, or would run it on a GPU.
+        MissingDependencyError: the runtime is not installed.
+    """
+    threads = torch.get_num_threads()  # torchrun gives each of several processes its share
+    backend = open_backend(graph, name=runtime, threads=None if threads >= usable_cores() else threads)
+    if backend.on_gpu:
+        raise ModelFileError(str(graph.path), f"{runtime} would run it on a GPU, where torch is the one that runs")
+    return extractor.computed_by(backend)
