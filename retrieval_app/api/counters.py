@@ -34,12 +34,6 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
-        self._turned_away = Counter(
-            "retrieval_turned_away",
-            "Requests and connections that ended before the application was asked, by reason.",
-            ("reason",),
-            registry=self._registry,
-        )
         for collector in collectors:
             self._registry.register(collector)
 
@@ -48,10 +42,6 @@ class Metrics:
         shown = method if method in METHODS else "other"  # clients make up as many as they like
         self._requests.labels(route, shown, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
-
-    def count_turned_away(self, reason: str) -> None:
-        """Count one that ended before anything was asked; `reason` must be one of few."""
-        self._turned_away.labels(reason).inc()
 
     def collect(self) -> Iterator[Metric]:
         """The values of this moment."""

@@ -18,12 +18,10 @@ from retrieval_app.api import (
     write_routes,
 )
 from retrieval_app.api.errors import describe_error_schemas
-from retrieval_app.api.security.access import NEEDED
+from retrieval_app.api.security.access import NEEDED, OPEN_PATHS
 from retrieval_app.api.security.rights import READ
 
 ROUTES = (search_routes, image_routes, gallery_routes, review_routes, write_routes, health_routes)
-OPEN_ROUTES = (health_routes,)
-"""Those that ask for no token."""
 
 
 _TOKEN = {
@@ -56,9 +54,8 @@ class Api(FastAPI):
             parts["schemas"] = dict(sorted({**parts["schemas"], **describe_error_schemas()}.items()))
             if self.asks_token:
                 parts["securitySchemes"] = _TOKEN
-                opened = {route.path for routes in OPEN_ROUTES for route in routes.router.routes}
                 for route in self.routes:
-                    if isinstance(route, APIRoute) and route.include_in_schema and route.path not in opened:
+                    if isinstance(route, APIRoute) and route.include_in_schema and route.path not in OPEN_PATHS:
                         for method in route.methods or ():
                             operation = document["paths"][route.path][method.lower()]
                             operation["security"] = [{"token": [_name_right(route)]}]

@@ -15,8 +15,7 @@ from index.text import printable_path
 from retrieval_app.api.security.rate_limits import RateConfig
 from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.commands.settings_command import SettingsCommand, config_file_option, show_config_option
-from retrieval_app.server.connection_config import ConnectionConfig
-from retrieval_app.server.log_config import LogConfig
+from retrieval_app.server.options import ConnectionConfig, LogConfig
 from retrieval_app.serving.serving_config import ServingConfig
 
 if TYPE_CHECKING:

@@ -1,97 +1,174 @@
-"""The lines of logs: one for every request, another for each that searched slowly; no token, no name of a photo.
+"""The access log: a line of JSON for every request, another for each slow search; no token, no name of a photo.
 
-{"time": "2026-01-31T12:00:00.123Z", "event": "request", "request_id": "9f…", "method": "GET", …}
+    {"time": "2026-01-31T12:00:00.123Z", "event": "request", "request_id": "9f…", "method": "GET", …}
+
+A thread of its own writes the lines, so that no request waits for a disk. Lines that fit neither the queue nor the disk
+are dropped and counted. Whoever rotates the file may move it away at any time.
 """
 
 from __future__ import annotations
 
-import signal
+import logging
+import os
+import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from logging.handlers import QueueHandler, QueueListener, WatchedFileHandler
+from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import orjson
 
+from index.errors import InputError
+from index.text import printable_path
 from retrieval_app.api.answered import Answered, Observer, hide_typed
-from retrieval_app.server.log_config import STDOUT, LogConfig
-from retrieval_app.server.log_writer import LogWriter
-from retrieval_app.server.refusals import MoreRefusals, Refusal
+from retrieval_app.server.options import LogConfig
 
-MOST_SEARCHES = 8  # of one request that are told one by one
-_STDOUT, _STDERR = 1, 2
+logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Logs:
-    """What is to be told.
-
-    Attributes:
-        observers: of requests that were answered.
-        write_refusal: of what was sent away before; None where nothing is to be told of that.
-    """
-
-    observers: Sequence[Observer] = ()
-    write_refusal: Callable[[Refusal | MoreRefusals], None] | None = None
+STDOUT = Path("-")
+MOST_SEARCHES = 8  # of one request that are listed one by one
+_MODE = 0o640
+_WARN_S = 60.0  # between two warnings that nothing can be written
+_CLOSE_S = 5.0
 
 
 @contextmanager
-def open_logs(config: LogConfig) -> Iterator[Logs]:
-    """What is to be told; SIGHUP opens the files anew.
+def open_access_log(config: LogConfig) -> Iterator[list[Observer]]:
+    """Observers of requests that write the lines; none where no log is wanted.
 
     Raises:
-        InputError: a file cannot be opened.
+        InputError: the file cannot be opened.
     """
     if config.access_log is None and config.slow_query_ms is None:
-        yield Logs()
+        yield []
         return
-    place = _STDERR if config.access_log is None else _STDOUT if config.access_log == STDOUT else config.access_log
-    writer = LogWriter(place, render=_render, tell_dropped=_tell_dropped, capacity=config.log_lines_waiting)
-    observers: list[Observer] = []
-    if config.access_log is not None:
-        observers.append(writer.write)
-    if config.slow_query_ms is not None:
-        observers.append(_SlowSearches(writer, least_ms=config.slow_query_ms))
+    writer = LineWriter(config.access_log, capacity=config.log_lines_waiting)
+    observers: list[Observer] = [writer.write] if config.access_log is not None else []
+    if (least_ms := config.slow_query_ms) is not None:
+
+        def write_slow(answered: Answered) -> None:
+            ms = (answered.seconds - answered.watch.body_s) * 1000  # the arriving of bodies does not count
+            if answered.watch.searches and ms > least_ms:
+                writer.write(_describe_slow(answered, ms=ms))
+
+        observers.append(write_slow)
     try:
-        with _reopening_on_hangup(writer):
-            yield Logs(observers, None if config.access_log is None else writer.write)
+        yield observers
     finally:
         writer.close()
 
 
-class _SlowSearches:
-    """Writes down the searches that took longer than so many milliseconds; the arriving of bodies does not count."""
+class LineWriter:
+    """Lines of JSON that a thread adds to a file, in their order.
 
-    def __init__(self, writer: LogWriter, *, least_ms: float) -> None:
-        self._writer, self._least_ms = writer, least_ms
+    Args:
+        path: of the file; `-` is standard output, None standard error.
+        capacity: lines that wait; one more is dropped.
 
-    def __call__(self, answered: Answered) -> None:
-        watch = answered.watch
-        ms = (answered.seconds - watch.body_s) * 1000
-        if watch.searches and ms > self._least_ms:
-            told = [one.to_json() for one in watch.searches[:MOST_SEARCHES]]
-            self._writer.write({
-                "time": _show_time(answered.at_s), "event": "slow_search", "request_id": answered.request_id,
-                **_name_gallery(answered), "route": answered.route, "status": answered.status, "ms": round(ms, 3),
-                "body_ms": round(watch.body_s * 1000, 3), "embed_ms": round(watch.embed_s * 1000, 3),
-                "searches_count": watch.count, "searches": told,
-            })  # fmt: skip
+    Raises:
+        InputError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path | None, *, capacity: int) -> None:
+        self._file: _Stream | _File
+        if path is None or path == STDOUT:
+            self._file = _Stream(sys.stderr if path is None else sys.stdout)
+        else:
+            try:
+                self._file = _File(path)
+            except OSError as error:
+                shown = printable_path(str(path))
+                raise InputError(f"--access-log {shown}: cannot be written: {error.strerror}") from error
+        self._file.setFormatter(_JsonLines())
+        self._queue = SimpleQueue[Any]()
+        self._capacity, self._refused, self._told = capacity, 0, 0
+        self._handler, self._listener = _Unrendered(self._queue), QueueListener(self._queue, self._file)
+        self._listener.start()
+
+    def write(self, item: Answered | dict[str, Any]) -> None:
+        """Add a line; never waits."""
+        if self._queue.qsize() >= self._capacity:
+            self._refused += 1
+            return
+        self._tell_dropped()
+        self._handler.handle(logging.makeLogRecord({"msg": item}))
+
+    def close(self) -> None:
+        """Write what waits, for a few seconds at most."""
+        self._tell_dropped()
+        stopping = threading.Thread(target=self._listener.stop, daemon=True)
+        stopping.start()
+        stopping.join(_CLOSE_S)
+        if not stopping.is_alive():
+            self._file.close()
+
+    @property
+    def dropped(self) -> int:
+        """Lines that no file has, of which a line tells how many there were."""
+        return self._refused + self._file.failed - self._told
+
+    def _tell_dropped(self) -> None:
+        if count := self.dropped:
+            self._told += count
+            line = {"time": _show_time(time.time()), "event": "dropped", "lines": count}
+            self._handler.handle(logging.makeLogRecord({"msg": line}))
 
 
-def _render(item: Answered | Refusal | MoreRefusals | dict[str, Any]) -> bytes:
-    if isinstance(item, Answered):
-        item = _describe(item)
-    elif isinstance(item, Refusal):
-        item = {"time": _show_time(item.at_s), "event": "refused", **_without_time(item)}
-    elif isinstance(item, MoreRefusals):
-        item = {"time": _show_time(item.at_s), "event": "more_refused", **_without_time(item)}
-    return orjson.dumps(item)
+class _Unrendered(QueueHandler):
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        return record  # the thread renders it
 
 
-def _without_time(item: Refusal | MoreRefusals) -> dict[str, Any]:
-    return {name: value for name, value in asdict(item).items() if name != "at_s"}
+class _Stream(logging.StreamHandler[Any]):
+    """A stream whose failures are counted, and told once a minute."""
+
+    failed, _warned_at, shown = 0, -_WARN_S, "standard output"
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        self.failed += 1
+        error = sys.exc_info()[1]
+        if time.monotonic() - self._warned_at >= _WARN_S:
+            self._warned_at = time.monotonic()
+            reason = error.strerror if isinstance(error, OSError) else error
+            logger.warning("the log %s cannot be written, lines are dropped: %s", self.shown, reason)
+
+
+class _File(WatchedFileHandler, _Stream):
+    """A file that is opened anew where it was moved away, and that other users do not read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.shown = path, printable_path(str(path))
+        self._make()
+        super().__init__(path, encoding="utf-8")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if not self._path.exists():
+                self._make()
+            super().emit(record)
+        except OSError:
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        _Stream.handleError(self, record)
+        if (stream := self.stream) is not None:  # it holds what it could not write; the next line opens it anew
+            self.stream = None
+            with suppress(OSError):
+                stream.close()
+
+    def _make(self) -> None:
+        os.close(os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _MODE))
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        item: Any = record.msg
+        return orjson.dumps(_describe(item) if isinstance(item, Answered) else item).decode()
 
 
 def _describe(answered: Answered) -> dict[str, Any]:
@@ -105,29 +182,21 @@ def _describe(answered: Answered) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _describe_slow(answered: Answered, *, ms: float) -> dict[str, Any]:
+    watch = answered.watch
+    return {
+        "time": _show_time(answered.at_s), "event": "slow_search", "request_id": answered.request_id,
+        **_name_gallery(answered), "route": answered.route, "status": answered.status, "ms": round(ms, 3),
+        "body_ms": round(watch.body_s * 1000, 3), "embed_ms": round(watch.embed_s * 1000, 3),
+        "searches_count": watch.count, "searches": [one.to_json() for one in watch.searches[:MOST_SEARCHES]],
+    }  # fmt: skip
+
+
 def _name_gallery(answered: Answered) -> dict[str, str]:
     """Which of several galleries it was; nothing where there is one only."""
     return {} if answered.gallery is None else {"gallery": answered.gallery}
 
 
-def _tell_dropped(count: int) -> bytes:
-    now = datetime.now(UTC).timestamp()
-    return orjson.dumps({"time": _show_time(now), "event": "dropped", "lines": count})
-
-
 def _show_time(seconds: float) -> str:
     """UTC, to the millisecond."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-@contextmanager
-def _reopening_on_hangup(writer: LogWriter) -> Iterator[None]:
-    is_possible = hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread()
-    if not is_possible:
-        yield
-        return
-    before = signal.signal(signal.SIGHUP, lambda *_: writer.reopen())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)

@@ -32,7 +32,6 @@ from retrieval_app.reports.standalone import load_template
 from retrieval_app.server.doors import Doors, compress, place_gallery
 from retrieval_app.server.entrance import Entrance, open_entrance
 from retrieval_app.server.gallery_app import end_soon, open_gallery
-from retrieval_app.server.refusals import Refusals
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -138,7 +137,7 @@ def create_nothing(*, access: Access, sign_in: SignIn, doors: Doors, metrics: Me
     return nothing
 
 
-_Joined: TypeAlias = "tuple[ASGIApp, Metrics, Callable[[], None]]"
+_Joined: TypeAlias = "tuple[ASGIApp, Callable[[], None]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +148,11 @@ class Assembled:
         app: answers everything.
         make_code: makes a code for the address of the first visit.
         end: to be called when it is to end: what would go on for long does not.
-        refusals: is to be told of what no application is asked.
     """
 
     app: ASGIApp
     make_code: Callable[[], str]
     end: Callable[[], None]
-    refusals: Refusals
 
 
 @contextmanager
@@ -169,9 +166,8 @@ def assemble(options: ServeOptions) -> Iterator[Assembled]:
     with ExitStack() as opened:
         entrance = open_entrance(opened, options)
         join = _join_here if options.workers == 1 else _join_workers
-        app, metrics, end = join(opened, options, entrance)
-        refusals = Refusals(count=metrics.count_turned_away, write=entrance.lines.write_refusal)
-        yield Assembled(app, entrance.sign_in.make_code, end, refusals)
+        app, end = join(opened, options, entrance)
+        yield Assembled(app, entrance.sign_in.make_code, end)
 
 
 def _join_here(opened: ExitStack, options: ServeOptions, entrance: Entrance) -> _Joined:
@@ -187,7 +183,7 @@ def _join_here(opened: ExitStack, options: ServeOptions, entrance: Entrance) -> 
         for app in apps.values():
             end_soon(app)
 
-    return *_choose_app(apps, entrance), end
+    return _choose_app(apps, entrance), end
 
 
 def _join_workers(opened: ExitStack, options: ServeOptions, entrance: Entrance) -> _Joined:
@@ -201,7 +197,7 @@ def _join_workers(opened: ExitStack, options: ServeOptions, entrance: Entrance) 
     counts = WorkerCounts(supervisor)
     app, metrics = create_front(supervisor, counts=counts, request_s=options.limits.request_s), Metrics(counts)
     entrance.doors.put_before(app, access=entrance.access, sign_in=entrance.sign_in, metrics=metrics)
-    return app, metrics, supervisor.begin_end
+    return app, supervisor.begin_end
 
 
 def _open_behind(
@@ -223,14 +219,14 @@ def _open_behind(
     return app
 
 
-def _choose_app(apps: dict[str | None, FastAPI], entrance: Entrance) -> tuple[ASGIApp, Metrics]:
-    """The application of the only gallery, or all of those with names and what is beside them; and what it counts."""
+def _choose_app(apps: dict[str | None, FastAPI], entrance: Entrance) -> ASGIApp:
+    """The application of the only gallery, or all of those with names and what is beside them."""
     if None in apps:
-        return apps[None], apps[None].state.metrics
+        return apps[None]
     access, sign_in, doors = entrance.access, entrance.sign_in, entrance.doors
     named = {name: app for name, app in apps.items() if name is not None}
     nowhere = replace(access, galleries=frozenset(), is_hidden=True)
     hall = create_hall(named, access=access, sign_in=sign_in, doors=doors)
     metrics: Metrics = hall.state.metrics
     nothing = create_nothing(access=nowhere, sign_in=sign_in.for_gallery(nowhere), doors=doors, metrics=metrics)
-    return Site(named, hall=hall, nothing=nothing, root_path=doors.root_path), metrics
+    return Site(named, hall=hall, nothing=nothing, root_path=doors.root_path)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from index.config_fields import check_fields, option
 from index.errors import InputError
 from index.text import printable_path
 from retrieval_app.api.security.cors_origins import check_origins
@@ -16,11 +17,48 @@ from retrieval_app.api.security.root_path import check_root_path
 from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.api.security.tokens import check_token
 from retrieval_app.api.security.trusted_proxies import TrustedProxies
-from retrieval_app.server.connection_config import ConnectionConfig
-from retrieval_app.server.log_config import LogConfig
 from retrieval_app.serving.serving_config import ServingConfig
 
 MOST_WORKERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionConfig:
+    """Connections and heads of requests.
+
+    What each field is, its help says. A page holds up to six connections while it loads.
+    """
+
+    connections: int = option(1024, "Connections at once; requests on further ones are answered 503.", at_least=1)
+    keep_alive_s: int = option(30, "Seconds that a connection waits for its next request.", at_least=1)
+    shutdown_s: int = option(
+        15, "Seconds that requests under way have to be finished in when the server ends.", at_least=1
+    )
+    max_head_bytes: int = option(64 * 1024, "Bytes of the head of a request.", at_least=1024)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Logs.
+
+    Attributes:
+        access_log: file to which a line of JSON is added for every request, `-` for standard output; None for none.
+    """
+
+    access_log: Path | None = None
+    slow_query_ms: float | None = option(
+        None, "Log searches that take longer, with where the time went: in the access log, else on standard error.",
+        at_least=0, metavar="MS",
+    )  # fmt: skip
+    log_lines_waiting: int = option(
+        10_000, "Lines of logs that wait to be written; one more is dropped, which the log says.", at_least=1
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

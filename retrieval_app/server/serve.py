@@ -15,7 +15,7 @@ from index.errors import InputError, MissingDependencyError
 from index.telemetry import switch_off_telemetry
 from index.text import printable_path
 from index.versions.versions import find_version
-from retrieval_app.api.security.root_path import check_root_path, place_below
+from retrieval_app.api.security.root_path import check_root_path
 from retrieval_app.server.options import ServeOptions
 from retrieval_app.server.own_addresses import choose_shown, name_listened, write_url
 
@@ -60,7 +60,6 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] =
     switch_off_telemetry()
     with listen(options.host, options.port) as listener:
         try:
-            from retrieval_app.api.security.access import OPEN_PATHS
             from retrieval_app.server.assembly import assemble
             from retrieval_app.server.http_server import run_server
         except ModuleNotFoundError as error:
@@ -85,7 +84,6 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] =
             run_server(
                 assembled.app, listener=listener, on_ready=tell, on_end=assembled.end, limits=options.connections,
                 more_files=0 if options.workers == 1 else options.connections.connections,
-                health_paths=place_below(OPEN_PATHS, below), refusals=assembled.refusals,
             )  # fmt: skip
 
 

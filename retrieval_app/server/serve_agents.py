@@ -186,5 +186,5 @@ def _serve_http(
         url = write_url(choose_shown(options.host), listener.getsockname()[1]).removesuffix("/") + MCP_PATH
         run_server(
             AgentsDoor(app, sign_in=sign_in, hosts=hosts), listener=listener, on_ready=lambda: announce(url),
-            on_end=end, health_paths=(),
+            on_end=end,
         )  # fmt: skip

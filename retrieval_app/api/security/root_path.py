@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from index.errors import InputError
 from index.text import printable_path
@@ -37,8 +36,3 @@ def strip_root_path(path: str, root: str) -> str | None:
         return None
     rest = path[len(root) :]
     return rest if not rest or rest.startswith("/") else None
-
-
-def place_below(paths: Iterable[str], root: str) -> frozenset[str]:
-    """Addresses as they come: below the root path, and without it from a proxy that takes it away."""
-    return frozenset(f"{before}{path}" for path in paths for before in ("", root))
