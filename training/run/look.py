@@ -6,7 +6,6 @@ Every candidate is judged without training: each photo of the sample searches th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from training.run.verdict import widen_interval
 _IMAGES_A_DIRECTION = 4  # of PCA: of as many directions as images, whitening leaves nothing to find
 
 
-def settle_features(
+def select_features(
     run: RunFolder,
     records: Sequence[Record],
     candidates: Sequence[Candidate],
@@ -38,8 +37,8 @@ def settle_features(
     config: TrainConfig,
     machine: Machine,
     watcher: Watcher,
-) -> TrainConfig:
-    """The config with the view and pooling that the run takes: chosen once, and the same for a resume.
+) -> Candidate:
+    """The view and pooling that the run takes: chosen once, and the same for a resume.
 
     Args:
         views: of images, of which the run extracts features; the sample costs a tenth of them.
@@ -51,7 +50,7 @@ def settle_features(
         run.write_feature_choice(choice.to_json())
     chosen = run.read_feature_choice()
     assert chosen is not None
-    return replace(config, input=config.input.settle(view=chosen["view"], pooling=chosen["pooling"]))
+    return next(one for one in candidates if (one.view, one.pooling) == (chosen["view"], chosen["pooling"]))
 
 
 def look(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -16,6 +17,8 @@ from training.run.checkpoint import load_checkpoint, save_checkpoint
 
 if TYPE_CHECKING:
     from training.run.run_folder import RunFolder
+
+logger = logging.getLogger(__name__)
 
 PHASES = ("confidence", "embedding")
 NETWORK = "network"
@@ -176,3 +179,30 @@ def require_finite(loss: float, *, phase: str, epoch: int) -> float:
     if not math.isfinite(loss):
         raise RunError(f"training diverged: the {phase} loss of epoch {epoch} is {loss}; lower the learning rate")
     return loss
+
+
+def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, judge: str) -> None:
+    """Say so where the confidences separate nothing: most classes positive for a sample, or none for most samples.
+
+    `judge` is that of `--confidences`, of which only the module learns more or less by its options.
+    """
+    positives, without = report.positives_per_sample, report.share_without_positive
+    if positives is None or without is None:
+        return
+    if positives > class_count / 2 and class_count > 2:
+        advice = (
+            "raise --confidence-epochs or --confidence-lr, or lower --batch-size"
+            if judge == "module"
+            else "raise --lambda"
+        )
+        logger.warning(
+            "a sample is positive for %.1f of %d classes on average: the confidences separate too little; %s",
+            positives, class_count, advice,
+        )  # fmt: skip
+    elif without > 0.5:
+        advice = "lower --lambda, or raise --confidence-epochs" if judge == "module" else "lower --lambda"
+        logger.warning(
+            "%.0f %% of the samples are positive for no class and only push proxies away: %s",
+            100 * without,
+            advice,
+        )

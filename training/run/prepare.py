@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from index.arrays import Floats, Ids
 from index.errors import InputError, RunError
 from index.evaluation.metrics import DEFAULT_KS
 from index.images.image_files import read_image
@@ -19,6 +21,7 @@ from index.text import printable_path
 from training.backbone.backbones import Backbone, with_features
 from training.backbone.extract import ExtractedSet, Extractor, Features, FeatureStore, open_store
 from training.backbone.feature_sources import CachedSource, FeatureSource, LiveSource
+from training.confidence.same_pictures import MOST_COMPARED, find_duplicates
 from training.data.datasets import (
     Dataset,
     Record,
@@ -30,6 +33,7 @@ from training.data.datasets import (
     require_two_classes,
 )
 from training.data.protocols import load_protocol
+from training.head.untrained import LabelledFeatures
 from training.label_noise.hierarchy import read_hierarchy
 from training.label_noise.noise import add_label_noise
 from training.options.backbone_libraries import preprocess_for
@@ -38,7 +42,7 @@ from training.options.machine import Machine
 from training.run.extraction import extract_together
 from training.run.phases import Watcher
 from training.run.run_folder import PARITY_IMAGES, LabelledImage, RunFolder
-from training.run.searches import KnownImages, ValidationSet, read_clues
+from training.run.searches import KnownImages, ValidationSet, find_trial_scenes, read_clues
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +127,55 @@ def _require_pair(records: tuple[Record, ...], *, of: Path) -> tuple[Record, ...
     return records
 
 
+class TrainingSet:
+    """The images that train, with their features and labels, and who shows the same as whom; found when asked for.
+
+    Attributes:
+        classes: the C labels that were given, sorted.
+        labels: (N,) int64 in 0..C-1 as training uses them, on the device of the features.
+    """
+
+    def __init__(
+        self, images: Sequence[LabelledImage], source: FeatureSource, *, records: Sequence[Record]
+    ) -> None:
+        self.images, self.source, self._records = images, source, records
+        self.classes = sorted({image.given for image in images})
+        numbers = {label: number for number, label in enumerate(self.classes)}
+        self.labels = torch.tensor([numbers[image.used] for image in images], device=source.centre.device)
+
+    @cached_property
+    def features(self) -> Floats:
+        """(N, F) float32 of the usual view."""
+        return self.source.centre.cpu().numpy()
+
+    @cached_property
+    def known(self) -> KnownImages:
+        """What searches need to know of them, by the labels they were given; every file is opened for it."""
+        groups = {record.path: record.group for record in self._records}
+        paths, hashes = [image.path for image in self.images], [image.sha256 for image in self.images]
+        clues = read_clues(paths, groups=[groups.get(path) for path in paths], hashes=hashes)
+        return KnownImages(self.features, [image.given for image in self.images], hashes, clues)
+
+    @cached_property
+    def copies(self) -> Ids:
+        """(N,) int64, the same for images that must not vouch for each other's labels."""
+        hashes = [image.sha256 for image in self.images]
+        if len(hashes) > MOST_COMPARED:
+            return np.unique(hashes, return_inverse=True)[1].astype(np.int64)
+        return find_duplicates(self.features, self.labels.cpu().numpy(), hashes=hashes).groups
+
+    @cached_property
+    def scenes(self) -> Ids | None:
+        """(N,) int64, the same for photos of one scene, copies among them; None where nothing points to scenes."""
+        return find_trial_scenes(self.known, copies=self.copies)
+
+    def labelled(self, weights: Floats | None, *, reads_labels: bool = True) -> LabelledFeatures:
+        """What methods without a step of training are fitted on; with (N,) weights that are known already."""
+        labels = self.labels.cpu().numpy()
+        groups = self.copies if weights is None and reads_labels else None
+        return LabelledFeatures(self.features, labels, groups, weights)
+
+
 def prepare_training(
     run: RunFolder,
     dataset: Dataset,
@@ -132,7 +185,7 @@ def prepare_training(
     machine: Machine,
     extractor: Extractor,
     watcher: Watcher,
-) -> tuple[list[LabelledImage], FeatureSource]:
+) -> TrainingSet:
     """The run's images with their labels, fixed once, and the features they train from.
 
     The files that could not even be opened join those that do not decode in skipped.csv.
@@ -163,11 +216,11 @@ def prepare_training(
         )
     features = torch.from_numpy(store.load([image.sha256 for image in images])).to(machine.device)
     if config.input.cached_views is not None:
-        return images, CachedSource(features)
+        return TrainingSet(images, CachedSource(features), records=dataset.records)
     live = LiveSource(
         [image.path for image in images], centre=features[:, 0], extractor=extractor, workers=machine.workers
     )
-    return images, live
+    return TrainingSet(images, live, records=dataset.records)
 
 
 def _choose_images(
@@ -271,13 +324,3 @@ def prepare_validation(
     )
     known = KnownImages(features, names, extracted.hashes, clues)
     return ValidationSet(features, labels, gallery, validation.ks), known
-
-
-def gather_known(images: Sequence[LabelledImage], features: Features, *, records: Sequence[Record]) -> KnownImages:
-    """What is known of the images that train, by the labels they were given, and of the records they come from."""
-    groups = {record.path: record.group for record in records}
-    hashes = [image.sha256 for image in images]
-    clues = read_clues(
-        [image.path for image in images], groups=[groups.get(image.path) for image in images], hashes=hashes
-    )
-    return KnownImages(features, [image.given for image in images], hashes, clues)

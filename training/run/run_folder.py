@@ -261,10 +261,15 @@ class RunFolder:
         header += [f"{name}_{rank}" for rank in (1, 2, 3) for name in ("suggestion", "suggestion_confidence")]
         write_csv(self.path / "confidences.csv", header, rows)
 
-    def begin_metrics(self, *, epochs: Mapping[str, int]) -> None:
+    def begin_metrics(self) -> None:
         """Forget metric lines of epochs after each phase's checkpoint: they will be trained again."""
         if not self.metrics.exists():
             return
+        checkpoints = {
+            "confidence": self.confidence_checkpoint, "embedding": self.embedding_checkpoint,
+            "validation": self.embedding_checkpoint, "network": self.network_checkpoint,
+        }  # fmt: skip
+        epochs = {name: load_checkpoint(path)[1]["epoch"] for name, path in checkpoints.items() if path.exists()}
         kept = [line for line in self.read_metrics() if line["epoch"] <= epochs.get(line["phase"], 0)]
         self._write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
 

@@ -1,13 +1,11 @@
-"""A whole training run: images to features, the two phases, and the report beside the untrained baselines."""
+"""One training run, from labelled images to a run folder: `train` is the chain of its steps, in their order."""
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,51 +13,42 @@ from typing import Any
 import numpy as np
 import torch
 
-from index.arrays import Ids
 from index.errors import InputError
-from training.backbone.backbones import load_backbone, require_input_size
+from training.backbone.backbones import Backbone, load_backbone, require_input_size
 from training.backbone.extract import Extractor
-from training.backbone.feature_sources import FeatureSource
 from training.confidence.confidences import Beliefs
-from training.confidence.same_pictures import MOST_COMPARED, find_duplicates
-from training.data.datasets import require_outside
+from training.data.datasets import Dataset, require_outside
 from training.head.embedding_heads import Head
 from training.head.projection import count_directions
-from training.head.untrained import UNTRAINED_DIM, LabelledFeatures, fit_rival, fit_rivals, fit_untrained
+from training.head.untrained import UNTRAINED_DIM, fit_rival, fit_rivals, fit_untrained
 from training.label_noise.noise import describe_noise
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.make_loss import loss_class
+from training.network.blocks import Block
+from training.network.decoded_images import DecodingPlan
 from training.options.config import FIRM_HOLD, TrainConfig
 from training.options.losses import CLASS_WHITENED, RIVALS, UNTRAINED_METHODS
 from training.options.machine import Machine
-from training.run.checkpoint import load_checkpoint
-from training.run.feature_choice import list_candidates
+from training.run.feature_choice import Candidate, list_candidates
 from training.run.feature_runtime import require_runtime, settle_runtime
-from training.run.fit import TrainedHead
 from training.run.heads import choose_rows, find_beliefs, require_directions, summarise_beliefs, train_head
-from training.run.look import settle_features
-from training.run.network.blocks import plan_blocks
-from training.run.network.stage import StageInput, StageResult, plan_decoding, train_network
-from training.run.phases import NETWORK, EpochReport, PhaseContext, Watcher
+from training.run.look import select_features
+from training.run.network.blocks import plan_blocks, smaller_side
+from training.run.network.stage import StageResult, plan_decoding, train_network
+from training.run.phases import NETWORK, EpochReport, PhaseContext, Watcher, warn_of_unsuitable_lambda
 from training.run.picture_stage import PICTURE_PHASE, VIEWS, require_pictures, train_picture
 from training.run.prepare import (
+    TrainingSet,
+    ValidationRecords,
     check_hierarchy,
-    gather_known,
     list_data,
     open_extractor,
     prepare_training,
     prepare_validation,
 )
 from training.run.processes import require_same_files
-from training.run.run_folder import LabelledImage, RunFolder
-from training.run.searches import (
-    KnownImages,
-    SearchScores,
-    ValidationSet,
-    embed_features,
-    find_trial_scenes,
-    plan_searches,
-)
+from training.run.run_folder import RunFolder
+from training.run.searches import KnownImages, Searches, SearchScores, ValidationSet, embed_features, plan_searches
 from training.run.trial import TrialData, run_trial
 from training.run.verdict import (
     FROZEN_HEAD,
@@ -74,20 +63,87 @@ from training.run.verdict import (
     reach_verdict,
 )
 
-logger = logging.getLogger(__name__)
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What every step needs: the run folder, the options as given, where it computes, and who is told."""
 
-@dataclass(slots=True)
-class _Clock:
-    on_phase: Callable[[str], None]
+    run: RunFolder
+    config: TrainConfig
+    machine: Machine
+    watcher: Watcher
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def measure(self, phase: str) -> Iterator[None]:
-        self.on_phase(phase)
+        """Time a step, which is told when it begins."""
+        self.watcher.on_phase(phase)
         started = time.perf_counter()
         yield
         self.seconds[phase] = time.perf_counter() - started
+
+    def context(self, checkpoint: Path, *, class_count: int = 0) -> PhaseContext:
+        """Of a phase whose epochs are noted in the metrics file and told."""
+
+        def note(report: EpochReport) -> None:
+            self.run.append_metrics(report.to_json())
+            self.watcher.on_epoch(report)
+            if report.phase == "embedding" and report.epoch == 1:
+                warn_of_unsuitable_lambda(
+                    report, class_count=class_count, judge=self.config.confidence.confidences
+                )
+
+        return PhaseContext(
+            seed=self.config.seed, device=self.machine.device, checkpoint=checkpoint, on_epoch=note
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What is known before images are decoded: which there are, and which features and blocks of the backbone count."""
+
+    dataset: Dataset
+    validation: ValidationRecords | None
+    backbone: Backbone
+    candidates: list[Candidate]
+    blocks: list[Block]
+
+    @property
+    def paths(self) -> list[Path]:
+        records = self.dataset.records + (() if self.validation is None else self.validation.records)
+        return [record.path for record in records]
+
+
+@dataclass(frozen=True, slots=True)
+class _Features:
+    """Images that train, with their features; those that validate, with what is known of them; what extracts more.
+
+    `decoding` is where images will lie decoded; None where the network does not train.
+    """
+
+    training: TrainingSet
+    validation: tuple[ValidationSet, KnownImages] | None
+    extractor: Extractor
+    decoding: DecodingPlan | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """The embedding on the frozen backbone: its method, its head, and how many images the head was trained on."""
+
+    method: str
+    head: Head
+    trained_on: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    """Heads by name, their scores on --val (none without it), the searches that these are of, and the verdict."""
+
+    heads: dict[str, Head]
+    scores: dict[str, SearchScores]
+    searches: Searches | None
+    verdict: dict[str, Any] | None
 
 
 def train(
@@ -122,187 +178,63 @@ def train(
         RunError: a run folder in the way, missing, or begun with other options.
     """
     started, watcher = time.perf_counter(), watcher or Watcher()
-    clock = _Clock(watcher.on_phase)
-    run = RunFolder.open(out, resuming=True) if resume else None
-    if run is not None:
-        run.check_same(config=config, data=data, val=val)
+    begun = RunFolder.open(out, resuming=True) if resume else None
+    if begun is not None:
+        begun.check_same(config=config, data=data, val=val)
         if (out / "report.json").exists():
-            watcher.on_run(run)
-            watcher.on_report(report := run.read_json("report.json"))
+            watcher.on_run(begun)
+            watcher.on_report(report := begun.read_json("report.json"))
             return report
-    require_runtime(machine, trains_network=config.network.trains)
-    require_outside(out, data=data, flag="--out")
-    require_outside(machine.cache, data=data, flag="--cache")
-    dataset, val_records = list_data(data, val, config=config)
-    listed = dataset.records + (() if val_records is None else val_records.records)
-    require_same_files(listed)
-    backbone = load_backbone(config.backbone, config.weights, seed=config.seed, side=config.input.crop)
-    require_input_size(backbone, config.input.crop)
-    candidates = list_candidates(backbone, config.input, embedding_dim=config.embedding.embedding_dim or 1)
-    first = candidates[0]  # all there is, unless a look chooses
-    extractor = open_extractor(backbone, config.input, view=first.view, pooling=first.pooling, machine=machine)
-    is_new = run is None
-    if config.network.trains:
-        plan_blocks(extractor, config)
-    if run is None:
-        check_hierarchy(dataset, config=config)
-        for loss in (config.loss, config.network_loss):
-            if loss.trains:
-                loss_class(loss.method)  # whether its package is there, before any long work
-        require_directions(len(dataset.records), max(one.feature_dim for one in candidates), config=config)
-        run = RunFolder.create(out, config=config, data=data, val=val, asked=asked)
-    with _discarding(run, when_new=is_new):
+    listed = _list(data, val, out=out, config=config, machine=machine, is_new=begun is None)
+    run = begun or RunFolder.create(out, config=config, data=data, val=val, asked=asked)
+    job = _Job(run, config, machine, watcher)
+    with _discarding(run, when_new=begun is None):
         watcher.on_run(run)
-    if config.input.is_open:
-        with clock.measure("look"), _discarding(run, when_new=is_new):
-            config = settle_features(
-                run, dataset.records, candidates, views=len(listed), network=backbone, config=config,
-                machine=machine, watcher=watcher,
-            )  # fmt: skip
-            sizes = config.input
-            extractor = open_extractor(backbone, sizes, view=sizes.view, pooling=sizes.pooling, machine=machine)
-    with _discarding(run, when_new=is_new):
-        extractor = settle_runtime(
-            run, extractor, [record.path for record in listed],
-            views=(config.input.cached_views or 1) + (VIEWS if config.picture.copies else 0),
-            trains_network=config.network.trains, machine=machine, tell=watcher.on_note,
-        )  # fmt: skip
-    run.fix_features(extractor.describe(views=config.input.cached_views or 1))
-    with clock.measure("features"), _discarding(run, when_new=is_new):
-        images, source = prepare_training(
-            run, dataset, data=data, config=config, machine=machine, extractor=extractor, watcher=watcher
-        )
-        require_directions(*source.centre.shape, config=config)  # now of the images that are usable
-        if config.picture.copies:
-            require_pictures([image.sha256 for image in images])
-        if config.network.trains:
-            plan_decoding(images, extractor=extractor, machine=machine)
-        prepared = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
-        classes = sorted({image.given for image in images})
-        guidance = _read_guidance(images, classes=classes, config=config)
-    run.save_backbone(extractor.backbone)
-    noise = _report_noise(images, classes=classes) if config.data.noise is not None else None
-    trained_on = len(images)
-    # It opens every file: only where something is searched, and once.
-    know = cache(lambda: gather_known(images, source.centre.cpu().numpy(), records=dataset.records))
-    phases = _Phases(
-        run, images, source, classes=classes, config=config, machine=machine, watcher=watcher, know=know
+        choice = _select_features(job, listed)
+        features = _extract(job, listed, choice, data=data)
+        guidance = _read_guidance(features.training, config)
+    run.begin_metrics()
+    holdout = _evaluate_holdout(job, features.training, guidance)
+    confidences = _estimate_confidences(job, features.training)
+    plan = _resolve_plan(config, features, choice=choice, holdout=holdout, confidences=confidences)
+    verdict = _ask_holdout(plan, holdout, feature_dim=features.training.source.centre.shape[1])
+    fitted = _fit(job, features, confidences, guidance, plan=plan, verdict=verdict)
+    stage = _train_network(job, listed, features, confidences, guidance, plan=plan, method=fitted.method)
+    evaluation = _evaluate(
+        job, listed, features, confidences, plan=plan, fitted=fitted, stage=stage, verdict=verdict
     )
-    method, trial = config.loss.method, None
-    if config.selection.trial and config.loss.trains and guidance is None:
-        with clock.measure("trial"):
-            trial = phases.try_out()
-        watcher.on_trial(trial)
-        phases.hold(FIRM_HOLD if trial["hold"] is None else trial["hold"])  # there was too little to try it on
-    beliefs = phases.believe(clock)
-    embedding_dim = phases.settle_width(beliefs)
-    believed = phases.summarise(beliefs)
-    if believed is not None:
-        watcher.on_beliefs(believed)
-    # A benchmark's test part, which a protocol validates on, only reports.
-    by_val = prepared is not None and config.data.protocol == "folder"
-    verdict = phases.ask_holdout(trial) if config.loss.trains else None
-    if verdict is not None and verdict["exported"] != TRAINED and not by_val:
-        method = verdict["exported"]
-    if method in RIVALS:
-        with clock.measure("projection"), _discarding(run, when_new=is_new):
-            fitted = phases.images(beliefs, reads_labels=method == CLASS_WHITENED)
-            head: Head = fit_rival(method, fitted, embedding_dim=embedding_dim)
-    else:
-        validation = None if prepared is None else prepared[0]
-        head, trained_on = phases.train(validation, beliefs=beliefs, guidance=guidance, clock=clock)
-    searches, rivals = None, dict[str, Head]()
-    if prepared is not None:
-        searches = plan_searches(*prepared, know())
-        rivals = fit_rivals(phases.images(beliefs), embedding_dim=embedding_dim)
-    network, trained = None, head
-    if config.network.trains:
-        with clock.measure("network"):
-            result = phases.train_network(extractor, method=method, beliefs=beliefs, guidance=guidance)
-        network, trained = result.report, result.head or head
-    scores = {} if searches is None else {name: searches.score(rival) for name, rival in rivals.items()}
-    if searches is not None and trained is not head:
-        rivals[FROZEN_HEAD], scores[FROZEN_HEAD] = head, searches.score(head)
-        seen = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
-        assert seen is not None
-        searches = searches.seen_as(seen[0].features, training=result.features)
-    if searches is not None and (trained is not head or method not in RIVALS):
-        scores[TRAINED] = searches.score(trained)
-    if trained is not head and verdict is not None:
-        verdict = add_network(verdict)
-    if by_val and prepared is not None and TRAINED in scores:
-        question = ask_validation(prepared[1].labels, trained=classes)
-        heads = {TRAINED: trained, **rivals}
-        by_images = _ask_validation(scores, question=question, heads=heads, config=config)
-        if by_images is not None:  # the holdout did not compare a network
-            verdict = choose_verdict(by_images, verdict if trained is head else None)
-    exported = TRAINED if verdict is None else verdict["exported"]
-    found = scores[exported if exported in scores else method] if scores else None
-    if trained is not head and exported == TRAINED:
-        head, method = trained, config.network_loss.method
-        run.save_backbone(extractor.backbone)
-    elif trained is not head and network is not None:  # copies are told by the backbone that is exported
-        network = {**network, "ships": False, "left_by": VAL}
-        extractor = open_extractor(
-            load_backbone(config.backbone, config.weights, seed=config.seed, side=config.input.crop), config.input,
-            view=config.input.view, pooling=config.input.pooling, machine=machine,
-        )  # fmt: skip
-    if exported in rivals and exported != FROZEN_HEAD:
-        head, method = rivals[exported], exported
-    if method not in UNTRAINED_METHODS and (network is None or not network["ships"]):
-        run.save_untrained_head(phases.fit_untrained())
-    run.save_head(head, method=method, class_count=len(classes))
-    picture = None
-    if config.picture.copies:
-        with clock.measure(PICTURE_PHASE):
-            picture = phases.train_picture(extractor)
-    baselines = {
-        name: {"embedding_dim": {TRAINED: trained, **rivals}[name].embedding_dim, **one.to_json()}
-        for name, one in scores.items()
-        if name != exported or name in RIVALS
-    }
-    report = {
-        "run": str(out),
-        "seconds": time.perf_counter() - started,
-        "phases": {name: {"seconds": seconds} for name, seconds in clock.seconds.items()},
-        "val": None if found is None else found.to_json(),
-        "val_scenes": None if searches is None or searches.scenes is None else searches.scenes.to_json(),
-        "baselines": None if searches is None else baselines,
-        "verdict": verdict,
-        "images": len(images),
-        "trained_on": trained_on,
-        "classes": len(classes),
-        "skipped": run.count_skipped(),
-        "noise": noise,
-        "method": method,
-        "embedding_dim": head.embedding_dim,
-        "feature_choice": run.read_feature_choice(),
-        "trial": trial,
-        "network": network,
-        "picture": picture,
-        "beliefs": believed,
-    }
+    report = _save(job, features, plan=plan, fitted=fitted, stage=stage, evaluation=evaluation)
+    believed = None if confidences is None else _summarise_confidences(features.training, confidences)
+    report |= {"trial": holdout, "beliefs": believed, "seconds": time.perf_counter() - started}
     run.write_json("report.json", report)
     watcher.on_report(report := run.read_json("report.json"))  # as a resume of the finished run gives it
     return report
 
 
-def _read_guidance(
-    images: Sequence[LabelledImage], *, classes: Sequence[str], config: TrainConfig
-) -> Guidance | None:
-    path = getattr(config.loss.options, "guidance", None)
-    if path is None:
-        return None
-    return load_guidance(Path(path), classes=classes, sha256=[image.sha256 for image in images])
-
-
-def _report_noise(images: Sequence[LabelledImage], *, classes: Sequence[str]) -> dict[str, Any]:
-    numbers = {label: number for number, label in enumerate(classes)}
-    given, used = (
-        np.array([numbers[getattr(image, column)] for image in images], dtype=np.int64)
-        for column in ("given", "used")
-    )
-    return describe_noise(given, used, classes=classes)
+def _list(
+    data: Path, val: Path | None, *, out: Path, config: TrainConfig, machine: Machine, is_new: bool
+) -> _Listed:
+    """The images, the backbone, and which features of it the options allow; what cannot be is refused here."""
+    require_runtime(machine, trains_network=config.network.trains)
+    require_outside(out, data=data, flag="--out")
+    require_outside(machine.cache, data=data, flag="--cache")
+    dataset, validation = list_data(data, val, config=config)
+    require_same_files(dataset.records + (() if validation is None else validation.records))
+    backbone = load_backbone(config.backbone, config.weights, seed=config.seed, side=config.input.crop)
+    require_input_size(backbone, config.input.crop)
+    candidates = list_candidates(backbone, config.input, embedding_dim=config.embedding.embedding_dim or 1)
+    blocks = list[Block]()
+    if config.network.trains:
+        if config.network.network_crop is not None:
+            require_input_size(backbone, config.network.network_crop, flag="--network-crop")
+        blocks = plan_blocks(backbone, config, side=config.input.crop)
+    if is_new:
+        check_hierarchy(dataset, config=config)
+        for loss in (config.loss, config.network_loss):
+            if loss.trains:
+                loss_class(loss.method)  # whether its package is there, before any long work
+        require_directions(len(dataset.records), max(one.feature_dim for one in candidates), config=config)
+    return _Listed(dataset, validation, backbone, candidates, blocks)
 
 
 @contextmanager
@@ -315,239 +247,235 @@ def _discarding(run: RunFolder, *, when_new: bool) -> Iterator[None]:
         raise
 
 
-class _Phases:
-    """The two phases of a run over one feature source, with their checkpoints and metrics."""
+def _select_features(job: _Job, listed: _Listed) -> Candidate:
+    """The view and pooling of the features: as the options say, or what finds most on a sample."""
+    if not job.config.input.is_open:
+        return listed.candidates[0]
+    with job.measure("look"):
+        return select_features(
+            job.run, listed.dataset.records, listed.candidates, views=len(listed.paths), network=listed.backbone,
+            config=job.config, machine=job.machine, watcher=job.watcher,
+        )  # fmt: skip
 
-    def __init__(
-        self,
-        run: RunFolder,
-        images: Sequence[LabelledImage],
-        source: FeatureSource,
-        *,
-        classes: Sequence[str],
-        config: TrainConfig,
-        machine: Machine,
-        watcher: Watcher,
-        know: Callable[[], KnownImages],
-    ) -> None:
-        self._run, self._images, self._source, self._classes = run, images, source, classes
-        self._know = know
-        self._config, self._machine, self._device, self._watcher = config, machine, machine.device, watcher
-        numbers = {label: number for number, label in enumerate(classes)}
-        self._labels = torch.tensor([numbers[image.used] for image in images], device=machine.device)
-        checkpoints = {
-            "confidence": run.confidence_checkpoint,
-            "embedding": run.embedding_checkpoint,
-            "validation": run.embedding_checkpoint,
-            NETWORK: run.network_checkpoint,
-        }
-        run.begin_metrics(
-            epochs={
-                phase: load_checkpoint(path)[1]["epoch"] for phase, path in checkpoints.items() if path.exists()
-            }
+
+def _extract(job: _Job, listed: _Listed, choice: Candidate, *, data: Path) -> _Features:
+    """Features of all images, by torch or a quicker runtime; and the frozen weights, so that they can be had again."""
+    config, machine, watcher = job.config, job.machine, job.watcher
+    views = config.input.cached_views or 1
+    in_torch = open_extractor(
+        listed.backbone, config.input, view=choice.view, pooling=choice.pooling, machine=machine
+    )
+    extractor = settle_runtime(
+        job.run, in_torch, listed.paths, views=views + (VIEWS if config.picture.copies else 0),
+        trains_network=config.network.trains, machine=machine, tell=watcher.on_note,
+    )  # fmt: skip
+    job.run.fix_features(extractor.describe(views=views))
+    with job.measure("features"):
+        training = prepare_training(
+            job.run,
+            listed.dataset,
+            data=data,
+            config=config,
+            machine=machine,
+            extractor=extractor,
+            watcher=watcher,
         )
+        hashes, decoding = [image.sha256 for image in training.images], None
+        require_directions(*training.source.centre.shape, config=config)  # now of the images that are usable
+        if config.picture.copies:
+            require_pictures(hashes)
+        if config.network.trains:
+            decoding = plan_decoding(hashes, extractor=extractor, machine=machine)
+        validation = prepare_validation(listed.validation, machine=machine, extractor=extractor, watcher=watcher)
+    job.run.save_backbone(extractor.backbone)
+    return _Features(training, validation, extractor, decoding)
 
-    def _context(self, checkpoint: Path) -> PhaseContext:
-        return PhaseContext(
-            seed=self._config.seed, device=self._device, checkpoint=checkpoint, on_epoch=self._note_epoch
-        )
 
-    def _note_epoch(self, report: EpochReport) -> None:
-        self._run.append_metrics(report.to_json())
-        self._watcher.on_epoch(report)
-        if report.phase == "embedding" and report.epoch == 1:
-            judge = self._config.confidence.confidences
-            warn_of_unsuitable_lambda(report, class_count=len(self._classes), judge=judge)
+def _read_guidance(training: TrainingSet, config: TrainConfig) -> Guidance | None:
+    path = getattr(config.loss.options, "guidance", None)
+    if path is None:
+        return None
+    return load_guidance(Path(path), classes=training.classes, sha256=[image.sha256 for image in training.images])
 
-    def images(self, beliefs: Beliefs | None, *, reads_labels: bool = True) -> LabelledFeatures:
-        """What methods without a step of training are fitted on; what leave-one-out has found is not found again."""
-        features, labels = self._source.centre.cpu().numpy(), self._labels.cpu().numpy()
-        if beliefs is not None and self._leaves_out:
-            return LabelledFeatures(features, labels, weights=beliefs.weights.cpu().numpy())
-        return LabelledFeatures(features, labels, self._copies if reads_labels else None)
 
-    def fit_untrained(self) -> Head:
-        """The projection of the frozen features that labels are judged by in a gallery."""
-        features = self._source.centre.cpu().numpy()
-        return fit_untrained("pca", features, embedding_dim=min(UNTRAINED_DIM, count_directions(features)))
+def _evaluate_holdout(job: _Job, training: TrainingSet, guidance: Guidance | None) -> dict[str, Any] | None:
+    """What training finds on classes and images held out, beside no training; measured once, also over a resume."""
+    config = job.config
+    if not config.selection.trial or not config.loss.trains or guidance is not None:
+        return None
+    with job.measure("trial"):
+        if not (job.run.path / "trial.json").exists():
+            found = run_trial(
+                TrialData(training.features, training.labels.cpu().numpy(), training.copies, training.scenes),
+                config=config, device=job.machine.device,
+                progress=lambda done, total: job.watcher.on_images("trial", done, total),
+            )  # fmt: skip
+            job.run.write_json("trial.json", found.to_json())
+        holdout = job.run.read_json("trial.json")
+    job.watcher.on_trial(holdout)
+    return holdout
 
-    @property
-    def _leaves_out(self) -> bool:
-        return self._config.confidence.confidences == "leave-one-out"
 
-    @cached_property
-    def _copies(self) -> Ids:
-        """(N,) int64, the same for images that must not vouch for each other's labels."""
-        hashes = [image.sha256 for image in self._images]
-        if len(hashes) > MOST_COMPARED:
-            return np.unique(hashes, return_inverse=True)[1].astype(np.int64)
-        features, labels = self._source.centre.cpu().numpy(), self._labels.cpu().numpy()
-        return find_duplicates(features, labels, hashes=hashes).groups
-
-    @cached_property
-    def _scenes(self) -> Ids | None:
-        """(N,) int64, the same for photos of one scene, copies among them; None where nothing points to scenes."""
-        return find_trial_scenes(self._know(), copies=self._copies)
-
-    def try_out(self) -> dict[str, Any]:
-        if not (self._run.path / "trial.json").exists():
-            features, labels = self._source.centre.cpu().numpy(), self._labels.cpu().numpy()
-            trial = run_trial(
-                TrialData(features, labels, self._copies, self._scenes),
-                config=self._config,
-                device=self._device,
-                progress=lambda done, total: self._watcher.on_images("trial", done, total),
-            )
-            self._run.write_json("trial.json", trial.to_json())
-        return self._run.read_json("trial.json")
-
-    def ask_holdout(self, trial: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The verdict by the holdout, once the width is settled."""
-        part = None if trial is None else trial["deciding"]
-        width, feature_dim = self._config.embedding.width, self._source.centre.shape[1]
-        return reach_verdict(
-            None if trial is None or part is None else trial[part], by=HOLDOUT, question=QUESTIONS.get(part or "", ""),
-            chooses=self._config.selection.select == "auto",
-            widths={TRAINED: width, **dict.fromkeys(RIVALS, width), "raw": feature_dim},
-            contradicted_on=None if trial is None else QUESTIONS.get(trial["contradicted_on"]),
+def _estimate_confidences(job: _Job, training: TrainingSet) -> Beliefs | None:
+    """How far each label is believed, where anything reads it."""
+    if not job.config.needs_beliefs:
+        return None
+    with job.measure("confidence"):
+        leaves_out = job.config.confidence.confidences == "leave-one-out"
+        found = find_beliefs(
+            training.source, training.labels, class_count=len(training.classes), config=job.config,
+            context=job.context(job.run.confidence_checkpoint),
+            groups=torch.from_numpy(training.copies).to(job.machine.device) if leaves_out else None,
         )  # fmt: skip
+        job.run.write_confidences(_confidence_rows(training, found))
+    job.watcher.on_beliefs(_summarise_confidences(training, found))
+    return found
 
-    def hold(self, hold: float | None) -> None:
-        """Train with the hold that the trial chose, where the run left that open."""
-        self._config = replace(self._config, embedding=replace(self._config.embedding, hold=hold))
 
-    def believe(self, clock: _Clock) -> Beliefs | None:
-        """Phase 1, where the method asks for it; where a rival ships too, as it tells which labels to mend."""
-        if not self._config.needs_beliefs:
-            return None
-        with clock.measure("confidence"):
-            beliefs = find_beliefs(
-                self._source,
-                self._labels,
-                class_count=len(self._classes),
-                config=self._config,
-                context=self._context(self._run.confidence_checkpoint),
-                groups=torch.from_numpy(self._copies).to(self._device) if self._leaves_out else None,
-            )
-            self._run.write_confidences(self._confidence_rows(beliefs))
-        return beliefs
+def _summarise_confidences(training: TrainingSet, confidences: Beliefs) -> dict[str, Any]:
+    weights, labels = confidences.weights.cpu().numpy(), training.labels.cpu().numpy()
+    return summarise_beliefs(weights, labels, classes=training.classes)
 
-    def settle_width(self, beliefs: Beliefs | None) -> int:
-        """The embedding's width: the given one, else the usual one if the images that train span so many directions."""
-        rows = choose_rows(beliefs, config=self._config)
-        centre = self._source.centre
-        spanned = min(centre.shape[1], (len(centre) if rows is None else len(rows)) - 1)
-        self._config = replace(self._config, embedding=self._config.embedding.wide(spanned))
-        return self._config.embedding.width
 
-    def summarise(self, beliefs: Beliefs | None) -> dict[str, Any] | None:
-        """What was believed, for the report."""
-        if beliefs is None:
-            return None
-        weights, labels = beliefs.weights.cpu().numpy(), self._labels.cpu().numpy()
-        return summarise_beliefs(weights, labels, classes=self._classes)
+def _confidence_rows(training: TrainingSet, confidences: Beliefs) -> Iterator[list[object]]:
+    top = min(3, len(training.classes))
+    for rows, found in confidences.confidences.blocks():
+        values, numbers = found.topk(top, dim=1)
+        for row, v, n in zip(rows.tolist(), values.tolist(), numbers.tolist(), strict=True):
+            image = training.images[row]
+            suggestions = [
+                x for number, value in zip(n, v, strict=True) for x in (training.classes[number], f"{value:.6f}")
+            ]
+            yield [image.path, image.given, image.used, f"{confidences.own[row].item():.6f}", *suggestions]
 
-    def train(
-        self,
-        validation: ValidationSet | None,
-        *,
-        beliefs: Beliefs | None,
-        guidance: Guidance | None,
-        clock: _Clock,
-    ) -> tuple[Head, int]:
-        """Phase 2; the head, and how many images it saw."""
-        with clock.measure("embedding"):
-            return train_head(
-                self._source,
-                self._labels,
-                class_count=len(self._classes),
-                config=self._config,
-                context=self._context(self._run.embedding_checkpoint),
-                beliefs=beliefs,
-                guidance=guidance,
-                on_head=lambda epoch, head: self._validate(epoch, head, validation),
-            )
 
-    def train_network(
-        self,
-        extractor: Extractor,
-        *,
-        method: str,
-        beliefs: Beliefs | None,
-        guidance: Guidance | None,
-    ) -> StageResult:
-        """Phase 3, beside the run's frozen embedding by `method`."""
-        features, labels = self._source.centre.cpu().numpy(), self._labels.cpu().numpy()
-        given = StageInput(
-            self._images, features, labels, len(self._classes), self._copies, self._scenes, beliefs,
-            method, guidance,
-        )  # fmt: skip
-        return train_network(
-            self._run, given, extractor=extractor, config=self._config, machine=self._machine,
-            context=self._context(self._run.network_checkpoint), on_images=self._watcher.on_images,
-            on_note=self._watcher.on_note,
-        )  # fmt: skip
+def _resolve_plan(
+    config: TrainConfig, features: _Features, *, choice: Candidate, holdout: Mapping[str, Any] | None,
+    confidences: Beliefs | None,
+) -> TrainConfig:  # fmt: skip
+    """The options with all that depends on the data: view and pooling, width, hold, and the size of random views."""
+    rows, centre = choose_rows(confidences, config=config), features.training.source.centre
+    spanned = min(centre.shape[1], (len(centre) if rows is None else len(rows)) - 1)
+    embedding, network, sizes = config.embedding.wide(spanned), config.network, config.input
+    hold = embedding.penalty if holdout is None else holdout["hold"]
+    embedding = replace(embedding, hold=FIRM_HOLD if hold is None else hold)  # there was too little to try it on
+    if network.trains and network.network_crop is None:
+        network = replace(network, network_crop=smaller_side(features.extractor.backbone, sizes.crop))
+    if sizes.is_open:
+        sizes = sizes.settle(view=choice.view, pooling=choice.pooling)
+    return replace(config, embedding=embedding, network=network, input=sizes)
 
-    def train_picture(self, extractor: Extractor) -> dict[str, Any]:
-        """The second output, saved, on the features of the network that ships; its report."""
-        head, report = train_picture(
-            self._images, self._copies, extractor=extractor, machine=self._machine, watcher=self._watcher,
-            picture_dim=self._config.picture.picture_dim, seed=self._config.seed,
-        )  # fmt: skip
-        self._run.save_picture_head(head, threshold=report["threshold"], is_kept=report["is_kept"])
-        return report
 
-    def _confidence_rows(self, beliefs: Beliefs) -> Iterator[list[object]]:
-        top = min(3, len(self._classes))
-        for rows, confidences in beliefs.confidences.blocks():
-            values, numbers = confidences.topk(top, dim=1)
-            for row, v, n in zip(rows.tolist(), values.tolist(), numbers.tolist(), strict=True):
-                image = self._images[row]
-                suggestions = [
-                    x for number, value in zip(n, v, strict=True) for x in (self._classes[number], f"{value:.6f}")
-                ]
-                yield [image.path, image.given, image.used, f"{beliefs.own[row].item():.6f}", *suggestions]
+def _fit(
+    job: _Job, features: _Features, confidences: Beliefs | None, guidance: Guidance | None, *, plan: TrainConfig,
+    verdict: Mapping[str, Any] | None,
+) -> _Fitted:  # fmt: skip
+    """The head on the frozen backbone: trained, or of closed form where the holdout says so and --val does not."""
+    training, method = features.training, plan.loss.method
+    if verdict is not None and verdict["exported"] != TRAINED and not _chooses_by_val(features, plan):
+        method = verdict["exported"]
+    if method in RIVALS:
+        with job.measure("projection"):
+            labelled = training.labelled(_known_weights(plan, confidences), reads_labels=method == CLASS_WHITENED)
+            head: Head = fit_rival(method, labelled, embedding_dim=plan.embedding.width)
+        return _Fitted(method, head, len(training.images))
+    validation = None if features.validation is None else features.validation[0]
 
-    def _validate(self, epoch: int, head: TrainedHead, validation: ValidationSet | None) -> None:
-        if validation is not None and epoch % self._config.validate_every == 0:
+    def validate(epoch: int, head: torch.nn.Module) -> None:
+        if validation is not None and epoch % plan.validate_every == 0:
             recall = validation.score(embed_features(head, validation.features)).recall
-            self._run.append_metrics({"phase": "validation", "epoch": epoch, "recall": recall})
-            self._watcher.on_validation(epoch, recall)
+            job.run.append_metrics({"phase": "validation", "epoch": epoch, "recall": recall})
+            job.watcher.on_validation(epoch, recall)
 
-
-def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, judge: str) -> None:
-    """Say so where the confidences separate nothing: most classes positive for a sample, or none for most samples.
-
-    `judge` is that of `--confidences`, of which only the module learns more or less by its options.
-    """
-    positives, without = report.positives_per_sample, report.share_without_positive
-    if positives is None or without is None:
-        return
-    if positives > class_count / 2 and class_count > 2:
-        advice = (
-            "raise --confidence-epochs or --confidence-lr, or lower --batch-size"
-            if judge == "module"
-            else "raise --lambda"
-        )
-        logger.warning(
-            "a sample is positive for %.1f of %d classes on average: the confidences separate too little; %s",
-            positives, class_count, advice,
+    with job.measure("embedding"):
+        head, trained_on = train_head(
+            training.source, training.labels, class_count=len(training.classes), config=plan,
+            context=job.context(job.run.embedding_checkpoint, class_count=len(training.classes)),
+            beliefs=confidences, guidance=guidance, on_head=validate,
         )  # fmt: skip
-    elif without > 0.5:
-        advice = "lower --lambda, or raise --confidence-epochs" if judge == "module" else "lower --lambda"
-        logger.warning(
-            "%.0f %% of the samples are positive for no class and only push proxies away: %s",
-            100 * without,
-            advice,
+    return _Fitted(method, head, trained_on)
+
+
+def _chooses_by_val(features: _Features, config: TrainConfig) -> bool:
+    """Whether --val chooses what is exported. A benchmark's test part, which a protocol validates on, only reports."""
+    return features.validation is not None and config.data.protocol == "folder"
+
+
+def _known_weights(config: TrainConfig, confidences: Beliefs | None) -> np.ndarray | None:
+    """(N,) how much each image counts, where leave-one-out has found it already."""
+    if confidences is None or config.confidence.confidences != "leave-one-out":
+        return None
+    return confidences.weights.cpu().numpy()
+
+
+def _ask_holdout(
+    plan: TrainConfig, holdout: Mapping[str, Any] | None, *, feature_dim: int
+) -> dict[str, Any] | None:
+    """The verdict by the holdout; None where nothing trains."""
+    if not plan.loss.trains:
+        return None
+    part = None if holdout is None else holdout["deciding"]
+    return reach_verdict(
+        None if holdout is None or part is None else holdout[part], by=HOLDOUT, question=QUESTIONS.get(part or "", ""),
+        chooses=plan.selection.select == "auto",
+        widths={TRAINED: plan.embedding.width, **dict.fromkeys(RIVALS, plan.embedding.width), "raw": feature_dim},
+        contradicted_on=None if holdout is None else QUESTIONS.get(holdout["contradicted_on"]),
+    )  # fmt: skip
+
+
+def _train_network(
+    job: _Job, listed: _Listed, features: _Features, confidences: Beliefs | None, guidance: Guidance | None, *,
+    plan: TrainConfig, method: str,
+) -> StageResult | None:  # fmt: skip
+    """The backbone with a head of its own, beside the frozen embedding by `method`; None where it stays frozen."""
+    if features.decoding is None:
+        return None
+    with job.measure(NETWORK):
+        return train_network(
+            job.run, features.training, confidences=confidences, method=method, guidance=guidance,
+            extractor=features.extractor, blocks=listed.blocks, decoding=features.decoding, config=plan,
+            machine=job.machine, context=job.context(job.run.network_checkpoint), on_images=job.watcher.on_images,
+            on_note=job.watcher.on_note,
+        )  # fmt: skip
+
+
+def _evaluate(
+    job: _Job, listed: _Listed, features: _Features, confidences: Beliefs | None, *, plan: TrainConfig,
+    fitted: _Fitted, stage: StageResult | None, verdict: dict[str, Any] | None,
+) -> _Evaluation:  # fmt: skip
+    """The heads on --val, where there is one, and which of them is exported."""
+    training = features.training
+    trained = fitted.head if stage is None or stage.head is None else stage.head
+    heads, scores, searches = dict[str, Head](), dict[str, SearchScores](), None
+    if features.validation is not None:
+        searches = plan_searches(*features.validation, training.known)
+        heads = fit_rivals(
+            training.labelled(_known_weights(plan, confidences)), embedding_dim=plan.embedding.width
         )
+        if trained is not fitted.head:
+            heads[FROZEN_HEAD] = fitted.head
+        scores = {name: searches.score(head) for name, head in heads.items()}
+        if stage is not None and stage.head is not None:
+            seen = prepare_validation(
+                listed.validation, machine=job.machine, extractor=features.extractor, watcher=job.watcher
+            )
+            assert seen is not None
+            searches = searches.seen_as(seen[0].features, training=stage.features)
+        if trained is not fitted.head or fitted.method not in RIVALS:
+            scores[TRAINED] = searches.score(trained)
+    heads[TRAINED] = trained
+    if trained is not fitted.head and verdict is not None:
+        verdict = add_network(verdict)
+    if features.validation is not None and TRAINED in scores and _chooses_by_val(features, plan):
+        question = ask_validation(features.validation[1].labels, trained=training.classes)
+        by_images = _ask_validation(scores, question=question, heads=heads, config=plan)
+        if by_images is not None:  # the holdout did not compare a network
+            verdict = choose_verdict(by_images, verdict if trained is fitted.head else None)
+    return _Evaluation(heads, scores, searches, verdict)
 
 
 def _ask_validation(
-    scores: Mapping[str, SearchScores],
-    *,
-    question: str,
-    heads: Mapping[str, Head],
-    config: TrainConfig,
+    scores: Mapping[str, SearchScores], *, question: str, heads: Mapping[str, Head], config: TrainConfig
 ) -> dict[str, Any] | None:
     """The verdict by --val; None where its images only find those of their own scene."""
     found = {name: telling for name, one in scores.items() if (telling := one.telling) is not None}
@@ -555,6 +483,78 @@ def _ask_validation(
         return None
     comparison = compare_validation(found, seed=config.seed)
     return reach_verdict(
-        comparison.to_json(), by=VAL, question=question,
-        chooses=config.selection.select == "auto", widths={name: head.embedding_dim for name, head in heads.items()},
+        comparison.to_json(), by=VAL, question=question, chooses=config.selection.select == "auto",
+        widths={name: head.embedding_dim for name, head in heads.items()},
     )  # fmt: skip
+
+
+def _save(
+    job: _Job, features: _Features, *, plan: TrainConfig, fitted: _Fitted, stage: StageResult | None,
+    evaluation: _Evaluation,
+) -> dict[str, Any]:  # fmt: skip
+    """Write the embedding that is exported and what goes with it; most of the report."""
+    run, training, extractor = job.run, features.training, features.extractor
+    heads, scores, searches, verdict = (
+        evaluation.heads, evaluation.scores, evaluation.searches, evaluation.verdict,
+    )  # fmt: skip
+    exported = TRAINED if verdict is None else verdict["exported"]
+    head, method, network = fitted.head, fitted.method, None if stage is None else stage.report
+    found = scores[exported if exported in scores else method] if scores else None
+    if stage is not None and stage.head is not None:
+        if exported == TRAINED:
+            head, method = stage.head, plan.network_loss.method
+            run.save_backbone(extractor.backbone)
+        else:  # copies are told by the backbone that is exported
+            network = {**stage.report, "ships": False, "left_by": VAL}
+            frozen = load_backbone(plan.backbone, plan.weights, seed=plan.seed, side=plan.input.crop)
+            sizes = plan.input
+            extractor = open_extractor(frozen, sizes, view=sizes.view, pooling=sizes.pooling, machine=job.machine)
+    if exported in heads and exported not in (FROZEN_HEAD, TRAINED):
+        head, method = heads[exported], exported
+    if method not in UNTRAINED_METHODS and (network is None or not network["ships"]):
+        width = min(UNTRAINED_DIM, count_directions(training.features))
+        run.save_untrained_head(fit_untrained("pca", training.features, embedding_dim=width))
+    run.save_head(head, method=method, class_count=len(training.classes))
+    baselines = {
+        name: {"embedding_dim": heads[name].embedding_dim, **one.to_json()}
+        for name, one in scores.items()
+        if name != exported or name in RIVALS
+    }
+    return {
+        "run": str(run.path),
+        "picture": _train_picture(job, training, extractor) if plan.picture.copies else None,
+        "phases": {name: {"seconds": seconds} for name, seconds in job.seconds.items()},
+        "val": None if found is None else found.to_json(),
+        "val_scenes": None if searches is None or searches.scenes is None else searches.scenes.to_json(),
+        "baselines": None if searches is None else baselines,
+        "verdict": verdict,
+        "images": len(training.images),
+        "trained_on": fitted.trained_on,
+        "classes": len(training.classes),
+        "skipped": run.count_skipped(),
+        "noise": None if plan.data.noise is None else _report_noise(training),
+        "method": method,
+        "embedding_dim": head.embedding_dim,
+        "feature_choice": run.read_feature_choice(),
+        "network": network,
+    }
+
+
+def _train_picture(job: _Job, training: TrainingSet, extractor: Extractor) -> dict[str, Any]:
+    """The output by which copies are found, saved, on the features of the network that is exported; its report."""
+    with job.measure(PICTURE_PHASE):
+        head, report = train_picture(
+            training.images, training.copies, extractor=extractor, machine=job.machine, watcher=job.watcher,
+            picture_dim=job.config.picture.picture_dim, seed=job.config.seed,
+        )  # fmt: skip
+        job.run.save_picture_head(head, threshold=report["threshold"], is_kept=report["is_kept"])
+    return report
+
+
+def _report_noise(training: TrainingSet) -> dict[str, Any]:
+    numbers = {label: number for number, label in enumerate(training.classes)}
+    given, used = (
+        np.array([numbers[getattr(image, column)] for image in training.images], dtype=np.int64)
+        for column in ("given", "used")
+    )
+    return describe_noise(given, used, classes=training.classes)

@@ -19,9 +19,8 @@ from training.backbone.extract import Extractor
 from training.options.losses import RIVALS
 from training.options.machine import resolve_device
 from training.run.checkpoint import load_checkpoint
-from training.run.phases import EpochReport, Watcher
+from training.run.phases import EpochReport, Watcher, warn_of_unsuitable_lambda
 from training.run.run_folder import RunFolder
-from training.run.train import warn_of_unsuitable_lambda
 
 
 def test_every_epoch_stands_once_in_the_metrics(finished_run: FinishedRun) -> None:

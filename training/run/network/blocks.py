@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import torch
 
 from index.arrays import Ids
 from index.errors import InputError
 from index.images.preprocess import Pixels
-from training.backbone.backbones import require_input_size
+from training.backbone.backbones import Backbone, require_input_size
 from training.backbone.extract import Extractor, resolve_precision
 from training.head.embedding_heads import ProjectionHead
 from training.network.blocks import Block, choose_blocks, find_blocks
@@ -64,29 +63,30 @@ def _run_a_step(model: NetworkModel, images: torch.Tensor) -> None:
 _SMALLER, _STEP = 0.7, 8  # of the crop's side; pixels
 
 
-def plan_blocks(extractor: Extractor, config: TrainConfig) -> tuple[list[Block], int]:
-    """The blocks that will train, and how many there are.
+def plan_blocks(backbone: Backbone, config: TrainConfig, *, side: int) -> list[Block]:
+    """The blocks that train; `side` is of the images that the backbone takes.
 
     Raises:
-        InputError: there are fewer than asked for, or the backbone cannot train at the smaller size.
+        InputError: there are fewer than asked for.
     """
-    backbone = extractor.backbone
-    if config.network.network_crop is not None:
-        require_input_size(backbone, config.network.network_crop, flag="--network-crop")
-    blocks = find_blocks(backbone, side=extractor.preprocess.crop)
-    return choose_blocks(blocks, last=config.network.last_blocks, name=backbone.name), len(blocks)
+    blocks = find_blocks(backbone, side=side)
+    return choose_blocks(blocks, last=config.network.last_blocks, name=backbone.name)
 
 
-def settle_views(extractor: Extractor, config: TrainConfig) -> TrainConfig:
-    """The config with the side of the views to train on: smaller ones, where the network takes them.
+def smaller_side(backbone: Backbone, crop: int) -> int:
+    """Pixels a side of the views to train on: fewer than of the crop, where the network takes them.
 
     Things look larger in random windows of training than in the middle of an image, so that smaller views in training
-    suit the full size afterwards (Touvron et al. 2019), at half the cost.
+    suit the full size afterwards (Touvron et al. 2019), at half the cost. Transformers are made for one size.
     """
-    if config.network.network_crop is not None:
-        return config
-    side = _find_smaller(extractor, config) or config.input.crop
-    return replace(config, network=replace(config.network, network_crop=side))
+    side = _STEP * round(_SMALLER * crop / _STEP)  # networks divide it evenly
+    if not 0 < side < crop:
+        return crop
+    try:
+        require_input_size(backbone, side)
+    except InputError:
+        return crop
+    return side
 
 
 def view_side(config: TrainConfig) -> int:
@@ -102,18 +102,6 @@ def measure_precision(
     generator = phase_generator(config.seed, NETWORK, 0)
     views = draw_views(pixels, batch, side=view_side(config), generator=generator)
     return choose_precision(model, views.to(device))
-
-
-def _find_smaller(extractor: Extractor, config: TrainConfig) -> int | None:
-    """A size at half the cost, in steps that networks divide evenly; transformers are made for one size."""
-    side = _STEP * round(_SMALLER * config.input.crop / _STEP)
-    if not 0 < side < config.input.crop:
-        return None
-    try:
-        require_input_size(extractor.backbone, side)
-    except InputError:
-        return None
-    return side
 
 
 def build_model(

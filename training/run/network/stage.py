@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from index.arrays import Floats, Ids
+from index.arrays import Floats
 from index.errors import RunError
 from index.images.preprocess import PreprocessConfig
 from training.backbone.extract import Extractor, keep_freed_memory
@@ -25,6 +25,7 @@ from training.head.untrained import LabelledFeatures, fit_rival
 from training.losses.guidance import Guidance
 from training.losses.interface import MetricLoss, ProxyLoss
 from training.losses.make_loss import build_loss
+from training.network.blocks import Block, find_blocks
 from training.network.decoded_images import DecodingPlan, decode_images
 from training.network.model import NetworkModel
 from training.options.config import TrainConfig
@@ -34,14 +35,15 @@ from training.run.checkpoint import pack_modules, unpack_module
 from training.run.distributed import current_team
 from training.run.extraction import SentExtractor
 from training.run.heads import choose_rows
-from training.run.network.blocks import PRECISIONS, build_model, measure_precision, plan_blocks, settle_views
-from training.run.network.choice import NetworkChoice, choose_weights, fit_closed_form
+from training.run.network.blocks import PRECISIONS, build_model, measure_precision, plan_blocks
+from training.run.network.choice import choose_weights, fit_closed_form
 from training.run.network.data import NO_PIXELS, NetworkBeliefs, NetworkData, judge_again
-from training.run.network.fit import FittedWeights, NetworkFit, load_weights
+from training.run.network.fit import NetworkFit, load_weights
 from training.run.network.inputs import keep_inputs, plan_inputs
 from training.run.phases import NETWORK, PhaseContext, phase_generator
-from training.run.run_folder import LabelledImage, RunFolder
-from training.run.trial import TRAINED, Split, TrialData, fit_heads, split_for_network
+from training.run.prepare import TrainingSet
+from training.run.run_folder import RunFolder
+from training.run.trial import TRAINED, TrialData, fit_heads, split_for_network
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +68,14 @@ class NetworkWork:
 
     @classmethod
     def of(
-        cls, loss: MetricLoss, data: NetworkData, *, images: Sequence[LabelledImage], decoding: DecodingPlan,
+        cls, loss: MetricLoss, data: NetworkData, *, hashes: list[str], decoding: DecodingPlan,
         extractor: Extractor, start: ProjectionHead, beliefs: NetworkBeliefs, guidance: Guidance | None,
         config: TrainConfig, precision: torch.dtype,
     ) -> NetworkWork:  # fmt: skip
         """Of what rank 0 begins with, on the CPU."""
         begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
         return cls(
-            replace(data, pixels=NO_PIXELS), [image.sha256 for image in images], decoding,
-            SentExtractor.of(extractor), start.cpu(), begun,
+            replace(data, pixels=NO_PIXELS), hashes, decoding, SentExtractor.of(extractor), start.cpu(), begun,
             beliefs, None if guidance is None else deepcopy(guidance).cpu(), config, precision,
         )  # fmt: skip
 
@@ -95,7 +96,7 @@ def help_training(work: NetworkWork) -> None:
     extractor = work.extractor.open(team.machine)
     pixels = _on_this_machine(work.decoding).array.open()
     data = replace(work.data, pixels=pixels)
-    blocks = plan_blocks(extractor, config)[0]
+    blocks = plan_blocks(extractor.backbone, config, side=extractor.preprocess.crop)
     model = build_model(extractor, work.start, blocks, config=config)
     model.precision = work.precision
     kept = plan_inputs(
@@ -144,30 +145,6 @@ _NOTES = "network.json"
 
 
 @dataclass(frozen=True, slots=True)
-class StageInput:
-    """What the run knows when its head is ready.
-
-    Attributes:
-        features: (N, F) float32 of the frozen backbone.
-        labels: (N,) int64 used labels.
-        class_count: C.
-        groups, scenes: (N,) int64 duplicates and scenes; None: there are none.
-        beliefs: of phase 1; None where nothing reads them.
-        method: of the run's frozen embedding.
-    """
-
-    images: Sequence[LabelledImage]
-    features: Floats
-    labels: Ids
-    class_count: int
-    groups: Ids | None
-    scenes: Ids | None
-    beliefs: Beliefs | None
-    method: str
-    guidance: Guidance | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class StageResult:
     """What came of it.
 
@@ -182,13 +159,13 @@ class StageResult:
     report: dict[str, Any]
 
 
-def plan_decoding(images: Sequence[LabelledImage], *, extractor: Extractor, machine: Machine) -> DecodingPlan:
+def plan_decoding(hashes: Sequence[str], *, extractor: Extractor, machine: Machine) -> DecodingPlan:
     """Where the images will lie decoded.
 
     Raises:
         InputError: the disk has no room for them.
     """
-    plan = DecodingPlan.of([image.sha256 for image in images], extractor.preprocess, cache=machine.cache)
+    plan = DecodingPlan.of(hashes, extractor.preprocess, cache=machine.cache)
     plan.require_space()
     return plan
 
@@ -197,9 +174,14 @@ def plan_decoding(images: Sequence[LabelledImage], *, extractor: Extractor, mach
 @keep_freed_memory()
 def train_network(
     run: RunFolder,
-    given: StageInput,
+    training: TrainingSet,
     *,
+    confidences: Beliefs | None,
+    method: str,
+    guidance: Guidance | None,
     extractor: Extractor,
+    blocks: list[Block],
+    decoding: DecodingPlan,
     config: TrainConfig,
     machine: Machine,
     context: PhaseContext,
@@ -210,19 +192,28 @@ def train_network(
 
     In the end the extractor's backbone has the weights that ship: where the stage does not, those that it had.
 
+    Args:
+        confidences: of phase 1; None where nothing reads them.
+        method: of the run's frozen embedding, which has to be beaten.
+        blocks: of the backbone, that train.
+        decoding: where the images will lie decoded.
+
     Raises:
-        InputError: the decoded images have no room.
         RunError: training diverged, or a GPU has no memory for it.
     """
     started = time.perf_counter()
-    images = [image.path for image in given.images]
-    decoding = plan_decoding(given.images, extractor=extractor, machine=machine)
-    split = _split(given, config)
-    data = NetworkData(NO_PIXELS, given.labels, given.class_count, split, groups=given.groups, scenes=given.scenes)
-    start = fit_closed_form(given.features[split.train], data, split.train, embedding_dim=config.embedding.width)
-    beliefs = _first_beliefs(given, data, config)
-    frozen = _fit_frozen(given, data, config=config, machine=machine)
-    config = settle_views(extractor, config)
+    images, hashes = [image.path for image in training.images], [image.sha256 for image in training.images]
+    labels, features, width = training.labels.cpu().numpy(), training.features, config.embedding.width
+    split = split_for_network(labels, seed=config.seed, scenes=training.scenes)
+    if (trusted := choose_rows(confidences, config=config)) is not None:
+        split = replace(split, train=np.intersect1d(split.train, trusted.numpy()))
+    train = split.train
+    data = NetworkData(
+        NO_PIXELS, labels, len(training.classes), split, groups=training.copies, scenes=training.scenes
+    )
+    start = fit_closed_form(features[train], data, train, embedding_dim=width)
+    beliefs = _first_beliefs(features, data, confidences, config)
+    frozen = _fit_frozen(features, data, method=method, config=config, machine=machine)
     team = current_team()
     team.ask(help_decoding, images, decoding, extractor.preprocess)
     pixels = decode_images(
@@ -230,21 +221,25 @@ def train_network(
         progress=lambda done, total: on_images(f"decoding ({decoding.bytes / 1e6:,.0f} MB)", done, total),
     )  # fmt: skip
     data = replace(data, pixels=pixels)
-    blocks = plan_blocks(extractor, config)
-    model = build_model(extractor, start, blocks[0], config=config)
+    model = build_model(extractor, start, blocks, config=config)
     model.precision = PRECISIONS[
         _fix_precision(run, model, data, extractor=extractor, machine=machine, config=config)
     ]
-    loss = _make_loss(model, given, data, config=config, context=context)
+    loss = build_loss(
+        config.network_loss, class_count=data.class_count, embedding_dim=width,
+        generator=phase_generator(context.seed, NETWORK, 0), guidance=guidance,
+    )  # fmt: skip
+    if isinstance(loss, ProxyLoss):
+        loss.start_at(_class_means(model, features, data, confidences))
+    loss = loss.to(context.device)
     if team.size > 1:
         work = NetworkWork.of(
-            loss, data, images=given.images, decoding=decoding, start=start, beliefs=beliefs,
-            guidance=given.guidance, config=config, precision=model.precision, extractor=extractor,
+            loss, data, hashes=hashes, decoding=decoding, start=start, beliefs=beliefs,
+            guidance=guidance, config=config, precision=model.precision, extractor=extractor,
         )  # fmt: skip
         team.ask(help_training, work)
     kept = plan_inputs(
-        model, extractor, blocks[0], pixels, split.train, hashes=[image.sha256 for image in given.images],
-        config=config, cache=machine.cache,
+        model, extractor, blocks, pixels, train, hashes=hashes, config=config, cache=machine.cache,
     )  # fmt: skip
     if kept.bytes:
         on_note(kept.describe())
@@ -256,98 +251,14 @@ def train_network(
         on_images=lambda done, total: on_images("network images", done, total),
     )  # fmt: skip
     fitted = fit.run()
-    choice, head, features = choose_weights(
-        fitted, model, data, inputs=inputs, frozen=frozen, frozen_features=given.features,
+    choice, head, shipped = choose_weights(
+        fitted, model, data, inputs=inputs, frozen=frozen, frozen_features=features,
         share=config.network.network_share, team=team,
     )  # fmt: skip
     if not choice.ships:
         load_weights(model, fitted.start)
     model.release()
-    report = _describe(model, data, fitted, choice, config=config)
-    report |= {"blocks": len(blocks[0]), "of_blocks": blocks[1], "decoded_bytes": decoding.bytes}
-    report |= {"kept_bytes": kept.bytes, "kept_views": 0 if kept.views is None else kept.views.views}
-    report |= {"device": name_device(extractor.device), "waited_s": inputs.waited_s}
-    report |= {"seconds": time.perf_counter() - started, "time_budget": config.network.time_budget}
-    return StageResult(head, features, report) if choice.ships else StageResult(None, given.features, report)
-
-
-def _split(given: StageInput, config: TrainConfig) -> Split:
-    """What is held out; what trains is trusted as far as --min-confidence says."""
-    split = split_for_network(given.labels, seed=config.seed, scenes=given.scenes)
-    trusted = choose_rows(given.beliefs, config=config)
-    train = split.train if trusted is None else np.intersect1d(split.train, trusted.numpy())
-    return Split(train, split.unseen, split.seen)
-
-
-def _fix_precision(
-    run: RunFolder, model: NetworkModel, data: NetworkData, *, extractor: Extractor, machine: Machine,
-    config: TrainConfig,
-) -> str:  # fmt: skip
-    """That of --precision; for `auto` the faster one, measured once and kept for a resume."""
-    if machine.precision != "auto":
-        return machine.precision
-    if not (run.path / _NOTES).exists():
-        found = measure_precision(model, data.pixels, data.split.train, config=config, device=extractor.device)
-        run.write_json(_NOTES, {"precision": found})
-    return str(run.read_json(_NOTES)["precision"])
-
-
-def _make_loss(
-    model: NetworkModel, given: StageInput, data: NetworkData, *, config: TrainConfig, context: PhaseContext
-) -> MetricLoss:
-    """The loss, its proxies at the class means of the start."""
-    loss = build_loss(
-        config.network_loss,
-        class_count=given.class_count,
-        embedding_dim=config.embedding.width,
-        generator=phase_generator(context.seed, NETWORK, 0),
-        guidance=given.guidance,
-    )
-    if isinstance(loss, ProxyLoss):
-        loss.start_at(_class_means(model, given, data))
-    return loss.to(context.device)
-
-
-@torch.no_grad()
-def _class_means(model: NetworkModel, given: StageInput, data: NetworkData) -> torch.Tensor:
-    """(C, D) mean embeddings of the images that train; 0 for a class without."""
-    device = model.head.weight.device
-    sums = torch.zeros(given.class_count, model.head.embedding_dim)
-    weights = torch.ones(len(given.labels)) if given.beliefs is None else given.beliefs.weights.cpu()
-    for rows in torch.from_numpy(data.split.train).split(4096):
-        embedded = model.head(torch.from_numpy(given.features[rows]).to(device)).cpu()
-        sums.index_add_(0, torch.from_numpy(given.labels)[rows], weights[rows, None] * embedded)
-    return nn.functional.normalize(sums)
-
-
-def _first_beliefs(given: StageInput, data: NetworkData, config: TrainConfig) -> NetworkBeliefs:
-    """Of leave-one-out without what is held out; of the confidence module as it is."""
-    loss = config.network_loss
-    if given.beliefs is None or not (loss.weighs_samples or loss.needs_confidences):
-        return NetworkBeliefs()
-    if config.judges_again:
-        return judge_again(torch.from_numpy(given.features[data.split.train]), data, loss)
-    return NetworkBeliefs.of(given.beliefs, loss)
-
-
-def _fit_frozen(given: StageInput, data: NetworkData, *, config: TrainConfig, machine: Machine) -> Head | None:
-    """The run's embedding without this stage, by the images alone that train here; None where they allow none."""
-    images = TrialData(given.features, given.labels, given.groups, given.scenes).take(data.split.train)
-    if given.method in RIVALS:
-        labels = np.unique(images.labels, return_inverse=True)[1].astype(np.int64)
-        width = min(config.embedding.width, count_directions(images.features))
-        return fit_rival(
-            given.method, LabelledFeatures(images.features, labels, images.groups), embedding_dim=width
-        )
-    held = replace(config.embedding, hold=config.embedding.penalty)  # one, where no trial has chosen it
-    return fit_heads(images, config=replace(config, embedding=held), device=machine.device).get(TRAINED)
-
-
-def _describe(
-    model: NetworkModel, data: NetworkData, fitted: FittedWeights, choice: NetworkChoice, *, config: TrainConfig
-) -> dict[str, Any]:
-    split = data.split
-    return {
+    report = {
         "method": config.network_loss.method,
         "unfreeze": config.network.unfreeze,
         "network_crop": config.network.network_crop,
@@ -363,4 +274,65 @@ def _describe(
         "weights": choice.weights,
         "head": choice.head,
         "ships": choice.ships,
+        "blocks": len(blocks),
+        "of_blocks": len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
+        "decoded_bytes": decoding.bytes,
+        "kept_bytes": kept.bytes,
+        "kept_views": 0 if kept.views is None else kept.views.views,
+        "device": name_device(extractor.device),
+        "waited_s": inputs.waited_s,
+        "seconds": time.perf_counter() - started,
+        "time_budget": config.network.time_budget,
     }
+    return StageResult(head, shipped, report) if choice.ships else StageResult(None, features, report)
+
+
+def _fix_precision(
+    run: RunFolder, model: NetworkModel, data: NetworkData, *, extractor: Extractor, machine: Machine,
+    config: TrainConfig,
+) -> str:  # fmt: skip
+    """That of --precision; for `auto` the faster one, measured once and kept for a resume."""
+    if machine.precision != "auto":
+        return machine.precision
+    if not (run.path / _NOTES).exists():
+        found = measure_precision(model, data.pixels, data.split.train, config=config, device=extractor.device)
+        run.write_json(_NOTES, {"precision": found})
+    return str(run.read_json(_NOTES)["precision"])
+
+
+@torch.no_grad()
+def _class_means(
+    model: NetworkModel, features: Floats, data: NetworkData, confidences: Beliefs | None
+) -> torch.Tensor:
+    """(C, D) mean embeddings of the images that train; 0 for a class without."""
+    device, labels = model.head.weight.device, torch.from_numpy(data.labels)
+    sums = torch.zeros(data.class_count, model.head.embedding_dim)
+    weights = torch.ones(len(labels)) if confidences is None else confidences.weights.cpu()
+    for rows in torch.from_numpy(data.split.train).split(4096):
+        embedded = model.head(torch.from_numpy(features[rows]).to(device)).cpu()
+        sums.index_add_(0, labels[rows], weights[rows, None] * embedded)
+    return nn.functional.normalize(sums)
+
+
+def _first_beliefs(
+    features: Floats, data: NetworkData, confidences: Beliefs | None, config: TrainConfig
+) -> NetworkBeliefs:
+    """Of leave-one-out without what is held out; of the confidence module as it is."""
+    loss = config.network_loss
+    if confidences is None or not (loss.weighs_samples or loss.needs_confidences):
+        return NetworkBeliefs()
+    if config.judges_again:
+        return judge_again(torch.from_numpy(features[data.split.train]), data, loss)
+    return NetworkBeliefs.of(confidences, loss)
+
+
+def _fit_frozen(
+    features: Floats, data: NetworkData, *, method: str, config: TrainConfig, machine: Machine
+) -> Head | None:
+    """The run's embedding without this stage, by the images alone that train here; None where they allow none."""
+    images = TrialData(features, data.labels, data.groups, data.scenes).take(data.split.train)
+    if method not in RIVALS:
+        return fit_heads(images, config=config, device=machine.device).get(TRAINED)
+    labels = np.unique(images.labels, return_inverse=True)[1].astype(np.int64)
+    width = min(config.embedding.width, count_directions(images.features))
+    return fit_rival(method, LabelledFeatures(images.features, labels, images.groups), embedding_dim=width)

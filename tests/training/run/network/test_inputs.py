@@ -102,7 +102,7 @@ def _plan(config: TrainConfig, cache: Path) -> tuple[Any, ...]:
     backbone = load_backbone(BACKBONE, "none", seed=1)
     extractor = Extractor(backbone, PreprocessConfig(40, 32), device=torch.device("cpu"), precision="float32")
     pixels = np.random.default_rng(0).integers(256, size=(70, 40, 40, 3), dtype=np.uint8)
-    blocks, _ = plan_blocks(extractor, config)
+    blocks = plan_blocks(backbone, config, side=32)
     model = build_model(extractor, ProjectionHead(torch.eye(8, 576), torch.zeros(8)), blocks, config=config)
     plan = plan_inputs(model, extractor, blocks, pixels, np.arange(50), hashes=[str(n) for n in range(70)],
                        config=config, cache=cache)  # fmt: skip
