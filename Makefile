@@ -2,7 +2,7 @@
 # make test   set up, then ruff, mypy, import-linter, eslint and the tests
 # make docs   set up, then the pages of docs/ as a site in site/, with search and no network
 # make test-all   all tests: those of `make test`, then (`make test-rest`) browsers, servers, attacks, deep draws and 30 kills of a writer
-# make test-cluster   what talks to a real Milvus server and a Ray cluster, which it starts on loopback
+# make test-cluster   what talks to a real Milvus server, a Ray cluster and processes of torchrun, which it starts on loopback
 # make fuzz SECONDS=300   damaged images, archives and requests, and random folders, for so long; two minutes by default
 PYTHON ?= python3
 BIN := .venv/bin
@@ -40,12 +40,12 @@ test-cluster: $(STAMP)
 fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
+# The two that take longest side by side.
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m tests.page_scripts
+	$(BIN)/python -m tests.page_scripts & scripts=$$!; $(BIN)/mypy --num-workers 2; types=$$?; wait $$scripts && exit $$types
 
 setup: $(STAMP)
 

@@ -59,7 +59,6 @@ def check_features(
     ("backbone", "view", "pooling", "width"),
     [
         (BACKBONE, "whole", "gem", 512),
-        ("mobilenet_v2", "both", "layers", 1280 + 960 + 576),
         ("resnet18", "crop", "layers", 512 + 512 + 256),
     ],
 )
@@ -81,9 +80,8 @@ def test_every_view_and_pooling_gives_the_features_that_training_sees(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [f"open_clip:{TIMM}", "timm:test_resnet", f"open_clip:{RESNET}", "timm:vit_small_patch14_dinov2.lvd142m",
-     "timm:swin_tiny_patch4_window7_224"],
-)  # fmt: skip
+    [f"open_clip:{TIMM}", "timm:test_resnet", f"open_clip:{RESNET}", "timm:vit_small_patch14_dinov2.lvd142m"],
+)
 def test_every_family_gives_the_features_that_training_sees(name: str, pictures: Path, tmp_path: Path) -> None:
     side = 56 if "patch14" in name else CROP
     report = export_untrained(
@@ -101,9 +99,7 @@ def test_every_family_gives_the_features_that_training_sees(name: str, pictures:
     ("name", "view", "pooling"),
     [
         (f"open_clip:{VIT}", "whole", "own"),
-        ("timm:test_vit", "crop", "own"),
         ("timm:test_convnext", "both", "layers"),
-        (BACKBONE, "whole", "gem"),
     ],
 )
 def test_a_run_trains_resumes_audits_exports_and_is_searched(

@@ -331,10 +331,9 @@ def test_whitening_on_a_folder_without_images_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small"])
-def test_other_architectures_export_and_agree(tmp_path: Path, name: str) -> None:
+def test_another_architecture_exports_and_agrees(tmp_path: Path) -> None:
     report = export_untrained(
-        tmp_path / "model.onnx", backbone=name, weights="none", whiten=None, embedding_dim=8,
+        tmp_path / "model.onnx", backbone="mobilenet_v3_small", weights="none", whiten=None, embedding_dim=8,
         resize=64, crop=64, cache=tmp_path, workers=1,
     )  # fmt: skip
     assert report.min_cosine >= MIN_COSINE

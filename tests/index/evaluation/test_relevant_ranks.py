@@ -92,7 +92,7 @@ def problems(draw: st.DrawFn) -> tuple[Problem, Problem | None]:
 
 
 @pytest.mark.deep
-@settings(max_examples=tries(25, deep=200), deadline=None)
+@settings(max_examples=tries(25, deep=100), deadline=None)
 @given(problem=problems(), chosen=st.sampled_from([PLAIN, SMALL, FINE]))
 def test_scores_are_those_of_whole_rankings(
     problem: tuple[Problem, Problem | None], chosen: dict[str, float]
@@ -101,7 +101,7 @@ def test_scores_are_those_of_whole_rankings(
 
 
 @pytest.mark.deep
-@settings(max_examples=tries(20, deep=200), deadline=None)
+@settings(max_examples=tries(20, deep=100), deadline=None)
 @given(
     problem=problems(), seed=st.integers(0, 10**6), chosen=st.sampled_from([PLAIN, SMALL, FINE]),
     count=st.sampled_from([1, 3, 12]),
@@ -117,7 +117,7 @@ def test_a_query_finds_none_of_its_group(
 
 
 @pytest.mark.deep
-@settings(max_examples=tries(3, deep=30), deadline=None)
+@settings(max_examples=tries(3, deep=12), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     classes=st.sampled_from([2, 7, 60]),

@@ -6,17 +6,13 @@ import asyncio
 import base64
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs the extra `ui`")
-pytest.importorskip("mcp", reason="needs the extra `agents`")
-from mcp import Client, StdioServerParameters
-
 from index.gallery.gallery import Gallery
-from retrieval_app.agents.mcp_server import make_server
 from retrieval_app.gallery_answers import GalleryAnswers
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.log_files import read_log
@@ -25,11 +21,15 @@ from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.retrieval_app.conftest import VANISHED, build_small_gallery
 
+if TYPE_CHECKING:
+    from mcp import Client
+
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra `agents`")
 LOOKING = {
     "describe_gallery", "list_images", "search_like_image", "search_like_photo", "look_at_image", "doubted_labels",
     "evaluate",
 }  # fmt: skip
-Ask = Callable[[Client], Awaitable[Any]]
+Ask = Callable[["Client"], Awaitable[Any]]
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,10 @@ def answers(small_gallery: Path) -> Iterator[GalleryAnswers]:
 
 
 def _ask(answers: GalleryAnswers, ask: Ask, **options: Any) -> Any:
+    from mcp import Client  # which takes seconds
+
+    from retrieval_app.agents.mcp_server import make_server
+
     async def run() -> Any:
         async with Client(make_server(answers, **options)) as client:
             return await ask(client)
@@ -139,6 +143,8 @@ def test_a_writable_one_decides_and_the_decision_stands(tmp_path: Path, tiny_mod
 
 @pytest.mark.slow
 def test_the_command_speaks_on_its_pipes_and_ends_with_them(small_gallery: Path, ids: dict[str, int]) -> None:
+    from mcp import Client, StdioServerParameters
+
     command = ["-m", "retrieval_app", "mcp", str(small_gallery)]
     photo = small_gallery.parent / "images/red/0.jpg"
 

@@ -6,23 +6,22 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Coroutine, Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
-
-pytest.importorskip("gradio", reason="needs the extra `ui`")
-import gradio as gr
-from gradio.components.image_editor import EditorData
-from gradio.data_classes import FileData, ImageData
 
 from index.errors import GalleryError
 from retrieval_app.gallery_answers import GalleryAnswers
 from retrieval_app.gradio_app import build_app
-from retrieval_app.gradio_app.app import take_sent_only
 from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.serving_config import ServingConfig
 
+if TYPE_CHECKING:
+    import gradio as gr
+
+pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `ui`")
 Value = TypeVar("Value")
 
 
@@ -86,50 +85,73 @@ def _write(file: Path) -> Path:
     return file
 
 
+# Gradio takes seconds to import, which whoever only collects these tests is spared.
 def _image() -> gr.Image:
+    import gradio as gr
+
+    from retrieval_app.gradio_app.app import take_sent_only
+
     return take_sent_only(gr.Image(type="pil"))
 
 
-def _editor() -> gr.ImageEditor:
-    return take_sent_only(gr.ImageEditor(type="pil"))
+def _take(path: Path | None, url: str | None = None) -> Any:
+    """What the component hands over of a picture that a client names."""
+    from gradio.data_classes import ImageData
+
+    return _image().preprocess(ImageData(path=None if path is None else str(path), url=url))
+
+
+def _take_edited(composite: Path | None) -> Any:
+    """The same of the editor's picture."""
+    import gradio as gr
+    from gradio.components.image_editor import EditorData
+    from gradio.data_classes import FileData
+
+    from retrieval_app.gradio_app.app import take_sent_only
+
+    shown = None if composite is None else FileData(path=str(composite))
+    sent = EditorData(background=None, layers=[FileData(path="/nowhere")] * 1000, composite=shown)
+    return take_sent_only(gr.ImageEditor(type="pil")).preprocess(sent)
+
+
+def _refused() -> Any:
+    import gradio as gr
+
+    return pytest.raises(gr.Error, match="send the picture itself")
 
 
 def test_what_was_sent_is_handed_over_and_of_the_editor_nothing_but_what_is_seen(sent: Path) -> None:
-    assert _image().preprocess(ImageData(path=str(sent))) == SENT
+    assert _take(sent) == SENT
     assert _image().preprocess(None) is None
-    file, none = FileData(path=str(sent)), FileData(path="/nowhere")
-    data = EditorData(background=none, layers=[none] * 1000, composite=file)
-    assert _editor().preprocess(data) == SENT
-    assert _editor().preprocess(EditorData(background=None, layers=[], composite=None)) is None
-    assert _editor().preprocess(None) is None
+    assert _take_edited(sent) == SENT
+    assert _take_edited(None) is None
 
 
 @pytest.mark.parametrize("place", ["elsewhere/photo.png", "gradio/../photo.png", "gradio-other/photo.png"])
 def test_no_other_file_of_the_machine_is_opened(sent: Path, tmp_path: Path, place: str) -> None:
     _write((tmp_path / place).resolve())
-    with pytest.raises(gr.Error, match="send the picture itself"):
-        _image().preprocess(ImageData(path=str(tmp_path / place)))
-    data = EditorData(background=None, layers=[], composite=FileData(path=str(tmp_path / place)))
-    with pytest.raises(gr.Error, match="send the picture itself"):
-        _editor().preprocess(data)
+    with _refused():
+        _take(tmp_path / place)
+    with _refused():
+        _take_edited(tmp_path / place)
 
 
 def test_a_link_in_gradios_folder_leads_nowhere(sent: Path, tmp_path: Path) -> None:
     link = sent.with_name("link.png")
     link.symlink_to(_write(tmp_path / "elsewhere.png"))
-    with pytest.raises(gr.Error, match="send the picture itself"):
-        _image().preprocess(ImageData(path=str(link)))
+    with _refused():
+        _take(link)
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1/x.png", "data:image/png;base64,AAAA"])
 def test_a_picture_that_stands_in_its_address_is_not_taken(sent: Path, address: str) -> None:
-    with pytest.raises(gr.Error, match="send the picture itself"):
-        _image().preprocess(ImageData(path=None, url=address))
-    assert _image().preprocess(ImageData(path=str(sent), url=address)) == SENT
+    with _refused():
+        _take(None, address)
+    assert _take(sent, address) == SENT
 
 
 @pytest.mark.parametrize("named", ["http://127.0.0.1:1/x.png", "https://example.org/x.png", __file__, None])
 def test_no_address_is_fetched_and_no_file_copied_for_a_client(sent: Path, named: str | None) -> None:
-    with pytest.raises(gr.Error, match="send the picture itself"):
+    with _refused():
         asyncio.run(_image().async_move_resource_to_block_cache(named))
     assert asyncio.run(_image().async_move_resource_to_block_cache(str(sent))) is not None

@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from cleanlab.filter import find_label_issues
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +44,8 @@ def gallery(built: Path, tmp_path: Path) -> Path:
 
 
 def test_cleanlab_finds_label_issues_in_what_is_written_for_it(gallery: Path, tmp_path: Path) -> None:
+    from cleanlab.filter import find_label_issues  # which takes seconds
+
     out = tmp_path / "cleanlab"
     assert main(["doubts", str(gallery), "--export", f"cleanlab:{out}"]) == 0
     labels, shares = np.load(out / "labels.npy"), np.load(out / "pred_probs.npy")

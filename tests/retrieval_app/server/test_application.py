@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("gradio", reason="needs the extra `ui`")
 from retrieval_app.server.options import ServeOptions
 from tests.serving_app import App, open_app
+
+pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `ui`")
 
 
 @pytest.fixture(scope="module")

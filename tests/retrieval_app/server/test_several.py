@@ -8,12 +8,12 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("gradio", reason="needs the extra `ui`")
 from index.errors import InputError
 from index.writing.build import update_gallery
 from retrieval_app.api.security.token_file import add_token
@@ -24,6 +24,7 @@ from tests.retrieval_app.conftest import build_small_gallery
 from tests.serving_app import App, open_app
 from tests.serving_server import Answer
 
+pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `ui`")
 PEOPLE = {
     "admin": ["write"], "anna": ["read", "review:shop"], "ben": ["read:shop"], "carl": ["write:fashion"],
     "watcher": ["metrics:shop"], "lost": ["read:elsewhere"],

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import open_clip
 import pytest
-import timm
 import torch
 from onnx import numpy_helper
 from safetensors.torch import save_file
@@ -98,7 +96,16 @@ def random_images(count: int, side: int = SIDE) -> torch.Tensor:
     return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(0))
 
 
+def create_timm_model(name: str, **options: int) -> torch.nn.Module:
+    import timm  # which takes seconds
+
+    with torch.random.fork_rng(devices=[]):
+        return timm.create_model(name, **options).eval()
+
+
 def whole_model(name: str) -> torch.nn.Module:
+    import open_clip  # which takes seconds
+
     with torch.random.fork_rng(devices=[]):
         return open_clip.create_model(name).eval()
 
@@ -149,6 +156,8 @@ def test_pretrained_weights_need_a_tag_and_a_network(monkeypatch: pytest.MonkeyP
 
 def test_fetched_weights_are_those_of_the_tag_at_a_size_of_ours(monkeypatch, tmp_path) -> None:
     """Of a file in the place of a download; the text's part of it is left behind."""
+    import open_clip
+
     torch.save(whole_model(VIT).state_dict(), tmp_path / "weights.pt")
     fetched = {"file": str(tmp_path / "weights.pt"), "mean": (0.1, 0.2, 0.3)}
     monkeypatch.setitem(open_clip.pretrained._PRETRAINED, VIT, {"mine": fetched})
@@ -176,8 +185,7 @@ def test_poolings_of_ours_read_the_maps_of_its_convolutional_tower() -> None:
 
 def test_the_classifier_on_the_features_gives_what_timm_gives() -> None:
     backbone = load_backbone("timm:test_resnet", "none", seed=2)
-    with torch.random.fork_rng(devices=[]):
-        whole = timm.create_model("test_resnet").eval()
+    whole = create_timm_model("test_resnet")
     whole.load_state_dict(backbone.module.state_dict(), strict=False)
     images = random_images(2, 64)
     with torch.inference_mode():
@@ -185,8 +193,7 @@ def test_the_classifier_on_the_features_gives_what_timm_gives() -> None:
 
 
 def test_positions_of_a_file_of_timm_are_resampled(tmp_path: Path) -> None:
-    with torch.random.fork_rng(devices=[]):
-        source = timm.create_model("test_vit", num_classes=0)
+    source = create_timm_model("test_vit", num_classes=0)
     torch.save(source.state_dict(), tmp_path / "weights.pth")
     small = load_backbone("timm:test_vit", str(tmp_path / "weights.pth"), side=80).module
     assert small.pos_embed.shape == (1, 1 + 5 * 5, 64)
@@ -218,8 +225,7 @@ def test_a_name_that_timm_does_not_know_is_told_with_near_ones(name: str, told: 
 
 
 def test_pretrained_weights_come_from_the_hubs_own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with torch.random.fork_rng(devices=[]):
-        source = timm.create_model("test_vit")
+    source = create_timm_model("test_vit")
     snapshot = tmp_path / "models--timm--test_vit.r160_in1k" / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
     (snapshot.parents[1] / "refs").mkdir()

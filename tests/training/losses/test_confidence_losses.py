@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytorch_metric_learning.losses import ContrastiveLoss
 from scipy.special import lambertw
-from sklearn.mixture import GaussianMixture
 from torch import Tensor, nn
 
 from tests.deep import tries
@@ -337,6 +336,8 @@ def test_thresholds_are_constants_of_the_type_of_the_losses(threshold, dtype: to
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_mixture_crosses_where_scikit_learns_does(seed: int) -> None:
+    from sklearn.mixture import GaussianMixture  # which takes seconds
+
     losses = two_groups(seed, high=4.0)  # near enough for the responsibilities of both to matter
     theirs = GaussianMixture(2, tol=1e-12, max_iter=1000, reg_covar=1e-12, random_state=0).fit(losses[:, None])
     grid = np.linspace(*np.sort(theirs.means_.ravel()), 200_001)

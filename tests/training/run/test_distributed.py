@@ -70,7 +70,7 @@ def one_process_run(pictures: Path, other_pictures: Path, tmp_path_factory: pyte
     return folder / "run"
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_steps_features_and_moments_of_two_processes_are_those_of_one(pictures: Path, tmp_path: Path) -> None:
     shutil.copytree(pictures, tmp_path / "pictures")
     next((tmp_path / "pictures").rglob("*.jpg")).write_bytes(b"no picture")
@@ -92,7 +92,7 @@ def test_steps_features_and_moments_of_two_processes_are_those_of_one(pictures: 
     assert files.startswith("rank 1 does not see 48 of the 48 images as rank 0 does, the first is PICTURES/")
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_a_killed_process_ends_the_others_and_one_process_goes_on_to_the_same_weights(
     one_process_run: Path, pictures: Path, other_pictures: Path, tmp_path: Path
 ) -> None:
@@ -125,7 +125,7 @@ def test_a_run_of_two_processes_ends_with_the_weights_of_one_process(
     assert ended.stderr.count("network: begins") == ended.stderr.count("network 3/3: ") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("how", "said"),
     [
