@@ -15,7 +15,7 @@ import psutil
 
 from index.telemetry import switch_off_telemetry
 
-_WORKER = "ray::ClusterWorker"
+_WORKER = "ray::embed_sent"
 
 
 def _kill_worker() -> None:

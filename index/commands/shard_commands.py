@@ -130,7 +130,7 @@ def check_cluster(address: str | None) -> None:
     Raises:
         MissingDependencyError, InputError: there is none.
     """
-    from index.embedding.cluster import find_cluster
+    from index.writing.cluster_build import find_cluster
 
     find_cluster(address)
 

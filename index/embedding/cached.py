@@ -9,8 +9,7 @@ from contextlib import closing, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 
-from index.embedding.engine import EmbeddedItem, EmbeddingEngine
-from index.embedding.registry import open_engine
+from index.embedding.engine import EmbeddedItem, ThreadedEngine
 from index.embedding.vector_cache import KnownVector, VectorCache, describe_vectors
 from index.errors import ImageError
 from index.limits import MAX_PIXELS
@@ -30,7 +29,7 @@ _Hashed = tuple[int, Place, str | None]
 
 
 class CachedEngine:
-    """An engine whose outcomes are looked up first, and kept; see `EmbeddingEngine`, whose vectors it gives to the bit.
+    """An engine whose outcomes are looked up first, and kept; see `ThreadedEngine`, whose vectors it gives to the bit.
 
     Attributes:
         found: images that the cache had.
@@ -38,7 +37,7 @@ class CachedEngine:
         seconds: that these took.
     """
 
-    def __init__(self, engine: EmbeddingEngine, cache: VectorCache | None, *, workers: int = 0) -> None:
+    def __init__(self, engine: ThreadedEngine, cache: VectorCache | None, *, workers: int = 0) -> None:
         self._engine, self._cache, self._workers = engine, cache, workers or usable_cores()
         self.found = self.embedded = 0
         self.seconds = 0.0
@@ -127,12 +126,12 @@ def open_cached_engine(
     batch_size: int = 0,
     max_pixels: int = MAX_PIXELS,
 ) -> Iterator[CachedEngine]:
-    """The usual engine for a model behind the vectors that a cache folder has of it; else as `open_engine`.
+    """The usual engine for a model behind the vectors that a cache folder has of it; else as `ThreadedEngine`.
 
     Args:
         cache: the folder; None for none.
     """
-    engine = open_engine(embedder, workers=workers, batch_size=batch_size, max_pixels=max_pixels)
+    engine = ThreadedEngine(embedder, workers=workers, batch_size=batch_size, max_pixels=max_pixels)
     described = describe_vectors(embedder, batch_size=batch_size or embedder.usual_batch, max_pixels=max_pixels)
     opened = nullcontext(None) if cache is None else VectorCache(
         cache, name=embedder.contract.backbone, description=described, width=embedder.width

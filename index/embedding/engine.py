@@ -1,20 +1,32 @@
-"""`EmbeddingEngine`: what embeds items. A new engine is one class in a file, and its line in the registry.
-
-Every exception is an outcome: an item that cannot be used comes back with its problem, and only a failing model stops
-the work.
-"""
+"""Embedding engine: items are decoded and embedded in threads of this process."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import threading
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
 
 from index.arrays import Vectors
 from index.errors import ImageError
+from index.images.perceptual_hash import perceptual_hash
+from index.images.preprocess import Pixels
+from index.limits import MAX_PIXELS
 from index.model.embedder import Embedder
 from index.network.remote_store import RemoteFile
+from index.sources.fetching_ahead import fetch_ahead, held
 from index.sources.items import Place
+from index.sources.reading import read_place
+from index.threads import map_ahead, usable_cores
+
+BATCHES_AHEAD = 3
+ITEMS_AHEAD = 4  # of every worker
+_SMALL_BYTES = 1 << 23  # of a file that is read without asking for room
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +44,130 @@ class EmbeddedItem:
     fetched: RemoteFile | None = None
 
 
-class EmbeddingEngine(Protocol):
-    """Embeds any number of items in bounded memory."""
+class ByteBudget:
+    """Threads wait until what they are about to hold fits beside what others hold.
 
-    def __init__(self, embedder: Embedder, *, workers: int, batch_size: int, max_pixels: int) -> None:
-        """Make an engine.
+    Args:
+        capacity_bytes: of all together; more than that has to be held alone.
+    """
 
-        Args:
-            embedder: the model; on a CPU one of a single thread.
-            workers: how many decode at the same time.
-            batch_size: images that the model takes at once.
-            max_pixels: of an image; one that has more is not used.
-        """
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity_bytes, self._held_bytes = capacity_bytes, 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def hold(self, size_bytes: int) -> Iterator[None]:
+        """Hold as many bytes for as long as the context lasts."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not self._held_bytes or self._held_bytes + size_bytes <= self._capacity_bytes
+            )
+            self._held_bytes += size_bytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held_bytes -= size_bytes
+                self._changed.notify_all()
+
+
+_files_held = ByteBudget(1 << 30)
+
+_Decoded = tuple[EmbeddedItem, str, Pixels | None]
+"""An outcome without its vector, the name of the item, and the pixels of one that can be used."""
+
+
+class ThreadedEngine:
+    """Embeds any number of items in threads of this process, in bounded memory.
+
+    Every exception is an outcome: an item that cannot be used comes back with its problem, and only a failing model
+    stops the work. An item's vector does not depend on its neighbours.
+
+    On a CPU each worker decodes a batch and runs the model on it, so no core waits for another. On a GPU the workers
+    decode, and the model runs meanwhile. No more than `BATCHES_AHEAD` batches, or two for each worker, are held. A
+    batch holds the usable ones of `batch_size` consecutive items, filled up to one fixed shape.
+
+    Args:
+        embedder: the model; on a CPU one of a single thread.
+        workers: how many decode at the same time; 0 is one for each usable core.
+        batch_size: images that the model takes at once; 0 is the model's usual number.
+        max_pixels: of an image; one that has more is not used.
+    """
+
+    def __init__(
+        self, embedder: Embedder, *, workers: int = 0, batch_size: int = 0, max_pixels: int = MAX_PIXELS
+    ) -> None:
+        self._embedder, self._max_pixels = embedder, max_pixels
+        self._workers, self._size = workers or usable_cores(), batch_size or embedder.usual_batch
 
     def embed(self, items: Iterable[tuple[int, Place]]) -> Generator[list[EmbeddedItem], None, None]:
-        """Embed items given as (id, place): the outcome of every one, once, in any order, some at a time.
+        """Embed items given as (id, place): the outcome of every one, in their order, `batch_size` at a time.
 
-        An item's vector does not depend on its neighbours. Closing the generator ends the work.
+        Closing the generator ends the work.
 
         Raises:
             ModelFileError: the model fails on a batch.
         """
+        with closing(fetch_ahead(items)) as source:
+            yield from self._embed(source)
+
+    def _embed(self, source: Iterator[tuple[int, Place]]) -> Generator[list[EmbeddedItem], None, None]:
+        size = self._size
+        if self._embedder.on_gpu:
+            ahead = max(BATCHES_AHEAD * size, ITEMS_AHEAD * self._workers)
+            with closing(map_ahead(self._decode, source, workers=self._workers, ahead=ahead)) as decoded:
+                while some := list(islice(decoded, size)):
+                    yield self._run(some)
+            return
+
+        def embed(batch: list[tuple[int, Place]]) -> list[EmbeddedItem]:
+            return self._run([self._decode(item) for item in batch])
+
+        batches: Iterator[list[tuple[int, Place]]] = iter(lambda: list(islice(source, size)), [])
+        ahead = max(BATCHES_AHEAD, 2 * self._workers)
+        with closing(map_ahead(embed, batches, workers=self._workers, ahead=ahead)) as done:
+            yield from done
+
+    def _decode(self, item: tuple[int, Place]) -> _Decoded:
+        key, place = item
+        fetched = content.file if (content := held(place)) is not None else None
+        sha256 = None
+        size_bytes = _announced_bytes(place)
+        try:
+            with nullcontext() if size_bytes < _SMALL_BYTES else _files_held.hold(size_bytes):
+                data = read_place(place)
+                sha256 = hashlib.sha256(data).hexdigest()
+                pixels = self._embedder.preprocess(data, name=place.name, max_pixels=self._max_pixels)
+                del data
+        except ImageError as error:
+            problem = error.apart()
+            return EmbeddedItem(key, sha256=sha256, problem=problem, fetched=fetched), place.name, None
+        phash = perceptual_hash(pixels)
+        return EmbeddedItem(key, sha256=sha256, phash=phash, fetched=fetched), place.name, pixels
+
+    def _run(self, batch: list[_Decoded]) -> list[EmbeddedItem]:
+        usable = [pixels for _, _, pixels in batch if pixels is not None]
+        if not usable:
+            return [item for item, _, _ in batch]
+        vectors = self._embedder.embed_padded(np.stack(usable), batch_size=self._size)
+        rows = iter(zip(vectors, self._embedder.are_usable(vectors), strict=True))
+        return [item if pixels is None else _outcome(item, name, *next(rows)) for item, name, pixels in batch]
+
+
+def _announced_bytes(place: Place) -> int:
+    """How large the item is said to be; 0 where nobody says, which reading will tell."""
+    try:
+        is_told = place.size_bytes is not None or place.reader is not None
+        return place.size_bytes or 0 if is_told else os.stat(place.file).st_size
+    except OSError:
+        return 0
+
+
+def _outcome(item: EmbeddedItem, name: str, vector: Vectors, is_unit: np.bool_) -> EmbeddedItem:
+    if is_unit:
+        return replace(item, vector=vector)
+    problem = ImageError(path=name, reason="bad-embedding", detail="the model gave no finite unit vector")
+    return EmbeddedItem(item.id, sha256=item.sha256, problem=problem, fetched=item.fetched)
 
 
 def in_order(batches: Iterable[list[EmbeddedItem]], ids: Iterable[int]) -> Iterator[EmbeddedItem]:

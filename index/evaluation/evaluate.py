@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import UNLABELLED, Ids, Labels, Vectors
-from index.embedding.engine import EmbeddedItem
-from index.embedding.registry import open_engine
+from index.embedding.engine import EmbeddedItem, ThreadedEngine
 from index.errors import InputError
 from index.evaluation.clues import gather_clues, read_gallery_clues
 from index.evaluation.clustering import nmi
@@ -286,7 +285,7 @@ def embed_labelled(
     skipped: Counter[str] = Counter()
     items = list(_list_items(source, skipped))
     embedded: list[EmbeddedItem] = []
-    for batch in open_engine(embedder).embed((number, place) for number, (place, _) in enumerate(items)):
+    for batch in ThreadedEngine(embedder).embed((number, place) for number, (place, _) in enumerate(items)):
         embedded += batch
         progress(len(embedded), len(items))
     embedded.sort(key=lambda item: item.id)

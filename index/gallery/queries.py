@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import NO_ID, Vectors
-from index.embedding.engine import EmbeddedItem, in_order
-from index.embedding.registry import open_engine
+from index.embedding.engine import EmbeddedItem, ThreadedEngine, in_order
 from index.errors import ImageError, InputError, RetrievalError
 from index.filters.condition import Condition
 from index.gallery.any_query import normalise
@@ -225,7 +224,7 @@ def _embed(group: Sequence[_Asked], gallery: Gallery, *, workers: int) -> Iterat
     places = {number: asked.place for number, asked in enumerate(group) if asked.place is not None}
     embedded: Iterator[EmbeddedItem] = iter(())
     if places:
-        engine = open_engine(gallery.embedder, workers=min(workers or usable_cores(), len(places)))
+        engine = ThreadedEngine(gallery.embedder, workers=min(workers or usable_cores(), len(places)))
         embedded = in_order(engine.embed(places.items()), places)
     for asked in group:
         if asked.place is None:

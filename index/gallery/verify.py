@@ -16,8 +16,7 @@ import numpy as np
 from index.arrays import UNIT_TOLERANCE, Ids, Vectors, unit_rows
 from index.catalog.reader import Catalog
 from index.catalog.rows import CatalogRow
-from index.embedding.engine import EmbeddedItem
-from index.embedding.registry import open_engine
+from index.embedding.engine import EmbeddedItem, ThreadedEngine
 from index.errors import GalleryError, ImageError
 from index.gallery.computed_by import is_same_runtime
 from index.gallery.gallery import Gallery
@@ -222,7 +221,7 @@ def _embed_again(
     if not places:
         return
     done = 0
-    for batch in open_engine(gallery.embedder.giving(*gallery.manifest.outputs)).embed(places.items()):
+    for batch in ThreadedEngine(gallery.embedder.giving(*gallery.manifest.outputs)).embed(places.items()):
         yield from ((item, rows[item.id], places[item.id]) for item in batch)
         done += len(batch)
         progress(done, len(places))

@@ -1,22 +1,41 @@
-"""Building a gallery with a Ray cluster: its machines embed what no shard has yet, then the merge makes the gallery."""
+"""Building a gallery with a Ray cluster: a task embeds a shard, as `index build --shard` does, and a merge follows.
+
+Ray gives a shard to another node where a worker or its node dies; the shard goes on behind its last checkpoint.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
+import socket
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from index.embedding.cluster import Crew, connected
-from index.embedding.cluster_worker import ClusterWork
+from index.errors import GalleryError, InputError, RetrievalError
+from index.extras import naming_extras
 from index.limits import LOCK_WAIT_S
 from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.sources.source import ImageSource
+from index.telemetry import switch_off_telemetry
+from index.text import printable_path
 from index.versions.manifest import MODEL_NAME
-from index.writing.listing import open_listing
+from index.writing.build_config import BuildConfig
 from index.writing.publish_change import BuildReport
-from index.writing.shard_plan import share_plan
-from index.writing.sharding import SharedWork, merge_shards, missing_items, naming_trouble
+from index.writing.shard_plan import Shard, ShardPlan, list_counts
+from index.writing.sharding import ShardReport, SharedWork, embed_shard, merge_shards, reopen_shards
 
-_FOLDER = "cluster"
+logger = logging.getLogger(__name__)
+
+_ANSWER_S = 10.0  # that a cluster's head has to take a connection: Ray itself would try for many minutes
+_LOOK_S = 1.0  # between two looks at which nodes live
+_NO_NODE_S = 60.0  # without any living node, after which the work ends
+_VISIBLE_S = 60.0  # that a folder written elsewhere may take to be seen here, on a network file system
+_SHARDS_EACH = 2  # of every worker: what a dead one leaves is shared
+_MOST_DEATHS = 3  # of workers at one shard
 
 
 def build_on_cluster(
@@ -41,28 +60,165 @@ def build_on_cluster(
             kept.
     """
     start = time.perf_counter()
-    config, folder = work.config, work.folder.resolve() / _FOLDER
-    told = ClusterWork(
-        folder, folder.parent / MODEL_NAME, work.embedder.sha256, tuple(work.sources), config.batch_size,
-        config.max_pixels, work.embedder.backend,
-    )  # fmt: skip
-    with (
-        naming_trouble(work.gallery),
-        connected(address) as ray,
-        open_listing(work.gallery, work.sources, labels=work.labels, progress=begin_step("Scanning")) as listing,
-    ):
-        folder.mkdir(exist_ok=True)
-        crew = Crew(ray, told, threads=config.workers)
-        plan = replace(work.plan, vectors=dict(crew.describe()))
-        share_plan(work.folder, plan)
-        planned = replace(work, plan=plan)
-        crew.embed(
-            missing_items(planned, listing),
-            made_by=plan.made_by,
-            unit=config.checkpoint_images,
-            total=sum(1 for _ in missing_items(planned, listing)),
-            progress=progress,
-        )
+    with connected(address) as ray:
+        _embed_shards(ray, work, progress=progress)
     report = merge_shards(work.gallery, shards=shards, begin_step=begin_step, wait_s=wait_s)
     seconds = time.perf_counter() - start
     return replace(report, seconds=seconds, images_per_second=report.new_images / seconds)
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """The library Ray, connected to the cluster at HOST:PORT; None for that of `RAY_ADDRESS`, or one of this machine.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+        InputError: no cluster answers there.
+    """
+    address, ray = find_cluster(address)
+    try:
+        ray.init(
+            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, configure_logging=False,
+            include_dashboard=None if address else False,
+        )  # fmt: skip
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        problem = " ".join(str(error).split())
+        raise InputError(f"{address or 'a Ray cluster of this machine'}: cannot be used: {problem}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def find_cluster(address: str | None) -> tuple[str | None, Any]:
+    """The address of the cluster that is to be used, where something answers, and the library Ray; as `connected`."""
+    switch_off_telemetry()
+    address = address or os.environ.get("RAY_ADDRESS") or None  # which Ray takes for none where it is empty, too
+    if address is not None:
+        _check_answers(address)
+    with naming_extras("--engine ray"):
+        import ray
+    return address, ray
+
+
+def _check_answers(address: str) -> None:
+    host, separator, port = address.rpartition(":")
+    if not separator or "/" in host or not port.isdigit():
+        raise InputError(
+            f"{address}: expected the address of a Ray cluster's head as HOST:PORT, such as head:6379"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        advice = f"start one there with `ray start --head --port {port}`, or give the address of another"
+        raise InputError(f"{address}: no Ray cluster answers there ({error}); {advice}") from error
+
+
+def _embed_shards(ray: Any, work: SharedWork, *, progress: Progress) -> None:
+    """Let every shard be embedded by a task; the split of a build that was stopped is kept."""
+    workers, needs = _plan_workers(ray, threads=work.config.workers)
+    counts = list_counts(work.folder)
+    count = counts[0] if len(counts) == 1 else max(1, _SHARDS_EACH * workers)
+    config = replace(work.config, workers=int(needs["num_cpus"]))
+    told = work.gallery, work.folder.resolve(), work.sources, work.plan, config
+    task = ray.remote(embed_sent).options(max_retries=_MOST_DEATHS, scheduling_strategy="SPREAD", **needs)
+    waiting = {task.remote(*told, Shard(number, count)): number for number in range(1, count + 1)}
+    done, lived, alive = 0, time.monotonic(), _list_nodes(ray)
+    while waiting:
+        ready, _ = ray.wait(list(waiting), num_returns=1, timeout=_LOOK_S)
+        for ref in ready:
+            del waiting[ref]
+            report = _take(ray, ref)
+            _await_visible(Path(report.folder))
+            done += report.images
+            progress(done, 0)
+        now = _list_nodes(ray)
+        for gone in alive.keys() - now.keys():
+            logger.warning("lost the node %s; others do its work", alive[gone]["NodeManagerHostname"])
+        alive = now
+        if alive:
+            lived = time.monotonic()
+        elif time.monotonic() - lived > _NO_NODE_S:
+            raise GalleryError(
+                printable_path(str(work.folder)),
+                "no node of the cluster is left to embed; what is done is kept, run it again",
+            )
+
+
+def _list_nodes(ray: Any) -> dict[str, Mapping[str, Any]]:
+    """The living nodes that have processors, by their ids."""
+    return {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1}
+
+
+def _plan_workers(ray: Any, *, threads: int) -> tuple[int, dict[str, float]]:
+    """How many tasks run at once, and what each takes: a GPU where all nodes have one, and processors of the least."""
+    begun = time.monotonic()
+    while not (nodes := [node["Resources"] for node in _list_nodes(ray).values()]):
+        if time.monotonic() - begun > _NO_NODE_S:
+            raise GalleryError("the Ray cluster", "no node has a processor to embed with")
+        time.sleep(_LOOK_S)
+    if all(node.get("GPU", 0) >= 1 for node in nodes):
+        least = min(int(node["CPU"]) // int(node["GPU"]) for node in nodes)
+        each = max(1, min(threads or least, least))
+        return sum(int(node["GPU"]) for node in nodes), {"num_gpus": 1, "num_cpus": each}
+    least = min(int(node["CPU"]) for node in nodes)
+    each = min(threads or least, least)
+    return sum(int(node["CPU"]) // each for node in nodes), {"num_cpus": each}
+
+
+def _take(ray: Any, ref: Any) -> ShardReport:
+    try:
+        result = ray.get(ref)
+    except ray.exceptions.RayTaskError as error:
+        raise GalleryError("the Ray cluster", f"a worker failed: {error.cause!r}") from error
+    except ray.exceptions.RayError as error:
+        cause = " ".join(str(error).split())[:300]
+        advice = "take out the images that kill them, or give workers more memory; what is done is kept"
+        problem = f"workers died {1 + _MOST_DEATHS} times at one shard: {cause}; {advice}"
+        raise GalleryError("the Ray cluster", problem) from error
+    if isinstance(result, RetrievalError):
+        raise GalleryError("a node of the cluster", str(result)) from result
+    report: ShardReport = result
+    return report
+
+
+def _await_visible(folder: Path) -> None:
+    """See that a shard that a node has written can be read here."""
+    until = time.monotonic() + _VISIBLE_S
+    while not folder.is_dir():
+        if time.monotonic() > until:
+            raise GalleryError(
+                printable_path(str(folder)),
+                "what a node writes there is not to be seen here; name a folder that all machines share: --shards",
+            )
+        time.sleep(0.1)
+        os.listdir(folder.parent)
+
+
+def embed_sent(
+    gallery: Path,
+    folder: Path,
+    sources: Sequence[ImageSource],
+    plan: ShardPlan,
+    config: BuildConfig,
+    shard: Shard,
+) -> ShardReport | RetrievalError:
+    """Embed a shard on a machine of the cluster. Expected errors are handed back as values: they end the work."""
+    try:
+        if not (folder / MODEL_NAME).is_file():
+            shown = printable_path(str(folder))
+            raise GalleryError(shown, "not to be seen from there; name a folder that all machines share: --shards")
+        _check_sources(sources)
+        report = embed_shard(reopen_shards(gallery, folder, sources, plan, config), shard)
+        if report.skipped:
+            _check_sources(sources)  # where they are gone from here, nothing is wrong with the images
+    except RetrievalError as error:
+        return error
+    return report
+
+
+def _check_sources(sources: Sequence[ImageSource]) -> None:
+    for source in sources:
+        if not source.is_there():
+            shown = printable_path(source.location)
+            raise InputError(f"{shown}: not to be seen from there; every machine needs it at this place")

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from index.catalog.writer import CatalogWriter, write_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
-from index.embedding.engine import EmbeddedItem
-from index.embedding.outcome_files import as_keys, find_outcome_files, read_head, write_outcomes
-from index.embedding.registry import open_engine
+from index.embedding.engine import EmbeddedItem, ThreadedEngine
+from index.embedding.outcome_files import find_outcome_files, key_item, read_head, write_outcomes
 from index.embedding.vector_cache import describe_vectors
 from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.gallery.computed_by import usual_runtime_in
@@ -29,15 +31,14 @@ from index.sources.registry import find_source
 from index.sources.source import ImageSource
 from index.text import printable_path
 from index.versions.gallery_parts import identify, remove_part
-from index.versions.manifest import MODEL_NAME, Manifest
+from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest
 from index.versions.versions import read_current
 from index.versions.work_plan import SHARDS
 from index.writing.assigned_labels import AssignedLabels
 from index.writing.build import build_gallery, check_out, check_same_sources, choose_model, make_gallery_folder
 from index.writing.build_config import BuildConfig
-from index.writing.listing import Listing, open_listing
 from index.writing.publish_change import BuildReport
-from index.writing.shard_outcomes import are_known, read_known_keys
+from index.writing.scanning import scan_sources
 from index.writing.shard_plan import (
     Shard,
     ShardPlan,
@@ -48,8 +49,6 @@ from index.writing.shard_plan import (
 )
 
 logger = logging.getLogger(__name__)
-
-_LOOKED_UP = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +80,52 @@ class SharedWork:
     labels: AssignedLabels | None
     plan: ShardPlan
     config: BuildConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The items to embed, in an order that is the same on every machine; `total` is their number."""
+
+    catalog: CatalogWriter
+    total: int
+
+    def items(self, positions: range) -> Iterator[tuple[str, Place]]:
+        """The key and place of the items at some positions."""
+        sources = self.catalog.sources()
+        for row in islice(self.catalog.rows(status="pending"), positions.start, positions.stop):
+            source = sources[row.source]
+            yield key_item(source.location, row), source.locate(row)
+
+
+@contextmanager
+def open_listing(
+    gallery: Path,
+    sources: Sequence[ImageSource],
+    *,
+    labels: AssignedLabels | None = None,
+    progress: Progress = no_progress,
+) -> Iterator[Listing]:
+    """Scan the sources as a build of the gallery would; all that is written is temporary, on this machine.
+
+    Raises:
+        InputError: a source cannot be scanned, or no item asked for had a label.
+        GalleryError: the gallery is damaged.
+    """
+    with TemporaryDirectory(prefix="retrieval-listing-") as folder:
+        path = Path(folder, CATALOG_NAME)
+        current = read_current(gallery) if gallery.is_dir() else None
+        if current is not None:
+            shutil.copyfile(current.folder / CATALOG_NAME, path)
+        with write_catalog(path) as catalog:
+            catalog.prepare()
+            numbers = catalog.add_sources(sources)
+            found = scan_sources(catalog, numbers, labels=labels, progress=progress)
+            catalog.record_scan(found, scanned=numbers, restore=False)
+            if labels is not None:
+                labels.check_used()
+            total = catalog.count("pending")
+            progress(max(total, 1), max(total, 1))  # the step is done
+            yield Listing(catalog, total)
 
 
 def open_shards(
@@ -125,11 +170,29 @@ def open_shards(
         dedup=dedup,
         duplicates=asdict(duplicates or DuplicateConfig()),
         index=dict(index or {}),
-        vectors=describe_vectors(
-            embedder, batch_size=config.batch_size or embedder.usual_batch, max_pixels=config.max_pixels
-        ),
+        vectors=_describe(embedder, config),
     )
     return SharedWork(gallery, folder, embedder, given, labels, plan, config)
+
+
+def reopen_shards(
+    gallery: Path, folder: Path, sources: Sequence[ImageSource], plan: ShardPlan, config: BuildConfig
+) -> SharedWork:
+    """Work that was opened on another machine, with the model of the shards' folder as it computes on this one.
+
+    Raises:
+        ModelFileError, InputError: as `open_shards`.
+    """
+    labels = None if plan.labels is None else AssignedLabels(Path(plan.labels))
+    embedder = Embedder(folder / MODEL_NAME, threads=1, sha256=plan.model_sha256, backend=plan.backend)
+    embedder = embedder.giving(*embedder.contract.widths)
+    plan = replace(plan, vectors=_describe(embedder, config))
+    return SharedWork(gallery, folder, embedder, sources, labels, plan, config)
+
+
+def _describe(embedder: Embedder, config: BuildConfig) -> dict[str, Any]:
+    batch_size = config.batch_size or embedder.usual_batch
+    return describe_vectors(embedder, batch_size=batch_size, max_pixels=config.max_pixels)
 
 
 def embed_shard(
@@ -177,7 +240,7 @@ def _embed(
                 keys[number] = key
                 yield number, place
 
-    engine = open_engine(
+    engine = ThreadedEngine(
         work.embedder, workers=config.workers, batch_size=config.batch_size, max_pixels=config.max_pixels
     )
 
@@ -197,15 +260,6 @@ def _embed(
             progress(done, len(positions))
     if gathered:
         yield save()
-
-
-def missing_items(work: SharedWork, listing: Listing) -> Iterator[tuple[str, Place]]:
-    """The key and place of every item of the listing that no shard has."""
-    known = read_known_keys(work.folder, made_by=work.plan.made_by)
-    items = listing.items(range(listing.total))
-    while some := list(islice(items, _LOOKED_UP)):
-        is_known = are_known(as_keys(key for key, _ in some), known)
-        yield from (item for item, has in zip(some, is_known, strict=True) if not has)
 
 
 def merge_shards(

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from index.embedding.threaded import ByteBudget
+from index.embedding.engine import ByteBudget
 
 
 def test_threads_never_hold_more_than_the_budget_but_for_one_that_is_alone() -> None:

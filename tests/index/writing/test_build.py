@@ -21,8 +21,7 @@ import pytest
 from PIL import Image
 
 from index.arrays import Vectors
-from index.embedding.registry import open_engine
-from index.embedding.threaded import BATCHES_AHEAD
+from index.embedding.engine import BATCHES_AHEAD, ThreadedEngine
 from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
 from index.file_hash import hash_file
 from index.gallery.gallery import Gallery
@@ -246,7 +245,7 @@ def test_no_more_than_a_few_batches_are_decoded_ahead(tiny_model: Path, image_fo
             yield number, Place(path, str(path))
 
     done = 0
-    for batch in open_engine(Embedder(tiny_model, threads=1), batch_size=4, workers=2).embed(files()):
+    for batch in ThreadedEngine(Embedder(tiny_model, threads=1), batch_size=4, workers=2).embed(files()):
         done += len(batch)
         assert started <= done + (BATCHES_AHEAD + 1) * 4
         assert [file.id for file in batch] == list(range(done - len(batch), done))

@@ -80,7 +80,7 @@ def test_a_mended_file_gets_its_vector_between_those_of_the_version_before(
         return read_place(place)
 
     with monkeypatch.context() as patched:
-        patched.setattr("index.embedding.threaded.read_place", fail_for_some)
+        patched.setattr("index.embedding.engine.read_place", fail_for_some)
         assert build(image_folder, tmp_path / "g", tiny_model).skipped == 3
     monkeypatch.setattr("index.vectors.shards.SHARD_ROWS", 4)
     assert build(image_folder, tmp_path / "g", tiny_model).new_images == 3

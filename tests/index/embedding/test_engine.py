@@ -1,4 +1,4 @@
-"""What every engine promises: a further one passes the same tests by its line in the registry."""
+"""What the embedding engine promises."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.embedding.engine import EmbeddedItem, in_order
-from index.embedding.registry import ENGINES, open_engine
+from index.embedding.engine import EmbeddedItem, ThreadedEngine, in_order
 from index.errors import ModelFileError
 from index.model.embedder import Embedder
 from index.sources.items import Place
@@ -18,11 +17,6 @@ from tests.conftest import draw_image
 from tests.models import write_tiny_model
 
 COUNT = 21
-
-
-@pytest.fixture(params=sorted(ENGINES))
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +34,15 @@ def list_items(folder: Path, *numbers: int) -> list[tuple[int, Place]]:
     return [(100 + n, Place(folder / f"{n}.png", f"{n}.png")) for n in numbers or range(COUNT)]
 
 
-def embed(name: str, model: Path, items: list[tuple[int, Place]], **options: int) -> dict[int, EmbeddedItem]:
-    batches = list(open_engine(Embedder(model, threads=1), name=name, **options).embed(items))
+def embed(model: Path, items: list[tuple[int, Place]], **options: int) -> dict[int, EmbeddedItem]:
+    batches = list(ThreadedEngine(Embedder(model, threads=1), **options).embed(items))
     outcomes = {item.id: item for batch in batches for item in batch}
     assert sum(map(len, batches)) == len(outcomes) == len(items)
     return outcomes
 
 
-def test_every_item_has_a_vector_or_a_problem(name: str, tiny_model: Path, folder: Path) -> None:
-    outcomes = embed(name, tiny_model, list_items(folder), workers=2, batch_size=4)
+def test_every_item_has_a_vector_or_a_problem(tiny_model: Path, folder: Path) -> None:
+    outcomes = embed(tiny_model, list_items(folder), workers=2, batch_size=4)
     problems = {key - 100: item.problem.reason for key, item in outcomes.items() if item.problem is not None}
     assert problems == {3: "not-an-image", 7: "empty-file", 8: "unreadable"}
     for key, item in outcomes.items():
@@ -60,22 +54,22 @@ def test_every_item_has_a_vector_or_a_problem(name: str, tiny_model: Path, folde
             assert item.sha256 == hashlib.sha256((folder / f"{key - 100}.png").read_bytes()).hexdigest()
 
 
-def test_vectors_do_not_depend_on_workers_or_batches(name: str, tiny_model: Path, folder: Path) -> None:
-    together = embed(name, tiny_model, list_items(folder), workers=3, batch_size=4)
-    alone = embed(name, tiny_model, list_items(folder, 5), workers=1, batch_size=4)[105].vector
+def test_vectors_do_not_depend_on_workers_or_batches(tiny_model: Path, folder: Path) -> None:
+    together = embed(tiny_model, list_items(folder), workers=3, batch_size=4)
+    alone = embed(tiny_model, list_items(folder, 5), workers=1, batch_size=4)[105].vector
     assert np.array_equal(together[105].vector, alone)
 
 
-def test_no_items_give_no_batches(name: str, tiny_model: Path) -> None:
-    assert embed(name, tiny_model, []) == {}
+def test_no_items_give_no_batches(tiny_model: Path) -> None:
+    assert embed(tiny_model, []) == {}
 
 
-def test_an_image_of_too_many_pixels_has_a_problem(name: str, tiny_model: Path, folder: Path) -> None:
-    problem = embed(name, tiny_model, list_items(folder, 5), max_pixels=10)[105].problem
+def test_an_image_of_too_many_pixels_has_a_problem(tiny_model: Path, folder: Path) -> None:
+    problem = embed(tiny_model, list_items(folder, 5), max_pixels=10)[105].problem
     assert problem.reason == "too-many-pixels"
 
 
-def test_items_are_taken_lazily_and_closing_ends_the_work(name: str, tiny_model: Path, folder: Path) -> None:
+def test_items_are_taken_lazily_and_closing_ends_the_work(tiny_model: Path, folder: Path) -> None:
     taken = 0
 
     def many() -> Iterator[tuple[int, Place]]:
@@ -83,16 +77,16 @@ def test_items_are_taken_lazily_and_closing_ends_the_work(name: str, tiny_model:
         for taken in range(10_000):
             yield taken, Place(folder / f"{taken % 3}.png", "again.png")
 
-    work = open_engine(Embedder(tiny_model, threads=1), name=name, workers=2, batch_size=4).embed(many())
+    work = ThreadedEngine(Embedder(tiny_model, threads=1), workers=2, batch_size=4).embed(many())
     next(work)
     work.close()
     assert taken < 1_000
 
 
-def test_a_failing_model_stops_the_work(name: str, tmp_path: Path, folder: Path) -> None:
+def test_a_failing_model_stops_the_work(tmp_path: Path, folder: Path) -> None:
     fussy = write_tiny_model(tmp_path / "fussy.onnx", only_batches_of=2)
     with pytest.raises(ModelFileError, match=r"fussy\.onnx: the model failed on 4 images"):
-        embed(name, fussy, list_items(folder), workers=1, batch_size=4)
+        embed(fussy, list_items(folder), workers=1, batch_size=4)
 
 
 def test_outcomes_of_any_order_are_put_in_the_order_of_ids() -> None:
