@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -25,7 +23,6 @@ from index.catalog.schema import check_version
 from index.catalog.source_places import PLACES_SETTING, Move, Places, find_file_beside, find_places
 from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.filters.condition import Condition
-from index.filters.glob_match import allow_long_texts
 from index.filters.known_names import check_names
 from index.filters.to_sql import Sql, compose, write_sql
 from index.sources.registry import make_source
@@ -33,7 +30,7 @@ from index.sources.source import ImageSource
 from index.text import printable_path
 
 _PAGE_ROWS = 4096
-_AGAIN_S = 0.05  # between two interrupts of what a thread begins when its time is over
+_LOOKED_AT = 100  # steps of SQLite between two looks at the clock
 _DAMAGES = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CONSTRAINT", "SQLITE_FORMAT")
 
 
@@ -69,11 +66,10 @@ def read_catalog(
     """
     with opened(path, query="mode=ro&immutable=1", limit_s=limit_s) as connection:
         check_version(connection)
-        until = math.inf if limit_s is None else time.monotonic() + limit_s
         connection.text_factory = lambda data: data.decode("utf-8", "replace")  # somebody else may have written it
         if spoiled or decided:
             overlay_rows(connection, decided, spoiled=spoiled)
-        yield Catalog(connection, gallery=find_gallery(path), until=until, decided=decided, spoiled=spoiled)
+        yield Catalog(connection, gallery=find_gallery(path), decided=decided, spoiled=spoiled)
 
 
 def find_gallery(catalog: Path) -> Path | None:
@@ -96,10 +92,10 @@ def opened(path: Path, *, query: str, limit_s: float | None = None) -> Iterator[
     shown, begun = printable_path(str(path)), time.monotonic()
     try:
         uri = f"{path.absolute().as_uri()}?{query}"
-        with (
-            closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection,
-            nullcontext() if limit_s is None else interrupted_after(connection, limit_s),
-        ):
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+            if limit_s is not None:
+                until = begun + limit_s
+                connection.set_progress_handler(lambda: time.monotonic() >= until, _LOOKED_AT)
             yield connection
     except sqlite3.Error as error:
         if limit_s is not None and time.monotonic() >= begun + limit_s:
@@ -111,26 +107,6 @@ def opened(path: Path, *, query: str, limit_s: float | None = None) -> Iterator[
         where = "or in the system's folder for temporary files (SQLITE_TMPDIR)"
         advice = f"mend the cause there, {where}, and run the same command again: what is done is kept"
         raise GalleryError(shown, f"cannot be written or read: {error}; {advice}") from error
-
-
-@contextmanager
-def interrupted_after(connection: sqlite3.Connection, limit_s: float) -> Iterator[None]:
-    """Interrupt what the connection runs after so many seconds, which SQLite does not do by itself."""
-    over = threading.Event()
-
-    def interrupt() -> None:
-        wait_s = limit_s
-        while not over.wait(wait_s):
-            connection.interrupt()  # of what runs now; the next statement needs another one
-            wait_s = _AGAIN_S
-
-    thread = threading.Thread(target=interrupt, name="filter-limit", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 class Catalog:
@@ -145,14 +121,12 @@ class Catalog:
         connection: sqlite3.Connection,
         *,
         gallery: Path | None = None,
-        until: float = math.inf,
         decided: DecidedRows = NOTHING_DECIDED,
         spoiled: bool = False,
     ) -> None:
         self.connection = self._connection = connection
         self._gallery, self._decided, self._spoiled = gallery, decided, spoiled
         self._places: Places | None = None
-        allow_long_texts(connection, until=until)
 
     def rows(
         self,

@@ -37,7 +37,7 @@ MAX_CHARACTERS = 10_000
 MAX_NESTING = 20  # SQLite's own parser has room for some more
 MAX_CONDITIONS = 200  # and so has its evaluation
 MAX_NAMES = 10
-MAX_PATTERN_CHARACTERS = 1000
+MAX_PATTERN_CHARACTERS = 100
 _SIGNS = {"==": "=", "<>": "!=", "=": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _COMPARISON = "a comparison: =, !=, <, <=, >, >=, IN, LIKE, BETWEEN or IS NULL"
 _VALUE = "a number, 'text', TRUE or FALSE"

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from index.filters import condition as tree
-from index.filters.glob_match import MATCH_LONG, MOST_STEPS, find_glob, write_glob
 from index.text import valid_text
 
 Value: TypeAlias = str | bytes
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 """A text that is a number: no more than SQLite takes for one."""
 _PLAIN = re.compile(r"[\w -]+", re.ASCII)  # what every SQLite finds in a JSON path
+MATCHED_CHARACTERS = 10_000
+"""Of a text that a pattern or a word is looked for in."""
 _IS_NUMBER = "{} <= CAST(9e999 AS NUMERIC)"  # SQLite orders every text after infinity
 _LOCATION = "(SELECT location FROM sources WHERE sources.id = images.source)"
 _IN_SOURCE = "images.source IN (SELECT id FROM sources WHERE {})"
@@ -45,12 +46,10 @@ class _Operand:
     Attributes:
         sql: gives its value, NULL where there is none.
         holds: as `Column.holds`.
-        holder: what is at least as long as the value, and quick to reach; the value itself where it is empty.
     """
 
     sql: Sql
     holds: Literal["any", "text", "bytes"] = "any"
-    holder: str = ""
 
 
 def write_sql(condition: tree.Condition) -> Sql:
@@ -61,7 +60,7 @@ def write_sql(condition: tree.Condition) -> Sql:
         case tree.Among(column, constants):
             return _match_any(_operand(column), constants)
         case tree.Like(column, pattern):
-            return _match_glob(_operand(column), write_glob(pattern), places=len(pattern))
+            return _match_glob(_operand(column), _write_glob(pattern))
         case tree.IsNull(column):
             return compose("{} IS NULL", _operand(column).sql)
         case tree.HasWord(word):
@@ -76,7 +75,7 @@ def write_sql(condition: tree.Condition) -> Sql:
 
 def _operand(column: tree.Column) -> _Operand:
     if not column.is_own:
-        return _Operand(reach(column.names), holder="images.metadata")
+        return _Operand(reach(column.names))
     name = column.names[0]
     return _Operand(Sql(_LOCATION if name == "source" else f"images.{name}"), column.holds)
 
@@ -150,15 +149,27 @@ def _match_any(column: _Operand, constants: Sequence[tree.Constant]) -> Sql:
     return join(parts, word="OR")
 
 
-def _match_glob(column: _Operand, glob: str, *, places: int) -> Sql:
-    """Whether a pattern for GLOB with so many places matches the column's text, in time linear in the text."""
+def _match_glob(column: _Operand, glob: str) -> Sql:
+    """Whether a pattern for GLOB matches the column's text, of which it sees the beginning.
+
+    It takes the product of both lengths at most, and SQLite looks at the clock only between rows.
+    """
     x = compose("CAST({} AS TEXT)", column.sql) if column.holds == "bytes" else column.sql
-    bound = bind(_stored(tree.Constant("text", glob), column))
-    limit = bind(str(MOST_STEPS // max(places, 1)))
-    is_long = compose("length({}) > CAST({} AS INTEGER)", Sql(column.holder) if column.holder else x, limit)
-    slow = compose(f"{MATCH_LONG}(CAST({{}} AS BLOB), {{}})", column.sql, bound)
-    quick = compose("{} GLOB CAST({} AS TEXT)", x, bound)
-    return compose("(CASE WHEN {} THEN {} ELSE {} END)", is_long, slow, quick)
+    template = f"substr({{}}, 1, {MATCHED_CHARACTERS}) GLOB CAST({{}} AS TEXT)"
+    return compose(template, x, bind(_stored(tree.Constant("text", glob), column)))
+
+
+def _write_glob(pattern: str) -> str:
+    """The pattern for GLOB that matches what a pattern with % and _ does, in whatever case."""
+    wild = {"%": "*", "_": "?"}
+    return "".join(wild.get(character) or _any_case(character) for character in pattern)
+
+
+def _any_case(character: str) -> str:
+    """A pattern for GLOB, which knows sets and so the two cases of all letters: LIKE would know those of ASCII only."""
+    cases = {character, character.lower(), character.upper()}
+    variants = sorted(case for case in cases if len(case) == 1)
+    return f"[{''.join(variants)}]" if len(variants) > 1 or character in "*?[" else character
 
 
 def _find_word(word: str) -> Sql:
@@ -168,7 +179,7 @@ def _find_word(word: str) -> Sql:
 
 def _find_form(word: str) -> list[Sql]:
     def match(operand: _Operand) -> Sql:
-        return _match_glob(operand, find_glob(word), places=len(word))
+        return _match_glob(operand, f"*{''.join(map(_any_case, word))}*")
 
     return [
         match(_operand(tree.PATH)),

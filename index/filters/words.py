@@ -7,6 +7,7 @@ from index.filters.condition import Condition, HasWord, join
 
 MAX_CHARACTERS = 500
 MAX_WORDS = 16
+MAX_WORD_CHARACTERS = 100
 
 
 def find_words(text: str) -> Condition:
@@ -25,6 +26,8 @@ def find_words(text: str) -> Condition:
     if len(text) > MAX_CHARACTERS or len(words) > MAX_WORDS:
         seen = f"{len(words):,} words in {len(text):,} characters"
         raise InputError(f"the text has {seen}; at most {MAX_WORDS} words in {MAX_CHARACTERS} are looked for")
+    if max(map(len, words)) > MAX_WORD_CHARACTERS:
+        raise InputError(f"a word of the text has more than {MAX_WORD_CHARACTERS} characters")
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -23,7 +24,6 @@ from index.filters.condition import (
     Not,
     Or,
 )
-from index.filters.glob_match import find_glob, match_glob, write_glob
 from index.filters.to_sql import NUMBER
 from index.text import valid_text
 
@@ -55,7 +55,7 @@ def fulfils(condition: Condition, row: Row) -> bool | None:
             value = _read(column, row)
             return _any(_compare(value, "=", constant) for constant in constants)
         case Like(column, pattern):
-            return _matches(_read(column, row), write_glob(pattern))
+            return _matches(_read(column, row), pattern)
         case IsNull(column):
             return _read(column, row) is None
         case HasWord(word):
@@ -110,10 +110,20 @@ def _as_number(value: Value, *, space: str = _SPACE) -> int | float | None:
     return None if isinstance(value, bytes) else value
 
 
-def _matches(value: Value, glob: str) -> bool | None:
+def _matches(value: Value, pattern: str, *, wild: str = "%_") -> bool | None:
     if value is None:
         return None
-    return match_glob(_write(value), glob if isinstance(value, bytes) else valid_text(glob))
+    places = {"%": ".*", "_": "."} if wild else {}
+    written = "".join(
+        places.get(one) or f"[{''.join(re.escape(case) for case in _cases(one))}]"
+        for one in (pattern if isinstance(value, bytes) else valid_text(pattern))
+    )
+    text = _write(value).partition("\0")[0]  # where a text ends for SQLite
+    return re.fullmatch(written if wild else f".*{written}.*", text, re.DOTALL) is not None
+
+
+def _cases(one: str) -> list[str]:
+    return [case for case in {one, one.lower(), one.upper()} if len(case) == 1]
 
 
 def _write(value: str | bytes | int | float) -> str:
@@ -130,7 +140,7 @@ def _has_word(word: str, row: Row) -> bool | None:
     own = [_read(OWN_COLUMNS[name], row) for name in ("path", "label", "source")]
     leaves = [text for text in _list_leaves(row.get("metadata")) if text is not None]
     forms = dict.fromkeys((word, *(unicodedata.normalize(form, word) for form in ("NFC", "NFD"))))
-    return _any(_matches(value, find_glob(form)) for form in forms for value in (*own, *leaves))
+    return _any(_matches(value, form, wild="") for form in forms for value in (*own, *leaves))
 
 
 def _list_leaves(value: Any) -> Iterator[Value]:

@@ -50,15 +50,15 @@ def join(part: str, times: int) -> Condition:
 
 
 FILTERS = {
-    "equal letters": join(f"caption LIKE '%{'a' * 900}b%'", 10),
-    "single wildcards": join(f"caption LIKE '%{'a_' * 450}b%'", 10),
-    "many wildcards": join(f"caption LIKE '%{'a%' * 450}b%'", 10),
-    "letters of no ASCII": join(f"caption LIKE '%{'ä' * 900}b%'", 10),
+    "equal letters": join(f"caption LIKE '%{'a' * 95}b%'", 10),
+    "single wildcards": join(f"caption LIKE '%{'a_' * 48}b%'", 10),
+    "many wildcards": join(f"caption LIKE '%{'a%' * 48}b%'", 10),
+    "letters of no ASCII": join(f"caption LIKE '%{'ä' * 95}b%'", 10),
     "many patterns": join("label LIKE '%a_a_b%'", 190),
-    "paths": join(f"path LIKE '%{'a_' * 450}b%'", 10),
-    "sources": join(f"source LIKE '%{'a_' * 450}b%'", 10),
+    "paths": join(f"path LIKE '%{'a_' * 48}b%'", 10),
+    "sources": join(f"source LIKE '%{'a_' * 48}b%'", 10),
     "words": find_words(" ".join("aä"[number % 2] * 25 + str(number) for number in range(16))),
-    "one word": find_words("a" * 480 + "b"),
+    "one word": find_words("a" * 99 + "b"),
     "numbers": join("caption < 5e300", 200),
     "truths": join("caption = TRUE", 200),
     "nested names": parse_filter(
@@ -95,13 +95,13 @@ def test_a_statement_that_is_begun_after_the_limit_ends_too(captions: Path) -> N
 
 
 @pytest.mark.slow
-def test_long_texts_are_matched_as_short_ones_are(captions: Path) -> None:
+def test_the_beginning_of_long_texts_is_matched(captions: Path) -> None:
     with read_catalog(captions) as catalog:
         for text, count in (
-            (f"caption LIKE '%{'A' * 900}%'", 30),
-            (f"caption LIKE '{'Ä' * 900}%'", 30),
-            (f"NOT caption LIKE '%{'a' * 900}b%'", 60),
-            (f"label LIKE '%{'_' * 900}a'", 60),
+            (f"caption LIKE '%{'A' * 95}%'", 30),
+            (f"caption LIKE '{'Ä' * 95}%'", 30),
+            (f"NOT caption LIKE '%{'a' * 95}b%'", 60),
+            (f"label LIKE '%{'_' * 95}a'", 60),
             ("caption LIKE 'a'", 0),
         ):
             assert len(catalog.matching_ids(parse_filter(text))) == count, text

@@ -87,7 +87,7 @@ def test_truths_and_paths_compare_with_their_like_only() -> None:
         ("(" * (MAX_NESTING + 1) + "x = 1", f"at most {MAX_NESTING} "),
         ("NOT " * (MAX_NESTING + 1) + "x = 1", f"at most {MAX_NESTING} "),
         ("x = '" + "y" * MAX_CHARACTERS + "'", "the filter has 10,006 characters; at most 10,000"),
-        ("x LIKE '" + "y" * (MAX_PATTERN_CHARACTERS + 1) + "'", "more than 1,000 characters"),
+        ("x LIKE '" + "y" * (MAX_PATTERN_CHARACTERS + 1) + "'", "more than 100 characters"),
         (".".join("x" * (MAX_NAMES + 1)) + " = 1", f"at most {MAX_NAMES} names"),
     ],
 )  # fmt: skip

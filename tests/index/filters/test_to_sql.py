@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from index.catalog.schema import TABLES
 from index.errors import InputError
 from index.filters.condition import Column, Condition, HasWord, Or, equals
-from index.filters.glob_match import allow_long_texts
 from index.filters.to_sql import write_sql
 from index.filters.words import MAX_WORDS, find_words
 from tests.deep import tries
@@ -67,7 +66,6 @@ def test_nothing_of_what_was_written_is_in_the_sql(condition: Condition, text: s
 @settings(deadline=None)
 def test_any_text_is_a_filter_or_refused(text: str) -> None:
     connection = sqlite3.connect(":memory:")
-    allow_long_texts(connection)
     connection.executescript(TABLES)
     try:
         connection.execute(

@@ -114,7 +114,7 @@ def test_workers_and_nodes_die_and_the_gallery_is_that_of_one_build(
         cluster.tell("kill worker")
         wait_for(lambda: len(find_outcome_files(out / "shards")) >= 5, process)
         cluster.tell("kill node")
-        said, warned = process.communicate(timeout=120)
+        said, warned = process.communicate(timeout=240)
     cluster.tell("add node")
     assert process.returncode == 0, warned
     assert f"{24 + HEAVY} images, {24 + HEAVY} new" in said
@@ -135,7 +135,7 @@ def test_a_killed_driver_goes_on_where_it_was(
         "from index.writing import sharding\nsharding._remove_shards = lambda gallery: None"
     )
     with start(cluster, tiny_model, folder, out, code=keep) as process:
-        _, warned = process.communicate(timeout=120)
+        _, warned = process.communicate(timeout=240)
     assert process.returncode == 0, warned
     after = {path.name: path.stat().st_mtime_ns for path in find_outcome_files(out / "shards")}
     assert before.items() <= after.items()
@@ -149,7 +149,7 @@ def test_without_nodes_work_ends(tmp_path: Path, cluster: RunningCluster, tiny_m
         wait_for(lambda: len(find_outcome_files(out / "shards")) >= 2, process)
         cluster.tell("kill node")
         cluster.tell("kill node")
-        _, warned = process.communicate(timeout=120)
+        _, warned = process.communicate(timeout=240)
     assert process.returncode == 1
     assert "no node of the cluster is left to embed" in warned.splitlines()[-1]
     assert len(find_outcome_files(out / "shards")) >= 2
