@@ -19,8 +19,8 @@ from onnx import TensorProto, helper, numpy_helper
 from export.public import MAX_RECALL_DROP
 from export.to_onnx import ExportReport, write_sealed
 from index.arrays import Labels, Vectors
+from index.durable import hash_file
 from index.errors import InputError
-from index.file_hash import hash_file
 from index.images.preprocess import Pixels
 from index.model.backends.backend import INPUT_NAME
 from index.model.backends.names import USUAL_BACKEND

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from index.config_values import as_path
-from index.errors import InputError
-from index.extras import naming_extras
+from index.errors import InputError, naming_extras
 from index.progress import Progress, no_progress
 from index.threads import usable_cores
 from training.options.backbone_libraries import IN_THE_BOX

@@ -10,9 +10,8 @@ import onnx
 import torch
 
 from index.arrays import Vectors, unit_rows
-from index.durable import replacing
+from index.durable import hash_file, replacing
 from index.errors import InputError, ParityError
-from index.file_hash import hash_file
 from index.images.preprocess import Pixels
 from index.model.backends.names import USUAL_BACKEND
 from index.model.contract import MeasuredPrecision, ModelContract

@@ -5,17 +5,80 @@ What is not finished has a name of its own, `.retrieval-0123456789abcdef.tmp`, s
 
 from __future__ import annotations
 
+import csv
 import errno
+import fcntl
+import hashlib
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
+
+from index.errors import InputError
+from index.text import printable_path
 
 _TEMPORARY = re.compile(r"\.retrieval-[0-9a-f]{16}\.tmp")
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+
+
+def check_own_files(folder: Path, names: Sequence[str], *, header: Sequence[str]) -> None:
+    """See that nothing is in the way of files, of which the first is a CSV table that begins with a header.
+
+    What is there may be replaced where that table is one of the command's own.
+
+    Raises:
+        InputError: a file of somebody else has one of the names.
+    """
+    taken = [name for name in names if os.path.lexists(folder / name)]
+    if taken and not _begins_with(folder / names[0], ",".join(header).encode()):
+        raise InputError(
+            f"{printable_path(str(folder / taken[0]))}: exists already, and is not what this command writes there; "
+            "move it away, or give another --out"
+        )
+
+
+def _begins_with(path: Path, start: bytes) -> bool:
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(start)) == start
+    except OSError:
+        return False
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Replace a CSV file atomically; undecodable bytes of paths stay what they are."""
+    with (
+        replacing(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def try_lock(file: int | IO[Any]) -> bool:
+    """Whether the lock of an open file, or of a descriptor, is now this process's alone; it does not wait.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file, as hexadecimal text."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_temporary(name: str) -> bool:

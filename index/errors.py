@@ -16,7 +16,40 @@ RetrievalError                    anything a user can cause and mend; the comman
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+EXTRAS = {
+    "torch": "train", "torchvision": "train", "safetensors": "train", "onnx": "train", "onnxscript": "train",
+    "scipy": "train", "faiss": "cpu", "onnxruntime": "cpu", "mcp": "agents", "anyio": "ui", "gradio": "ui",
+    "fastapi": "ui", "httptools": "ui", "orjson": "ui", "prometheus_client": "ui", "pydantic": "ui", "starlette": "ui",
+    "uvicorn": "ui", "opentelemetry": "traces",
+    "obstore": "remote", "fsspec": "remote", "ray": "cluster", "pymilvus": "cluster",
+    "openvino": "fast",
+}  # fmt: skip
+"""By the name that is imported."""
+
+DAMAGE_ADVICE = (
+    "; mend it with `retrieval index repair`, or go back a version with `retrieval index rollback`: images, uploads "
+    "and decisions are kept"
+)
+
+
+@contextmanager
+def naming_extras(purpose: str) -> Iterator[None]:
+    """Name the extra to install where a library is missing that the block imports; `purpose` needs it.
+
+    Raises:
+        MissingDependencyError: in the place of the ModuleNotFoundError of a library that an extra brings.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise MissingDependencyError(package=package, extra=EXTRAS[package], purpose=purpose) from error
 
 
 class RetrievalError(Exception):
@@ -82,12 +115,6 @@ class GalleryError(RetrievalError):
         super().__init__(f"{path}: {problem}")
         self.path = path
         self.problem = problem
-
-
-DAMAGE_ADVICE = (
-    "; mend it with `retrieval index repair`, or go back a version with `retrieval index rollback`: images, uploads "
-    "and decisions are kept"
-)
 
 
 class GalleryDamagedError(GalleryError):

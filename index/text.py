@@ -3,6 +3,36 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Mapping, Sequence
+
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def align(rows: Sequence[tuple[str, ...]], *, right: set[int]) -> list[str]:
+    """Rows as lines of aligned columns; those in `right` are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def show_bytes(count: int) -> str:
+    """A size for people, 1 MB being 10^6 bytes."""
+    size, unit = float(count), 0
+    while size >= 999.5 and unit + 1 < len(_UNITS):
+        size, unit = size / 1000, unit + 1
+    return f"{size:.{0 if unit == 0 or size >= 99.5 else 1}f} {_UNITS[unit]}"
+
+
+def command_line(name: str, gallery: object, options: Mapping[str, str | None] | None = None) -> str:
+    """A command of `retrieval index` to copy."""
+    words = [word for flag, value in (options or {}).items() if value is not None for word in (flag, value)]
+    return printable_path(shlex.join(["retrieval", "index", name, str(gallery), *words]))
 
 
 def printable_path(path: str) -> str:

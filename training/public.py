@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from index.config_values import as_path
-from index.extras import naming_extras
+from index.errors import naming_extras
 from index.threads import usable_cores
 from index.user_cache import user_cache
 from training.options.log_targets import parse_log_targets

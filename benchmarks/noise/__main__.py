@@ -22,8 +22,8 @@ from benchmarks.noise.features import prepare_features
 from benchmarks.noise.grid import CLEAN, FILTERED, RECIPE, GridFolder, name_set, read_noise, run_cells
 from benchmarks.noise.reports import format_experiment, summarise_experiment
 from benchmarks.noise.splits import SPLITS
+from index.durable import hash_file
 from index.errors import InputError
-from index.file_hash import hash_file
 from index.threads import usable_cores
 from training.losses.make_loss import loss_class
 from training.options.config import POOLINGS, VIEWS

@@ -23,7 +23,7 @@ import torch
 from benchmarks.common.record import digest, save_array, write_with_record
 from benchmarks.noise.features import FeatureSet, load_features
 from index.commands.console import progress_bar
-from index.evaluation.clustering import nmi
+from index.evaluation.evaluate import nmi
 from index.evaluation.metrics import ranking_auc
 from training.backbone.feature_sources import CachedSource
 from training.confidence.confidences import (

@@ -16,8 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from index.arrays import Ids
-from index.catalog.row_metadata import SOUND
-from index.catalog.rows import CatalogRow
+from index.catalog.rows import SOUND, CatalogRow
 
 DROPPED = "dropped"
 """The status of an image that somebody dropped: no search finds it, but it stays in the gallery."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from index.catalog.row_metadata import read_metadata
+MAX_CHARACTERS = 1 << 24  # more than a source may say of an item
+_MAX_NESTING = 200  # fewer than any encoder gives up at
+SOUND = (
+    f"CASE WHEN typeof(metadata) = 'text' AND length(metadata) <= {MAX_CHARACTERS} THEN "
+    "CASE WHEN json_valid(metadata) THEN CASE WHEN json_type(metadata) = 'object' THEN metadata END END END"
+)
 
 STATUSES = ("pending", "indexed", "duplicate", "skipped")
 COLUMNS = (
@@ -15,6 +22,47 @@ COLUMNS = (
     "label, metadata"
 )
 _LABEL = COLUMNS.split(", ").index("label")
+
+
+def read_metadata(text: str | None) -> Mapping[str, Any]:
+    """JSON values by name; empty without, and where the text is no JSON object or one of an absurd size or depth."""
+    if not text or not isinstance(text, str) or len(text) > MAX_CHARACTERS:
+        return {}
+    try:
+        values = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) and not _is_deep(values) else {}
+
+
+def has_spoiled_labels(connection: sqlite3.Connection) -> bool:
+    """Whether some row of a catalogue has a label that is none: numbers sort before texts, bytes behind."""
+    query = "SELECT typeof((SELECT min(label) FROM images)), typeof((SELECT max(label) FROM images))"
+    return not set(connection.execute(query).fetchone()) <= {"text", "null"}
+
+
+def has_spoiled_metadata(connection: sqlite3.Connection) -> bool:
+    """Whether some row of a catalogue has metadata that is none; all rows are read for that."""
+    query = f"SELECT 1 FROM images WHERE metadata IS NOT ({SOUND}) LIMIT 1"
+    return connection.execute(query).fetchone() is not None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _is_deep(values: Mapping[str, Any]) -> bool:
+    level: list[Any] = [values]
+    for _ in range(_MAX_NESTING):
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, dict) else value)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

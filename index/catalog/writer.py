@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from index.catalog.catalog_scan import REMOVED, CatalogScan
-from index.catalog.reader import find_gallery, opened
+from index.catalog.reader import create_tables, find_gallery, opened
 from index.catalog.rows import CatalogRow
-from index.catalog.schema import create_tables
 from index.catalog.source_places import PLACES_SETTING, describe_places, place_in_gallery
 from index.sources.source import ImageSource
 

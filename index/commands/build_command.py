@@ -71,8 +71,8 @@ def name_columns(
     sources: tuple[str, ...], *, path_column: str | None, url_column: str | None, label_column: str | None
 ) -> tuple[str, ...]:
     """The sources, whose tables say what their columns are called, as it was given."""
+    from index.sources.local_source import TableSource
     from index.sources.registry import find_source
-    from index.sources.table import TableSource
     from index.sources.table_columns import TableColumns, say_columns
     from index.sources.url_list import UrlListSource
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from index.commands.console import progress_bars
 from index.commands.progress_lines import EVERY_S, ProgressLines
-from index.text_table import align
+from index.text import align
 
 if TYPE_CHECKING:
     from index.progress import BeginStep, Progress

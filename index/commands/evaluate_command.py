@@ -18,7 +18,7 @@ from index.commands.console import (
 )
 from index.commands.images_or_gallery import settle_gallery
 from index.public import evaluate as evaluate_retrieval
-from index.text_table import align
+from index.text import align
 
 if TYPE_CHECKING:
     from index.evaluation.evaluate import Evaluation

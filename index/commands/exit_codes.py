@@ -11,8 +11,7 @@ from contextlib import contextmanager
 
 import click
 
-from index.errors import RetrievalError
-from index.extras import naming_extras
+from index.errors import RetrievalError, naming_extras
 from index.telemetry import switch_off_telemetry
 
 INTERRUPTED = 130

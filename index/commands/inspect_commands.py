@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from index.commands.console import PATH, backend_option, emit, output_options, progress_bars, where_option
-from index.text_table import align, command_line, show_bytes
+from index.text import align, command_line, show_bytes
 
 if TYPE_CHECKING:
     from index.catalog.reader import Catalog
@@ -227,7 +227,7 @@ def _tabulate(items: Sequence[Mapping[str, Any]], *, status: str | None) -> list
 
 
 def _describe_info(described: GalleryInfo, *, gallery: Path) -> str:
-    from index.gallery.info_text import describe_index
+    from index.gallery.info import describe_index
     from index.text import printable_path
 
     made = datetime.fromisoformat(described.made).astimezone()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from index.filters import condition as tree
-from index.filters.filter_tokens import write_name
+from index.filters.parser import write_name
 
 
 def write_condition(condition: tree.Condition) -> str:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedLabel, DecidedRows
 from index.catalog.reader import Catalog, read_catalog
-from index.labels.decision_database import data_version, read_held_labels
-from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey
+from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, data_version, read_held_labels
 from index.versions.manifest import CATALOG_NAME, Version
 from index.versions.people import decisions_file
 

@@ -20,8 +20,8 @@ from index.catalog.decided_rows import DecidedRows
 from index.catalog.reader import Catalog
 from index.catalog.rows import CatalogRow
 from index.catalog.source_places import describe_move
+from index.durable import hash_file
 from index.errors import GalleryDamagedError, GalleryMismatchError, InputError, ModelFileError, UnknownImageError
-from index.file_hash import hash_file
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.any_query import AnyQuery, make_vector

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from index.catalog.row_metadata import read_metadata
+from index.catalog.rows import read_metadata
 from index.text import valid_text
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows
 from index.catalog.reader import Catalog, identify_file, read_catalog
-from index.catalog.row_metadata import has_spoiled_labels, has_spoiled_metadata
-from index.catalog.rows import CatalogRow
+from index.catalog.rows import CatalogRow, has_spoiled_labels, has_spoiled_metadata
 from index.errors import GalleryDamagedError, GalleryError
 from index.recent import RecentlyUsed
 from index.text import printable_path

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import logging
+import os
 import re
+import sqlite3
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
 
-from index.errors import InputError
+from index.errors import GalleryError, InputError
 from index.text import printable_path
 
+HEADER = ("path", "label")
+_ROWS_AT_ONCE = 1000
+
+logger = logging.getLogger(__name__)
+_COLUMNS = ("path", "sha256", "label", "decision", "new_label")
+VERSION = 1
+_LABELS = "SELECT d.step, sha256, label, decision, new_label, image_id, path, {when} FROM label_decisions AS d"
+_LAST = (
+    " JOIN steps AS s ON s.number = d.step "
+    "WHERE d.step = (SELECT max(step) FROM label_decisions WHERE sha256 = d.sha256 AND label = d.label) "
+    "ORDER BY d.step, image_id"
+)
 KEEP, CHANGE, DROP = DECISIONS = ("keep", "change", "drop")
 OPEN = "open"  # takes back what was decided
 MAX_LABEL_CHARACTERS = 200
-
 LabelKey = tuple[str, str | None]
 """An image's SHA-256 and its given label: what a decision about the label holds for, wherever the image lies."""
-
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _UNSEEN = ("Cc", "Cs", "Co", "Cn", "Zl", "Zp")  # categories of characters that no label has on purpose
 
@@ -54,6 +71,155 @@ class LabelDecision:
         if self.decision == DROP:
             return None
         return self.new_label if self.decision == CHANGE else self.label
+
+
+def encode_labels(rows: Iterable[Sequence[str]], *, more_columns: Sequence[str] = ()) -> Iterator[bytes]:
+    """The file in blocks, from rows of path, label and what else there is.
+
+    Nothing is put before what a spreadsheet would take for a formula: the file is read back by programs.
+    """
+    lines = chain([(*HEADER, *more_columns)], rows)
+    while block := list(islice(lines, _ROWS_AT_ONCE)):
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows(block)
+        yield text.getvalue().encode()
+
+
+def can_be_named(path: str) -> bool:
+    """Whether a path is text, so that a label file, which is UTF-8, can say it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_decisions(path: Path, *, known: Collection[LabelKey]) -> dict[LabelKey, LabelDecision]:
+    """Decisions by what they hold for: every image of these bytes with that label, wherever it lies.
+
+    Decisions about others than the known ones are left out with a warning: a file that was used for an earlier run may
+    be used again. A new label that no image has is taken, with a warning: it may be a new class, or a slip.
+
+    Raises:
+        InputError: no such file, other columns, or a line that says nothing clear.
+    """
+    shown = printable_path(str(path))
+    classes = {label for _, label in known}
+    decisions: dict[LabelKey, LabelDecision] = {}
+    unknown: list[str] = []
+    for line, row in _read_rows(path):
+        where = f"{shown}, line {line}"
+        decision = _read_decision(row, where=where)
+        if decision.key not in known:
+            unknown.append(where)
+            continue
+        before = decisions.setdefault(decision.key, decision)
+        if (before.decision, before.new_label) != (decision.decision, decision.new_label):
+            raise InputError(
+                f"{where}: {printable_path(decision.path)} as {decision.label!r} is decided otherwise above; keep one"
+            )
+        if decision.new_label is not None and decision.new_label not in classes:
+            logger.warning("%s: the new label %r is no class of this run yet", where, decision.new_label)
+    if unknown:
+        logger.warning(
+            "left out, because about images or labels that this run does not have: %d decisions, the first in %s",
+            len(unknown), unknown[0],
+        )  # fmt: skip
+    return decisions
+
+
+def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line number, values of all columns) of every row that is not empty."""
+    shown = printable_path(str(path))
+    if not path.is_file():
+        raise InputError(f"{shown}: no such decisions file; the audit's page saves one")
+    try:
+        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
+            rows = csv.DictReader(file)
+            columns = rows.fieldnames or []
+            missing = [name for name in _COLUMNS if name not in columns]
+            if missing:
+                raise InputError(
+                    f"{shown}: expected a header with the columns {','.join(_COLUMNS)}; lacks {','.join(missing)}"
+                )
+            for row in rows:
+                yield rows.line_num, {name: row[name] or "" for name in _COLUMNS}
+    except csv.Error as error:
+        raise InputError(f"{shown}: not a readable CSV file: {error}") from error
+
+
+def _read_decision(row: Mapping[str, str], *, where: str) -> LabelDecision:
+    decision, new = row["decision"], row["new_label"].strip()
+    if decision not in DECISIONS:
+        raise InputError(f"{where}: the decision must be one of {', '.join(DECISIONS)}, found {decision!r}")
+    if decision == CHANGE and not new:
+        raise InputError(f"{where}: {CHANGE} needs a new_label, found none")
+    if decision == CHANGE and new == row["label"]:
+        decision = KEEP
+    return LabelDecision(
+        row["sha256"], row["label"], decision, new if decision == CHANGE else None, path=row["path"]
+    )
+
+
+def check_version(connection: sqlite3.Connection) -> int:
+    """The version of an open file; 0 where nothing was ever written into it.
+
+    Raises:
+        sqlite3.DatabaseError: a newer program wrote it.
+    """
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > VERSION:
+        raise sqlite3.DatabaseError(f"it has version {version}, this program knows {VERSION}; use a newer program")
+    return version
+
+
+def read_labels(connection: sqlite3.Connection, *, holding: bool = False) -> Iterator[tuple[int, LabelDecision]]:
+    """(step, decision) of all decisions about labels; or of those that hold, in their order and with their time."""
+    query = _LABELS.format(when="s.decided_at") + _LAST if holding else _LABELS.format(when="''")
+    for step, sha256, label, decision, new_label, image_id, path, when in connection.execute(query):
+        yield (
+            step,
+            LabelDecision(sha256, label or None, decision, new_label, image_id, os.fsdecode(path), when),
+        )
+
+
+def data_version(connection: sqlite3.Connection) -> int:
+    """SQLite's `data_version`: another value after every commit of any other connection."""
+    return int(connection.execute("PRAGMA data_version").fetchone()[0])
+
+
+def read_held_labels(
+    path: Path, *, wait_s: float
+) -> tuple[Mapping[LabelKey, LabelDecision], sqlite3.Connection, int]:
+    """The decisions about labels that hold, without those that were taken back; the connection; its `data_version`.
+
+    The connection stays open to tell later commits by, and then never waits for a lock. To read the file's header
+    instead is no choice: closing the file would take away the locks that this process has on it.
+
+    Args:
+        wait_s: seconds to wait while somebody else writes.
+
+    Raises:
+        GalleryError: the file is missing, damaged, locked for longer, or no file of decisions.
+    """
+    connection = None
+    try:
+        uri = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process left is rolled back; else only read
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=wait_s)
+        version = data_version(connection)  # before the rest: a commit in between is seen as a later one
+        held = [one for _, one in read_labels(connection, holding=True)] if check_version(connection) else []
+        if any(one.decision == CHANGE and not isinstance(one.new_label, str) for one in held):
+            raise TypeError("a changed label has no new one")
+        connection.execute("PRAGMA busy_timeout = 0")
+    except (sqlite3.Error, TypeError) as error:
+        if connection is not None:
+            connection.close()
+        problem = f"the label decisions cannot be read: {error}"
+        advice = "put a sound copy of the file back, or move it away to go on without the decisions in it"
+        if getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
+            advice = "another program is writing it; try again when that is done, and leave the file where it is"
+        raise GalleryError(printable_path(str(path)), f"{problem}; {advice}") from error
+    return {one.key: one for one in held if one.decision != OPEN}, connection, version
 
 
 def check_label_decision(given: LabelDecision) -> LabelDecision:

@@ -15,9 +15,9 @@ import numpy as np
 from index.arrays import Ids
 from index.catalog.reader import read_catalog
 from index.catalog.writer import CatalogWriter
+from index.durable import hash_file
 from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
 from index.faiss_library import import_faiss
-from index.file_hash import hash_file
 from index.gallery.computed_by import usual_runtime_of
 from index.marks import GALLERY_MARK, PART_MARK, read_part
 from index.model.embedder import Embedder

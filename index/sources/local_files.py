@@ -12,7 +12,7 @@ from index.sources.archive_scan import is_archive, scan_archive
 from index.sources.folder_walk import find_file, walk_folder
 from index.sources.given_labels import folder_label
 from index.sources.items import FoundItem
-from index.sources.known import Known
+from index.sources.source import Known
 from index.text import printable_path
 
 

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
 
+from index.errors import ImageError, InputError
 from index.images.image_files import CheckContent, check_content
-from index.sources.items import ItemFields, Place
+from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES
+from index.sources.folder_walk import check_folder, find_file
+from index.sources.given_labels import find_table
+from index.sources.items import FoundItem, ItemFields, Place
+from index.sources.local_files import absolute_below, below, label_below, scan_path, scan_tree
 from index.sources.reading import read_local
-from index.sources.source import Reach
+from index.sources.source import NOTHING_KNOWN, Known, Reach
+from index.sources.table_columns import TableColumns, make_address
+from index.sources.table_rows import TableRow, label_conflict, read_table_rows
 from index.text import printable_path
+
+_WILDCARD = re.compile(r"[*?[]")
+
+_MAX_LINE_CHARACTERS = 1 << 16  # far more than a path may have
 
 
 @dataclass(frozen=True)
@@ -64,3 +79,237 @@ class LocalSource:
     def read(self, place: Place, *, check: CheckContent = check_content) -> bytes:
         """The bytes of the file, or of the archive's member."""
         return read_local(place, check=check)
+
+
+class FolderSource(LocalSource):
+    """All that lies below a folder."""
+
+    kind: ClassVar[str] = "folder"
+
+    @property
+    def root(self) -> str:
+        """The folder itself."""
+        return self.location
+
+    @classmethod
+    def find(cls, text: str) -> Self | None:
+        """Whatever is a folder, also one with * ? [ in its name."""
+        return cls(str(check_folder(Path(text)))) if os.path.isdir(text) else None
+
+    def at(self, location: str, resolve: Callable[[str], str] = os.path.realpath) -> Self:
+        """A link to a folder is that folder."""
+        return replace(self, location=resolve(location))
+
+    def is_there(self) -> bool:
+        """Whether there is a folder."""
+        return os.path.isdir(self.location)
+
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+        """Depth first in sorted order."""
+        return scan_tree(self.location, root=self.location, known=known)
+
+    def scan_below(self, location: str) -> Iterator[FoundItem]:
+        """The items that lie at, or below, an absolute normal path in the folder."""
+        return scan_path(location, root=self.location, known=NOTHING_KNOWN)
+
+
+class FileSource(LocalSource):
+    """Any regular file, which is the one item."""
+
+    kind: ClassVar[str] = "file"
+    is_one_item: ClassVar[bool] = True
+
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+        """The file; nothing where it is gone, as of a folder whose only file is gone."""
+        if os.path.lexists(self.location):
+            yield from scan_path(self.location, root=self.root, known=known)
+
+
+class ArchiveSource(LocalSource):
+    """The members of one tar or zip file, under the file's own name."""
+
+    kind: ClassVar[str] = "archive"
+    suffixes: ClassVar[tuple[str, ...]] = ARCHIVE_SUFFIXES + COMPRESSED_SUFFIXES
+
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+        """In the archive's order."""
+        if not os.path.lexists(self.location):
+            raise InputError(f"{printable_path(self.location)}: no such file")
+        return scan_path(self.location, root=self.root, known=known)
+
+
+class ListSource(LocalSource):
+    """What the lines of a text name, relative to the text's own folder or absolute; empty lines and # say nothing."""
+
+    kind: ClassVar[str] = "list"
+    reach: ClassVar[Reach] = Reach.ANYWHERE
+    suffixes: ClassVar[tuple[str, ...]] = (".txt", ".lst")
+
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+        """In the list's order; what is named twice is met once."""
+        root = self.root
+        named: set[str] = set()
+        walked: set[str] = set()
+        for name in read_lines(self.location):
+            path = absolute_below(root, name)
+            if path in named or _lies_in(path, walked):
+                continue
+            for item in scan_path(path, root=root, known=known):
+                file = os.path.join(root, item.archive or item.path)
+                if file == path or not (file in named or _lies_in(file, walked)):
+                    yield item
+            (walked if os.path.isdir(path) else named).add(path)
+
+
+class TableSource(LocalSource):
+    """The files that the rows of a table name, relative to the table's own folder or absolute."""
+
+    kind: ClassVar[str] = "table"
+    reach: ClassVar[Reach] = Reach.ANYWHERE
+    suffixes: ClassVar[tuple[str, ...]] = (".csv", ".parquet")
+
+    @classmethod
+    def find(cls, text: str) -> Self | None:
+        """A table, or the address of one that says what its columns are called."""
+        table, columns = find_table(text)
+        found = super().find(str(table))
+        return None if found is None else cls(make_address(found.location, columns))
+
+    def is_there(self) -> bool:
+        """Whether there is a file of this name."""
+        return find_table(self.location)[0].exists()
+
+    def naming(self, columns: TableColumns) -> Self:
+        """The same table, of whose columns these hold path and label."""
+        table, combined = find_table(self.location, columns)
+        return replace(self, location=make_address(str(table), combined))
+
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+        """In the table's order. A row is one file, never an archive's members; the first row of a file counts."""
+        (table, columns), root = find_table(self.location), self.root
+        labels: dict[str, str | None] = {}
+        same: dict[str | None, str | None] = {}  # one object for each label
+        for row in read_table_rows(table, columns=columns):
+            path = absolute_below(root, row.path)
+            if path not in labels:
+                labels[path] = same.setdefault(row.label, row.label)
+                yield _row_item(find_file(path, relative=below(root, path)), row)
+            elif labels[path] != row.label:
+                raise label_conflict(table, row, above=labels[path])
+
+
+class GlobSource(LocalSource):
+    """What a pattern matches; * stays within a folder, ** goes through any number of them."""
+
+    kind: ClassVar[str] = "glob"
+    reach: ClassVar[Reach] = Reach.PART
+
+    @cached_property
+    def root(self) -> str:
+        """The leading folders in whose names nothing is a wildcard."""
+        parts = Path(self.location).parts
+        first = next((i for i, part in enumerate(parts) if _WILDCARD.search(part)), len(parts))
+        return os.path.join(*parts[:first])
+
+    @classmethod
+    def find(cls, text: str) -> Self | None:
+        """A text with a wildcard; what exists is never read as a pattern."""
+        is_meant = not os.path.lexists(text) and "\0" not in text and _WILDCARD.search(text)
+        return cls(os.path.abspath(text)) if is_meant else None
+
+    def at(self, location: str, resolve: Callable[[str], str] = os.path.realpath) -> Self:
+        """Links before the first wildcard are resolved."""
+        fixed = GlobSource(location).root
+        tail = location.removeprefix(fixed).lstrip("/")
+        return replace(self, location=f"{resolve(fixed).rstrip('/')}/{tail}")
+
+    def is_there(self) -> bool:
+        """Whether the folder is there that the pattern looks into."""
+        return os.path.isdir(self.root)
+
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+        """In sorted order; links are followed as `walk_folder` does, which never loops."""
+        root, parts = self.root, Path(self.location).parts
+        first = parts.index("**") if "**" in parts else len(parts)
+        matches = sorted(glob.glob(os.path.join(*parts[:first])), key=lambda match: os.fsencode(match).split(b"/"))
+        tail = Tail(parts[first:])
+        empty = True
+        for match in matches:
+            if tail.parts and not os.path.isdir(match):
+                continue
+            wanted = tail.holds if tail.parts else None
+            for item in scan_path(match, root=root, known=known, wanted=wanted):
+                empty = False
+                yield item
+        if empty:
+            raise InputError(
+                f"{printable_path(self.location)}: the pattern matches no file; "
+                f"* stays within a folder, ** goes through any number of them"
+            )
+
+
+def has_wildcard(text: str) -> bool:
+    """Whether a text has one of * ? [ in it."""
+    return _WILDCARD.search(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The parts of a pattern from its first `**`, which stands for any number of folders."""
+
+    parts: tuple[str, ...]
+
+    def holds(self, path: str) -> bool:
+        """Whether a path below, or a folder that it lies in, matches."""
+        reached = self._with_no_folders({0})
+        for name in path.split("/"):
+            reached = self._with_no_folders({place for at in reached for place in self._step(at, name)})
+            if len(self.parts) in reached:
+                return True
+        return False
+
+    def _step(self, at: int, name: str) -> Iterator[int]:
+        part = self.parts[at] if at < len(self.parts) else ""
+        if name.startswith(".") and not part.startswith("."):  # as in a shell
+            return
+        if part == "**":
+            yield at
+        elif fnmatchcase(name, part):
+            yield at + 1
+
+    def _with_no_folders(self, reached: set[int]) -> set[int]:
+        """The places reached, and those behind a `**` that stands for no folder."""
+        for at, part in enumerate(self.parts):
+            if at in reached and part == "**":
+                reached.add(at + 1)
+        return reached
+
+
+def _row_item(found: FoundItem, row: TableRow) -> FoundItem:
+    problem = found.problem
+    if row.problem is not None:
+        problem = ImageError(path=printable_path(found.path), reason="oversized-row", detail=row.problem)
+    label = label_below(found.path) if row.label is None else row.label or None
+    return replace(found, label=label, metadata=row.metadata or None, problem=problem)
+
+
+def _lies_in(path: str, folders: set[str]) -> bool:
+    ends = (end for end, character in enumerate(path + "/") if character == "/")
+    return bool(folders) and any((path[:end] or "/") in folders for end in ends)
+
+
+def read_lines(location: str) -> Iterator[str]:
+    """The paths that a text names, one a line."""
+    shown = printable_path(location)
+    try:
+        with open(location, encoding="utf-8-sig", errors="surrogateescape") as file:
+            number = 0
+            while line := file.readline(_MAX_LINE_CHARACTERS):
+                number += 1
+                path = line.rstrip("\n")
+                if "\0" in path or len(line) == _MAX_LINE_CHARACTERS:
+                    raise InputError(f"{shown}, line {number}: no path; a list has one path a line")
+                if path.strip() and not path.startswith("#"):
+                    yield path
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error

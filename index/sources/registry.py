@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from index.errors import InputError
-from index.sources.folder import FolderSource
-from index.sources.glob import GlobSource
 from index.sources.items import FoundItem
-from index.sources.known import NOTHING_KNOWN, Known
-from index.sources.list import ListSource
-from index.sources.local_source import LocalSource
-from index.sources.one_file import ArchiveSource, FileSource
+from index.sources.local_source import (
+    ArchiveSource,
+    FileSource,
+    FolderSource,
+    GlobSource,
+    ListSource,
+    LocalSource,
+    TableSource,
+)
 from index.sources.remote import RemoteArchiveSource, RemoteFileSource, RemoteGlobSource, RemoteSource
-from index.sources.source import ImageSource
-from index.sources.table import TableSource
+from index.sources.source import NOTHING_KNOWN, ImageSource, Known
 from index.sources.url_list import UrlListSource
 from index.text import printable_path
 

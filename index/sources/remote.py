@@ -17,11 +17,10 @@ from index.network.retrying import retry
 from index.network.stores import is_address, is_web, open_store
 from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_shard
 from index.sources.given_labels import folder_label
-from index.sources.glob import Tail, has_wildcard
 from index.sources.items import FoundItem, ItemFields, Place
-from index.sources.known import NOTHING_KNOWN, Known
+from index.sources.local_source import Tail, has_wildcard
 from index.sources.remote_reading import RemoteReader, plain_name, spool_shard
-from index.sources.source import Reach
+from index.sources.source import NOTHING_KNOWN, Known, Reach
 from index.text import printable_path
 
 _IMAGE_SUFFIXES = (

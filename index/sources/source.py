@@ -4,12 +4,42 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Protocol, Self
 
 from index.images.image_files import CheckContent, check_content
 from index.sources.items import FoundItem, ItemFields, Place
-from index.sources.known import NOTHING_KNOWN, Known
+
+
+@dataclass(frozen=True, slots=True)
+class KnownItem:
+    """The size and time, or what stands for it, of an item as it was; and whether to ask if that is so still."""
+
+    size_bytes: int
+    mtime_ns: int
+    is_doubted: bool
+
+
+class Known(Protocol):
+    """What is known of the items of one source."""
+
+    def enter(self, archive: FoundItem, scan: Callable[[], Iterator[FoundItem]]) -> Iterator[FoundItem]:
+        """The items of an archive that is met on the way: those known, or those that scanning it gives."""
+
+    def find(self, path: str) -> KnownItem | None:
+        """An item by its path; None for a new one."""
+
+
+class _NothingKnown:
+    def enter(self, archive: FoundItem, scan: Callable[[], Iterator[FoundItem]]) -> Iterator[FoundItem]:
+        return scan()
+
+    def find(self, path: str) -> None:
+        return None
+
+
+NOTHING_KNOWN: Known = _NothingKnown()
 
 
 class Reach(Enum):

@@ -18,11 +18,10 @@ from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError
 from index.network.stores import is_address, is_web, open_store
 from index.network.web_addresses import as_written, check_web_address
 from index.sources.items import FoundItem, ItemFields, Place
-from index.sources.known import NOTHING_KNOWN, Known, KnownItem
-from index.sources.list import read_lines
+from index.sources.local_source import read_lines
 from index.sources.remote import RemoteFileSource
 from index.sources.remote_reading import RemoteReader, as_image_error
-from index.sources.source import Reach
+from index.sources.source import NOTHING_KNOWN, Known, KnownItem, Reach
 from index.sources.table_columns import TABLE_SUFFIXES, TableColumns, make_address, split_address
 from index.sources.table_rows import TableRow, label_conflict, read_column_names, read_table_rows
 from index.text import printable_path

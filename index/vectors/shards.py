@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import Ids, Vectors
-from index.durable import replacing
+from index.durable import hash_file, replacing
 from index.errors import GalleryDamagedError, GalleryError
-from index.file_hash import hash_file
 from index.text import printable_path
 
 SHARD_ROWS = 1 << 22  # few files: a search reads rows of all of them

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from index.durable import try_lock
 from index.errors import GalleryError, InputError
-from index.file_lock import try_lock
 from index.limits import LOCK_WAIT_S
 from index.marks import LOCK_NAME
 from index.progress import BeginStep, no_steps

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from index.durable import hash_file
 from index.errors import GalleryDamagedError, GalleryError, InputError
-from index.file_hash import hash_file
 from index.images.preprocess import PreprocessConfig
 from index.outputs import KIND, OUTPUTS, PICTURE, UNTRAINED
 from index.text import printable_path

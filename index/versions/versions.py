@@ -27,10 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from index.durable import sync_path, write_durably
+from index.durable import hash_file, sync_path, try_lock, write_durably
 from index.errors import GalleryDamagedError, GalleryError
-from index.file_hash import hash_file
-from index.file_lock import try_lock
 from index.marks import PART_MARK, is_part
 from index.text import printable_path
 from index.versions.gallery_parts import identify, mark_part, remove_part

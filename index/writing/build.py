@@ -23,7 +23,7 @@ from index.marks import GALLERY_MARK, LOCK_NAME
 from index.model.embedder import Embedder
 from index.model.in_the_box import find_box
 from index.progress import BeginStep, Progress, no_progress, no_steps
-from index.sources.folder import FolderSource
+from index.sources.local_source import FolderSource
 from index.sources.registry import find_source
 from index.sources.source import ImageSource
 from index.text import printable_path
@@ -34,10 +34,9 @@ from index.versions.gallery_parts import make_mark
 from index.versions.manifest import CATALOG_NAME, Version
 from index.writing.assigned_labels import AssignedLabels, find_assigned
 from index.writing.build_config import BuildConfig
-from index.writing.known_items import Trust
 from index.writing.publish_change import BuildReport, open_workspace, run_change
-from index.writing.scanning import find_parts, scan_parts, scan_sources
-from index.writing.shard_outcomes import check_complete
+from index.writing.scanning import Trust, find_parts, scan_parts, scan_sources
+from index.writing.shard_plan import check_complete
 from index.writing.source_moves import check_emptied, check_sources, forget_source, list_locations, move_sources
 from index.writing.workspace import Workspace, find_model
 

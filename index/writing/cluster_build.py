@@ -15,8 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from index.errors import GalleryError, InputError, RetrievalError
-from index.extras import naming_extras
+from index.errors import GalleryError, InputError, RetrievalError, naming_extras
 from index.limits import LOCK_WAIT_S
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.source import ImageSource

@@ -21,7 +21,7 @@ from index.gallery.computed_by import usual_runtime_in
 from index.limits import LOCK_WAIT_S
 from index.model.embedder import Embedder
 from index.progress import BeginStep, Progress, no_progress, no_steps
-from index.sources.table import TableSource
+from index.sources.local_source import TableSource
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
 from index.vectors.store import Publication

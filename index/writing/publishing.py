@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from index.catalog.writer import CatalogWriter
-from index.durable import link_file
+from index.durable import hash_file, link_file
 from index.errors import GalleryDamagedError
-from index.file_hash import hash_file
 from index.model.contract import ModelContract
 from index.outputs import KIND, PICTURE, UNTRAINED
 from index.progress import BeginStep, no_steps

@@ -33,7 +33,7 @@ from index.vectors.shards import gather_rows
 from index.vectors.stores import hold_vectors
 from index.versions.manifest import CATALOG_NAME
 from index.writing.build_config import BuildConfig
-from index.writing.shard_outcomes import find_outcomes
+from index.writing.shard_plan import find_outcomes
 from index.writing.workspace import Workspace
 
 _HASHED_AHEAD = 64

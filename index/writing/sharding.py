@@ -25,8 +25,8 @@ from index.limits import LOCK_WAIT_S
 from index.marks import is_part
 from index.model.embedder import Embedder
 from index.progress import BeginStep, Progress, no_progress, no_steps
-from index.sources.folder import FolderSource
 from index.sources.items import Place
+from index.sources.local_source import FolderSource
 from index.sources.registry import find_source
 from index.sources.source import ImageSource
 from index.text import printable_path

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from index.catalog.writer import CatalogWriter
 from index.errors import InputError
-from index.sources.one_file import FileSource
+from index.sources.local_source import FileSource
 from index.sources.source import ImageSource, Reach
-from index.text import printable_path
-from index.text_table import command_line
+from index.text import command_line, printable_path
 
 
 def check_sources(catalog: CatalogWriter, *, gallery: Path) -> None:

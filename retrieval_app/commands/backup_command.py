@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from index.commands.console import PATH, emit, output_options, progress_bars
-from index.text import printable_path
-from index.text_table import show_bytes
+from index.text import printable_path, show_bytes
 
 if TYPE_CHECKING:
     from retrieval_app.review.backup import BackupReport

@@ -12,8 +12,7 @@ import click
 
 from index.commands.console import NAMED, backend_option, emit, output_options
 from index.errors import GalleryError, InputError, MissingDependencyError
-from index.text import printable_path
-from index.text_table import align
+from index.text import align, printable_path
 from index.versions.people import PEOPLE
 from retrieval_app.server.serve_token import read_or_make_token
 

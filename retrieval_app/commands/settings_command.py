@@ -18,8 +18,7 @@ from click.core import ParameterSource
 
 from index.commands.console import Command, GroupedCommand, emit
 from index.errors import InputError
-from index.text import printable_path
-from index.text_table import align
+from index.text import align, printable_path
 from index.toml_options import read_toml_options
 
 _OF_A_CALL = frozenset(("help", "help_all", "as_json", "debug", "show_config"))

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from index.durable import check_own_files
 from index.errors import InputError
-from index.output_files import check_own_files
 from index.text import printable_path
 from retrieval_app.comparing.compare_report import write_compare_page, write_query_table
 from retrieval_app.comparing.embedding import Embedded, Photos, embed_candidate, read_photos, require_outside

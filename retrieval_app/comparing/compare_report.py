@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import UNLABELLED, Ids
+from index.durable import write_csv
 from index.evaluation.comparison import PairedDifference
-from index.output_files import write_csv
 from index.progress import Progress, no_progress
-from index.text import printable_path, valid_text
-from index.text_table import align
+from index.text import align, printable_path, valid_text
 from index.vectors.exact import search
 from retrieval_app.comparing.embedding import Embedded
 from retrieval_app.comparing.public import Candidate

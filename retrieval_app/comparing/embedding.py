@@ -22,8 +22,8 @@ from index.gallery.gallery import Gallery
 from index.model.embedder import Embedder
 from index.outputs import KIND
 from index.progress import Progress, no_progress
-from index.sources.folder import FolderSource
 from index.sources.items import Place
+from index.sources.local_source import FolderSource
 from index.sources.reading import read_place
 from index.sources.registry import find_source
 from index.sources.table_rows import as_text

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from export.exports import export_run
-from index.file_hash import hash_file
+from index.durable import hash_file
 from index.model.embedder import Embedder
 from index.progress import Progress
 from retrieval_app.comparing.embedding import Embedded, Photos, embed_model

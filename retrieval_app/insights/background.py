@@ -18,9 +18,8 @@ from typing import Any, Generic, Literal, TypeVar, cast, get_args
 
 from pydantic import TypeAdapter
 
-from index.durable import replacing
+from index.durable import replacing, try_lock
 from index.errors import RetrievalError
-from index.file_lock import try_lock
 from index.gallery.gallery import Gallery
 from index.labels.doubts import Doubts
 from index.progress import Progress

@@ -12,9 +12,8 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from index.durable import replacing
+from index.durable import replacing, write_csv
 from index.errors import InputError, MissingDependencyError
-from index.output_files import write_csv
 from index.text import printable_path, valid_text
 from retrieval_app.label_tools.judged import JudgedLabel, JudgedLabels
 

@@ -13,8 +13,7 @@ import numpy as np
 from index.arrays import UNLABELLED, Floats
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decision_file import read_decisions
-from index.labels.decisions import LabelDecision, LabelKey
+from index.labels.decisions import LabelDecision, LabelKey, read_decisions
 from index.labels.judge import judge_labels, judge_twice
 from index.text import printable_path
 from retrieval_app.reports.duplicates_report import find_duplicate_groups

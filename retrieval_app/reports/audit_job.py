@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from index.config_fields import flag_of
-from index.labels.decision_file import read_decisions
-from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, LabelKey
+from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, LabelKey, read_decisions
 from index.labels.doubts import LOWER_BOUND
 from index.text import printable_path
 from retrieval_app.reports.audit_page import write_audit_page

@@ -16,12 +16,12 @@ from index.arrays import Ids
 from index.catalog.rows import CatalogRow
 from index.duplicates.duplicate_config import HASH_BITS, DuplicateConfig
 from index.duplicates.gallery_duplicates import Duplicate, Fingerprint, find_gallery_duplicates
+from index.durable import check_own_files, write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.output_files import check_own_files, write_csv
 from index.progress import Progress, no_progress
-from index.sources.folder import FolderSource
 from index.sources.items import Place
+from index.sources.local_source import FolderSource
 from index.text import printable_path
 from index.threads import map_ahead, usable_cores
 from retrieval_app.reports.standalone import READ_AHEAD, draw_picture, write_document

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from index.config_values import as_path
-from index.errors import InputError
-from index.extras import naming_extras
+from index.errors import InputError, naming_extras
 from index.threads import usable_cores
 from training.public import default_cache
 

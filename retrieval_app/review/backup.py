@@ -18,9 +18,9 @@ from index.catalog.rows import CatalogRow
 from index.errors import GalleryError, ImageError, InputError
 from index.marks import read_mark
 from index.progress import Progress, no_progress
-from index.sources.folder import FolderSource
 from index.sources.folder_walk import walk_folder
 from index.sources.items import FoundItem
+from index.sources.local_source import FolderSource
 from index.text import printable_path, valid_text
 from index.versions.manifest import CATALOG_NAME, Manifest
 from index.versions.people import PEOPLE, added_folder, decisions_file

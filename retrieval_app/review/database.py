@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from index.errors import RetrievalError
-from index.labels.decision_database import VERSION, check_version
+from index.labels.decisions import VERSION, check_version
 from index.text import printable_path
 
 _SCHEMA = """

@@ -14,8 +14,7 @@ from functools import partial
 from index.catalog.rows import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey
-from index.labels.label_file import can_be_named, encode_labels
+from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, can_be_named, encode_labels
 from index.text import printable_path, valid_text
 from retrieval_app.reports.duplicates_report import guard_cell
 from retrieval_app.review.duplicate_decisions import DUPLICATES, DuplicateDecision, GroupImage, name_group

@@ -10,8 +10,7 @@ from contextlib import closing
 from dataclasses import astuple, dataclass
 from datetime import datetime
 
-from index.labels.decision_database import read_labels
-from index.labels.decisions import LabelDecision
+from index.labels.decisions import LabelDecision, read_labels
 from retrieval_app.review.database import Database
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage
 

@@ -11,8 +11,8 @@ from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
+from index.durable import try_lock
 from index.errors import InputError
-from index.file_lock import try_lock
 from retrieval_app.review.activity_log import THE_SERVER
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.shared_table import SharedTable

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from index.durable import hash_file
 from index.errors import InputError
-from index.file_hash import hash_file
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.marks import read_mark

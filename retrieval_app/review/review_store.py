@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from index.errors import InputError
-from index.labels.decision_database import read_labels
-from index.labels.decisions import OPEN, LabelDecision, LabelKey, check_label_decision
+from index.labels.decisions import OPEN, LabelDecision, LabelKey, check_label_decision, read_labels
 from index.versions.people import decisions_file
 from retrieval_app.review.database import Database, DecidedSinceError
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, check_duplicate_decision

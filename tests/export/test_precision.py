@@ -14,8 +14,8 @@ from export.exports import Lowered, export_run, export_untrained
 from export.precision import LabelledPixels, centred_cosine, keep_in_half, lower_precision, recall_at_1
 from export.public import export
 from export.to_onnx import ExportReport
+from index.durable import hash_file
 from index.errors import InputError
-from index.file_hash import hash_file
 from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME
 from index.model.contract import METADATA_KEY, ModelContract
 from index.model.embedder import Embedder

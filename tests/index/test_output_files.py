@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from index.durable import replacing
+from index.durable import check_own_files, replacing
 from index.errors import InputError
-from index.output_files import check_own_files
 
 NAMES = ("table.csv", "page.html")
 HEADER = ("rank", "path")

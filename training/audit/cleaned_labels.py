@@ -15,9 +15,8 @@ import numpy as np
 from index.arrays import connect_rows
 from index.durable import replacing
 from index.errors import InputError
-from index.labels.decisions import CHANGE, DROP
+from index.labels.decisions import CHANGE, DROP, HEADER, can_be_named, encode_labels
 from index.labels.kinds import has_rare_label
-from index.labels.label_file import HEADER, can_be_named, encode_labels
 from index.labels.verdicts import compare_duplicates
 from index.text import printable_path
 from training.audit.report import AuditedImage, AuditReport

@@ -10,10 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from index.durable import replacing
+from index.durable import check_own_files, replacing, write_csv
 from index.labels.decisions import DECISIONS, LabelDecision, LabelKey
 from index.labels.kinds import KINDS, Kind
-from index.output_files import check_own_files, write_csv
 from index.text import valid_text
 
 _RANKS = (1, 2, 3)

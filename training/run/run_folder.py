@@ -23,10 +23,9 @@ import torchvision
 from PIL import Image
 from torch import Tensor, nn
 
-from index.durable import write_durably
+from index.durable import write_csv, write_durably
 from index.errors import RunError
 from index.images.preprocess import PreprocessConfig
-from index.output_files import write_csv
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.data.datasets import SkippedImage
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead

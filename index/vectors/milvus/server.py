@@ -10,8 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from index.errors import GalleryDamagedError, GalleryError
-from index.extras import naming_extras
+from index.errors import GalleryDamagedError, GalleryError, naming_extras
 
 TOKEN = "RETRIEVAL_MILVUS_TOKEN"  # of the environment
 OLDEST, NEXT = (2, 3), (3, 0)

@@ -12,9 +12,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from index.durable import replacing
+from index.durable import replacing, try_lock
 from index.errors import InputError
-from index.file_lock import try_lock
 from index.text import printable_path
 from retrieval_app.api.security.rights import check_rights
 from retrieval_app.api.security.token_entries import (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from index.catalog.row_metadata import read_metadata
+from index.catalog.rows import read_metadata
 from index.errors import ImageError, InputError
 from index.filters.parser import parse_filter
 from index.filters.words import find_words

@@ -7,8 +7,7 @@ import os
 import sqlite3
 from collections.abc import Sequence
 
-from index.catalog.reader import Catalog
-from index.catalog.schema import create_tables
+from index.catalog.reader import Catalog, create_tables
 from tests.index.filters.on_row import Row
 
 

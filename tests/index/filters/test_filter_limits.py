@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from index.catalog.reader import read_catalog
-from index.catalog.schema import create_tables
+from index.catalog.reader import create_tables, read_catalog
 from index.errors import InputError
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter

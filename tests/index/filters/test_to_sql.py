@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.catalog.schema import TABLES
+from index.catalog.reader import TABLES
 from index.errors import InputError
 from index.filters.condition import Column, Condition, HasWord, Or, equals
 from index.filters.to_sql import write_sql

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from index.duplicates.duplicate_config import DuplicateConfig
+from index.durable import hash_file
 from index.errors import GalleryError
-from index.file_hash import hash_file
-from index.gallery.info import GalleryInfo, Unfinished, find_unfinished, read_info
-from index.gallery.info_text import describe_index
+from index.gallery.info import GalleryInfo, Unfinished, describe_index, find_unfinished, read_info
 from index.gallery.selection import Selection
 from index.vectors.ann_building import build_ann_index
 from index.vectors.ann_config import AnnConfig

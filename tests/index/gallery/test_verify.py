@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from index.file_hash import hash_file
+from index.durable import hash_file
 from index.gallery.gallery import Gallery
 from index.gallery.verify import VerifyReport, verify_gallery
 from index.vectors.ann_index import AnnIndex

@@ -152,7 +152,9 @@ def test_workers_end_with_a_program_that_is_killed(tmp_path: Path) -> None:
 
 def test_a_kept_problem_holds_nothing_of_its_file(tmp_path: Path, tiny_model: Path) -> None:
     (tmp_path / "cut.jpg").write_bytes(encode(PHOTO, "JPEG")[:2000])
-    [[outcome]] = ThreadedEngine(Embedder(tiny_model), workers=1).embed([(1, Place(tmp_path / "cut.jpg", "cut.jpg"))])
+    [[outcome]] = ThreadedEngine(Embedder(tiny_model), workers=1).embed(
+        [(1, Place(tmp_path / "cut.jpg", "cut.jpg"))]
+    )
     problem = outcome.problem
     assert problem.reason in REASONS
     assert (problem.__traceback__, problem.__context__, problem.__cause__) == (None, None, None)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from index.durable import hash_file
 from index.errors import ImageError, ModelFileError
-from index.file_hash import hash_file
 from index.model.embedder import Embedder
 from index.model.in_the_box import BOX, find_box
 from index.outputs import KIND, PICTURE

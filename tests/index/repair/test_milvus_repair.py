@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from index.durable import hash_file
 from index.errors import GalleryDamagedError, GalleryError, InputError
-from index.file_hash import hash_file
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery

@@ -14,9 +14,9 @@ from index.network import fetching, retrying, web_store
 from index.network.web_store import VARIABLE
 from index.sources import remote_reading
 from index.sources.items import FoundItem
-from index.sources.known import KnownItem
 from index.sources.reading import read_place
 from index.sources.registry import find_source
+from index.sources.source import KnownItem
 from tests.index.sources.test_shards import PICTURES
 from tests.remote_servers import Fault, FileServer
 

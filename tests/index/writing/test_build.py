@@ -21,9 +21,9 @@ import pytest
 from PIL import Image
 
 from index.arrays import Vectors
+from index.durable import hash_file
 from index.embedding.engine import BATCHES_AHEAD, ThreadedEngine
 from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
-from index.file_hash import hash_file
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.images.preprocess import Pixels

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from index.errors import GalleryError, InputError, MissingDependencyError, RetrievalError
-from index.sources.folder import FolderSource
+from index.sources.local_source import FolderSource
 from index.writing.build_config import BuildConfig
 from index.writing.cluster_build import connected, embed_sent
 from index.writing.shard_plan import Shard

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import retrieval_app
+from index.durable import hash_file
 from index.errors import InputError, ModelFileError
-from index.file_hash import hash_file
 from index.model.in_the_box import BOX
 from index.public import build
 from retrieval_app.commands.cli import main
