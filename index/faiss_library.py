@@ -27,11 +27,7 @@ def let_threads_sleep() -> None:
 
 
 def import_faiss() -> Any:
-    """The faiss module.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
+    """The faiss module."""
     try:
         import faiss
     except ImportError as error:

@@ -14,27 +14,12 @@ from index.catalog.catalog_scan import REMOVED, CatalogScan
 from index.catalog.reader import create_tables, find_gallery, opened
 from index.catalog.rows import CatalogRow
 from index.catalog.source_places import PLACES_SETTING, describe_places, place_in_gallery
+from index.sources.items import EmbeddedItem
 from index.sources.source import ImageSource
 
 _IDENTITY = (  # what makes two catalogues the same; not the scan's own notes
     "source, path, archive, starts_at, size_bytes, mtime_ns, sha256, status, reason, keeper, label, metadata"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one pending item: indexed where `reason` is None, else skipped.
-
-    `size_bytes` and `mtime_ns` are what was learnt of it when it was fetched; None keeps what the scan said.
-    """
-
-    id: int
-    sha256: str | None = None
-    phash: int | None = None
-    reason: str | None = None
-    detail: str | None = None
-    size_bytes: int | None = None
-    mtime_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +32,7 @@ class Checkpoint:
 
 @contextmanager
 def write_catalog(path: Path) -> Iterator[CatalogWriter]:
-    """Open the catalogue of a gallery in the making, made if there is none, in WAL mode.
-
-    Raises:
-        GalleryError: SQLite cannot read or write it.
-    """
+    """Open the catalogue of a gallery in the making, made if there is none, in WAL mode."""
     with opened(path, query="mode=rwc") as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
@@ -177,13 +158,13 @@ class CatalogWriter(CatalogScan):
         with self.transaction():
             self.renew_where("status = 'duplicate' OR keeper IS NOT NULL")
 
-    def record_outcomes(self, outcomes: Iterable[Outcome], *, checkpoint: Checkpoint | None) -> None:
+    def record_outcomes(self, items: Iterable[EmbeddedItem], *, checkpoint: Checkpoint | None) -> None:
         """Settle pending rows together with the checkpoint that holds their vectors (None: no vectors)."""
         with self.transaction() as execute:
             self._connection.executemany(
                 "UPDATE images SET status = ?, sha256 = ?, phash = ?, reason = ?, detail = ?, "
                 "size_bytes = coalesce(?, size_bytes), mtime_ns = coalesce(?, mtime_ns) WHERE id = ?",
-                map(_outcome_values, outcomes),
+                map(_outcome_values, items),
             )
             if checkpoint is not None:
                 execute("INSERT INTO checkpoints VALUES (?, ?)", (checkpoint.name, checkpoint.sha256))
@@ -234,7 +215,11 @@ class CatalogWriter(CatalogScan):
             copy.execute("DROP TABLE retried")
 
 
-def _outcome_values(outcome: Outcome) -> tuple[object, ...]:
-    o = outcome
-    status = "indexed" if o.reason is None else "skipped"
-    return (status, o.sha256, o.phash, o.reason, o.detail, o.size_bytes, o.mtime_ns, o.id)
+def _outcome_values(item: EmbeddedItem) -> tuple[object, ...]:
+    """The columns of a settled row: indexed without a problem, else skipped; of what was fetched also size and time."""
+    size_bytes, mtime_ns = (
+        (item.fetched.size_bytes, item.fetched.stamp) if item.fetched is not None else (None, None)
+    )
+    if (problem := item.problem) is not None:
+        return ("skipped", item.sha256, None, problem.reason, problem.detail, size_bytes, mtime_ns, item.id)
+    return ("indexed", item.sha256, item.phash, None, None, size_bytes, mtime_ns, item.id)

@@ -127,11 +127,7 @@ def _holds_images(path: Path) -> bool:
 
 
 def _is_finished(gallery: Path, *, of: Path) -> bool:
-    """Whether there is a version of a gallery of these images.
-
-    Raises:
-        GalleryError: it is of other images, or cannot be opened.
-    """
+    """Whether there is a version of a gallery of these images."""
     from index.catalog.reader import read_catalog
     from index.errors import GalleryError
     from index.sources.registry import find_source

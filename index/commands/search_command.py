@@ -203,11 +203,7 @@ class _Tally:
             yield block
 
     def check(self) -> None:
-        """See that there was a query that could be used.
-
-        Raises:
-            InputError: there was none.
-        """
+        """See that there was a query that could be used."""
         from index.errors import InputError
 
         if not self.queries:
@@ -326,11 +322,7 @@ def search(
 
 
 def _refuse_swapped(gallery: Path, queries: Sequence[str]) -> None:
-    """See that the gallery is named first, and the query after it.
-
-    Raises:
-        InputError: a photo is named first and a folder after it.
-    """
+    """See that the gallery is named first, and the query after it."""
     from index.errors import InputError
     from index.sources.registry import find_source
     from index.text import printable_path
@@ -342,11 +334,7 @@ def _refuse_swapped(gallery: Path, queries: Sequence[str]) -> None:
 
 
 def _check_queries(queries: Iterable[str]) -> None:
-    """See that every query is there.
-
-    Raises:
-        InputError: one is not.
-    """
+    """See that every query is there."""
     from index.gallery.queries import is_npy
     from index.sources.registry import find_source
 
@@ -379,11 +367,7 @@ def _explain_none(request: _Request) -> None:
 
 
 def _answer_many(request: _Request, lines: HitLines, *, out: Path | None, as_json: bool) -> _Tally:
-    """Print or write the results of every query, while skipped ones are named on stderr.
-
-    Raises:
-        InputError: none could be used.
-    """
+    """Print or write the results of every query, while skipped ones are named on stderr."""
     stream, tally = sys.stdout, _Tally()  # a bar takes the name `sys.stdout` while it is drawn
     with _progress(request, visible=out is not None or not stream.isatty()) as progress:
         blocks = tally.count(request.answers(progress))

@@ -9,13 +9,13 @@ from contextlib import closing, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 
-from index.embedding.engine import EmbeddedItem, ThreadedEngine
+from index.embedding.engine import ThreadedEngine
 from index.embedding.vector_cache import KnownVector, VectorCache, describe_vectors
 from index.errors import ImageError
 from index.limits import MAX_PIXELS
 from index.model.embedder import Embedder
 from index.sources.fetching_ahead import fetch_ahead, held
-from index.sources.items import Place
+from index.sources.items import EmbeddedItem, Place
 from index.sources.reading import read_place
 from index.threads import map_ahead, usable_cores
 

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -18,30 +18,14 @@ from index.images.perceptual_hash import perceptual_hash
 from index.images.preprocess import Pixels
 from index.limits import MAX_PIXELS
 from index.model.embedder import Embedder
-from index.network.remote_store import RemoteFile
 from index.sources.fetching_ahead import fetch_ahead, held
-from index.sources.items import Place
+from index.sources.items import EmbeddedItem, Place
 from index.sources.reading import read_place
 from index.threads import map_ahead, usable_cores
 
 BATCHES_AHEAD = 3
 ITEMS_AHEAD = 4  # of every worker
 _SMALL_BYTES = 1 << 23  # of a file that is read without asking for room
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedItem:
-    """One item's outcome: a (D,) float32 unit `vector` or the `problem` it has, and hashes as far as it was read.
-
-    `fetched` is what the store of a remote file said of it when it was fetched.
-    """
-
-    id: int
-    vector: Vectors | None = None
-    sha256: str | None = None
-    phash: int | None = None
-    problem: ImageError | None = None
-    fetched: RemoteFile | None = None
 
 
 class ByteBudget:

@@ -20,10 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from index.durable import replacing
-from index.embedding.engine import EmbeddedItem
 from index.errors import GalleryError, ImageError
 from index.network.remote_store import RemoteFile
-from index.sources.items import ItemFields
+from index.sources.items import EmbeddedItem, ItemFields
 from index.text import printable_path
 
 FORMAT_VERSION = 1
@@ -62,9 +61,6 @@ def write_outcomes(folder: Path, keys: Sequence[str], items: Sequence[EmbeddedIt
         keys: of the items.
         items: in the same order; their ids are not written.
         made_by: digest of all that the vectors depend on beside the images.
-
-    Raises:
-        OSError: the disk is full or fails.
     """
     folder.mkdir(exist_ok=True)  # what it lies in is there, or was merged and removed meanwhile
     problems = {
@@ -110,11 +106,7 @@ def read_head(path: Path, *, made_by: str) -> OutcomeHead:
 
 
 def read_outcomes(path: Path, *, made_by: str, width: int) -> tuple[Keys, list[EmbeddedItem]]:
-    """The keys and outcomes of a file, whose ids count from 0.
-
-    Raises:
-        GalleryError: as `read_head`.
-    """
+    """The keys and outcomes of a file, whose ids count from 0."""
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             head = _read_head(path, file, made_by=made_by)

@@ -10,12 +10,11 @@ from index.arrays import Ids, Vectors
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.duplicates.gallery_duplicates import Fingerprint, find_gallery_duplicates
 from index.duplicates.near_duplicates import ReadVectors
-from index.embedding.engine import EmbeddedItem
 from index.errors import InputError
 from index.evaluation.scenes import COLUMN, Clues
 from index.gallery.gallery import Gallery
 from index.network.remote_store import has_time
-from index.sources.items import Place
+from index.sources.items import EmbeddedItem, Place
 from index.sources.table_rows import as_text
 from index.text import printable_path
 

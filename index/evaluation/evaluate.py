@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import UNLABELLED, Floats, Ids, Labels, Vectors
-from index.embedding.engine import EmbeddedItem, ThreadedEngine
+from index.embedding.engine import ThreadedEngine
 from index.errors import InputError
 from index.evaluation.clues import gather_clues, read_gallery_clues
 from index.evaluation.look_alikes import WORTHLESS
@@ -26,7 +26,7 @@ from index.gallery.gallery import Gallery
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
 from index.sources.given_labels import read_column, read_labels
-from index.sources.items import Place
+from index.sources.items import EmbeddedItem, Place
 from index.sources.local_source import TableSource
 from index.sources.registry import find_source
 from index.text import printable_path

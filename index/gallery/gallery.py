@@ -294,9 +294,6 @@ class Gallery:
         """What `search` answers to each row of (Q, D) float32 unit vectors, sooner than one by one.
 
         `exclude_ids` are (Q,) int64, `NO_ID` where a row excludes no member.
-
-        Raises:
-            InputError: as `search`.
         """
         depth = max(k, POOL) if rerank and k is not None else k
         ranked = self.rank_many(vectors, k=depth, min_score=min_score, exclude_ids=exclude_ids, where=where)
@@ -313,11 +310,7 @@ class Gallery:
         exclude_ids: Ids | None = None,
         where: Condition | None = None,
     ) -> list[tuple[Floats, Ids]]:
-        """(scores, ids) of what `search_many` answers, without a look into the catalogue.
-
-        Raises:
-            InputError: as `search`.
-        """
+        """(scores, ids) of what `search_many` answers, without a look into the catalogue."""
         dim = self.width
         if not isinstance(k, int | np.integer | None):
             raise InputError(f"k must be a whole number, got {k!r}")

@@ -54,9 +54,6 @@ class OpenedCatalog:
         """As `Catalog.find`, as the rows were given; those last asked for are remembered.
 
         A look into the file costs a search's time.
-
-        Raises:
-            GalleryError: as `read`.
         """
         wanted = list(ids)
         rows = {image_id: row for image_id in wanted if (row := self._rows.get(image_id)) is not None}

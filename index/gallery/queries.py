@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import NO_ID, Vectors
-from index.embedding.engine import EmbeddedItem, ThreadedEngine, in_order
+from index.embedding.engine import ThreadedEngine, in_order
 from index.errors import ImageError, InputError, RetrievalError
 from index.filters.condition import Condition
 from index.gallery.any_query import normalise
 from index.gallery.gallery import Gallery
 from index.gallery.hits import Hit
-from index.sources.items import Place
+from index.sources.items import EmbeddedItem, Place
 from index.sources.registry import find_source
 from index.sources.source import ImageSource
 from index.text import printable_path
@@ -193,11 +193,7 @@ def _read_vectors(argument: str, *, dim: int) -> Iterator[_Asked]:
 
 
 def _open_vectors(argument: str) -> npt.NDArray[np.floating]:
-    """Map a file of (Q, D) or (D,) float32 or float64 numbers; nothing in it is ever run.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Map a file of (Q, D) or (D,) float32 or float64 numbers; nothing in it is ever run."""
     shown = printable_path(argument)
     expected = "expected a .npy file of float32 or float64 numbers, of shape (queries, width) or (width,)"
     try:

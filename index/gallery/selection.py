@@ -105,11 +105,7 @@ class _Search:
         self.unseen = {pattern.text: _compile([pattern]) for pattern in self.patterns if pattern.is_glob}
 
     def run(self, catalog: Catalog) -> set[int]:
-        """The ids of the rows that any pattern means.
-
-        Raises:
-            InputError: a pattern means no row, or one without wildcards may mean several places.
-        """
+        """The ids of the rows that any pattern means."""
         globs = [pattern for pattern in self.patterns if pattern.is_glob]
         anything = _compile(globs) if globs else None
         ids: set[int] = set()

@@ -16,14 +16,14 @@ import numpy as np
 from index.arrays import UNIT_TOLERANCE, Ids, Vectors, unit_rows
 from index.catalog.reader import Catalog
 from index.catalog.rows import CatalogRow
-from index.embedding.engine import EmbeddedItem, ThreadedEngine
+from index.embedding.engine import ThreadedEngine
 from index.errors import GalleryError, ImageError
 from index.gallery.computed_by import is_same_runtime
 from index.gallery.gallery import Gallery
 from index.images.image_files import take_any_content
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
-from index.sources.items import Place
+from index.sources.items import EmbeddedItem, Place
 from index.sources.reading import read_place
 from index.text import valid_text
 from index.threads import map_ahead, usable_cores

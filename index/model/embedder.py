@@ -136,11 +136,7 @@ class Embedder:
         return self.embed_batch(padded)[:count]
 
     def preprocess(self, data: bytes, *, name: str, max_pixels: int = MAX_PIXELS) -> Pixels:
-        """The bytes of one image file as a model input (crop, crop, 3) uint8; `name` is used in messages only.
-
-        Raises:
-            ImageError: the image cannot be used.
-        """
+        """The bytes of one image file as a model input (crop, crop, 3) uint8; `name` is used in messages only."""
         config = self.contract.preprocess
         image = decode_image(data, name=name, target_side=config.resize, max_pixels=max_pixels)
         return preprocess_image(image, config)

@@ -124,11 +124,7 @@ class BucketStore:
 
 
 def import_obstore() -> Any:
-    """The obstore module, with its parts for stores and errors.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
+    """The obstore module, with its parts for stores and errors."""
     try:
         import obstore
         import obstore.exceptions

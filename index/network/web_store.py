@@ -139,11 +139,7 @@ class WebStore:
 
 
 def import_httpcore() -> Any:
-    """The httpcore module.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
+    """The httpcore module."""
     try:
         import httpcore
     except ImportError as error:
@@ -316,11 +312,7 @@ def _find_addresses(host: str, port: int) -> list[str]:
 
 
 def _describe(path: str, status: int, headers: Mapping[str, str]) -> RemoteFile:
-    """What an answer says of a file.
-
-    Raises:
-        FetchError: the server has none to give.
-    """
+    """What an answer says of a file."""
     if status not in (200, 206):
         reason = {401: NO_RIGHTS, 403: NO_RIGHTS, 404: NOT_FOUND, 410: NOT_FOUND}.get(status, UNREACHABLE)
         wait_s = _read_wait(headers.get("retry-after", ""))

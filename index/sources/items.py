@@ -1,4 +1,4 @@
-"""What a source holds: items, each a file or a member of an archive, and the place its bytes are read from."""
+"""Items of sources: what a scan finds, the place its bytes are read from, and what became of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from index.arrays import Vectors
 from index.errors import ImageError
+from index.network.remote_store import RemoteFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +79,18 @@ class FoundItem:
     label: str | None = None
     metadata: Mapping[str, Any] | None = None
     problem: ImageError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedItem:
+    """One item's outcome: a (D,) float32 unit `vector` or the `problem` it has, and hashes as far as it was read.
+
+    `fetched` is what the store of a remote file said of it when it was fetched.
+    """
+
+    id: int
+    vector: Vectors | None = None
+    sha256: str | None = None
+    phash: int | None = None
+    problem: ImageError | None = None
+    fetched: RemoteFile | None = None

@@ -51,11 +51,7 @@ def read_spooled(spooled: Spooled, place: Place, *, check: CheckContent) -> byte
 
 
 def read_indexed(place: Place) -> bytes:
-    """As `read_place`, of bytes that are still those that were indexed, for somebody who waits for them.
-
-    Raises:
-        ImageError: as `read_place`, or they are others, of which nothing is known.
-    """
+    """As `read_place`, of bytes that are still those that were indexed, for somebody who waits for them."""
     with in_a_hurry():
         data = read_place(place)
     if place.sha256 is not None and hashlib.sha256(data).hexdigest() != place.sha256:

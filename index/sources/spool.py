@@ -40,11 +40,7 @@ class Spooled:
 
 
 def spool_local(file: Path) -> Spooled:
-    """A compressed archive of this machine, unpacked.
-
-    Raises:
-        ImageError: it cannot be read.
-    """
+    """A compressed archive of this machine, unpacked."""
     with open_file(file) as raw:
         status = os.fstat(raw.fileno())
         key = f"{os.path.realpath(file)}\n{status.st_size}\n{modified_ns(status)}"

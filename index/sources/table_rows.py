@@ -256,11 +256,7 @@ def _as_number(text: str) -> str | int | float:
 
 
 def import_pyarrow(purpose: str) -> Any:
-    """The pyarrow module, with its part for Parquet.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
+    """The pyarrow module, with its part for Parquet."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -80,10 +80,6 @@ class AnnConfig:
 
     @classmethod
     def from_text(cls, text: str | None) -> AnnConfig:
-        """The config that a catalogue keeps; the defaults where it has none.
-
-        Raises:
-            InputError: a value is out of range.
-        """
+        """The config that a catalogue keeps; the defaults where it has none."""
         values: Mapping[str, object] = {} if text is None else json.loads(text)
         return cls(**values)  # type: ignore[arg-type]

@@ -145,11 +145,7 @@ def _rotate(axes: Vectors) -> Any:
 
 
 def write_ann(index: AnnIndex, path: Path) -> None:
-    """Write it as a file.
-
-    Raises:
-        OSError: the disk is full or fails.
-    """
+    """Write it as a file."""
     faiss = import_faiss()
     with path.open("wb") as file:  # by itself faiss does not notice that the end of a file was not written
         faiss.write_index(index.faiss_index, faiss.PyCallbackIOWriter(file.write, _WRITTEN_AT_ONCE))

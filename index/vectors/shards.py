@@ -56,11 +56,7 @@ def write_checkpoint(path: Path, rows: VectorRows) -> str:
 
 
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:
-    """Write an array as an `.npy` file; unlike by `numpy.save`, a full disk never goes unnoticed.
-
-    Raises:
-        OSError: the disk is full or fails.
-    """
+    """Write an array as an `.npy` file; unlike by `numpy.save`, a full disk never goes unnoticed."""
     _write_blocks(path, [array], shape=array.shape)
 
 
@@ -93,11 +89,7 @@ class VectorFile:
 
 
 def find_checkpoint(path: Path, *, sha256: str) -> VectorFile:
-    """A checkpoint, with its ids read.
-
-    Raises:
-        GalleryError: it is missing, damaged or cannot be read.
-    """
+    """A checkpoint, with its ids read."""
     table = _map_array(path)
     if hash_file(path) != sha256:
         raise GalleryDamagedError(printable_path(str(path)), "damaged: its SHA-256 is not the one recorded")
@@ -129,11 +121,7 @@ def read_shards(version: Path) -> list[VectorRows]:
 
 
 def read_ids(path: Path) -> Ids:
-    """The (n,) int64 ids of a file.
-
-    Raises:
-        GalleryError: it is missing, damaged or cannot be read.
-    """
+    """The (n,) int64 ids of a file."""
     return np.array(_map_array(path))
 
 

@@ -61,9 +61,5 @@ class StoreConfig:
 
     @classmethod
     def from_text(cls, text: str | None) -> StoreConfig:
-        """The config that a catalogue keeps; files where it has none.
-
-        Raises:
-            InputError: a value is out of range.
-        """
+        """The config that a catalogue keeps; files where it has none."""
         return cls() if text is None else cls(**json.loads(text))

@@ -82,11 +82,7 @@ def find_damage(folder: Path) -> GalleryError:
 
 
 def claim_gallery(folder: Path) -> str:
-    """The identity of a gallery, under its lock; a mark that is damaged or missing is made again from its parts.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """The identity of a gallery, under its lock; a mark that is damaged or missing is made again from its parts."""
     identity = read_mark(folder)
     if identity is not None:
         _sweep(folder)

@@ -19,9 +19,6 @@ class AssignedLabels:
 
     Args:
         labels_file: CSV or Parquet with the columns path,label; paths relative to it, or absolute.
-
-    Raises:
-        InputError: as `index.sources.given_labels.read_labels`.
     """
 
     def __init__(self, labels_file: Path) -> None:

@@ -148,9 +148,6 @@ def add_to_gallery(
 
     A source that is a part of a folder that the gallery has already stays a part of it. What was taken out and is
     named here comes back.
-
-    Raises:
-        InputError, ModelFileError, GalleryError: as `build_gallery`.
     """
     start = time.perf_counter()
     given = [find_source(os.fspath(source)) for source in sources]
@@ -188,9 +185,6 @@ def update_gallery(
         roots: the new place of sources that were moved, by their old one; None as the old one stands for the only
             source.
         thorough: look at the bytes of every item, also where size and time are those of before.
-
-    Raises:
-        InputError, ModelFileError, GalleryError: as `build_gallery`.
     """
     start = time.perf_counter()
 

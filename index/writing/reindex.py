@@ -28,11 +28,7 @@ _FEW_QUERIES = 100
 def compact_gallery(
     gallery: Path, *, begin_step: BeginStep = no_steps, wait_s: float = LOCK_WAIT_S
 ) -> BuildReport:
-    """Write the current version anew: one index over all members, and no room for what is none any more.
-
-    Raises:
-        GalleryError: as `build_gallery`.
-    """
+    """Write the current version anew: one index over all members, and no room for what is none any more."""
     start = time.perf_counter()
     with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
         return run_change(work, None, begin_step=begin_step, start=start, how=Publication(compact=True))

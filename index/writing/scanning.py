@@ -84,9 +84,6 @@ def scan_sources(
             gallery whose labels come from where they came before.
         ask: whether the items of lists of addresses are asked if they changed.
         progress: called with (items met, 0).
-
-    Raises:
-        InputError: a source cannot be scanned.
     """
     sources = catalog.sources()
     owners = _Owners(catalog, sources, progress)

@@ -20,12 +20,11 @@ from index.catalog.writer import CatalogWriter
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.duplicates.near_duplicates import KeptImages
 from index.embedding.cached import open_cached_engine
-from index.embedding.engine import EmbeddedItem
 from index.errors import ImageError
 from index.outputs import KIND, PICTURE
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.fetching_ahead import fetch_ahead
-from index.sources.items import Place
+from index.sources.items import EmbeddedItem, Place
 from index.sources.reading import read_place
 from index.sources.source import ImageSource
 from index.threads import map_ahead, usable_cores

@@ -22,11 +22,11 @@ import numpy.typing as npt
 from index.arrays import Ids
 from index.catalog.reader import Catalog
 from index.durable import create_durably, hash_file
-from index.embedding.engine import EmbeddedItem
 from index.embedding.outcome_files import Keys, as_keys, find_outcome_files, key_item, read_head, read_outcomes
 from index.errors import GalleryError, InputError
 from index.marks import is_part, is_vacant, read_object
 from index.model.embedder import Embedder
+from index.sources.items import EmbeddedItem
 from index.text import printable_path
 from index.versions.gallery_parts import identify, make_part
 from index.versions.manifest import MODEL_NAME

@@ -16,7 +16,7 @@ from typing import Any
 
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
-from index.embedding.engine import EmbeddedItem, ThreadedEngine
+from index.embedding.engine import ThreadedEngine
 from index.embedding.outcome_files import find_outcome_files, key_item, read_head, write_outcomes
 from index.embedding.vector_cache import describe_vectors
 from index.errors import GalleryError, GalleryMismatchError, InputError
@@ -25,7 +25,7 @@ from index.limits import LOCK_WAIT_S
 from index.marks import is_part
 from index.model.embedder import Embedder
 from index.progress import BeginStep, Progress, no_progress, no_steps
-from index.sources.items import Place
+from index.sources.items import EmbeddedItem, Place
 from index.sources.local_source import FolderSource
 from index.sources.registry import find_source
 from index.sources.source import ImageSource
@@ -178,11 +178,7 @@ def open_shards(
 def reopen_shards(
     gallery: Path, folder: Path, sources: Sequence[ImageSource], plan: ShardPlan, config: BuildConfig
 ) -> SharedWork:
-    """Work that was opened on another machine, with the model of the shards' folder as it computes on this one.
-
-    Raises:
-        ModelFileError, InputError: as `open_shards`.
-    """
+    """Work that was opened on another machine, with the model of the shards' folder as it computes on this one."""
     labels = None if plan.labels is None else AssignedLabels(Path(plan.labels))
     embedder = Embedder(folder / MODEL_NAME, threads=1, sha256=plan.model_sha256, backend=plan.backend)
     embedder = embedder.giving(*embedder.contract.widths)

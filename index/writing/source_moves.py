@@ -69,11 +69,7 @@ def forget_source(catalog: CatalogWriter, location: str) -> int:
 
 
 def _find_number(catalog: CatalogWriter, location: str | None) -> int:
-    """The number of a source by its location, as it was given or as it is recorded.
-
-    Raises:
-        InputError: there is no such source, or it is not clear which one is meant.
-    """
+    """The number of a source by its location, as it was given or as it is recorded."""
     sources, recorded = catalog.sources(), catalog.recorded_sources()
     names = set() if location is None else _spellings(location)
     outside = [number for number in sources if number != catalog.added_source()]

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Ids
-from index.catalog.writer import CatalogWriter, Checkpoint, Outcome, write_catalog
+from index.catalog.writer import CatalogWriter, Checkpoint, write_catalog
 from index.durable import link_file, remove_durably, write_durably
-from index.embedding.engine import EmbeddedItem
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
 from index.gallery.computed_by import describe_runtime, join_runtimes, require_same_output
 from index.marks import PART_MARK, is_part
 from index.model.embedder import Embedder
 from index.progress import BeginStep, no_steps
+from index.sources.items import EmbeddedItem
 from index.text import printable_path
 from index.vectors.shards import HeldVectors, VectorFile, VectorRows, find_checkpoint, write_checkpoint
 from index.vectors.store import Publication
@@ -116,11 +116,7 @@ class Workspace:
             raise self._damaged(error) from error
 
     def _join_work(self, plan: Mapping[str, Any]) -> None:
-        """See that vectors may stand beside those that were made before, and record which runtimes made both.
-
-        Raises:
-            GalleryMismatchError: they differ too much.
-        """
+        """See that vectors may stand beside those that were made before, and record which runtimes made both."""
         found = read_plan(self.gallery) or {}
         if "runtime" in found and self.has_vectors():
             require_same_output(found["runtime"], self.embedder, gallery=self.gallery)
@@ -231,7 +227,7 @@ class Workspace:
                 np.array([key for key, _ in usable], dtype=np.int64), np.stack([vector for _, vector in usable])
             )
             checkpoint = Checkpoint(name, write_checkpoint(self.folder / "checkpoints" / name, rows))
-        catalog.record_outcomes(map(_outcome, items), checkpoint=checkpoint)
+        catalog.record_outcomes(items, checkpoint=checkpoint)
         return len(usable)
 
     def checkpoint_files(self, catalog: CatalogWriter) -> list[VectorFile]:
@@ -247,11 +243,7 @@ class Workspace:
             raise self._damaged(error) from error
 
     def vector_files(self, catalog: CatalogWriter) -> dict[str, list[HeldVectors]]:
-        """By output, the vectors that are published beside the base's; of an id the last one counts.
-
-        Raises:
-            GalleryError: as `checkpoint_files`.
-        """
+        """By output, the vectors that are published beside the base's; of an id the last one counts."""
         made, start = self.checkpoint_files(catalog), 0
         files: dict[str, list[HeldVectors]] = {}
         for output, width in self.embedder.contract.widths.items():
@@ -361,12 +353,3 @@ def find_model(gallery: Path) -> Path:
     if not model.is_file() or (current is None and read_plan(gallery) is None):
         raise GalleryError(printable_path(str(gallery)), describe_no_gallery(gallery))
     return model
-
-
-def _outcome(item: EmbeddedItem) -> Outcome:
-    outcome = Outcome(item.id, sha256=item.sha256, phash=item.phash)
-    if item.problem is not None:
-        outcome = replace(outcome, phash=None, reason=item.problem.reason, detail=item.problem.detail)
-    if item.fetched is not None:
-        outcome = replace(outcome, size_bytes=item.fetched.size_bytes, mtime_ns=item.fetched.stamp)
-    return outcome

@@ -53,11 +53,7 @@ def load_cuda_libraries(runtime: ModuleType) -> str | None:
 
 
 def import_onnxruntime() -> ModuleType:
-    """The onnxruntime module, which reports nothing.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
+    """The onnxruntime module, which reports nothing."""
     switch_off_telemetry()
     try:
         import onnxruntime

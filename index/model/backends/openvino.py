@@ -29,11 +29,7 @@ _FIRST_ARRAY = threading.Lock()
 
 
 def import_openvino() -> Any:
-    """The openvino module, which reports nothing: importing it would tell its maker, where its reporter is found.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
+    """The openvino module, which reports nothing: importing it would tell its maker, where its reporter is found."""
     loaded = sys.modules.get(_TELEMETRY)
     sys.modules[_TELEMETRY] = None  # type: ignore[assignment]
     try:

@@ -28,11 +28,7 @@ Answer = TypeVar("Answer")
 
 
 def import_pymilvus() -> Any:
-    """The client's library, which is not to log every error that it raises, with frames.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
+    """The client's library, which is not to log every error that it raises, with frames."""
     with naming_extras("a gallery whose vectors are in Milvus"):
         import pymilvus
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)

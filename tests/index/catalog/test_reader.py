@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from index.catalog.reader import Catalog, read_catalog
 from index.catalog.rows import CatalogRow
-from index.catalog.writer import CatalogWriter, Outcome, write_catalog
+from index.catalog.writer import CatalogWriter, write_catalog
 from index.errors import GalleryError, ImageError, InputError
 from index.sources.given_labels import folder_label
-from index.sources.items import FoundItem, Place
+from index.sources.items import EmbeddedItem, FoundItem, Place
 from index.sources.local_source import FolderSource
 
 
@@ -50,7 +50,9 @@ def scan(catalog: CatalogWriter, items: Iterable[FoundItem | str], *, restore: b
 def settle(catalog: CatalogWriter, hashes: dict[int, str | None]) -> None:
     """Let rows be indexed with these hashes, or skipped where there is none."""
     outcomes = [
-        Outcome(key, reason="corrupt") if sha256 is None else Outcome(key, sha256=sha256, phash=key)
+        EmbeddedItem(key, problem=ImageError(path="x", reason="corrupt", detail="seen"))
+        if sha256 is None
+        else EmbeddedItem(key, sha256=sha256, phash=key)
         for key, sha256 in hashes.items()
     ]
     catalog.record_outcomes(outcomes, checkpoint=None)
@@ -204,7 +206,8 @@ def test_finished_catalogues_are_compared(catalog: CatalogWriter, tmp_path: Path
     finished = tmp_path / "odd?name#%20\n.sqlite"
     catalog.write_finished(finished, compact=compact)
     assert catalog.same_as(finished)
-    catalog.record_outcomes([Outcome(2, reason="corrupt", detail="worded differently")], checkpoint=None)
+    problem = ImageError(path="x", reason="corrupt", detail="worded differently")
+    catalog.record_outcomes([EmbeddedItem(2, problem=problem)], checkpoint=None)
     assert catalog.same_as(finished)
     catalog.set({"dedup": "exact"})
     assert not catalog.same_as(finished)

@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 
 from index.embedding.cached import open_cached_engine
-from index.embedding.engine import EmbeddedItem
 from index.errors import ModelFileError
 from index.images.preprocess import Pixels
 from index.model.embedder import Embedder
-from index.sources.items import Place
+from index.sources.items import EmbeddedItem, Place
 from tests.conftest import draw_image
 from tests.index.batches_seen import count_seen
 

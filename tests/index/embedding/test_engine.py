@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.embedding.engine import EmbeddedItem, ThreadedEngine, in_order
+from index.embedding.engine import ThreadedEngine, in_order
 from index.errors import ModelFileError
 from index.model.embedder import Embedder
-from index.sources.items import Place
+from index.sources.items import EmbeddedItem, Place
 from tests.conftest import draw_image
 from tests.models import write_tiny_model
 
