@@ -193,6 +193,7 @@ def train(
         raise click.UsageError(f"{error}{also}", ctx=context) from error
     from training.run.display import watch_training
     from training.run.processes import AnotherFailedError, Place
+    from training.run.report_text import format_report
 
     is_first = Place.read().rank == 0
     try:
@@ -205,34 +206,3 @@ def train(
         context.exit(1)
     if is_first:
         emit(report, as_json=as_json, text=format_report(report, config=config))
-
-
-def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
-    """The report for people: what was trained, and what training bought beside the untrained baselines."""
-    from training.run.look_report import describe_choice
-    from training.run.network.report import describe_network
-    from training.run.picture_stage import describe_picture
-    from training.run.trial_report import describe_trial
-    from training.run.val_report import describe_validation
-
-    times = ", ".join(f"{name} {phase['seconds']:.0f} s" for name, phase in report["phases"].items())
-    lines = [
-        f"{report['run']}: {report['images']} images of {report['classes']} classes, "
-        f"{report['skipped']} skipped" + (f" ({report['run']}/skipped.csv says why)" if report["skipped"] else ""),
-        f"{report['seconds']:.0f} s ({times})",
-    ]
-    if report["trained_on"] < report["images"]:
-        least = config.confidence.min_confidence
-        lines.append(f"trained on {report['trained_on']} of them: the others have a confidence below {least:g}")
-    if report["noise"] is not None:
-        noise = report["noise"]
-        lines.append(f"labels made wrong: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
-    lines += describe_choice(report.get("feature_choice"))
-    if report["beliefs"] is not None:
-        lines.append(f"labels: `retrieval audit {report['run']}` estimates how many are wrong, and lists them")
-    lines += describe_trial(report["trial"])
-    lines += describe_network(report.get("network"))
-    lines += describe_picture(report.get("picture"))
-    lines += describe_validation(report)
-    verdict = report["verdict"]
-    return "\n".join([*lines, *([] if verdict is None else ["", f"verdict: {verdict['text']}"])])

@@ -14,7 +14,7 @@ from rich.table import Column
 
 from index.commands.progress_lines import ProgressLines
 from training.run.phases import NETWORK, EpochReport, Watcher
-from training.run.trial_report import tell_trial
+from training.run.report_text import tell_trial
 
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 

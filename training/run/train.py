@@ -29,10 +29,9 @@ from training.network.decoded_images import DecodingPlan
 from training.options.config import FIRM_HOLD, TrainConfig
 from training.options.losses import CLASS_WHITENED, RIVALS, UNTRAINED_METHODS
 from training.options.machine import Machine
-from training.run.feature_choice import Candidate, list_candidates
 from training.run.feature_runtime import require_runtime, settle_runtime
+from training.run.feature_selection import Candidate, list_candidates, select_features
 from training.run.heads import choose_rows, find_beliefs, require_directions, summarise_beliefs, train_head
-from training.run.look import select_features
 from training.run.network.blocks import plan_blocks, smaller_side
 from training.run.network.stage import StageResult, plan_decoding, train_network
 from training.run.phases import NETWORK, EpochReport, PhaseContext, Watcher, warn_of_unsuitable_lambda

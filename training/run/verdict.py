@@ -161,6 +161,15 @@ class Comparison:
         }
 
 
+def measure_lead(
+    hits: Scores, others: Scores, labels: Labels, *, seed: int, comparisons: int
+) -> tuple[float, tuple[float, float] | None]:
+    """How much more (Q,) hits find than (Q,) others on queries of the classes (Q,), and its widened interval."""
+    difference = paired_bootstrap(hits, others, seed=seed, clusters=labels)
+    classes = len(np.unique(labels))
+    return difference.mean, widen_interval(difference, classes=classes, comparisons=comparisons)
+
+
 def compare(
     hits: Mapping[str, Scores], labels: Labels, *, seed: int, parts: int = 1, by_size: tuple[SizeBand, ...] = ()
 ) -> Comparison:
@@ -172,10 +181,8 @@ def compare(
     recall = {name: float(found.mean()) for name, found in hits.items()}
     rivals = [name for name in recall if name != TRAINED]
     best = max(rivals, key=lambda name: recall[name])
-    difference = paired_bootstrap(hits[TRAINED], hits[best], seed=seed, clusters=labels)
-    classes = len(np.unique(labels))
-    interval = widen_interval(difference, classes=classes, comparisons=parts * len(rivals))
-    return Comparison(len(labels), classes, recall, best, difference.mean, interval, by_size)
+    lead, interval = measure_lead(hits[TRAINED], hits[best], labels, seed=seed, comparisons=parts * len(rivals))
+    return Comparison(len(labels), len(np.unique(labels)), recall, best, lead, interval, by_size)
 
 
 def compare_validation(scores: Mapping[str, RetrievalScores], *, seed: int) -> Comparison:

@@ -14,8 +14,8 @@ from index.errors import InputError
 from index.evaluation.metrics import DEFAULT_KS
 from index.evaluation.scenes import Clues
 from training.head.embedding_heads import RawHead
+from training.run.report_text import describe_validation
 from training.run.searches import KnownImages, ValidationSet, find_trial_scenes, plan_searches
-from training.run.val_report import describe_validation
 
 CLASSES, SCENES, SHOTS = 6, 6, 4
 

@@ -7,11 +7,11 @@ import pytest
 from tests.training.conftest import Trainer
 from tests.training.run.network.test_stage import network_config
 from tests.training.runs import read_metrics
-from training.commands import format_report
 from training.options.config import TrainConfig
 from training.run.checkpoint import load_checkpoint
 from training.run.network import fit as network_fit
 from training.run.phases import EpochReport, Watcher
+from training.run.report_text import format_report
 
 
 def budget_config(time_budget: str) -> TrainConfig:

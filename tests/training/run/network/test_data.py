@@ -15,7 +15,7 @@ from training.losses.pairs import read_columns
 from training.options.losses import LossConfig
 from training.run.network.data import GALLERY, NetworkBeliefs, NetworkData, mean_score
 from training.run.network.fit import EpochScore, FittedWeights
-from training.run.network.report import describe_network
+from training.run.report_text import describe_network
 from training.run.trial import Split, split_for_network
 
 RNG = np.random.default_rng(0)

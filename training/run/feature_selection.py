@@ -1,32 +1,89 @@
-"""The sample that a look looks at: which images, with which labels, and their features for every candidate."""
+"""Feature selection: which view and pooling suit these images, tried on a sample before all features are extracted.
+
+Every candidate is evaluated without training: each photo of the sample searches the others by half-whitened PCA.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from index.arrays import Floats, Labels
+from index.errors import InputError
 from index.progress import Progress
-from training.backbone.backbones import Backbone, layout_of
+from training.backbone.backbones import Backbone, layout_of, with_features
 from training.backbone.extract import Extractor, FeatureStore, open_store
 from training.backbone.pooling import average_views
+from training.confidence.same_pictures import find_duplicates
 from training.data.datasets import Record, keep_usable_classes
-from training.options.config import TrainConfig
+from training.head.projection import count_directions
+from training.head.untrained import fit_untrained
+from training.options.config import AUTO, POOLINGS, VIEW_COSTS, InputConfig, TrainConfig
 from training.options.machine import Machine
 from training.run.extraction import extract_together
-from training.run.feature_choice import Candidate
 from training.run.phases import Watcher
 from training.run.prepare import label_images, open_extractor
+from training.run.run_folder import RunFolder
+from training.run.searches import ValidationSet, embed_features
+from training.run.verdict import measure_lead
 
 FEWEST_IMAGES, MOST_IMAGES = 100, 1000  # of whole classes: drawing ends with the class that makes them as many
 SHARE = 0.1  # of the views of images that a run extracts: what the sample may cost
 LEAST_CLASSES = 100  # where there are so many: larger classes give some of their images
 _EVERY = "every"
+_IMAGES_A_DIRECTION = 4  # of PCA: of as many directions as images, whitening leaves nothing to find
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A view and a pooling of a backbone, and the width F of the features that they give."""
+
+    view: str
+    pooling: str
+    feature_dim: int
+
+    @property
+    def passes(self) -> int:
+        """Of the backbone, an image."""
+        return VIEW_COSTS[self.view]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, as they stand in the run and in its report."""
+        return {"view": self.view, "pooling": self.pooling, "passes": self.passes, "feature_dim": self.feature_dim}
+
+
+def list_candidates(network: Backbone, sizes: InputConfig, *, embedding_dim: int) -> list[Candidate]:
+    """What the options leave open, the usual one first; none narrower than the embedding, unless all are.
+
+    A network without feature maps has its own pooling only.
+
+    Raises:
+        InputError: the network has no feature maps for the pooling that is given.
+    """
+    found = [
+        Candidate(view, pooling, width)
+        for view in sizes.allowed_views
+        for pooling, width in _list_poolings(network, sizes)
+    ]
+    return [one for one in found if one.feature_dim >= embedding_dim] or found
+
+
+def _list_poolings(network: Backbone, sizes: InputConfig) -> Iterator[tuple[str, int]]:
+    if sizes.pooling != AUTO:
+        yield sizes.pooling, with_features(network, pooling=sizes.pooling, side=sizes.crop).feature_dim
+        return
+    try:
+        layout = layout_of(network, pooling=AUTO, side=sizes.crop)
+    except InputError:
+        yield "own", network.feature_dim
+        return
+    yield from ((pooling, layout.feature_dim(pooling)) for pooling in POOLINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +218,76 @@ class SampleReader:
 
 def _read_nothing() -> Floats:
     raise AssertionError("this noise reads no features")
+
+
+def select_features(
+    run: RunFolder, records: Sequence[Record], candidates: Sequence[Candidate], *, views: int, network: Backbone,
+    config: TrainConfig, machine: Machine, watcher: Watcher,
+) -> Candidate:  # fmt: skip
+    """The view and pooling that the run takes: chosen once, and the same for a resume.
+
+    The first candidate is taken where nothing can be tried. Features that the run will need are left in the cache.
+
+    Args:
+        views: of images, of which the run extracts features; the sample costs a tenth of them.
+    """
+    chosen = run.read_feature_choice()
+    if chosen is None:
+        first: dict[str, Any] = {**candidates[0].to_json(), "images": 0, "classes": 0, "tried": []}
+        chosen = first
+        if len(candidates) > 1:
+            reader = SampleReader(network, candidates, config=config, machine=machine, watcher=watcher)
+            if images := reader.afford(views=views):
+                chosen = first | _try_on_sample(reader, records, images=images, config=config)
+            else:
+                chosen = first | {"images": len(records)}
+        run.write_feature_choice(chosen)
+    return next(one for one in candidates if (one.view, one.pooling) == (chosen["view"], chosen["pooling"]))
+
+
+def _try_on_sample(
+    reader: SampleReader, records: Sequence[Record], *, images: int, config: TrainConfig
+) -> dict[str, Any]:
+    """What was tried on about so many images, and what is taken."""
+    sample = reader.read(records, images=images)
+    tried = try_candidates(sample, embedding_dim=config.embedding.width, seed=config.seed)
+    best = list(sample.features)[choose(tried) if tried else 0]
+    reader.keep(sample, best)
+    counts = {"images": len(sample.labels), "classes": len(np.unique(sample.labels))}
+    return {**best.to_json(), **counts, "tried": tried}
+
+
+def try_candidates(sample: Sample, *, embedding_dim: int, seed: int) -> list[dict[str, Any]]:
+    """What each candidate finds, in their order, as JSON; empty where there is nothing to find.
+
+    Duplicates, by the features of the first candidate, do not find each other. (Scenes are not looked for: what tells
+    them of a whole collection misleads in a sample of it.)
+    """
+    count = len(sample.labels)
+    if count < 2 * _IMAGES_A_DIRECTION:
+        return []
+    usual = next(iter(sample.features.values()))
+    copies = find_duplicates(usual, sample.labels, hashes=sample.hashes).groups
+    searched = ValidationSet(usual, sample.labels, ks=(1,), scenes=copies)
+    if not searched.can_find():
+        return []
+    found = []
+    for features in sample.features.values():
+        width = min(embedding_dim, count_directions(features), count // _IMAGES_A_DIRECTION)
+        head = fit_untrained("pca-half-whitened", features, embedding_dim=width)
+        found.append(searched.score(embed_features(head, features)))
+    tried = []
+    for one, scores in zip(sample.features, found, strict=True):
+        lead, interval = measure_lead(
+            scores.hits[1], found[0].hits[1], found[0].labels, seed=seed, comparisons=max(1, len(found) - 1)
+        )
+        figures = {"recall_at_1": scores.recall[1], "difference": lead, "difference_interval": interval}
+        tried.append({**one.to_json(), **figures})
+    return tried
+
+
+def choose(tried: Sequence[Mapping[str, Any]]) -> int:
+    """Place of the candidate that finds most, where it finds more than the first by more than chance; else 0."""
+    best = max(range(len(tried)), key=lambda place: tried[place]["recall_at_1"])
+    interval = tried[best]["difference_interval"]
+    return best if interval is not None and interval[0] > 0 else 0

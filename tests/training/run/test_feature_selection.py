@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,18 @@ from training.backbone.backbones import load_backbone
 from training.backbone.extract import extract_features, open_store
 from training.data.datasets import Record, list_dataset
 from training.options.config import TrainConfig
-from training.run import look_sample
-from training.run.feature_choice import Candidate, Tried, choose, list_candidates
-from training.run.look_sample import LEAST_CLASSES, MOST_IMAGES, SHARE, Sample, SampleReader, draw_sample
+from training.run import feature_selection
+from training.run.feature_selection import (
+    LEAST_CLASSES,
+    MOST_IMAGES,
+    SHARE,
+    Candidate,
+    Sample,
+    SampleReader,
+    choose,
+    draw_sample,
+    list_candidates,
+)
 from training.run.phases import Watcher
 from training.run.prepare import label_images, open_extractor
 from training.run.run_folder import RunFolder
@@ -102,7 +110,7 @@ def test_labels_are_as_wrong_as_those_that_will_train(pictures: Path, cache: Pat
 
 
 def test_an_image_that_cannot_be_read_is_left_out_of_every_view(pictures, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(look_sample, "SHARE", SHARE)  # whatever the runs below may afford
+    monkeypatch.setattr(feature_selection, "SHARE", SHARE)  # whatever the runs below may afford
     (tmp_path / "broken.jpg").write_bytes(b"no image")
     first, *others = list_dataset(pictures).records
     records = (Record(tmp_path / "broken.jpg", first.label), *others)
@@ -151,15 +159,15 @@ def test_a_vision_transformer_has_views_but_its_own_pooling_only() -> None:
         candidates("timm:test_vit", resize=180, crop=160, pooling="gem")
 
 
-def _tried(pooling: str, recall: float, low: float) -> Tried:
-    return Tried(Candidate("crop", pooling, 8), recall, recall - 0.5, (low, 1.0))
+def _tried(recall: float, low: float | None) -> dict[str, Any]:
+    return {"recall_at_1": recall, "difference_interval": None if low is None else (low, 1.0)}
 
 
 def test_the_usual_one_is_kept_unless_another_leads_it_by_more_than_chance() -> None:
-    usual, level, better = _tried("own", 0.5, 0.0), _tried("gem", 0.6, -0.01), _tried("layers", 0.7, 0.01)
-    assert choose([usual, level]) == usual.candidate
-    assert choose([usual, level, better]) == better.candidate
-    assert choose([usual, replace(level, interval=None)]) == usual.candidate
+    usual, level, better = _tried(0.5, 0.0), _tried(0.6, -0.01), _tried(0.7, 0.01)
+    assert choose([usual, level]) == 0
+    assert choose([usual, level, better]) == 2
+    assert choose([usual, _tried(0.7, None)]) == 0
 
 
 SIDE, CLASSES, OF_EACH = 64, 6, 8
@@ -185,7 +193,7 @@ def framed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def affordable() -> Iterator[None]:
     """Let these few images be tried, of which no run of theirs would have the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(look_sample, "SHARE", 10.0)
+        patch.setattr(feature_selection, "SHARE", 10.0)
         yield
 
 

@@ -1,0 +1,279 @@
+"""Report of a training in words: what was trained, and what that found beside the untrained baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from index.evaluation.look_alikes import WORTHLESS
+from training.options.config import TrainConfig
+from training.run.network.choice import START
+from training.run.picture_stage import describe_picture
+from training.run.verdict import FROZEN_HEAD, QUESTIONS, TRAINED, VAL, name_sizes
+
+_FEW_PHOTOS = 100
+"""Fewer images than these, held out, let chance decide: with 100 a share of one half has an error of 5 points."""
+
+
+def describe_network(network: Mapping[str, Any] | None) -> list[str]:
+    """What trained, what that found on what was held out beside the frozen embedding, and which of them ships."""
+    if network is None:
+        return []
+    held = network["held_out"]
+    budget = "" if network["time_budget"] is None else f" of --time-budget {network['time_budget']}"
+    lines = [
+        f"network: {network['unfreeze']} ({network['blocks']} of {network['of_blocks']} blocks, "
+        f"{network['parameters'] / 1e6:.1f} M weights) with {network['method']} in {network['precision']} on "
+        f"{network['device']}, {len(network['epochs']) - 1} epochs on {network['trained_on']:,} images, "
+        f"{network['seconds']:.0f} s{budget}"
+    ]
+    tried = network["tried"]
+    if not tried:
+        return [*lines, "nothing could be held out to judge it by: it ships, its weights averaged"]
+    chosen = network["weights"] + (", head refitted" if network["head"] == "refitted" else "")
+    names = [name for name in ("frozen", chosen) if name in tried]
+    lines.append(
+        f"MAP@R on what it held out ({held['unseen']:,} images of new classes, {held['seen']:,} others), %:"
+    )
+    for name in names:
+        figures = ", ".join(f"{QUESTIONS[part]} {100 * found:.1f}" for part, found in tried[name].items())
+        lines.append(f"  {'without it' if name == 'frozen' else f'with it ({chosen})'}: {figures}")
+    exported = f"exported: {_name_exported(network)}"
+    return [*lines, exported, *_doubt(sum(held[part] for part in tried[names[0]]))]
+
+
+def _name_exported(network: Mapping[str, Any]) -> str:
+    if not network["ships"]:
+        why = "by --val" if network.get("left_by") == VAL else "which finds as much by the figures above"
+        return f"the embedding on the frozen backbone, {why}; {_ask_for_time(network)}"
+    if network["weights"] == START:
+        return f"the backbone as it was, for no epoch of its training found more; {_ask_for_time(network)}"
+    return "the trained network"
+
+
+def _ask_for_time(network: Mapping[str, Any]) -> str:
+    """Whether more epochs might help, by the course of what was held out."""
+    course = [np.mean(list(found.values())) for one in network["epochs"] if (found := one["map_at_r"])]
+    if len(course) < 2:
+        return "too few epochs were judged to tell whether more would help"
+    shown = f"MAP@R by judged epoch: {', '.join(f'{100 * one:.1f}' for one in course)}"
+    if course[-1] <= max(course[:-1]):
+        return f"more epochs would hardly help ({shown})"
+    way = "a longer --time-budget" if network["time_budget"] else "more --network-epochs"
+    return f"it was still rising, so that {way} may help ({shown})"
+
+
+def _doubt(count: int) -> list[str]:
+    if count >= _FEW_PHOTOS:
+        return []
+    return [f"only {count} held-out photos decide this: take it as a hint; more photos a class would make it sure"]
+
+
+_SEARCHES = {
+    "among": "photos of these classes, searched among each other",
+    "apart": "the same, where no photo finds one of its own scene",
+    "against_training": "new photos of the same things, searched among your training photos",
+}
+_HEADING = "Recall@1 by what is searched, %"
+_TRAINS = (TRAINED, FROZEN_HEAD)
+_COLUMNS = {"among": "among", "apart": "apart", "against_training": "training"}
+
+
+def describe_validation(report: Mapping[str, Any]) -> list[str]:
+    """The tables of all methods and K, and of Recall@1 by what was searched where there is more than one search."""
+    if report["val"] is None:
+        return []
+    rows = {}
+    if report["method"] not in report["baselines"]:
+        rows[f"{report['method']} ({report['embedding_dim']}-d)"] = report["val"]
+    for name, scores in report["baselines"].items():
+        rows[f"{name} ({scores['embedding_dim']}-d){'' if name in _TRAINS else ', untrained'}"] = scores
+    ks = list(report["val"]["recall"])
+    width = max(len(_HEADING), *map(len, rows)) + 1
+    lines = ["", f"{'Recall@K in validation, %':<{width}}" + "".join(f"{'K=' + k:>8}" for k in ks)]
+    for name, scores in rows.items():
+        lines.append(f"{name:<{width}}" + "".join(f"{100 * scores['recall'][k]:>8.2f}" for k in ks))
+    return [*lines, *_describe_searches(report, rows)]
+
+
+def _describe_searches(report: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    asked = [name for name in _SEARCHES if name == "among" or report["val"].get(name)]
+    if len(asked) == 1:
+        return _warn(report)
+    width = max(len(_HEADING), *map(len, rows)) + 1
+    lines = ["", f"{_HEADING:<{width}}" + "".join(f"{_COLUMNS[name]:>10}" for name in asked)]
+    for title, scores in rows.items():
+        found = (_recall(scores, name) for name in asked)
+        lines.append(
+            f"{title:<{width}}" + "".join(f"{'-' if one is None else f'{100 * one:.2f}':>10}" for one in found)
+        )
+    for name in asked:
+        scores = report["val"] if name == "among" else report["val"][name]
+        lines.append(
+            f"{_COLUMNS[name]}: {_SEARCHES[name]} ({scores['queries']:,} queries{_describe_scenes(report, name)})"
+        )
+    return lines + _warn(report)
+
+
+def _describe_scenes(report: Mapping[str, Any], name: str) -> str:
+    scenes = report.get("val_scenes")
+    if name != "apart" or scenes is None:
+        return ""
+    return f"; {scenes['images']:,} photos in {scenes['scenes']:,} scenes, by {scenes['found_by']}"
+
+
+def _warn(report: Mapping[str, Any]) -> list[str]:
+    """Where shots of a scene make the figure among validation images worthless."""
+    among = report["val"]["recall"]["1"]
+    if report.get("val_scenes") is not None and report["val"]["apart"] is None:
+        return ["warning: every validation photo has those of its class in its own scene only: no figure but that of "
+                "photos from elsewhere tells how good this is"]  # fmt: skip
+    apart, training = (_recall(report["val"], name) for name in ("apart", "against_training"))
+    lines = []
+    if apart is not None and among - apart > WORTHLESS:
+        lines.append(
+            f"warning: 'among' is {100 * (among - apart):.0f} points above 'apart': shots of one scene find each "
+            "other, so it does not tell how new photos will fare; 'apart' does"
+        )
+    if apart is not None and training is not None and training - apart > WORTHLESS:
+        lines.append(
+            f"warning: 'training' is {100 * (training - apart):.0f} points above 'apart': scenes may be parted between "
+            "the photos that train and these"
+        )
+    if training is not None and among - training > WORTHLESS and not lines:
+        lines.append(
+            f"warning: 'among' is {100 * (among - training):.0f} points above 'training': labels that train may be "
+            "wrong, or photos here be of one scene that nothing tells"
+        )
+    return lines
+
+
+def _recall(scores: Mapping[str, Any], name: str) -> float | None:
+    found = scores if name == "among" else scores.get(name)
+    return None if not found else float(found["recall"]["1"])
+
+
+_VIEWS = {"crop": "the crop", "whole": "the whole image", "both": "crop and whole image, averaged"}
+_POOLINGS = {"own": "the network's own pooling", "gem": "generalised mean", "layers": "several layers"}
+
+
+def describe_choice(choice: Mapping[str, Any] | None) -> list[str]:
+    """Lines for people, of `FeatureChoice.to_json`; none where the options left nothing open."""
+    if choice is None:
+        return []
+    chosen = _name_candidate(choice)
+    if not choice["tried"]:
+        why = (
+            "too few images to try others on" if choice["images"] else "this network and these sizes have no other"
+        )
+        return [f"features: {chosen} ({why})"]
+    first, *_ = choice["tried"]
+    lines = [
+        "",
+        f"What the network sees, tried without training on {choice['images']:,} images of {choice['classes']} classes",
+        *_tabulate_candidates(choice["tried"]),
+    ]
+    (taken,) = (one for one in choice["tried"] if _name_candidate(one) == chosen)
+    if taken is first:
+        return [*lines, f"so the features are the usual ones, {chosen}: no other finds more by more than chance"]
+    low, high = taken["difference_interval"]
+    return [
+        *lines,
+        f"so the features are those of {chosen}: {100 * taken['difference']:+.1f} points "
+        f"[{100 * low:+.1f}, {100 * high:+.1f}] over {_name_candidate(first)}; {_describe_cost(taken, first)}",
+    ]
+
+
+def _tabulate_candidates(tried: list[Mapping[str, Any]]) -> list[str]:
+    lines = [f"{'':<60}{'Recall@1, %':>14}{'passes':>8}{'width':>8}"]
+    for one in sorted(tried, key=lambda one: -float(one["recall_at_1"])):
+        found = 100 * one["recall_at_1"]
+        lines.append(f"  {_name_candidate(one):<58}{found:>14.2f}{one['passes']:>8}{one['feature_dim']:>8,}")
+    return lines
+
+
+def _describe_cost(taken: Mapping[str, Any], first: Mapping[str, Any]) -> str:
+    passes = {1: "one pass"}.get(taken["passes"], f"{taken['passes']} passes")
+    time = "" if taken["passes"] > first["passes"] else ", as before"
+    width = f"{taken['feature_dim']:,} numbers"
+    if taken["feature_dim"] != first["feature_dim"]:
+        width += f" in place of {first['feature_dim']:,}"
+    return f"an image costs {passes} of the network{time}, whose features are {width}"
+
+
+def _name_candidate(one: Mapping[str, Any]) -> str:
+    return f"{_VIEWS[one['view']]}, {_POOLINGS[one['pooling']]}"
+
+
+def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
+    """The report for people: what was trained, and what training bought beside the untrained baselines."""
+    times = ", ".join(f"{name} {phase['seconds']:.0f} s" for name, phase in report["phases"].items())
+    lines = [
+        f"{report['run']}: {report['images']} images of {report['classes']} classes, "
+        f"{report['skipped']} skipped" + (f" ({report['run']}/skipped.csv says why)" if report["skipped"] else ""),
+        f"{report['seconds']:.0f} s ({times})",
+    ]
+    if report["trained_on"] < report["images"]:
+        least = config.confidence.min_confidence
+        lines.append(f"trained on {report['trained_on']} of them: the others have a confidence below {least:g}")
+    if report["noise"] is not None:
+        noise = report["noise"]
+        lines.append(f"labels made wrong: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
+    lines += describe_choice(report.get("feature_choice"))
+    if report["beliefs"] is not None:
+        lines.append(f"labels: `retrieval audit {report['run']}` estimates how many are wrong, and lists them")
+    lines += describe_trial(report["trial"])
+    lines += describe_network(report.get("network"))
+    lines += describe_picture(report.get("picture"))
+    lines += describe_validation(report)
+    verdict = report["verdict"]
+    return "\n".join([*lines, *([] if verdict is None else ["", f"verdict: {verdict['text']}"])])
+
+
+def describe_trial(trial: Mapping[str, Any] | None) -> list[str]:
+    """Lines for people, of what `Trial.to_json` gives; none where there was no trial."""
+    if trial is None:
+        return []
+    parts = {name: trial[name] for name in QUESTIONS if trial[name] is not None}
+    if not parts:
+        return ["no trial: too few images to hold some out, search them and train on the others"]
+    return [
+        "",
+        *_tabulate(parts, hold=trial["hold"]),
+        *_describe_sizes(parts),
+    ]
+
+
+def tell_trial(trial: Mapping[str, Any]) -> list[str]:
+    """One line while the training goes on: what was found with training and, at best of equal width, without."""
+    found: list[str] = []
+    for name, words in QUESTIONS.items():
+        if (part := trial[name]) is not None:
+            trained, rival = (100 * part["recall_at_1"][method] for method in ("trained", part["best_rival"]))
+            found.append(f"{words} {trained:.1f} ({'' if found else 'untrained '}{rival:.1f})")
+    return [f"trial, Recall@1 %: {', '.join(found)}"] if found else []
+
+
+def _tabulate(parts: Mapping[str, Mapping[str, Any]], *, hold: float | None) -> list[str]:
+    heads = [f"{QUESTIONS[name]} ({part['queries']})" for name, part in parts.items()]
+    lines = ["Trial: Recall@1 by the given labels, % (queries)" + "".join(f"{head:>20}" for head in heads)]
+    first = next(iter(parts.values()))["recall_at_1"]
+    for name in sorted(first, key=lambda name: -sum(part["recall_at_1"][name] for part in parts.values())):
+        shown = name if name != "trained" or hold is None else f"trained, hold {hold:g}"
+        values = "".join(f"{100 * part['recall_at_1'][name]:>20.2f}" for part in parts.values())
+        lines.append(f"  {shown:<46}{values}")
+    return lines
+
+
+def _describe_sizes(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Recall@1 of new photos by class size, where classes differ in it."""
+    if "seen" not in parts or len(parts["seen"]["by_class_size"]) < 2:
+        return []
+    names = ["trained", parts["seen"]["best_rival"]]
+    texts = []
+    for band in parts["seen"]["by_class_size"]:
+        found = ", ".join(f"{name} {100 * band['recall_at_1'][name]:.1f}" for name in names)
+        texts.append(f"{name_sizes(*band['images'])} images: {found}")
+    return [f"  new photos of classes of {'; '.join(texts)}"]
