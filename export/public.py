@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from index.config_values import as_path
+from index.config_fields import as_path
 from index.errors import InputError, naming_extras
 from index.progress import Progress, no_progress
 from index.threads import usable_cores

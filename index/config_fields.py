@@ -1,15 +1,23 @@
-"""How config fields are written down, and their checks; the command line makes its flags from them."""
+"""Options: config classes whose fields are the only source of their names, defaults, bounds and help.
+
+The command line makes its flags from them (`index.commands.console.config_options`), Python fills them by name.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import types
-from dataclasses import MISSING, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, field, fields, is_dataclass
+from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Any, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from index.errors import InputError
 
+Config = TypeVar("Config")
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _KINDS: dict[type, type] = {int: Integral, float: Real}
 
@@ -70,3 +78,57 @@ def _check_bounds(flag: str, value: float, *, meta: Any) -> None:
         told = [f"{word} {bound:.12g}" for word, bound in words.items() if bound is not None]
         bounds = " and ".join(told) or "a finite number"
     raise InputError(f"{flag} must be {bounds}, got {value}")
+
+
+def make_config(config: type[Config], values: Mapping[str, Any]) -> Config:
+    """The config whose fields, and those of the configs in it, are found in the values; others keep their defaults.
+
+    Raises:
+        InputError: a value is of another type, or out of range.
+    """
+    hints = get_type_hints(config)
+    made: dict[str, Any] = {}
+    for own in fields(config):  # type: ignore[arg-type]
+        hint = hints[own.name]
+        if is_dataclass(hint):
+            made[own.name] = make_config(hint, values)  # type: ignore[arg-type]
+        elif own.name in values:
+            made[own.name] = values[own.name]
+    return config(**made)
+
+
+def option_names(*configs: type) -> Iterator[str]:
+    """The names of all fields of the configs, and of the configs in them."""
+    for config in configs:
+        hints = get_type_hints(config)
+        for own in fields(config):
+            hint = hints[own.name]
+            if is_dataclass(hint):
+                yield from option_names(hint)  # type: ignore[arg-type]
+            else:
+                yield own.name
+
+
+def refuse_unknown(values: Mapping[str, Any], *configs: type) -> None:
+    """Refuse a misspelt option.
+
+    Raises:
+        InputError: a name is of none of the configs; it says which one may be meant.
+    """
+    known = list(option_names(*configs))
+    for name in values:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(sorted(known))}"
+            raise InputError(f"{name}: no such option; {hint}")
+
+
+def as_path(value: str | Path, name: str) -> Path:
+    """A path that was given as text or as a `Path`.
+
+    Raises:
+        InputError: it is something else; `name` is what it was given as.
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise InputError(f"{name}: expected a path as str or Path, got {value!r}")
+    return Path(value)

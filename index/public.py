@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from index.config_values import as_path, make_config, option_names, refuse_unknown
+from index.config_fields import as_path, make_config, option_names, refuse_unknown
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
 from index.limits import LOCK_WAIT_S
@@ -20,31 +20,12 @@ from index.vectors.store_config import StoreConfig
 from index.writing.build_config import DEDUP, BuildConfig
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from index.evaluation.evaluate import Evaluation
     from index.filters.condition import Condition
     from index.gallery.gallery import Gallery
     from index.writing.publish_change import BuildReport
 
 logger = logging.getLogger(__name__)
-
-
-class BuildOptions(TypedDict, total=False):
-    """The options of `retrieval index build`, which its `--help` explains."""
-
-    batch_size: int
-    workers: int
-    checkpoint_images: int
-    checkpoint_seconds: float
-    max_pixels: int
-    index_type: str
-    recall_target: float
-    memory_limit: str
-    min_similarity: float
-    max_hash_distance: int
-    store: str
-    uri: str
 
 
 def build(
@@ -58,7 +39,7 @@ def build(
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
     wait_s: float = LOCK_WAIT_S,
-    **options: Unpack[BuildOptions],
+    **options: Any,
 ) -> BuildReport:
     """Embed every image of the sources and make the gallery `out`, go on where it stopped, or bring it up to date.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from index.config_values import as_path
+from index.config_fields import as_path
 from index.errors import naming_extras
 from index.threads import usable_cores
 from index.user_cache import user_cache

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin, get_type_
 
 import click
 
-from index.config_values import Config, make_config
+from index.config_fields import Config, make_config
 from index.errors import InputError
 from index.limits import LOCK_WAIT_S
 from index.model.backends.names import AUTO, NAMES, USUAL_BACKEND, VARIABLE
@@ -122,12 +122,15 @@ def _parse_where(context: click.Context, param: click.Parameter, texts: tuple[st
         raise click.BadParameter(str(error), ctx=context, param=param) from error
 
 
-def config_options(*classes: type) -> Callable[[Command], Command]:
+def config_options(*classes: type, remembered: bool = False) -> Callable[[Command], Command]:
     """Options for every field of the config classes, named like the field.
 
     A field's metadata gives `help`, and optionally `flag` (another name), `choices` or `metavar`.
     A field without a default is a required option; one that is a config class itself gives its own fields; one without
     help gives none. Fields that a class inherits are left to the class that declares them.
+
+    Args:
+        remembered: what is not given is None, and stays as it was given before.
     """
 
     def decorate(command: Command) -> Command:
@@ -138,9 +141,9 @@ def config_options(*classes: type) -> Callable[[Command], Command]:
             for field in reversed([*own, *nested]):  # help begins with what is the config's own
                 hint = hints[field.name]
                 if isinstance(hint, type) and is_dataclass(hint):
-                    command = config_options(hint)(command)
+                    command = config_options(hint, remembered=remembered)(command)
                 elif "help" in field.metadata and field.name in get_annotations(config):
-                    command = _option(field, hint, group=config)(command)
+                    command = _option(field, hint, group=config, remembered=remembered)(command)
         return command
 
     return decorate
@@ -194,7 +197,7 @@ class _ConfigOption(click.Option):
     group = "Options"
 
 
-def _option(field: Any, hint: Any, *, group: type) -> Callable[[Command], Command]:
+def _option(field: Any, hint: Any, *, group: type, remembered: bool) -> Callable[[Command], Command]:
     title = (group.__doc__ or "Options").partition("\n")[0].rstrip(".")
     kind_of_option = type("_ConfigOption", (_ConfigOption,), {"group": title})
     meta = field.metadata
@@ -213,8 +216,8 @@ def _option(field: Any, hint: Any, *, group: type) -> Callable[[Command], Comman
         cls=kind_of_option,
         type=kind,
         required=required,
-        default=None if required else field.default,
-        show_default=not required and field.default is not None,
+        default=None if required or remembered else field.default,
+        show_default=not required and not remembered and field.default is not None,
         metavar=meta.get("metavar"),
         help=meta["help"],
     )

@@ -27,7 +27,7 @@ from index.commands.console import (
 from index.commands.inspect_commands import info, list_items, verify
 from index.public import as_cache
 from index.text import align, printable_path
-from index.vectors.kinds import INDEX_TYPES
+from index.vectors.ann_config import AnnConfig
 from index.vectors.store_config import StoreConfig
 from index.writing.build_config import BuildConfig
 
@@ -152,24 +152,16 @@ def compact(*, gallery: Path, wait_s: float, as_json: bool) -> None:
 @click.command(name="tune")
 @click.argument("gallery", type=PATH)
 @click.argument("queries", nargs=-1, type=NAMED, metavar="[QUERY]...")
-@click.option("--recall-target", type=float, metavar="SHARE", help="Share of the true 10 nearest to be found.")
-@click.option("--index-type", type=click.Choice(INDEX_TYPES), help="As of `index build`: auto, or one of them.")
-@click.option(
-    "--memory-limit",
-    metavar="SIZE",
-    help="Memory that the ANN index may take, such as 500MB or 4GB; '' is half of the machine's.",
-)
+@config_options(AnnConfig, remembered=True)
 @wait_option
 @output_options
 def tune(
     *,
     gallery: Path,
     queries: tuple[str, ...],
-    recall_target: float | None,
-    index_type: str | None,
-    memory_limit: str | None,
     wait_s: float,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Set how hard the ANN index of GALLERY looks so that it meets the recall target.
 
@@ -189,8 +181,7 @@ def tune(
     from index.versions.versions import find_version
     from index.writing.reindex import tune_gallery
 
-    given = {"recall_target": recall_target, "index_type": index_type, "memory_limit": memory_limit}
-    changes = {name: value for name, value in given.items() if value is not None}
+    changes = {name: value for name, value in options.items() if value is not None}
     find_version(gallery)
     with indexing_bars() as (_, begin_step):
         report = tune_gallery(gallery, changes=changes, queries=queries, begin_step=begin_step, wait_s=wait_s)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from index.commands.console import PATH, emit, is_given, refuse_unused
-from index.config_values import make_config
+from index.config_fields import make_config
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
 from index.text import printable_path

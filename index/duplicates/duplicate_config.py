@@ -19,9 +19,9 @@ things alike that are not, as does the hash alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from index.errors import InputError
+from index.config_fields import check_fields, option
 
 HASH_BITS = 64
 
@@ -37,28 +37,17 @@ class DuplicateConfig:
     copies is the model's to say; hashes may differ then, as those of cut or mirrored pictures do.
     """
 
-    min_similarity: float | None = field(
-        default=None,
-        metadata={
-            "help": f"Near-duplicates have vectors of at least this cosine similarity.  [default: {MIN_SIMILARITY}; as "
-            "the model says where it tells pictures]"
-        },
-    )
-    max_hash_distance: int | None = field(
-        default=None,
-        metadata={
-            "help": f"Near-duplicates differ in at most so many of the {HASH_BITS} bits of their perceptual hash.  "
-            f"[default: {MAX_HASH_DISTANCE}; any where the model tells pictures]"
-        },
-    )
+    min_similarity: float | None = option(
+        None, f"Near-duplicates have vectors of at least this cosine similarity.  [default: {MIN_SIMILARITY}; as the "
+        "model says where it tells pictures]", above=0, at_most=1,
+    )  # fmt: skip
+    max_hash_distance: int | None = option(
+        None, f"Near-duplicates differ in at most so many of the {HASH_BITS} bits of their perceptual hash.  [default: "
+        f"{MAX_HASH_DISTANCE}; any where the model tells pictures]", at_least=0, at_most=HASH_BITS,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if self.min_similarity is not None and not 0 < self.min_similarity <= 1:
-            raise InputError(f"min_similarity must be a number above 0 and at most 1, got {self.min_similarity}")
-        if self.max_hash_distance is not None and not 0 <= self.max_hash_distance <= HASH_BITS:
-            raise InputError(
-                f"max_hash_distance must be a whole number in 0..{HASH_BITS}, got {self.max_hash_distance}"
-            )
+        check_fields(self)
 
     def settle(self, picture_threshold: float | None) -> DuplicateConfig:
         """The same with nothing left open, for a model that tells pictures from this cosine on; None: it does not."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
+from index.config_fields import check_fields, option
 from index.errors import InputError
 from index.vectors.kinds import INDEX_TYPES, KINDS, IndexKind, list_summaries
 
@@ -23,40 +23,23 @@ class AnnConfig:
     A gallery remembers what was given; every later command on it goes on with that.
     """
 
-    index_type: str = field(
-        default="auto",
-        metadata={
-            "choices": INDEX_TYPES,
-            "help": f"How vectors are searched: {list_summaries()}. auto is flat up to 100,000 images, above what "
-            "fits in memory, fastest first.",
-        },
-    )
-    recall_target: float = field(
-        default=0.98,
-        metadata={
-            "metavar": "SHARE",
-            "help": "Share of the true 10 nearest that a search must find; how hard it looks is set by measuring.",
-        },
-    )
-    memory_limit: str = field(
-        default="",
-        metadata={
-            "metavar": "SIZE",
-            "help": "Memory that the ANN index may take with its ids, such as 500MB or 4GB; without it, half of the "
-            "machine's.",
-        },
-    )
+    index_type: str = option(
+        "auto", f"How vectors are searched: {list_summaries()}. auto is flat up to 100,000 images, above what fits in "
+        "memory, fastest first.", choices=INDEX_TYPES,
+    )  # fmt: skip
+    recall_target: float = option(
+        0.98, "Share of the true 10 nearest that a search must find; how hard it looks is set by measuring. All are "
+        "found by --index-type flat.", metavar="SHARE", at_least=0.5, at_most=0.999,
+    )  # fmt: skip
+    memory_limit: str = option(
+        "", "Memory that the ANN index may take with its ids, such as 500MB or 4GB; without it half of the "
+        "machine's.", metavar="SIZE",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if self.index_type not in INDEX_TYPES:
-            raise InputError(f"index_type must be one of {', '.join(INDEX_TYPES)}, got {self.index_type!r}")
-        if not (math.isfinite(self.recall_target) and 0.5 <= self.recall_target <= 0.999):
-            raise InputError(
-                f"recall_target must be a share in 0.5..0.999, got {self.recall_target}; "
-                "for all of them there is --index-type flat"
-            )
+        check_fields(self)
         if self.memory_limit and self.memory_bytes == 0:
-            raise InputError(f"memory_limit must be a size like 500MB or 4GB, got {self.memory_limit!r}")
+            raise InputError(f"--memory-limit must be a size like 500MB or 4GB, got {self.memory_limit!r}")
 
     @property
     def kind(self) -> IndexKind | None:

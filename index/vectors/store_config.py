@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from index.config_fields import check_fields, option
 from index.errors import InputError
 
 STORE_SETTING = "store"  # of a catalogue
@@ -22,30 +23,23 @@ class StoreConfig:
     A gallery remembers what was given when it was made; every later command on it goes on with that.
     """
 
-    store: str = field(
-        default=FILES,
-        metadata={
-            "choices": STORE_TYPES,
-            "help": "files keeps vectors and their index in the gallery's folder; milvus keeps them in collections of "
-            "a Milvus server, for more than one machine holds. All else stays in the folder.",
-        },
-    )
-    uri: str = field(
-        default="",
-        metadata={
-            "metavar": "http://HOST:PORT",
-            "help": "Where the Milvus server answers. Its token, such as user:password, is taken from the environment: "
-            "RETRIEVAL_MILVUS_TOKEN.",
-        },
-    )
+    store: str = option(
+        FILES, "files keeps vectors and their index in the gallery's folder; milvus keeps them in collections of a "
+        "Milvus server, for more than one machine holds. All else stays in the folder.", choices=STORE_TYPES,
+    )  # fmt: skip
+    uri: str = option(
+        "", "Where the Milvus server answers. Its token, such as user:password, is taken from the environment: "
+        "RETRIEVAL_MILVUS_TOKEN.", metavar="http://HOST:PORT",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if self.store not in STORE_TYPES:
-            raise InputError(f"store must be one of {', '.join(STORE_TYPES)}, got {self.store!r}")
+        check_fields(self)
         if self.store == FILES and self.uri:
-            raise InputError(f"uri goes with --store {MILVUS}, got {self.uri!r}")
+            raise InputError(f"--uri goes with --store {MILVUS}, got {self.uri!r}")
         if self.store == MILVUS and not _URI.fullmatch(self.uri):
-            raise InputError(f"uri must be where Milvus answers, such as http://localhost:19530, got {self.uri!r}")
+            raise InputError(
+                f"--uri must be where Milvus answers, such as http://localhost:19530, got {self.uri!r}"
+            )
 
     def show(self) -> str:
         """For people."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from index.errors import InputError
+from index.config_fields import check_fields, option
 from index.limits import MAX_PIXELS
 
 DEDUP = ("off", "exact", "near")
@@ -18,32 +18,22 @@ class BuildConfig:
     `cache` is the folder of vectors that were embedded before, None for none.
     """
 
-    batch_size: int = field(
-        default=0,
-        metadata={
-            "help": "Images the model takes at once; 0 is 8 on a CPU, whose caches hold so many, 64 on a GPU."
-        },
+    batch_size: int = option(
+        0, "Images the model takes at once; 0 is 8 on a CPU, whose caches hold so many, 64 on a GPU.",
+        at_least=0, at_most=4096,
+    )  # fmt: skip
+    workers: int = option(0, "Threads that decode images; 0 is one per usable core.", at_least=0, at_most=256)
+    checkpoint_images: int = option(
+        256, "Images between two checkpoints: the most that a killed command does again.",
+        at_least=1, at_most=1_000_000,
+    )  # fmt: skip
+    checkpoint_seconds: float = option(
+        5.0, "Seconds between two checkpoints, at most.", at_least=0, at_most=86_400
     )
-    workers: int = field(default=0, metadata={"help": "Threads that decode images; 0 is one per usable core."})
-    checkpoint_images: int = field(
-        default=256,
-        metadata={"help": "Images between two checkpoints: the most that a killed command does again."},
-    )
-    checkpoint_seconds: float = field(default=5.0, metadata={"help": "Seconds between two checkpoints, at most."})
-    max_pixels: int = field(
-        default=MAX_PIXELS, metadata={"help": "Images of more pixels than this (width x height) are skipped."}
+    max_pixels: int = option(
+        MAX_PIXELS, "Images of more pixels than this (width x height) are skipped.", at_least=1, at_most=MAX_PIXELS
     )
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        ranges = {
-            "batch_size": (0, 4096),
-            "workers": (0, 256),
-            "checkpoint_images": (1, 1_000_000),
-            "checkpoint_seconds": (0, 86_400),
-            "max_pixels": (1, MAX_PIXELS),
-        }
-        for name, (low, high) in ranges.items():
-            if not low <= getattr(self, name) <= high:
-                kind = "number" if name == "checkpoint_seconds" else "whole number"
-                raise InputError(f"{name} must be a {kind} in {low}..{high}, got {getattr(self, name)}")
+        check_fields(self)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from index.commands.console import NAMED, backend_option, config_options, help_all_option, output_options
-from index.config_values import make_config
+from index.config_fields import make_config
 from index.errors import InputError
 from index.text import printable_path
 from retrieval_app.api.security.rate_limits import RateConfig

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from index.config_values import as_path
+from index.config_fields import as_path
 from index.errors import InputError
 from index.public import as_cache
 from index.text import printable_path

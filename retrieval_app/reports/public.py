@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from index.config_values import as_path
+from index.config_fields import as_path
 from index.errors import InputError, naming_extras
 from index.threads import usable_cores
 from training.public import default_cache

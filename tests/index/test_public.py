@@ -29,7 +29,7 @@ def test_a_gallery_is_built_opened_searched_and_scored(built: Path) -> None:
     ("options", "message"),
     [
         ({"bacth_size": 4}, "bacth_size: no such option; did you mean batch_size"),
-        ({"batch_size": -1}, r"batch_size must be a whole number in 0..4096, got -1"),
+        ({"batch_size": -1}, r"--batch-size must be in 0..4096, got -1"),
         ({"dedup": "some"}, "dedup: expected one of off, exact, near, got 'some'"),
         ({"max_hash_distance": 2}, "max_hash_distance: needs dedup='near', and would do nothing with 'off'"),
         ({"labels": 3}, "labels: expected a path as str or Path, got 3"),

@@ -158,7 +158,7 @@ def test_queries_ask_in_place_of_what_the_index_has_not_seen(gallery: Path, buil
     [
         ({"memory_limit": "1K", "index_type": "auto"}, "--memory-limit"),
         ({"memory_limit": "1K"}, "as hnsw, 1,000 are allowed"),
-        ({"recall_target": 1.0}, "recall_target must be a share"),
+        ({"recall_target": 1.0}, "--recall-target must be in 0.5..0.999"),
         ({"index_type": "tree"}, "index_type must be one of"),
     ],
 )

@@ -4,21 +4,27 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from index.config_values import make_config, option_names, refuse_unknown
+from index.config_fields import check_fields, make_config, option, option_names, refuse_unknown
 from index.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    share: float = 0.5
-    name: str | None = None
+    share: float = option(0.5, "A share.", above=0, at_most=1)
+    name: str | None = option(None, "A name.")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Outer:
-    count: int
-    deep: bool = False
+    count: int = option(text="A number.")
+    deep: bool = option(False, "How deep.")
     inner: Inner = field(default_factory=Inner)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 def test_a_config_and_those_in_it_are_filled_by_name() -> None:
@@ -29,10 +35,13 @@ def test_a_config_and_those_in_it_are_filled_by_name() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"count": "3"}, "count: expected int, got '3'"),
-        ({"count": True}, "count: expected int, got True"),
-        ({"count": 1, "deep": 1}, "deep: expected bool, got 1"),
-        ({"count": 1, "share": "half"}, "share: expected float, got 'half'"),
+        ({"count": "3"}, "--count must be a whole number, got '3'"),
+        ({"count": True}, "--count must be a whole number, got True"),
+        ({"count": 1, "deep": 1}, "--deep must be true or false, got 1"),
+        ({"count": 1, "share": "half"}, "--share must be a number, got 'half'"),
+        ({"count": 1, "share": 1.5}, "--share must be greater than 0 and at most 1, got 1.5"),
+        ({"count": 1, "share": 0}, "--share must be greater than 0 and at most 1, got 0"),
+        ({"count": 1, "share": float("nan")}, "--share must be greater than 0 and at most 1, got nan"),
     ],
 )
 def test_a_value_of_another_type_is_refused_by_its_name(values: dict[str, object], message: str) -> None:
