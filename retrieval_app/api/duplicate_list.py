@@ -10,7 +10,7 @@ from index.labels.doubts import Doubts
 from index.text import valid_text
 from retrieval_app.api.doubt_list import turn_to
 from retrieval_app.api.schemas import DuplicatePage
-from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateGroups, GroupedImage
+from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, name_group
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
@@ -19,7 +19,7 @@ _groups_of: WeakKeyDictionary[Gallery, dict[str, DuplicateGroup]] = WeakKeyDicti
 
 
 def list_groups(
-    snapshot: Snapshot, found: DuplicateGroups, review: ReviewStore, *, page: DuplicatePage
+    snapshot: Snapshot, found: DuplicateReport, review: ReviewStore, *, page: DuplicatePage
 ) -> dict[str, Any]:
     """The document of /v1/duplicates."""
     groups, decisions = _name_groups(snapshot.gallery, found), review.duplicate_decisions()
@@ -41,12 +41,12 @@ def list_groups(
     }
 
 
-def find_group(gallery: Gallery, groups: DuplicateGroups, name: str) -> DuplicateGroup | None:
+def find_group(gallery: Gallery, groups: DuplicateReport, name: str) -> DuplicateGroup | None:
     """The group of a name; None where the gallery has none."""
     return _name_groups(gallery, groups).get(name)
 
 
-def describe_duplicates(gallery: Gallery, groups: DuplicateGroups | None, image_id: int) -> list[dict[str, Any]]:
+def describe_duplicates(gallery: Gallery, groups: DuplicateReport | None, image_id: int) -> list[dict[str, Any]]:
     """The other images of an image's group as `CopyEntry` has them; none before they are looked for."""
     group = None if groups is None else groups.find(image_id)
     if group is None:
@@ -122,7 +122,7 @@ def _find_kept(group: DuplicateGroup, decision: DuplicateDecision) -> list[int]:
     return [image_id for image_id in decision.keep if image_id in ids]
 
 
-def _name_groups(gallery: Gallery, found: DuplicateGroups) -> dict[str, DuplicateGroup]:
+def _name_groups(gallery: Gallery, found: DuplicateReport) -> dict[str, DuplicateGroup]:
     """The groups by the name that decisions about them have, made once for an opened version."""
     gallery = gallery.as_given
     groups = _groups_of.get(gallery)

@@ -7,13 +7,12 @@ import json
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Generic, Literal, TypeVar, cast, get_args
 
 from pydantic import TypeAdapter
@@ -31,7 +30,7 @@ from retrieval_app.insights.label_issues import Decisions, FindIds, Learning, Le
 from retrieval_app.insights.map_layout import MapLayout
 from retrieval_app.insights.quality import Quality
 from retrieval_app.reports import duplicates_report
-from retrieval_app.reports.duplicates_report import DuplicateGroups
+from retrieval_app.reports.duplicates_report import DuplicateReport
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ _OF_DECISIONS: tuple[Name, ...] = ("calibration", "quality")
 Value = TypeVar("Value")
 RETRY_S = 10.0  # before what failed is tried again
 _RETRY_TIMES = 4  # as long as the attempt took, at least: what fails late shall not keep a core busy
-_FORMAT = 8  # of a kept file, and of what is computed: a change of either makes all files of before unreadable
+_FORMAT = 9  # of a kept file, and of what is computed: a change of either makes all files of before unreadable
 _LOOK_S = 0.3
 Result = TypeVar("Result")
 _NOT_SERVED = "this version of the gallery is no longer served; ask again"
@@ -105,8 +104,15 @@ class Insights:
         So does a call for what failed `RETRY_S` ago, or four times as long ago as the attempt took.
         """
         with self._lock:
-            is_outdated = self._is_outdated(name)
-            if name not in self._states or is_outdated or self._can_be_tried_again(name):
+            state, rests = self._states.get(name), monotonic() < self._retry_at.get(name, 0.0)
+            is_outdated = (
+                name in _OF_DECISIONS
+                and state is not None
+                and state.state == "ready"
+                and self._computed_from.get(name) != self._gallery.decided.digest
+                and not (name == "calibration" and rests)  # which goes on meanwhile, and is not computed too often
+            )
+            if state is None or is_outdated or (state.state == "failed" and not rests):
                 if self._closed:
                     return Computed("failed", message=_NOT_SERVED)
                 self._states[name] = Computed("computing", value=self._goes_on(name))
@@ -134,7 +140,7 @@ class Insights:
         return self.get("calibration")
 
     @property
-    def duplicates(self) -> Computed[DuplicateGroups]:
+    def duplicates(self) -> Computed[DuplicateReport]:
         """Which images repeat another."""
         return self.get("duplicates")
 
@@ -184,20 +190,9 @@ class Insights:
                     self._states[name] = stopped
             self._changed.notify_all()
 
-    def _is_outdated(self, name: Name) -> bool:
-        """Whether it is of other decisions than those that hold; what goes on meanwhile is computed not too often."""
-        state = self._states.get(name)
-        if name not in _OF_DECISIONS or state is None or state.state != "ready":
-            return False
-        rests = name == "calibration" and monotonic() < self._retry_at.get(name, 0.0)
-        return self._computed_from.get(name) != self._gallery.decided.digest and not rests
-
     def _goes_on(self, name: Name) -> Any:
         """The value of before that is told until there is another one."""
         return self._states[name].value if name == "calibration" and name in self._states else None
-
-    def _can_be_tried_again(self, name: Name) -> bool:
-        return self._states[name].state == "failed" and monotonic() >= self._retry_at.get(name, 0.0)
 
     def _begin(self) -> None:
         """Let a thread work, unless one does; called with the lock held."""
@@ -239,9 +234,7 @@ class Insights:
             value = self._goes_on(name)
         if state is not None and state.state == "ready":
             return state.value
-        self._set(
-            name, Computed("computing", value=value)
-        )  # also what failed before, and what only another result asks for
+        self._set(name, Computed("computing", value=value))  # also what only another result asks for
         began = monotonic()
         message = "it could not be computed because of a mistake in the program; the log says more"
         try:
@@ -283,18 +276,17 @@ class Insights:
             case "calibration":
                 return partial(calibration.calibrate, gallery), None
             case "duplicates":
-                return partial(duplicates_report.find_duplicate_groups, given), DuplicateGroups
+                return partial(duplicates_report.find_duplicate_groups, given), DuplicateReport
             case "doubts" if audit is not None:  # read each time, for it is soon read and may be made anew
                 return lambda _: label_issues.read_audit(audit, given), None
             case "doubts":
-                return self._without_duplicates(label_issues.find_doubts, given), Doubts
+                find = label_issues.find_doubts
+                return lambda progress: find(given, progress, duplicates=self._settle("duplicates")), Doubts
             case "quality":
-                return self._without_duplicates(quality.assess_quality, gallery), Quality
+                assess = quality.assess_quality
+                return lambda progress: assess(gallery, progress, duplicates=self._settle("duplicates")), Quality
             case "map":
                 return partial(map_layout.lay_out, given), MapLayout
-
-    def _without_duplicates(self, compute: Callable[..., Any], gallery: Gallery) -> Callable[[Progress], Any]:
-        return lambda progress: compute(gallery, progress, duplicates=self._settle("duplicates"))
 
     def _keep(self, path: Path, value: Any, *, of: str) -> None:
         try:
@@ -302,7 +294,10 @@ class Insights:
             for other in path.parent.parent.iterdir():
                 is_older = other.name.isdigit() and int(other.name) < int(self._gallery.version) - 1
                 if is_older and other.is_dir() and not other.is_symlink():
-                    _remove_results(other)
+                    for name in NAMES:  # what somebody else put there stays
+                        (other / f"{name}.json").unlink(missing_ok=True)
+                    if not os.listdir(other):
+                        other.rmdir()
         except OSError as error:
             shown = printable_path(str(path))
             logger.warning("%s: not kept for the next start: %s", shown, error.strerror or error)
@@ -324,14 +319,6 @@ class Insights:
             raise _ClosedError
 
 
-def _remove_results(folder: Path) -> None:
-    """Remove the files of the results of another version of the gallery; what somebody else put there stays."""
-    for name in NAMES:
-        (folder / f"{name}.json").unlink(missing_ok=True)
-    if not os.listdir(folder):
-        folder.rmdir()
-
-
 class _ClosedError(Exception):
     """Nobody wants the result any more."""
 
@@ -348,18 +335,14 @@ def computing_alone(folder: Path, name: str, *, look: Callable[[], object]) -> I
             file = held.enter_context((folder / f".{name}.lock").open("ab"))
             while not try_lock(file):
                 look()
-                time.sleep(_LOOK_S)
+                sleep(_LOOK_S)
         except OSError as error:
             logger.debug("%s: computed without a lock: %s", folder, error)
         yield
 
 
 def write_result(path: Path, result: Any, *, of: str) -> None:
-    """Write a dataclass or model, durably and in one step; `of` names what it was computed from.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write a dataclass or model, durably and in one step; `of` names what it was computed from."""
     values = TypeAdapter(type(result)).dump_python(result)
     content = json.dumps(values, separators=(",", ":")).encode()
     header = {"format": _FORMAT, "of": of, "sha256": hashlib.sha256(content).hexdigest()}
@@ -375,8 +358,6 @@ def read_result(path: Path, kind: type[Result], *, of: str) -> Result | None:
         wanted = {"format": _FORMAT, "of": of, "sha256": hashlib.sha256(content).hexdigest()}
         if json.loads(header) != wanted:
             return None
-        return TypeAdapter(kind).validate_python(
-            json.loads(content)
-        )  # whose text may be halves of surrogate pairs
+        return TypeAdapter(kind).validate_python(json.loads(content))  # text may be halves of surrogate pairs
     except (OSError, ValueError, TypeError, OverflowError, RecursionError):  # damaged, or another program's
         return None

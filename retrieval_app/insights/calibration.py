@@ -52,7 +52,16 @@ class Calibration:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_scores", np.array([point[0] for point in self.points]))
-        object.__setattr__(self, "_bands", tuple(_name_band(*point[1:]) for point in self.points))
+        bands = (
+            Band(
+                share=share,
+                low=low,
+                high=high,
+                name=next((n for n, least in _NAMES if share >= least), _LOWEST_NAME),
+            )
+            for _, share, low, high in self.points
+        )
+        object.__setattr__(self, "_bands", tuple(bands))
 
     def bands(self, scores: npt.NDArray[np.floating[Any]]) -> list[Band]:
         """What each of (n,) scores says; below all that were seen, what the lowest of them says."""
@@ -60,26 +69,11 @@ class Calibration:
         return [self._bands[place] for place in places.tolist()]
 
 
-def _name_band(share: float, low: float, high: float) -> Band:
-    name = next((name for name, least in _NAMES if share >= least), _LOWEST_NAME)
-    return Band(share=share, low=low, high=high, name=name)
-
-
 def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0) -> Calibration | None:
     """What the scores of a gallery say, as `learn_shares` learns it.
 
-    Of 200,000 members of 64 numbers that takes 10 s on one core, 7 of them for scenes, and 0.1 GB for their vectors.
-
-    On 5,324 photos of clothing (20 labels, 64 numbers learnt with Proxy-NCA), for the 24 hits of 1,500 members that had
-    not asked: the share said and the share found differ by 0.01 on average; "very likely" hits have the label in 91 of
-    100 cases, "likely" ones in 66, "doubtful" ones in 38 and "unlikely" ones in 17. Of the hits farther down more are
-    right than of the first of the same score: among the first 100, the shares found are 0.08 higher on average.
-
-    Where photos come in bursts, a member finds its own scene with scores that photos from elsewhere hardly reach, and
-    that say little where they do: so scenes are kept apart. Among the training photos of the Grocery Store Dataset,
-    under an embedding trained on them, the 24 hits of its 2,485 test photos were said to be right in 73 of 100 cases
-    and were in 55; with scenes apart 50 are said. (Whitened features: 44 said, 34 found, and 35 said; raw ones: 46, 39
-    and 39.) Of first hits alone 88 were said and 67 found, and 59 are said: for them the chance is rather too low.
+    Scenes are kept apart: where photos come in bursts, a member finds its own scene with scores that photos from
+    elsewhere hardly reach. How often what is said is right: docs/results/serving.md.
 
     Args:
         gallery: whose members ask.
@@ -144,9 +138,7 @@ def _fit(scores: Floats, same: Relevance, queries: Ids) -> tuple[tuple[float, fl
 
     values, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     shares = np.bincount(place, weights=same) / counts
-    blocks = isotonic_regression(
-        shares, weights=counts
-    ).blocks  # rows of values where each block begins, and the end
+    blocks = isotonic_regression(shares, weights=counts).blocks  # where each begins among the values, and the end
     block_of = np.searchsorted(blocks, place, side="right") - 1
     points = np.empty((len(blocks) - 1, 4))
     for number, start in enumerate(blocks[:-1].tolist()):

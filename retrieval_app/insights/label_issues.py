@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -25,22 +25,21 @@ from index.labels.suspicion import Chances
 from index.progress import Progress, no_progress
 from index.text import printable_path
 from index.threads import multiplying_workers
-from retrieval_app.reports.duplicates_report import DuplicateGroups, find_duplicate_groups
+from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
 
-_NEEDED = ("path", "sha256", "label", "wrong", "verdict")
 _RANKS = (1, 2, 3)
 logger = logging.getLogger(__name__)
 Decisions: TypeAlias = Mapping[LabelKey, LabelDecision]
 """Those that hold."""
 FindIds: TypeAlias = Callable[[], Mapping[int, LabelKey]]
 """Gives the images that decisions are about, by id; several may be one file."""
-FindDuplicates: TypeAlias = Callable[[], DuplicateGroups | None]
+FindDuplicates: TypeAlias = Callable[[], DuplicateReport | None]
 """Gives the groups of duplicates, and may wait for them; None where there are none to be had."""
 REST = 3.0  # times as long as a ranking took, before the next: a quarter of a core at most
 
 
 def find_doubts(
-    gallery: Gallery, progress: Progress = no_progress, *, duplicates: DuplicateGroups | None = None
+    gallery: Gallery, progress: Progress = no_progress, *, duplicates: DuplicateReport | None = None
 ) -> Doubts:
     """The labels that the gallery's vectors contradict.
 
@@ -48,9 +47,6 @@ def find_doubts(
         gallery: whose labels are judged.
         progress: told (done, total) of the labels.
         duplicates: of the gallery; None finds them first.
-
-    Raises:
-        GalleryError: the gallery is damaged.
     """
     vectors, labels, ids, names = gallery.judging_labels().labelled_vectors()
     rows = np.flatnonzero(labels != UNLABELLED)
@@ -64,7 +60,7 @@ def rank_anew(
     decided: Mapping[int, str | None],
     *,
     before: Chances | None,
-    duplicates: DuplicateGroups,
+    duplicates: DuplicateReport,
     progress: Progress = no_progress,
 ) -> tuple[Doubts, Chances]:
     """The labels that nobody has decided, judged by all, with what was decided believed.
@@ -117,10 +113,9 @@ def read_audit(path: Path, gallery: Gallery) -> Doubts:
 
     Raises:
         InputError: there is no audit, or its table cannot be read.
-        GalleryError: the catalogue is damaged.
     """
     table = path / "audit.csv" if path.is_dir() else path
-    rows = list(_read_rows(table))
+    rows = read_audit_table(table, columns=("path", "sha256", "label", "wrong", "verdict"))
     with gallery.catalog() as catalog:
         members = [row for row in catalog.rows(status="indexed") if row.label is not None]
     by_content = {(row.sha256 or "", row.label or ""): row for row in reversed(members)}  # the first of equals
@@ -139,16 +134,20 @@ def read_audit(path: Path, gallery: Gallery) -> Doubts:
     return collect_doubts(items, judged=judged, wrong=wrong)
 
 
-def _read_rows(table: Path) -> Iterator[dict[str, str]]:
+def read_audit_table(table: Path, *, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of an audit.csv, which has some columns at least; cells that are missing are empty.
+
+    Raises:
+        InputError: it cannot be read, or lacks one of them.
+    """
     shown = printable_path(str(table))
     try:
         with table.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             reader = csv.DictReader(file)
-            missing = [name for name in _NEEDED if name not in (reader.fieldnames or ())]
+            missing = [name for name in columns if name not in (reader.fieldnames or ())]
             if missing:
                 raise InputError(f"{shown}: no table of an audit: it lacks the columns {', '.join(missing)}")
-            for row in reader:
-                yield {name: value or "" for name, value in row.items() if isinstance(name, str)}
+            return [{name: value or "" for name, value in row.items() if isinstance(name, str)} for row in reader]
     except OSError as error:
         advice = "give the folder that `retrieval audit` wrote"
         raise InputError(f"{shown}: the audit cannot be read: {error.strerror}; {advice}") from error
@@ -285,7 +284,7 @@ class Learning:
         base: Doubts,
         decisions: Decisions,
         ids: Mapping[int, LabelKey],
-        duplicates: DuplicateGroups | None,
+        duplicates: DuplicateReport | None,
     ) -> Learnt | None:
         if duplicates is None:
             return None

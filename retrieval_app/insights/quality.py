@@ -21,7 +21,16 @@ from index.threads import multiplying_workers
 from index.vectors.exact import search_labels
 from index.vectors.kinds import KINDS
 from retrieval_app.insights.answer import Answer
-from retrieval_app.reports.duplicates_report import DuplicateGroups, find_duplicate_groups
+from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
+
+KS = (1, 2, 4, 8, 16, 32)
+MOST_QUERIES = 20_000
+_WORST = 60
+_PAIRS = 100
+_PAIR_IDS = 60
+_BINS = 40
+_SEED = 0
+Interval: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +64,11 @@ def find_nearest_by_label(
         found = search_labels(vectors, labels, k=1, asked=asked, progress=progress)
         same, different = (nearest.cosines[:, 0] for nearest in found)
         same_apart, different_apart = same.copy(), different.copy()
-        repeated = np.flatnonzero(np.isin(groups[asked], _list_repeated(groups)))
+        values, counts = np.unique(groups, return_counts=True)
+        repeated = np.flatnonzero(np.isin(groups[asked], values[counts > 1]))
         apart = search_labels(vectors, labels, k=1, asked=asked[repeated], groups=groups)
         same_apart[repeated], different_apart[repeated] = (nearest.cosines[:, 0] for nearest in apart)
     return NearestByLabel(same, different, found[1].rows[:, 0], same_apart, different_apart)
-
-
-def _list_repeated(groups: Ids) -> Ids:
-    """The groups of more than one row."""
-    values, counts = np.unique(groups, return_counts=True)
-    return values[counts > 1]
-
-
-KS = (1, 2, 4, 8, 16, 32)
-MOST_QUERIES = 20_000
-_WORST = 60
-_PAIRS = 100
-_PAIR_IDS = 60
-_BINS = 40
-_SEED = 0
-
-Interval: TypeAlias = tuple[float, float]
 
 
 class RecallEntry(Answer):
@@ -179,21 +172,17 @@ class Quality(Answer):
 
 
 def assess_quality(
-    gallery: Gallery, progress: Progress = no_progress, *, duplicates: DuplicateGroups | None = None
+    gallery: Gallery, progress: Progress = no_progress, *, duplicates: DuplicateReport | None = None
 ) -> Quality:
     """Search with every labelled member, itself removed, exactly; of more than 20,000 with a random sample.
 
-    5,324 members of 64 numbers take 3 s on one core. Every member that asks is compared with all members twice: for the
-    sample of 200,000 that is about a minute (measured with a fifth of it), and up to 1.5 GB beside the vectors where
-    labels are large.
+    Every member that asks is compared with all members twice: for a sample of 200,000 that is about a minute on one
+    core, and up to 1.5 GB beside the vectors where labels are large.
 
     Args:
         gallery: that is assessed.
         progress: told (done, total) of both comparisons.
         duplicates: of the gallery; None finds them first.
-
-    Raises:
-        GalleryError: the gallery is damaged.
     """
     index = _describe_index(gallery)
     vectors, labels, ids, names = gallery.labelled_vectors()
@@ -234,7 +223,10 @@ def assess_quality(
         queries=scores.queries,
         lone=scores.lone_queries,
         sampled=len(asked) < len(ids),
-        recall_at=[_recall(k, scores.hits[k], value) for k, value in scores.recall.items()],
+        recall_at=[
+            RecallEntry(k=k, value=value, interval=bootstrap_interval(scores.hits[k], seed=_SEED))
+            for k, value in scores.recall.items()
+        ],
         apart=None if scenes is None else _set_apart(nearest, scenes, recall=scores.recall[1]),
         map_at_r=MeanPrecision(
             value=scores.average_precision.mean(),
@@ -247,10 +239,6 @@ def assess_quality(
         problem=None,
         index=index,
     )
-
-
-def _recall(k: int, found: Any, value: float) -> RecallEntry:
-    return RecallEntry(k=k, value=value, interval=bootstrap_interval(found, seed=_SEED))
 
 
 @dataclass(frozen=True, slots=True)

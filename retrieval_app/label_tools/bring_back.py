@@ -205,8 +205,6 @@ def take_decisions(place: Path, file: Path) -> dict[str, int]:
 
     Raises:
         InputError: the file, or the audit, cannot be read.
-        GalleryError: there is no gallery.
-        ReviewError: the decisions cannot be kept.
     """
     if (place / "audit.csv").exists():
         judged = read_judged(place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,12 +15,12 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision, LabelKey, read_decisions
 from index.labels.judge import judge_labels, judge_twice
 from index.text import printable_path
+from retrieval_app.insights.label_issues import read_audit_table
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import Subject, read_all_subjects
 
 _RANKS = (1, 2, 3)
-_NEEDED = ("path", "sha256", "label", "wrong")
 DECISIONS_NAME = "decisions.csv"
 
 
@@ -66,7 +65,6 @@ def judge_gallery(gallery: Gallery) -> JudgedLabels:
 
     Raises:
         InputError: fewer than two labels can be judged.
-        GalleryError: the gallery is damaged.
     """
     gallery = gallery.as_given
     vectors, labels, ids, names = gallery.judging_labels().labelled_vectors()
@@ -111,18 +109,11 @@ def read_judged(folder: Path) -> JudgedLabels:
         InputError: there is no audit, or its table cannot be read.
     """
     table = folder / "audit.csv"
-    shown = printable_path(str(table))
+    rows = read_audit_table(table, columns=("path", "sha256", "label", "wrong"))
     try:
-        with table.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in _NEEDED if name not in (reader.fieldnames or ())]
-            if missing:
-                raise InputError(f"{shown}: expected the table of an audit; it lacks {', '.join(missing)}")
-            items = tuple(_read_row(row, number) for number, row in enumerate(reader))
-    except OSError as error:
-        advice = "give a gallery, or the folder that `retrieval audit` wrote"
-        raise InputError(f"{shown}: no audit can be read: {error.strerror}; {advice}") from error
-    except (csv.Error, ValueError) as error:
+        items = tuple(_read_row(row, number) for number, row in enumerate(rows))
+    except ValueError as error:
+        shown = printable_path(str(table))
         raise InputError(f"{shown}: expected the table of an audit: {error}; audit again") from error
     known = {item.subject.key for item in items}
     saved = folder / DECISIONS_NAME

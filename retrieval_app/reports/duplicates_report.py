@@ -92,7 +92,8 @@ class DuplicateGroup:
 class DuplicateReport:
     """The duplicates among a gallery's `images`, the largest groups first; without `config` only equal files count.
 
-    `places` are those of the bytes of all that are in groups, by their ids.
+    No image is in two groups. `places` are those of the bytes of all that are in groups, by their ids, and `kept_for`
+    has the kept image's id of every image that repeats one.
     """
 
     gallery: str
@@ -100,6 +101,22 @@ class DuplicateReport:
     config: DuplicateConfig | None
     groups: tuple[DuplicateGroup, ...]
     places: Mapping[int, Place] = field(default_factory=dict)
+    kept_for: dict[int, int] = field(init=False, repr=False, compare=False)
+    _found: dict[int, DuplicateGroup] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        kept_images = {image.id: group.kept.id for group in self.groups for image in group.duplicates}
+        object.__setattr__(self, "kept_for", kept_images)
+        found = {image.id: group for group in self.groups for image in group.images}
+        object.__setattr__(self, "_found", found)
+
+    def find(self, image_id: int) -> DuplicateGroup | None:
+        """The group that an image is in."""
+        return self._found.get(image_id)
+
+    def groups_of(self, image_ids: Ids) -> Ids:
+        """(n,) int64 a number for each of (n,) ids, which images that repeat each other share."""
+        return np.array([self.kept_for.get(number, number) for number in image_ids.tolist()], dtype=np.int64)
 
     @property
     def duplicates(self) -> int:
@@ -116,9 +133,6 @@ def read_report(gallery: Gallery, *, config: DuplicateConfig | None, progress: P
     """The duplicates of a gallery, those set aside by its build included; without `config` equal files only.
 
     Labels are the given ones, and images that somebody dropped are compared too.
-
-    Raises:
-        GalleryError: the gallery is damaged.
     """
     gallery = gallery.as_given
     images = [
@@ -255,9 +269,6 @@ def require_outside(out: Path, *, gallery: Gallery) -> None:
             )
 
 
-Numbered = dict[int, DuplicateGroup]
-
-
 def write_duplicates_page(
     report: DuplicateReport, out: Path, *, limit: int, progress: Progress = no_progress
 ) -> int:
@@ -274,7 +285,10 @@ def write_duplicates_page(
     Raises:
         InputError: the file cannot be written.
     """
-    groups = _choose_groups(report.groups, limit=limit)
+    order = sorted(
+        enumerate(report.groups, start=1), key=lambda numbered: (not numbered[1].labels_differ, numbered[0])
+    )
+    groups = dict(sorted(order[:limit]))
     write_document(
         out, "duplicates.html", report=report, shown=groups.values(),
         groups=_draw_groups(groups, report.places, progress), hash_bits=HASH_BITS, files_shown=FILES_SHOWN,
@@ -291,17 +305,16 @@ class _Content:
     problem: str
 
 
-def _choose_groups(groups: Sequence[DuplicateGroup], *, limit: int) -> Numbered:
-    """The groups to show, in their order and with their numbers; those whose labels differ have precedence."""
-    order = sorted(enumerate(groups, start=1), key=lambda numbered: (not numbered[1].labels_differ, numbered[0]))
-    return dict(sorted(order[:limit]))
-
-
 def _draw_groups(
-    groups: Numbered, places: Mapping[int, Place], progress: Progress
+    groups: Mapping[int, DuplicateGroup], places: Mapping[int, Place], progress: Progress
 ) -> Iterator[tuple[int, DuplicateGroup, list[_Content], int]]:
     """(number, group, pictures to show, how many pictures are not shown)."""
-    contents = {number: _gather_contents(group) for number, group in groups.items()}
+    contents: dict[int, list[list[GroupedImage]]] = {}
+    for number, group in groups.items():
+        by_content: dict[str, list[GroupedImage]] = {}  # the kept image's comes first
+        for image in group.images:
+            by_content.setdefault(image.sha256, []).append(image)
+        contents[number] = list(by_content.values())
     wanted = (places[files[0].id] for found in contents.values() for files in found[:CONTENTS_SHOWN])
     with closing(
         map_ahead(partial(draw_picture, side=SIDE), wanted, workers=usable_cores(), ahead=READ_AHEAD)
@@ -312,52 +325,8 @@ def _draw_groups(
             progress(done, len(groups))
 
 
-def _gather_contents(group: DuplicateGroup) -> list[list[GroupedImage]]:
-    """The images of a group, those of equal files together; the kept image's come first."""
-    contents: dict[str, list[GroupedImage]] = {}
-    for image in group.images:
-        contents.setdefault(image.sha256, []).append(image)
-    return list(contents.values())
-
-
-@dataclass(frozen=True, slots=True)
-class DuplicateGroups:
-    """The duplicates among a gallery's `images`; those of different labels first, then the largest groups.
-
-    Attributes:
-        groups: no image is in two of them.
-        images: that were compared, members and those set aside when the gallery was built.
-        kept_for: the kept image's id of every image that repeats one, by its id.
-    """
-
-    groups: tuple[DuplicateGroup, ...]
-    images: int
-    kept_for: dict[int, int] = field(init=False, repr=False, compare=False)
-    _found: dict[int, DuplicateGroup] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        kept_images = {image.id: group.kept.id for group in self.groups for image in group.duplicates}
-        object.__setattr__(self, "kept_for", kept_images)
-        places = {image.id: group for group in self.groups for image in group.images}
-        object.__setattr__(self, "_found", places)
-
-    def find(self, image_id: int) -> DuplicateGroup | None:
-        """The group that an image is in."""
-        return self._found.get(image_id)
-
-    def groups_of(self, image_ids: Ids) -> Ids:
-        """(n,) int64 a number for each of (n,) ids, which images that repeat each other share."""
-        return np.array([self.kept_for.get(number, number) for number in image_ids.tolist()], dtype=np.int64)
-
-
-def find_duplicate_groups(gallery: Gallery, progress: Progress = no_progress) -> DuplicateGroups:
-    """The images that repeat another one by their bytes, or by hash and embedding under the default thresholds.
-
-    One core takes 0.05 ms an image beside 100,000 others, so that 200,000 take about half a minute.
-
-    Raises:
-        GalleryError: the gallery is damaged.
-    """
+def find_duplicate_groups(gallery: Gallery, progress: Progress = no_progress) -> DuplicateReport:
+    """The images that repeat another one under the default thresholds; groups of different labels come first."""
     report = read_report(gallery, config=DuplicateConfig(), progress=progress)
-    groups = sorted(report.groups, key=lambda group: not group.labels_differ)  # the report has the largest first
-    return DuplicateGroups(tuple(groups), images=report.images)
+    groups = sorted(report.groups, key=lambda group: not group.labels_differ)  # of these the largest first
+    return replace(report, groups=tuple(groups), places={})

@@ -30,7 +30,7 @@ from index.limits import MAX_PIXELS
 from index.outputs import KIND
 from index.recent import RecentlyUsed
 from index.text import printable_path
-from retrieval_app.reports.duplicates_report import DuplicateGroups
+from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.serving.batching import Lane, Workers
 from retrieval_app.serving.bounded_pool import BoundedPool
 from retrieval_app.serving.errors import BusyError, NotReadyError, OutOfTurnError, TimedOutError, UnknownPhotoError
@@ -375,7 +375,7 @@ class Engine:
             ranking = await self._embed_upload(snapshot, upload, submit=submit)
         return replace(ranking, grouped=duplicates is not None) if query.group_copies else ranking
 
-    async def _find_duplicates(self, snapshot: Snapshot) -> DuplicateGroups | None:
+    async def _find_duplicates(self, snapshot: Snapshot) -> DuplicateReport | None:
         """The groups of near-duplicates; None where finding them takes longer than a moment."""
         duplicates = snapshot.insights.duplicates
         if duplicates.state == "computing":

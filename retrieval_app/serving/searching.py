@@ -16,7 +16,7 @@ from index.filters.condition import Condition
 from index.gallery.reranking import POOL
 from index.outputs import KIND
 from index.vectors.exact import measure_cosines
-from retrieval_app.reports.duplicates_report import DuplicateGroups
+from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Crop
 from retrieval_app.serving.search_times import SearchTimes
@@ -168,7 +168,7 @@ class SearchTask:
     snapshot: Snapshot
     query: SearchQuery
     vectors: tuple[Vectors | None, ...]
-    duplicates: DuplicateGroups | None = None
+    duplicates: DuplicateReport | None = None
     times: SearchTimes | None = field(default=None, compare=False)
 
     @property

@@ -26,7 +26,7 @@ from retrieval_app.insights import quality as quality_module
 from retrieval_app.insights.background import NAMES, RETRY_S, Insights, read_result, write_result
 from retrieval_app.insights.map_layout import Listed
 from retrieval_app.reports import duplicates_report as groups_module
-from retrieval_app.reports.duplicates_report import DuplicateGroups, find_duplicate_groups
+from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
 
 _PATIENCE = 60.0  # seconds
 
@@ -85,7 +85,7 @@ def test_results_persist(
 def test_damaged_results_made_again(labelled: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = []
 
-    def count(gallery: Gallery, progress: Progress) -> DuplicateGroups:
+    def count(gallery: Gallery, progress: Progress) -> DuplicateReport:
         runs.append(gallery)
         return find_duplicate_groups(gallery, progress)
 
