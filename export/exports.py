@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from export.precision import CALIBRATED, LEAST_IMAGES, MEASURED, LabelledPixels, lower_precision
-from export.public import FULL, MAX_RECALL_DROP
+from export.precision import CALIBRATED, LEAST_IMAGES, MEASURED, LabelledPixels, Lowered, lower_precision
+from export.public import FULL
 from export.to_onnx import HALF, ExportReport, export_model, require_onnx_name
 from index.errors import ImageError, InputError
 from index.images.image_files import read_image
@@ -31,7 +30,7 @@ from training.backbone.backbones import Backbone, load_backbone, require_input_s
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.graphs import PixelModel
 from training.data.datasets import list_dataset
-from training.head.embedding_heads import RawHead
+from training.head.embedding_heads import Head, RawHead
 from training.head.projection import count_directions
 from training.head.untrained import fit_untrained
 from training.options.backbone_libraries import preprocess_for
@@ -39,36 +38,13 @@ from training.options.config import USUAL_DIM
 from training.options.resolve import resolve_input
 from training.run.run_folder import PARITY_IMAGES, RunFolder
 
-
-@dataclass(frozen=True, slots=True)
-class UntrainedModel:
-    """A head over a backbone, its width, its method name, and images to check the export on (N, crop, crop, 3)."""
-
-    head: nn.Module
-    embedding_dim: int
-    method: str
-    check_images: Pixels
+_OF_A_LABEL = 20
 
 
-def make_raw(backbone: Backbone, preprocess: PreprocessConfig) -> UntrainedModel:
-    """The L2-normalised features themselves. The export is checked on fixed synthetic images: there is no folder."""
-    generator = np.random.default_rng(0)
-    coarse = generator.integers(0, 256, size=(PARITY_IMAGES, 8, 8, 3), dtype=np.uint8)
-    repeat = -(-preprocess.crop // 8)
-    images = coarse.repeat(repeat, axis=1).repeat(repeat, axis=2)[:, : preprocess.crop, : preprocess.crop]
-    return UntrainedModel(RawHead(backbone.feature_dim), backbone.feature_dim, "raw", np.ascontiguousarray(images))
-
-
-def make_whitened(
-    extractor: Extractor,
-    folder: Path,
-    *,
-    embedding_dim: int | None,
-    cache: Path,
-    workers: int,
-    progress: Progress = no_progress,
-) -> UntrainedModel:
-    """PCA-whitened features, fitted on all usable images of a folder; labels are not needed and not looked at.
+def fit_whitening(
+    extractor: Extractor, folder: Path, *, embedding_dim: int | None, cache: Path, workers: int, progress: Progress
+) -> tuple[Head, Pixels]:
+    """PCA whitening of the features of all usable images of a folder, without labels, and images to check it on.
 
     Raises:
         InputError: no usable image, or a width that the images cannot span.
@@ -84,17 +60,25 @@ def make_whitened(
     if embedding_dim is None:
         embedding_dim = min(USUAL_DIM, count_directions(features))
     head = fit_untrained("pca-whitened", features, embedding_dim=embedding_dim)
-    images = check_images([paths[row] for row in extracted.rows], extractor.preprocess)
-    return UntrainedModel(head, embedding_dim, "pca-whitened", images)
+    return head, read_check_images([paths[row] for row in extracted.rows], extractor.preprocess)
 
 
-def check_images(paths: list[Path], preprocess: PreprocessConfig) -> Pixels:
+def draw_check_images(preprocess: PreprocessConfig) -> Pixels:
+    """Fixed synthetic images (N, crop, crop, 3), on which an export is checked that no folder belongs to."""
+    coarse = np.random.default_rng(0).integers(0, 256, size=(PARITY_IMAGES, 8, 8, 3), dtype=np.uint8)
+    repeat = -(-preprocess.crop // 8)
+    images = coarse.repeat(repeat, axis=1).repeat(repeat, axis=2)[:, : preprocess.crop, : preprocess.crop]
+    return np.ascontiguousarray(images)
+
+
+def read_check_images(paths: list[Path], preprocess: PreprocessConfig) -> Pixels:
     """Model inputs (N, crop, crop, 3) of the first readable images of a list, at most `PARITY_IMAGES`.
 
     Raises:
         InputError: none is readable.
     """
-    images = list(islice(_readable(paths, preprocess), PARITY_IMAGES))
+    readable = (pixels for path in paths if (pixels := _read(path, preprocess)) is not None)
+    images = list(islice(readable, PARITY_IMAGES))
     if not images:
         raise InputError(
             f"none of {len(paths)} check images is readable; an export is verified on the run's parity/*.png, "
@@ -103,84 +87,58 @@ def check_images(paths: list[Path], preprocess: PreprocessConfig) -> Pixels:
     return np.stack(images)
 
 
-def _readable(paths: list[Path], preprocess: PreprocessConfig) -> Iterator[Pixels]:
-    for path in paths:
-        try:
-            image = read_image(path, target_side=preprocess.resize).image
-        except ImageError:
-            continue
-        yield preprocess_image(image, preprocess)
-
-
-_OF_A_LABEL = 20
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledPaths:
-    """Where images lie and what their labels are; `place` is what people call all of them."""
-
-    place: Path
-    images: Sequence[tuple[Path, str]]
-
-    @classmethod
-    def of_run(cls, run: RunFolder) -> LabelledPaths:
-        """Those that a run trained on."""
-        return cls(run.path, [(image.path, image.used) for image in run.read_labels() or []])
-
-    @classmethod
-    def of_folder(cls, place: Path) -> LabelledPaths:
-        """Those of a folder of folders, or a table, as `retrieval train` reads it.
-
-        Raises:
-            InputError: it cannot be read.
-        """
-        return cls(place, [(record.path, record.label) for record in list_dataset(place).records])
-
-    def draw(self, preprocess: PreprocessConfig, *, workers: int) -> LabelledPixels:
-        """Up to `CALIBRATED` + `MEASURED` readable images, always the same ones, in an order that mixes labels.
-
-        Raises:
-            InputError: they are too few to measure anything on, or have fewer than two labels.
-        """
-        chosen = list(self._choose())
-        with ThreadPoolExecutor(workers) as pool:
-            read = list(pool.map(lambda image: _read(image[0], preprocess), chosen))
-        found = [(pixels, label) for pixels, (_, label) in zip(read, chosen, strict=True) if pixels is not None]
-        labels = sorted({label for _, label in found})
-        if len(found) < 2 * LEAST_IMAGES or len(labels) < 2:
-            raise InputError(
-                f"{printable_path(str(self.place))}: what a precision costs is measured on at least "
-                f"{2 * LEAST_IMAGES} readable images of two or more labels; found {len(found)} of {len(labels)}: give "
-                "others by --images"
-            )
-        numbers = {label: number for number, label in enumerate(labels)}
-        return LabelledPixels(
-            np.stack([pixels for pixels, _ in found]),
-            np.array([numbers[label] for _, label in found], dtype=np.int64),
-        )
-
-    def _choose(self) -> Iterator[tuple[Path, str]]:
-        generator = np.random.default_rng(0)
-        by_label: dict[str, list[tuple[Path, str]]] = {}
-        for image in self.images:
-            by_label.setdefault(image[1], []).append(image)
-        chosen: list[tuple[Path, str]] = []
-        labels = sorted(by_label)
-        most = max(_OF_A_LABEL, -(-(CALIBRATED + MEASURED) // max(len(labels), 1)))
-        for place in generator.permutation(len(labels)).tolist():
-            images = by_label[labels[place]]
-            chosen += [images[row] for row in generator.permutation(len(images))[:most].tolist()]
-            if len(chosen) >= CALIBRATED + MEASURED:
-                break
-        for row in generator.permutation(len(chosen))[: CALIBRATED + MEASURED].tolist():
-            yield chosen[row]
-
-
 def _read(path: Path, preprocess: PreprocessConfig) -> Pixels | None:
     try:
         return preprocess_image(read_image(path, target_side=preprocess.resize).image, preprocess)
     except ImageError:
         return None
+
+
+def _list_labelled(place: Path) -> list[tuple[Path, str]]:
+    return [(record.path, record.label) for record in list_dataset(place).records]
+
+
+def read_labelled(
+    images: Sequence[tuple[Path, str]], preprocess: PreprocessConfig, *, place: Path, workers: int
+) -> LabelledPixels:
+    """Up to `CALIBRATED` + `MEASURED` readable images, always the same ones, in an order that mixes labels.
+
+    Args:
+        images: their paths and labels.
+        place: what messages call all of them.
+
+    Raises:
+        InputError: they are too few to measure anything on, or have fewer than two labels.
+    """
+    chosen = _choose(images)
+    with ThreadPoolExecutor(workers) as pool:
+        read = list(pool.map(lambda image: _read(image[0], preprocess), chosen))
+    found = [(pixels, label) for pixels, (_, label) in zip(read, chosen, strict=True) if pixels is not None]
+    labels = sorted({label for _, label in found})
+    if len(found) < 2 * LEAST_IMAGES or len(labels) < 2:
+        raise InputError(
+            f"{printable_path(str(place))}: what a precision costs is measured on at least "
+            f"{2 * LEAST_IMAGES} readable images of two or more labels; found {len(found)} of {len(labels)}: give "
+            "others by --images"
+        )
+    numbers = np.array([labels.index(label) for _, label in found], dtype=np.int64)
+    return LabelledPixels(np.stack([pixels for pixels, _ in found]), numbers)
+
+
+def _choose(images: Sequence[tuple[Path, str]]) -> list[tuple[Path, str]]:
+    generator = np.random.default_rng(0)
+    by_label: dict[str, list[tuple[Path, str]]] = {}
+    for image in images:
+        by_label.setdefault(image[1], []).append(image)
+    chosen: list[tuple[Path, str]] = []
+    labels = sorted(by_label)
+    most = max(_OF_A_LABEL, -(-(CALIBRATED + MEASURED) // max(len(labels), 1)))
+    for place in generator.permutation(len(labels)).tolist():
+        of_label = by_label[labels[place]]
+        chosen += [of_label[row] for row in generator.permutation(len(of_label))[:most].tolist()]
+        if len(chosen) >= CALIBRATED + MEASURED:
+            break
+    return [chosen[row] for row in generator.permutation(len(chosen))[: CALIBRATED + MEASURED].tolist()]
 
 
 class EmbeddingModel(PixelModel):
@@ -201,23 +159,6 @@ class EmbeddingModel(PixelModel):
 class _Heads(nn.ModuleList):
     def forward(self, features: Tensor) -> tuple[Tensor, ...]:
         return tuple(head(features) for head in self)
-
-
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A precision that is not float32, and what it is measured on and may cost.
-
-    Attributes:
-        precision: of the contract.
-        images: folder or table of labelled images; None takes those of the run, or of the whitening.
-        max_recall_drop: 0..1, of Recall@1.
-    """
-
-    precision: str
-    images: Path | None = None
-    max_recall_drop: float = MAX_RECALL_DROP
-    workers: int = 1
-    progress: Progress = no_progress
 
 
 def export_run(run_path: Path, out: Path, *, lowered: Lowered | None = None) -> ExportReport:
@@ -247,13 +188,14 @@ def export_run(run_path: Path, out: Path, *, lowered: Lowered | None = None) -> 
         picture_threshold=threshold,
         untrained_dim=0 if untrained is None else untrained.embedding_dim,
     )
-    images = check_images(run.parity_paths(), preprocess)
+    images = read_check_images(run.parity_paths(), preprocess)
     model = EmbeddingModel(
         backbone, head, preprocess, others=[one for one in (picture, untrained) if one is not None]
     )
-    return _write(
-        model, out, contract=contract, images=images, lowered=lowered, own=partial(LabelledPaths.of_run, run)
-    )
+    own = None
+    if lowered is not None:
+        own = run.path, [(image.path, image.used) for image in run.read_labels() or []]
+    return _write(model, out, contract=contract, images=images, lowered=lowered, own=own)
 
 
 def export_untrained(
@@ -286,24 +228,25 @@ def export_untrained(
     network = load_backbone(backbone, weights, side=images.crop)
     require_input_size(network, images.crop)
     loaded = with_features(network, view=view, pooling=pooling, side=images.crop)
+    head: Head = RawHead(loaded.feature_dim)
     if whiten is None:
-        made = make_raw(loaded, preprocess)
+        checked = draw_check_images(preprocess)
     else:
         extractor = Extractor(loaded, preprocess, device=torch.device("cpu"))
-        made = make_whitened(
+        head, checked = fit_whitening(
             extractor, whiten, embedding_dim=embedding_dim, cache=cache, workers=workers, progress=progress
         )
     contract = ModelContract(
         backbone=loaded.name,
-        method=made.method,
-        embedding_dim=made.embedding_dim,
+        method="raw" if whiten is None else "pca-whitened",
+        embedding_dim=head.embedding_dim,
         preprocess=preprocess,
         view=view,
         pooling=pooling,
     )
-    model = EmbeddingModel(loaded, made.head, preprocess)
-    own = None if whiten is None else partial(LabelledPaths.of_folder, whiten)
-    return _write(model, out, contract=contract, images=made.check_images, lowered=lowered, own=own)
+    own = None if whiten is None or lowered is None else (whiten, _list_labelled(whiten))
+    model = EmbeddingModel(loaded, head, preprocess)
+    return _write(model, out, contract=contract, images=checked, lowered=lowered, own=own)
 
 
 def export_again(model: Path, out: Path, *, lowered: Lowered | None = None) -> ExportReport:
@@ -327,13 +270,11 @@ def export_again(model: Path, out: Path, *, lowered: Lowered | None = None) -> E
         )
     if lowered.images is None:
         raise InputError("what int8 costs is measured on images with labels: give a folder of them by --images")
-    measured = LabelledPaths.of_folder(lowered.images).draw(contract.preprocess, workers=lowered.workers)
+    labelled = _list_labelled(lowered.images)
+    measured = read_labelled(labelled, contract.preprocess, place=lowered.images, workers=lowered.workers)
     size = model.stat().st_size
     report = ExportReport(str(model), embedder.sha256, contract.embedding_dim, None, size, contract.precision)
-    return lower_precision(
-        report, out, lowered.precision, images=measured, max_recall_drop=lowered.max_recall_drop,
-        progress=lowered.progress,
-    )  # fmt: skip
+    return lower_precision(report, out, lowered, images=measured)
 
 
 def _write(
@@ -343,25 +284,21 @@ def _write(
     contract: ModelContract,
     images: Pixels,
     lowered: Lowered | None,
-    own: Callable[[], LabelledPaths] | None,
+    own: tuple[Path, Sequence[tuple[Path, str]]] | None,
 ) -> ExportReport:
     """Write the model as it is, or in a lower precision by way of float32, measured on `own` images or those given."""
     if lowered is None:
         return export_model(model, contract=contract, out=out, check_images=images)
     require_onnx_name(out)
-    if lowered.images is not None:
-        paths = LabelledPaths.of_folder(lowered.images)
-    elif own is not None:
-        paths = own()
-    else:
+    if lowered.images is not None and (own is None or lowered.images != own[0]):
+        own = lowered.images, _list_labelled(lowered.images)
+    if own is None:
         raise InputError(
             f"what {lowered.precision} costs is measured on images with labels: give a folder of them by --images"
         )
-    measured = paths.draw(contract.preprocess, workers=lowered.workers)
+    place, labelled = own
+    measured = read_labelled(labelled, contract.preprocess, place=place, workers=lowered.workers)
     with TemporaryDirectory() as folder:
         in_float = replace(contract, precision=FULL)
         report = export_model(model, contract=in_float, out=Path(folder) / "float32.onnx", check_images=images)
-        return lower_precision(
-            report, out, lowered.precision, images=measured, max_recall_drop=lowered.max_recall_drop,
-            progress=lowered.progress,
-        )  # fmt: skip
+        return lower_precision(report, out, lowered, images=measured)

@@ -132,14 +132,30 @@ class LabelledPixels:
     labels: Labels
 
 
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A precision that is not float32, and what it is measured on and may cost.
+
+    Attributes:
+        precision: of the contract: `float16`, `bfloat16` or `int8`.
+        images: folder or table of labelled images; None takes those of the run, or of the whitening.
+        max_recall_drop: 0..1, of Recall@1.
+        progress: told (done, total) of the images that are embedded, as far as they are known to be needed.
+    """
+
+    precision: str
+    images: Path | None = None
+    max_recall_drop: float = MAX_RECALL_DROP
+    workers: int = 1
+    progress: Progress = no_progress
+
+
 def lower_precision(
     report: ExportReport,
     out: Path,
-    precision: str,
+    lowered: Lowered,
     *,
     images: LabelledPixels,
-    max_recall_drop: float = MAX_RECALL_DROP,
-    progress: Progress = no_progress,
 ) -> ExportReport:
     """Write a model of float32 again in another precision, if that costs no more Recall@1 than is allowed.
 
@@ -149,16 +165,13 @@ def lower_precision(
     Args:
         report: of the model that was exported in float32.
         out: the file to write.
-        precision: of the contract: `float16`, `bfloat16` or `int8`.
         images: `CALIBRATED` of them, or half, give int8 its ranges; of the others Recall@1 by the given labels is
             measured, each image asking all others, and the cosine of embeddings less their mean.
-        max_recall_drop: 0..1, of Recall@1.
-        progress: told (done, total) of the images that are embedded, as far as they are known to be needed.
 
     Raises:
         InputError: too few images, or the precision costs more than is allowed.
     """
-    count = len(images.pixels)
+    count, precision = len(images.pixels), lowered.precision
     if count < 2 * LEAST_IMAGES:
         raise InputError(
             f"a model in {precision} is measured on images with labels, at least {2 * LEAST_IMAGES}; there are {count}"
@@ -166,13 +179,13 @@ def lower_precision(
     model = Path(report.model)
     calibrated = min(CALIBRATED, count // 2)
     held = slice(calibrated, calibrated + MEASURED)
-    judge = _Judge(model, images.pixels[held], images.labels[held], progress=progress)
+    judge = _Judge(model, images.pixels[held], images.labels[held], progress=lowered.progress)
     tried: list[MeasuredPrecision] = []
     for proto, left in _convert(model, precision, images.pixels[:calibrated], judge):
         contract = replace(judge.contract, precision=precision, measured=None)
         found = judge.compare(proto, float_layers=left)
         tried.append(found)
-        if found.recall_at_1 >= found.recall_at_1_float32 - max_recall_drop:
+        if found.recall_at_1 >= found.recall_at_1_float32 - lowered.max_recall_drop:
             write_sealed(proto, out, contract=replace(contract, measured=found))
             size = out.stat().st_size
             return replace(
@@ -181,8 +194,8 @@ def lower_precision(
     best = max(tried, key=lambda one: one.recall_at_1)
     raise InputError(
         f"{out}: {precision} costs {best.recall_at_1_float32 - best.recall_at_1:.4f} of Recall@1 on "
-        f"{best.images:,} images, more than the {max_recall_drop:g} of --max-recall-drop, whatever layers are left in "
-        f"float32; take another --precision, or allow more. Nothing was written."
+        f"{best.images:,} images, more than the {lowered.max_recall_drop:g} of --max-recall-drop, whatever layers are "
+        f"left in float32; take another --precision, or allow more. Nothing was written."
     )
 
 
@@ -218,7 +231,7 @@ class _Judge:
         self.contract = embedder.contract
         self._outputs = tuple(self.contract.widths)
         self._expected = self._embed(embedder)
-        self._recalls = {name: self._recall(vectors) for name, vectors in self._expected.items()}
+        self._recalls = {name: recall_at_1(vectors, self._labels) for name, vectors in self._expected.items()}
 
     def compare(self, proto: onnx.ModelProto, *, float_layers: int) -> MeasuredPrecision:
         """What a model finds and how near its embeddings are; where it has two outputs, of the one that lost more."""
@@ -226,7 +239,7 @@ class _Judge:
             path = Path(folder) / "model.onnx"
             write_sealed(proto, path, contract=self.contract)
             found = self._embed(Embedder(path, backend=USUAL_BACKEND))
-        drops = {name: self._recalls[name] - self._recall(vectors) for name, vectors in found.items()}
+        drops = {name: self._recalls[name] - recall_at_1(vectors, self._labels) for name, vectors in found.items()}
         worst = max(drops, key=lambda name: drops[name])
         return MeasuredPrecision(
             images=len(self._pixels),
@@ -246,9 +259,6 @@ class _Judge:
                 parts[name].append(embedder.giving(name).embed_batch(batch))
             self._progress(start + len(batch), len(self._pixels))
         return {name: np.concatenate(vectors) for name, vectors in parts.items()}
-
-    def _recall(self, vectors: Vectors) -> float:
-        return recall_at_1(vectors, self._labels)
 
 
 def recall_at_1(vectors: Vectors, labels: Labels) -> float:

@@ -13,7 +13,7 @@ from training.options.backbone_libraries import IN_THE_BOX
 from training.public import default_cache
 
 if TYPE_CHECKING:
-    from export.exports import Lowered
+    from export.precision import Lowered
     from export.to_onnx import ExportReport
 
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "int8"}
@@ -129,7 +129,7 @@ def _lowered(
     """What is asked of a precision; None of the usual one."""
     if precision == "fp32":
         return None
-    from export.exports import Lowered
+    from export.precision import Lowered
 
     return Lowered(
         PRECISIONS[precision],

@@ -36,6 +36,8 @@ _FACTS = ("name", "version", "images", "labels", "metadata_columns", "answers_by
 class GalleryAnswers:
     """Asks an engine, each time of the newest version of its gallery.
 
+    What cannot be answered raises a RetrievalError.
+
     Args:
         engine: whose owner closes it.
     """
@@ -60,11 +62,7 @@ class GalleryAnswers:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The version that answers now, with the label decisions that were followed last.
-
-        Raises:
-            NotReadyError: it holds no image.
-        """
+        """The version that answers now, with the label decisions that were followed last."""
         return self._engine.snapshot()
 
     async def _follow(self) -> Snapshot:
@@ -84,11 +82,7 @@ class GalleryAnswers:
         return {name: facts[name] for name in _FACTS}
 
     async def list_matching(self, *, where: str, text: str, limit: int) -> dict[str, Any]:
-        """How many images fulfil a condition and have words, and the first of them: id, label, name.
-
-        Raises:
-            RetrievalError: one of them cannot be read.
-        """
+        """How many images fulfil a condition and have words, and the first of them: id, label, name."""
         condition = read_condition(where or None, text or None, folders=False)
         gallery = (await self._follow()).gallery
         ids = gallery.ids if condition is None else await self._engine.look_up(gallery.matching_ids, condition)
@@ -117,9 +111,6 @@ class GalleryAnswers:
         """The k images most like a photo, by the bytes of its file, or an image of the gallery.
 
         Of each: rank, id, score, label, name, band; by picture `is_copy` too.
-
-        Raises:
-            RetrievalError: neither or both are given, or the search cannot be answered.
         """
         if (photo is None) == (image_id is None):
             raise InputError("a search needs either a photo or the id of an image of the gallery")
@@ -133,11 +124,7 @@ class GalleryAnswers:
         return [_name_file(hit) for hit in found["hits"]]
 
     async def embed(self, photo: bytes, *, by: str = KIND) -> list[float]:
-        """The (D,) unit vector of a photo, by the bytes of its file.
-
-        Raises:
-            RetrievalError: it cannot be embedded.
-        """
+        """The (D,) unit vector of a photo, by the bytes of its file."""
         vector = await self._engine.embed(self.snapshot.by(by), photo, name=_PHOTO)
         return [float(number) for number in vector]
 
@@ -148,27 +135,15 @@ class GalleryAnswers:
         return await self._describe(gallery, gallery.ids[chosen].tolist())
 
     async def thumbnail(self, image_id: int) -> bytes:
-        """A small WebP of an image.
-
-        Raises:
-            RetrievalError: its file is gone, or no image any more.
-        """
+        """A small WebP of an image."""
         return await self.picture(image_id, side=_THUMBNAIL)
 
     async def picture(self, image_id: int, *, side: int) -> bytes:
-        """A WebP of an image, at most `side` pixels long.
-
-        Raises:
-            RetrievalError: as `thumbnail`.
-        """
+        """A WebP of an image, at most `side` pixels long."""
         return await self._engine.picture(self.snapshot, image_id, side=side)
 
     async def evaluate(self, tell: Tell = lambda *_: None) -> dict[str, Any]:
-        """Recall@K, with 95 % intervals, and the labels that are found worst.
-
-        Raises:
-            InputError: the labels are too few, or it could not be computed.
-        """
+        """Recall@K, with 95 % intervals, and the labels that are found worst."""
         snapshot = await self._follow()
         found = await self._wait(lambda: snapshot.insights.quality, tell)
         if found.problem is not None:
@@ -177,11 +152,7 @@ class GalleryAnswers:
         return {name: document[name] for name in ("queries", "recall_at", "map_at_r", "apart", "classes")}
 
     async def list_doubts(self, count: int, tell: Tell = lambda *_: None) -> dict[str, Any]:
-        """The labels that are most likely wrong, and how many are estimated to be.
-
-        Raises:
-            InputError: there are no labels, or they could not be judged.
-        """
+        """The labels that are most likely wrong, and how many are estimated to be."""
         snapshot = await self._follow()
         doubts = await self._wait(lambda: snapshot.insights.doubts, tell)
         items = doubts.items[: _bound(count)]

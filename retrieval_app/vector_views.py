@@ -93,7 +93,6 @@ def write_projector(
 
     Raises:
         InputError: the gallery has no such vectors; `out` exists, lies in the gallery, or cannot be written.
-        GalleryError: the gallery is missing, unfinished or damaged.
     """
     check_out([out], gallery=path)
     gallery = Gallery.open(path).by(by)
@@ -201,7 +200,6 @@ def write_atlas(
         InputError: the gallery has no such vectors; `out` has another ending, exists, lies in the gallery, or cannot be
             written.
         MissingDependencyError: openTSNE or pyarrow is not installed.
-        GalleryError: the gallery is missing, unfinished or damaged.
     """
     shown = printable_path(str(out))
     if out.suffix.lower() != ".parquet":

@@ -43,12 +43,7 @@ def run_comparison(
     workers: int,
     progress: StepProgress,
 ) -> Comparison:
-    """Compare candidates on labelled images, as `retrieval_app.comparing.public.compare` says.
-
-    Raises:
-        InputError: images, labels, candidates or a folder that cannot be used as given.
-        ModelFileError, GalleryError, RunError: a candidate cannot be used.
-    """
+    """Compare candidates on labelled images, as `retrieval_app.comparing.public.compare` says."""
     started = time.perf_counter()
     chosen = read_candidates(candidates)
     _check_out(out, images=images, cache=cache)
@@ -63,7 +58,10 @@ def run_comparison(
             )
             for number, one in enumerate(chosen, start=1)
         ]  # fmt: skip
-    photos, embedded = _keep_common(photos, _tell_trained(made))
+    # Models that were exported from a run beside them know by it what they were trained on.
+    known = {one.run_id: one.trained_on for one in made if one.trained_on is not None}
+    made = [replace(one, trained_on=known.get(one.run_id, one.trained_on)) for one in made]
+    photos, embedded = _keep_common(photos, made)
     labels, names = photos.number_labels()
     scoring = score_candidates(
         [one.vectors for one in embedded], labels, names, clues=photos.clues(), ks=ks,
@@ -101,18 +99,8 @@ def _feature_folder(cache: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _tell_trained(made: Sequence[Embedded]) -> list[Embedded]:
-    """The same, where models that were exported from a run beside them know what they were trained on."""
-    known = {one.run_id: one.trained_on for one in made if one.trained_on is not None}
-    return [replace(one, trained_on=known.get(one.run_id, one.trained_on)) for one in made]
-
-
 def _keep_common(photos: Photos, made: Sequence[Embedded]) -> tuple[Photos, tuple[Embedded, ...]]:
-    """The images that every candidate could use, so that all are asked the same, and their vectors.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The images that every candidate could use, so that all are asked the same, and their vectors."""
     usable = np.all([one.usable for one in made], axis=0)
     rows, problems = np.flatnonzero(usable), Counter[str]()
     for row in np.flatnonzero(~usable).tolist():

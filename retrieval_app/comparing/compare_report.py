@@ -19,7 +19,7 @@ from index.text import align, printable_path, valid_text
 from index.vectors.exact import search
 from retrieval_app.comparing.embedding import Embedded
 from retrieval_app.comparing.public import Candidate
-from retrieval_app.comparing.scoring import TABLE_START, Comparison, Figure, Pair, Scored, Scoring
+from retrieval_app.comparing.scoring import TABLE_START, Comparison, Pair, Scored, Scoring
 from retrieval_app.reports.duplicates_report import guard_cell
 from retrieval_app.reports.standalone import draw_pictures, write_document
 
@@ -314,7 +314,7 @@ def format_comparison(comparison: Comparison) -> str:
                 printable_path(candidate.name),
                 f"{embedded.vectors.shape[1]}",
                 "-" if embedded.per_second is None else f"{embedded.per_second:,.0f}",
-                *map(_show_figure, figures),
+                *(f"{100 * one.value:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]" for one in figures),
                 "" if place == 0 else _describe_difference(scoring.pair(0, place)),
             )
         )
@@ -328,10 +328,6 @@ def _describe_difference(pair: Pair) -> str:
     low, high = 100 * found.low, 100 * found.high
     few = "" if pair.is_enough else ", too few differ"
     return f"{100 * found.mean:+.1f} [{low:+.1f}, {high:+.1f}] {pair.verdict}{few}"
-
-
-def _show_figure(figure: Figure) -> str:
-    return f"{100 * figure.value:.1f} [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
 
 
 def _describe_basis(comparison: Comparison) -> list[str]:

@@ -139,11 +139,7 @@ def _hash_photos(
 
 
 def require_outside(out: Path, *, source: str, flag: str = "--out") -> None:
-    """Refuse to write where the source's next scan would meet the files.
-
-    Raises:
-        InputError: `out` lies there.
-    """
+    """Refuse to write where the source's next scan would meet the files."""
     found = find_source(source)
     if isinstance(found, FolderSource) and out.resolve().is_relative_to(Path(found.root)):
         raise InputError(
@@ -202,9 +198,6 @@ def embed_candidate(
     Args:
         cache: folder of vectors that are kept for later; None for none.
         features: folder of backbone features, for runs.
-
-    Raises:
-        ModelFileError, GalleryError, RunError: the candidate cannot be used.
     """
     if candidate.kind == RUN:
         from retrieval_app.comparing.run_vectors import embed_run

@@ -146,7 +146,8 @@ def score_candidates(
         InputError: no query has another image of its label to find.
     """
     scenes = find_scenes(vectors[0], labels, clues)
-    queries = _find_queries(labels)
+    counts = np.bincount(labels[labels != UNLABELLED], minlength=1)
+    queries: Ids = np.flatnonzero((labels != UNLABELLED) & (counts[labels.clip(min=0)] > 1))
     over_scenes = scenes is not None and scenes.is_certain
     clusters = scenes.groups[queries] if scenes is not None and over_scenes else None
     scored = []
@@ -156,13 +157,6 @@ def score_candidates(
     pairs = tuple(_compare(scored, *two, clusters=clusters) for two in combinations(range(len(scored)), 2))
     lone = scored[0].scores.lone_queries
     return Scoring(queries, labels, names, lone, tuple(scored), pairs, scenes, over_scenes)
-
-
-def _find_queries(labels: Labels) -> Ids:
-    """(Q,) rows of a label that another row has."""
-    counts = np.bincount(labels[labels != UNLABELLED], minlength=1)
-    queries: Ids = np.flatnonzero((labels != UNLABELLED) & (counts[labels.clip(min=0)] > 1))
-    return queries
 
 
 def _score(

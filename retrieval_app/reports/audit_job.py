@@ -69,12 +69,7 @@ def run_audit(
     machine: Machine,
     progress: StepProgress,
 ) -> AuditOutcome:
-    """Audit a run's labels and write what was found, as `retrieval_app.reports.public.audit` says.
-
-    Raises:
-        RunError: no run, one that is not ready, or images that are not what they were.
-        InputError: decisions, a folder or a label file that cannot be used as given.
-    """
+    """Audit a run's labels and write what was found, as `retrieval_app.reports.public.audit` says."""
     started = time.perf_counter()
     run = RunFolder.open(folder)
     document = run.read_json("config.json")
