@@ -21,21 +21,22 @@ from index.durable import replacing, try_lock
 from index.errors import RetrievalError
 from index.gallery.gallery import Gallery
 from index.labels.doubts import Doubts
+from index.labels.suspicion import Chances
 from index.progress import Progress
 from index.text import printable_path
 from index.threads import multiplying_workers
 from retrieval_app.insights import calibration, label_issues, map_layout, quality
 from retrieval_app.insights.calibration import Calibration
-from retrieval_app.insights.label_issues import Decisions, FindIds, Learning, Learnt
+from retrieval_app.insights.label_issues import Decisions, FindIds, Learnt
 from retrieval_app.insights.map_layout import MapLayout
 from retrieval_app.insights.quality import Quality
 from retrieval_app.reports import duplicates_report
 from retrieval_app.reports.duplicates_report import DuplicateReport
 
 logger = logging.getLogger(__name__)
-
-Name = Literal["calibration", "duplicates", "doubts", "quality", "map"]
-NAMES: tuple[Name, ...] = get_args(Name)  # what takes longer comes later
+Name = Literal["calibration", "duplicates", "doubts", "learnt", "quality", "map"]
+_ORDER: tuple[Name, ...] = get_args(Name)  # what takes longer comes later
+NAMES = tuple(name for name in _ORDER if name != "learnt")  # which `learn` alone asks for
 _OF_DECISIONS: tuple[Name, ...] = ("calibration", "quality")
 Value = TypeVar("Value")
 RETRY_S = 10.0  # before what failed is tried again
@@ -96,7 +97,10 @@ class Insights:
         self._waiting: set[Name] = set()
         self._worker: threading.Thread | None = None
         self._closed = False
-        self._learning = Learning(self._given)
+        self._seen: Decisions = {}  # that the last ranking of doubts has learnt from, or tried to
+        self._find_ids: FindIds | None = None
+        self._learnt: Learnt | None = None
+        self._chances: Chances | None = None  # what scores meant before anybody had decided
 
     def get(self, name: Name) -> Computed[Any]:
         """The state of a result; the first call puts it in line to be computed, and none waits for it.
@@ -148,22 +152,29 @@ class Insights:
     def doubts(self) -> Computed[Doubts]:
         """Which labels may be wrong, as far as people's decisions have taught it."""
         base: Computed[Doubts] = self.get("doubts")
-        return base if base.value is None else Computed("ready", self._learning.latest(base.value).doubts)
+        return base if base.value is None else Computed("ready", (self._learnt or Learnt(base.value)).doubts)
 
     def learn(self, decisions: Decisions, *, find_ids: FindIds) -> Learnt | None:
         """The doubts as they are now; None as long as there are none.
 
-        Where the decisions are others than those that it has learnt from, it begins to learn from them. What an audit
-        judged by features that the gallery does not have stays as it is.
+        Where the decisions are others than those that it has learnt from, it begins to learn from them, after a rest of
+        four times as long as the last ranking took. What an audit judged by features that the gallery does not have
+        stays as it is.
         """
         base: Computed[Doubts] = self.get("doubts")
         if base.value is None:
             return None
-        if self._audit is not None:
-            return Learnt(base.value)
-        return self._learning.after(
-            base.value, decisions, find_ids=find_ids, duplicates=lambda: self.wait("duplicates").value
-        )
+        with self._lock:
+            if self._audit is not None or not decisions:
+                self._seen, self._learnt = decisions, None
+            elif self._seen is not decisions and dict(self._seen) != dict(decisions):
+                works = self._states.get("learnt", Computed("ready")).state == "computing"
+                if not works and not self._closed and monotonic() >= self._retry_at.get("learnt", 0.0):
+                    self._seen, self._find_ids = decisions, find_ids
+                    self._states["learnt"] = Computed("computing")
+                    self._waiting.add("learnt")
+                    self._begin()
+            return self._learnt or Learnt(base.value)
 
     @property
     def quality(self) -> Computed[Quality]:
@@ -180,7 +191,6 @@ class Insights:
 
     def close(self) -> None:
         """Stop what is being computed at its next report of progress, and begin nothing more; does not wait."""
-        self._learning.close()
         with self._changed:
             self._closed = True
             self._waiting.clear()
@@ -215,7 +225,7 @@ class Insights:
 
     def _next(self, *, before: Name | None = None) -> Name | None:
         """The next to be computed, the soonest done first; with `before` only of those that come before that one."""
-        names = NAMES if before is None else NAMES[: NAMES.index(before)]
+        names = _ORDER if before is None else _ORDER[: _ORDER.index(before)]
         with self._lock:
             for name in names:
                 if name in self._waiting:
@@ -249,7 +259,7 @@ class Insights:
             with self._lock:
                 unsettled = self._states.get(name, Computed("computing")).state == "computing"
                 now = monotonic()
-                self._retry_at[name] = now + max(RETRY_S, _RETRY_TIMES * (now - began))
+                self._retry_at[name] = now + max(0 if name == "learnt" else RETRY_S, _RETRY_TIMES * (now - began))
             if unsettled:
                 self._set(name, Computed("failed", message=message))
         return None
@@ -282,11 +292,27 @@ class Insights:
             case "doubts":
                 find = label_issues.find_doubts
                 return lambda progress: find(given, progress, duplicates=self._settle("duplicates")), Doubts
+            case "learnt":
+                return self._learn_now, None
             case "quality":
                 assess = quality.assess_quality
                 return lambda progress: assess(gallery, progress, duplicates=self._settle("duplicates")), Quality
             case "map":
                 return partial(map_layout.lay_out, given), MapLayout
+
+    def _learn_now(self, progress: Progress) -> Learnt | None:
+        """The doubts as the decisions teach them that were seen last."""
+        decisions, find_ids, base = self._seen, self._find_ids, self._states["doubts"].value
+        if find_ids is None or base is None:
+            return self._learnt
+        self._find_ids = None  # or it would keep alive a version that is no longer served
+        duplicates = self._settle("duplicates") or duplicates_report.find_duplicate_groups(self._given)
+        decided = {image_id: decisions[key].label_after for image_id, key in find_ids().items()}
+        self._learnt, self._chances = label_issues.learn_from(
+            self._given, progress, base=base, decided=decided, decisions=len(decisions), before=self._chances,
+            duplicates=duplicates,
+        )  # fmt: skip
+        return self._learnt
 
     def _keep(self, path: Path, value: Any, *, of: str) -> None:
         try:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, LabelKey
+from index.labels.decisions import CHANGE, KEEP, LabelDecision, LabelKey
 from index.labels.doubts import Doubts
 from index.writing.build import build_gallery, update_gallery
+from retrieval_app.insights import background as background_module
 from retrieval_app.insights.background import Insights
-from retrieval_app.insights.label_issues import Learning, find_doubts, read_audit
+from retrieval_app.insights.label_issues import find_doubts, read_audit
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from tests.models import tiny_contract, write_three_output_model, write_tiny_model
 from tests.retrieval_app.insights.conftest import MISLABELLED, draw_labelled
@@ -93,24 +93,25 @@ def base(labelled: Gallery) -> Doubts:
 @pytest.fixture
 def learn(base: Doubts, labelled: Gallery, ids: dict[str, int]) -> Iterator[Learn]:
     """Learns from decisions, and gives the list then, and the number of decisions that it has learnt from."""
-    learning = Learning(labelled, rest=0)
+    insights = Insights(labelled, cache=None)
+    insights.wait("doubts", timeout=60)
 
     def learn_from(*decisions: LabelDecision) -> tuple[Doubts, int]:
         holding = {decision.key: decision for decision in decisions}
-        groups = partial(find_duplicate_groups, labelled)
 
         def find() -> Mapping[int, LabelKey]:
             keys = {row.id: (row.sha256 or "", row.label) for row in labelled.rows(ids.values())}
             return {number: key for number, key in keys.items() if key in holding}
 
-        learning.after(base, holding, find_ids=find, duplicates=groups)
-        learning.wait(timeout=60)
-        learnt = learning.after(base, holding, find_ids=find, duplicates=groups)
+        insights.learn(holding, find_ids=find)
+        assert insights.wait("learnt", timeout=60).state == "ready"
+        learnt = insights.learn(holding, find_ids=find)
+        assert learnt is not None
+        assert insights.doubts.value == learnt.doubts
         return learnt.doubts, learnt.decisions
 
     yield learn_from
-    learning.close()
-    learning.wait()
+    insights.close()
 
 
 @pytest.fixture
@@ -143,17 +144,28 @@ def test_a_new_label_is_suggested(learn: Learn, decide: Decide, base: Doubts, id
     assert found.suggested == "leaf"
 
 
-def test_it_rests_longer_than_it_took(labelled: Gallery, base: Doubts, decide: Decide) -> None:
-    learning = Learning(labelled, rest=1e9)
+def test_it_rests_longer_than_it_took(labelled: Gallery, decide: Decide, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+
+    def find() -> Mapping[int, LabelKey]:
+        now[0] += 10
+        return {}
+
+    monkeypatch.setattr(background_module, "monotonic", lambda: now[0])
+    insights = Insights(labelled, cache=None)
+    insights.wait("doubts", timeout=60)
     first = {(decision := decide(WRONG, KEEP)).key: decision}
-    learning.after(base, first, find_ids=dict, duplicates=partial(find_duplicate_groups, labelled))
-    learning.wait(timeout=60)
-    second = {key: replace(decision, decision=DROP) for key, decision in first.items()} | {
-        ("0" * 64, "red"): decision
-    }
-    learning.after(base, second, find_ids=dict, duplicates=partial(find_duplicate_groups, labelled))
-    learning.wait(timeout=60)
-    assert learning.latest(base).decisions == 1
+    insights.learn(first, find_ids=find)
+    assert insights.wait("learnt", timeout=60).state == "ready"
+    second = {**first, ("0" * 64, "red"): decision}
+    for later, learnt_from in ((39, 1), (1, 2)):
+        now[0] += later
+        insights.learn(second, find_ids=find)
+        assert insights.wait("learnt", timeout=60).state == "ready"
+        learnt = insights.learn(second, find_ids=find)
+        assert learnt is not None
+        assert learnt.decisions == learnt_from
+    insights.close()
 
 
 def test_an_audit_judges_by_what_the_gallery_does_not_have_and_learns_nothing(
