@@ -12,7 +12,7 @@ from dataclasses import asdict
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,9 +22,6 @@ from index.errors import RetrievalError
 from index.faiss_library import import_faiss
 from index.text import printable_path
 from index.threads import usable_cores
-
-if TYPE_CHECKING:
-    from index.model.contract import ModelContract
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "base": ("numpy", "pillow"),
@@ -252,25 +249,17 @@ def _describe_model(path: Path) -> tuple[dict[str, Any], list[str]]:
     model, contract = read_sealed(path), find_contract(path)
     if contract is None:
         raise ModelFileError(str(path), "it has no contract; export the model with `retrieval export`")
+    size, found = contract.preprocess, contract.measured
     document = {"model": valid_text(str(path)), "sha256": model.sha256, **asdict(contract)}
-    document["preprocess"] = contract.preprocess.to_json()
-    head = f"{printable_path(str(path))}: {len(model.data) / 1e6:.1f} MB, SHA-256 {model.sha256[:12]}"
-    return document, [head, *_tell_contract(contract)]
-
-
-def _tell_contract(contract: ModelContract) -> list[str]:
-    from index.text import printable_path
-
+    document["preprocess"] = size.to_json()
     widths = " and ".join(f"{width} numbers by {name}" for name, width in contract.widths.items())
-    size = contract.preprocess
-    lines = [
+    measured = "" if found is None else (
+        f", with {found.float_layers} layers in float32; Recall@1 {100 * found.recall_at_1:.2f} % where float32 has "
+        f"{100 * found.recall_at_1_float32:.2f} % on {found.images:,} images"
+    )  # fmt: skip
+    return document, [
+        f"{printable_path(str(path))}: {len(model.data) / 1e6:.1f} MB, SHA-256 {model.sha256[:12]}",
         f"{printable_path(contract.backbone)}, {printable_path(contract.method)}: {widths}, "
         f"{size.crop} of {size.resize} pixels",
-        f"precision: {contract.precision}",
+        f"precision: {contract.precision}{measured}",
     ]
-    if (found := contract.measured) is not None:
-        lines[-1] += (
-            f", with {found.float_layers} layers in float32; Recall@1 {100 * found.recall_at_1:.2f} % where float32 "
-            f"has {100 * found.recall_at_1_float32:.2f} % on {found.images:,} images"
-        )
-    return lines

@@ -238,9 +238,6 @@ def mcp(
     if token_file is not None and tokens is not None:
         raise click.UsageError("--tokens takes the place of --token-file")
 
-    def announce(url: str) -> None:
-        click.echo(json.dumps({"url": url}) if as_json else url)
-
     served = choose_galleries([gallery])
     if len(served) > 1:
         raise click.UsageError(f"{gallery} holds {len(served)} galleries; agents are served one: name that")
@@ -248,7 +245,7 @@ def mcp(
         gallery=served[0].path, name=served[0].name, port=port, host=host, allowed_hosts=allowed_hosts, tokens=tokens,
         token=None if token_file is None else read_or_make_token(token_file), writable=writable,
     )  # fmt: skip
-    serve_agents(options, announce=announce)
+    serve_agents(options, announce=lambda url: click.echo(json.dumps({"url": url}) if as_json else url))
 
 
 def _read_since(context: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
@@ -291,19 +288,21 @@ def log(gallery: Path, since: datetime | None, who: str | None, as_json: bool) -
 def _show_log(lines: list[dict[str, Any]]) -> str:
     if not lines:
         return "nothing was logged"
-    rows = [
-        (line["at"][:19].replace("T", " "), printable_path(line["who"]), printable_path(line["from"]), line["what"],
-         _shorten(printable_path(_show_rest(line))))
-        for line in lines
-    ]  # fmt: skip
-    return "\n".join(align([("when (UTC)", "who", "from", "what", "about"), *rows], right=set()))
-
-
-def _show_rest(line: dict[str, Any]) -> str:
-    told = {name: value for name, value in line.items() if name not in _NAMED and value not in (None, [], "")}
-    decisions = told.pop("decisions", [])
-    words = [f"{name} {_write(value)}" for name, value in told.items()]
-    return ", ".join([*words, *map(_show_decision, decisions if isinstance(decisions, list) else [])])
+    rows = [("when (UTC)", "who", "from", "what", "about")]
+    for line in lines:
+        told = {name: value for name, value in line.items() if name not in _NAMED and value not in (None, [], "")}
+        decisions = told.pop("decisions", [])
+        words = [
+            f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+            for name, value in told.items()
+        ]
+        words += map(_show_decision, decisions if isinstance(decisions, list) else [])
+        about = printable_path(", ".join(words))
+        if len(about) > _MOST_CHARACTERS:
+            about = f"{about[: _MOST_CHARACTERS - 1]}…"
+        when = line["at"][:19].replace("T", " ")
+        rows.append((when, printable_path(line["who"]), printable_path(line["from"]), line["what"], about))
+    return "\n".join(align(rows, right=set()))
 
 
 def _show_decision(decision: Any) -> str:
@@ -311,11 +310,3 @@ def _show_decision(decision: Any) -> str:
         return str(decision)
     label = f" to {decision['label']}" if decision.get("label") else ""
     return f"image {decision.get('image')} {decision.get('decision')}{label}"
-
-
-def _write(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"

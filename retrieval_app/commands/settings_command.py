@@ -174,22 +174,19 @@ def show_settings(ctx: click.Context, *, as_json: bool) -> None:
     assert isinstance(ctx.command, SettingsCommand)
     settings = {}
     for option in ctx.command.settings():
-        value = _read_value(ctx, option)
+        value = ctx.params.get(option.name or "", ctx.meta.get(option.name or ""))
+        if option.name in _SECRETS and value is not None:
+            value = _HIDDEN
+        elif isinstance(value, tuple):
+            value = list(value)
+        elif isinstance(value, Path):
+            value = str(value)
         settings[name_setting(option)] = {
             "value": value, "from": tell_source(ctx, option), "variable": str(option.envvar)
         }  # fmt: skip
     rows = [(name, _show(one["value"]), str(one["from"])) for name, one in settings.items()]
     text = "\n".join(align([("option", "value", "from"), *rows], right=set()))
     emit({"settings": settings}, as_json=as_json, text=text)
-
-
-def _read_value(ctx: click.Context, option: click.Option) -> Any:
-    value = ctx.params.get(option.name or "", ctx.meta.get(option.name or ""))
-    if option.name in _SECRETS and value is not None:
-        return _HIDDEN
-    if isinstance(value, tuple):
-        return list(value)
-    return str(value) if isinstance(value, Path) else value
 
 
 def _show(value: Any) -> str:
