@@ -13,7 +13,8 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from index.durable import replacing, write_csv
-from index.errors import InputError, MissingDependencyError
+from index.errors import InputError
+from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
 from retrieval_app.label_tools.judged import JudgedLabel, JudgedLabels
 
@@ -137,23 +138,15 @@ def write_table(judged: JudgedLabels, path: Path) -> list[Path]:
 
 
 def write_parquet(judged: JudgedLabels, path: Path) -> list[Path]:
-    """The same as Parquet.
-
-    Raises:
-        MissingDependencyError: pyarrow is not installed.
-    """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingDependencyError(package="pyarrow", extra="parquet", purpose="writing Parquet") from error
+    """The same as Parquet."""
+    pyarrow = import_pyarrow("writing Parquet")
     schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in _COLUMNS.items()])
     rows = [
         {name: valid_text(v) if isinstance(v, str) else v for name, v in zip(_COLUMNS, row, strict=True)}
         for row in _rows(judged)
     ]
     with replacing(path) as temporary:
-        parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), temporary)
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), temporary)
     return [path]
 
 
