@@ -6,7 +6,6 @@ import io
 import math
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from index.arrays import Floats, Ids, Vectors
+from index.arrays import Ids, Vectors
 from index.durable import replacing, write_durably
 from index.errors import ImageError, InputError
 from index.gallery.export_vectors import check_out, read_blocks
@@ -26,7 +25,7 @@ from index.outputs import KIND
 from index.progress import Progress, no_progress
 from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
-from index.threads import usable_cores
+from index.threads import map_ahead, usable_cores
 from index.vectors.exact import search
 from retrieval_app.insights.map_layout import MapLayout, lay_out
 from retrieval_app.serving.pictures import decode_in_turn, read_original
@@ -63,12 +62,11 @@ def read_thumbnails(
     gallery: Gallery, *, side: int, progress: Progress = no_progress
 ) -> Iterator[Image.Image | None]:
     """One for every member in id order, RGB, at most `side` pixels a side; None where the image cannot be read."""
-    ids, done = iter(gallery.ids.tolist()), 0
-    with ThreadPoolExecutor(usable_cores()) as threads:
-        while block := list(islice(ids, _AT_ONCE)):
-            for thumbnail in threads.map(partial(_read, gallery, side), block):
-                yield thumbnail
-                progress(done := done + 1, gallery.count)
+    read = partial(_read, gallery, side)
+    thumbnails = map_ahead(read, gallery.ids.tolist(), workers=usable_cores(), ahead=_AT_ONCE)
+    for done, thumbnail in enumerate(thumbnails, start=1):
+        yield thumbnail
+        progress(done, gallery.count)
 
 
 def _read(gallery: Gallery, side: int, image_id: int) -> Image.Image | None:
@@ -96,7 +94,9 @@ def write_projector(
     """
     check_out([out], gallery=path)
     gallery = Gallery.open(path).by(by)
-    side = _choose_side(gallery.count) if thumbnails else None
+    side: int | None = min(_THUMBNAIL_SIDE, _SPRITE_SIDE // _across(gallery.count))
+    if not thumbnails or (side or 0) < _SMALLEST_SIDE:  # then there is no room for so many
+        side = None
     with _new_folder(out):
         _write_rows(gallery, out, progress=no_progress if side else progress)
         pictures = 0 if side is None else _write_sprite(gallery, out, side=side, progress=progress)
@@ -125,12 +125,6 @@ def _new_folder(out: Path) -> Iterator[None]:
         raise
 
 
-def _choose_side(count: int) -> int | None:
-    """The pixels of a thumbnail's side, so many that all of them fit; None where there is no room for any."""
-    side = min(_THUMBNAIL_SIDE, _SPRITE_SIDE // _across(count))
-    return side if side >= _SMALLEST_SIDE else None
-
-
 def _across(count: int) -> int:
     return math.isqrt(max(count, 1) - 1) + 1  # of a square that holds as many
 
@@ -145,11 +139,8 @@ def _write_rows(gallery: Gallery, out: Path, *, progress: Progress) -> None:
             for row, vector in zip(rows, vectors.tolist(), strict=True):
                 vectors_file.write("\t".join(f"{value:.7g}" for value in vector) + "\n")
                 texts = (row.label or "", row.path, gallery.roots[row.source], str(row.id))
-                metadata_file.write("\t".join(_in_one_field(text) for text in texts) + "\n")
-
-
-def _in_one_field(text: str) -> str:
-    return " ".join(valid_text(text).split())  # of the format nothing can be quoted
+                # Of the format nothing can be quoted.
+                metadata_file.write("\t".join(" ".join(valid_text(text).split()) for text in texts) + "\n")
 
 
 def _write_sprite(gallery: Gallery, out: Path, *, side: int, progress: Progress) -> int:
@@ -233,7 +224,8 @@ def _write(gallery: Gallery, out: Path, *, layout: MapLayout, thumbnails: bool, 
             xy = np.empty((len(ids), 2), dtype=np.float32)
             xy[in_map] = places[np.searchsorted(layout.ids, ids[in_map])]
             if not in_map.all():
-                xy[~in_map] = _lie_between(vectors[~in_map], laid_out, places)
+                near = search(vectors[~in_map], laid_out, k=min(_BETWEEN, len(laid_out)))
+                xy[~in_map] = places[near.rows].mean(axis=1)
             texts = zip(
                 *((row.label, valid_text(row.path), gallery.roots[row.source], row.metadata_json) for row in rows),
                 strict=True,
@@ -268,13 +260,6 @@ def _make_schema(width: int, *, thumbnails: bool) -> Any:
         ("neighbors", pyarrow.struct(neighbours)),
         *(image if thumbnails else []),
     ])  # fmt: skip
-
-
-def _lie_between(vectors: Vectors, laid_out: Vectors, places: Floats) -> Floats:
-    """(n, 2) the middle of the places of each one's nearest among those that were laid out."""
-    found = search(vectors, laid_out, k=min(_BETWEEN, len(laid_out)))
-    middle: Floats = places[found.rows].mean(axis=1)
-    return middle
 
 
 def _find_neighbours(gallery: Gallery, ids: Ids, vectors: Vectors) -> list[dict[str, list[Any]]]:

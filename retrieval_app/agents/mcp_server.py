@@ -145,7 +145,7 @@ async def _decide(
         body = LabelDecisions.model_validate({"decisions": [choice]})
     except ValueError as error:  # pydantic's
         raise InputError(f"this decision says nothing clear: {error}") from error
-    decided = decide_labels(answers.snapshot, review, body, by=agent.name)
+    decided = await asyncio.to_thread(decide_labels, answers.snapshot, review, body, by=agent.name)
     if log is not None:
         label = {"label": choice["label"]} if "label" in choice else {}
         decision = {"image": choice["image_id"], "decision": choice["decision"], **label}

@@ -154,7 +154,7 @@ def run_demo(
             },
         },
         "recall_at_1": {
-            name: _row(scores)
+            name: {"recall": scores["recall"]["1"], "interval": list(scores["recall_at_1_interval"])}
             for name, scores in {
                 "default": trained["val"],
                 **{name: trained["baselines"][name] for name in RIVALS},
@@ -211,10 +211,6 @@ def _ask(folder: DemoFolder, gallery: Gallery, *, seed: int) -> list[Question]:
         answers = {output: gallery.by(output).search(path, k=3) for output in (KIND, PICTURE)}
         questions.append(Question(path, image, answers))
     return questions
-
-
-def _row(scores: dict[str, Any]) -> dict[str, Any]:
-    return {"recall": scores["recall"]["1"], "interval": list(scores["recall_at_1_interval"])}
 
 
 def judge_confidences(table: Path) -> dict[str, Any]:
