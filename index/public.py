@@ -15,8 +15,7 @@ from index.errors import InputError
 from index.limits import LOCK_WAIT_S
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.user_cache import user_cache
-from index.vectors.ann_config import AnnConfig
-from index.vectors.store_config import StoreConfig
+from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.writing.build_config import DEDUP, BuildConfig
 
 if TYPE_CHECKING:

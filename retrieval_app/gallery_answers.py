@@ -10,7 +10,7 @@ import numpy as np
 
 from index.errors import InputError
 from index.filters.condition import LABEL, Compare, Constant
-from index.filters.to_text import write_condition
+from index.filters.parser import write_condition
 from index.gallery.gallery import Gallery
 from index.outputs import KIND
 from retrieval_app.api.conditions import read_condition

@@ -50,7 +50,7 @@ from index.versions.manifest import CATALOG_NAME
 from index.versions.versions import find_version, read_current
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from index.writing.build_config import BuildConfig
-from index.writing.reindex import compact_gallery, tune_gallery
+from index.writing.copying import compact_gallery, tune_gallery
 from tests.conftest import draw_image
 from tests.models import write_tiny_model, write_two_output_model
 

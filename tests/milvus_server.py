@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from index.vectors.milvus.server import TOKEN, import_pymilvus
+from index.vectors.milvus.collection import TOKEN, import_pymilvus
 
 _START_S = 120
 _KEEP = 'while :; do "$0" run standalone & echo $! > pid; wait $!; done'

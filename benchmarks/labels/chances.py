@@ -32,7 +32,7 @@ from benchmarks.common.tables import format_table
 from benchmarks.labels.known_labels import DATASETS, PARTS, KnownLabels, load_known_labels, mistake
 from benchmarks.labels.peers import judge_by_peers
 from index.labels.judge import judge_labels
-from index.labels.verdicts import SUSPECT
+from index.labels.kinds import SUSPECT
 
 KINDS = (
     "right", "aggre", "random1", "worse", "any:0.02", "any:0.05", "any:0.2", "any:0.4",

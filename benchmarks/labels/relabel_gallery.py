@@ -21,8 +21,7 @@ from benchmarks.noise.reports import over_seeds
 from index.arrays import normalise_rows
 from index.labels.decisions import CHANGE, DROP
 from index.labels.judge import judge_labels
-from index.labels.kinds import has_rare_label
-from index.labels.verdicts import give_verdicts
+from index.labels.kinds import give_verdicts, has_rare_label
 
 KINDS, SEEDS, QUERIES = ("right", "any:0.2", "alike:0.2"), (0, 1, 2), 0.2
 WAYS = ("given", "cleaned", "right")

@@ -9,9 +9,33 @@ from pathlib import Path
 import click
 
 from index.commands.build_text import describe_build, indexing_bars
+from index.errors import InputError
+from index.marks import BESIDE
+from index.network.stores import is_address
 from index.public import build
+from index.sources.table_columns import split_address
+from index.text import printable_path
 
 _MODEL_SUFFIX = ".onnx"
+
+
+def gallery_beside(source: str | Path) -> Path:
+    """`photos-gallery` of the folder `photos`, of `photos.tar`, and of `photos.csv`.
+
+    Raises:
+        InputError: the source is not there, or has no name of its own: a pattern, or the root of a disk.
+    """
+    if is_address(str(source)):
+        raise InputError(f"{printable_path(str(source))}: say where the gallery of it shall be: --out GALLERY")
+    path = Path(os.path.abspath(split_address(str(source))[0]))
+    name = path.name if path.is_dir() else path.stem
+    if not path.exists() and not any(sign in str(source) for sign in "*?["):
+        raise InputError(f"{printable_path(str(source))}: no such file or folder")
+    if not name or not path.exists():
+        raise InputError(
+            f"{printable_path(str(source))}: say where the gallery of it shall be; a folder or a file has one beside it"
+        )
+    return path.with_name(name + BESIDE)
 
 
 def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) -> Path:
@@ -27,8 +51,8 @@ def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) ->
         GalleryError: what is beside the images is no gallery, is one of other images, or is damaged.
         ModelFileError: the model that comes with the package is missing or damaged.
     """
+    from index.commands.images_or_gallery import gallery_beside
     from index.errors import GalleryError, InputError, NoUsableImageError
-    from index.sources.beside import gallery_beside
     from index.text import printable_path
 
     if not _holds_images(path):

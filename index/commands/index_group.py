@@ -27,14 +27,13 @@ from index.commands.console import (
 from index.commands.inspect_commands import info, list_items, verify
 from index.public import as_cache
 from index.text import align, printable_path
-from index.vectors.ann_config import AnnConfig
-from index.vectors.store_config import StoreConfig
+from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.writing.build_config import BuildConfig
 
 if TYPE_CHECKING:
     from index.filters.condition import Condition
+    from index.repair.checking import RollbackReport
     from index.repair.repair import RepairReport
-    from index.repair.rollback import RollbackReport
 
 
 @click.command(name="repair")
@@ -111,7 +110,7 @@ def rollback(*, gallery: Path, to: str | None, as_json: bool) -> None:
       retrieval index rollback gallery
       retrieval index rollback gallery --to 000012
     """
-    from index.repair.rollback import rollback_gallery
+    from index.repair.checking import rollback_gallery
 
     with indexing_bars() as (_, begin_step):
         report = rollback_gallery(gallery, to=to, progress=begin_step("Checking"))
@@ -142,7 +141,7 @@ def compact(*, gallery: Path, wait_s: float, as_json: bool) -> None:
     Examples:
       retrieval index compact gallery
     """
-    from index.writing.reindex import compact_gallery
+    from index.writing.copying import compact_gallery
 
     with indexing_bars() as (_, begin_step):
         report = compact_gallery(gallery, begin_step=begin_step, wait_s=wait_s)
@@ -179,7 +178,7 @@ def tune(
     """
     from index.gallery.info import describe_index, read_info
     from index.versions.versions import find_version
-    from index.writing.reindex import tune_gallery
+    from index.writing.copying import tune_gallery
 
     changes = {name: value for name, value in options.items() if value is not None}
     find_version(gallery)

@@ -92,7 +92,7 @@ def list_items(
       retrieval index list gallery --where "shop = 'a.example' AND price < 20"
     """
     from index.filters.condition import LABEL, equals, join
-    from index.filters.to_text import write_condition
+    from index.filters.parser import write_condition
     from index.gallery.decided_labels import read_decided_catalog
     from index.text import printable_path, valid_text
     from index.versions.versions import find_version

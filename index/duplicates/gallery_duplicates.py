@@ -10,7 +10,7 @@ import numpy as np
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.duplicates.near_duplicates import PAIRS_AT_ONCE, KeptImages, ReadVectors, measure_pairs
 from index.errors import GalleryDamagedError
-from index.images.perceptual_hash import hamming_distances
+from index.images.preprocess import hamming_distances
 from index.progress import Progress, no_progress
 from index.versions.manifest import CATALOG_NAME
 

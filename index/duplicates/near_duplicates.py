@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Vectors
 from index.duplicates.duplicate_config import HASH_BITS, DuplicateConfig
-from index.images.perceptual_hash import hamming_distances
+from index.images.preprocess import hamming_distances
 from index.vectors.exact import limit_cosines, multiply_pairs
 
 ReadVectors = Callable[[Ids], Vectors]

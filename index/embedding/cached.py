@@ -1,31 +1,299 @@
-"""An embedding engine before which a cache stands: what was embedded once is not embedded again."""
+"""An embedding engine before which a cache stands: what was embedded once is not embedded again.
+
+CACHE/vectors/MODEL-KEY.sqlite holds those of one model: KEY is of all that a vector depends on beside the image. A
+row is the SHA-256 of an image file, its perceptual hash and vector, and a CRC of all three: a damaged row counts as
+none. Several processes may use a file at once; what a killed one had not committed is embedded again. Whatever is
+wrong with a cache is said in the log, and costs its user no more than the time to embed.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
+import os
+import re
+import sqlite3
+import struct
 import time
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+import zlib
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import PIL
+
+from index.arrays import Vectors
 from index.embedding.engine import ThreadedEngine
-from index.embedding.vector_cache import KnownVector, VectorCache, describe_vectors
 from index.errors import ImageError
+from index.images.heif import decoder_version
+from index.images.preprocess import DECODING_VERSION
 from index.limits import MAX_PIXELS
 from index.model.embedder import Embedder
 from index.sources.fetching_ahead import fetch_ahead, held
 from index.sources.items import EmbeddedItem, Place
 from index.sources.reading import read_place
+from index.text import printable_path
 from index.threads import map_ahead, usable_cores
+
+logger = logging.getLogger(__name__)
+
+MAX_BYTES = 2 << 30  # of all files together; those that were not used for longest are emptied first
+_FOLDER, _ENDING = "vectors", ".sqlite"
+_WAIT_S = 10.0  # for another process that writes the same file
+_LOOKED_UP = 500  # at once; SQLite takes 999 values in a statement at least
+_PHASH = struct.Struct("<q")
+_NEARLY_EMPTY = 1 << 16
+_ERRORS = (sqlite3.Error, OSError, ValueError)
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA)
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS vectors (sha256 BLOB PRIMARY KEY, entry BLOB NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS speed (id INTEGER PRIMARY KEY CHECK (id = 0), images INTEGER, seconds REAL);
+CREATE TABLE IF NOT EXISTS about (id INTEGER PRIMARY KEY CHECK (id = 0), description TEXT);
+"""
 
 _ASKED_AT_ONCE = 256
 _EMBEDDED_AT_ONCE = 1024  # of those that the cache does not have, whose files are read again: soon, from memory
 _KEPT_AT_ONCE, _KEPT_EVERY_S = 256, 5.0  # the most that a killed command does again
 _HASHED_AHEAD = 64
 _HELD_BYTES = 1 << 26  # of remote items, whose bytes are not fetched again
-
 _Hashed = tuple[int, Place, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownVector:
+    """What the cache has of an image: its (D,) float32 unit vector, and its perceptual hash."""
+
+    vector: Vectors
+    phash: int
+
+
+def describe_vectors(embedder: Embedder, *, batch_size: int, max_pixels: int) -> dict[str, Any]:
+    """All that a vector depends on beside the bytes of its image.
+
+    A model's preprocessing is in its file. Runtimes may choose other kernels for other batches, whose last bits may
+    differ; images of too many pixels have no vector.
+    """
+    return {
+        "model_sha256": embedder.sha256,
+        "outputs": list(embedder.outputs),
+        "runtime": embedder.runtime,
+        "batch_size": batch_size,
+        "max_pixels": max_pixels,
+        "decoding": f"{DECODING_VERSION}, Pillow {PIL.__version__}, HEIC by {decoder_version()}",
+    }
+
+
+class VectorCache:
+    """The vectors of one model as they are computed here; use it as a context, in one thread at a time.
+
+    Args:
+        folder: the user's cache folder, or another one.
+        name: of the model, for people.
+        description: of `describe_vectors`.
+        width: D, of a vector.
+        max_bytes: of all models' files together.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        name: str,
+        description: Mapping[str, Any],
+        width: int,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._text = json.dumps(description, sort_keys=True)
+        key = hashlib.sha256(self._text.encode()).hexdigest()[:16]
+        self.path = folder / _FOLDER / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:60]}-{key}{_ENDING}"
+        self._width, self._max_bytes = width, max_bytes
+        self._database: sqlite3.Connection | None = None
+        with self._forgiving("opened"):
+            self._open()
+
+    def __enter__(self) -> VectorCache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._database = self._connect()
+        except _ERRORS as error:
+            if not _is_damage(error):
+                raise
+            logger.warning("%s: damaged (%s), so it begins anew", printable_path(str(self.path)), error)
+            self._remove()
+            self._database = self._connect()
+        os.utime(self.path)
+
+    def _connect(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self.path, timeout=_WAIT_S, check_same_thread=False, isolation_level=None)
+        try:
+            database.execute("PRAGMA synchronous = OFF")  # a row that a power cut damaged has another CRC
+            database.executescript(_SCHEMA)
+            database.execute("INSERT OR IGNORE INTO about VALUES (0, ?)", (self._text,))
+            described = database.execute("SELECT description FROM about").fetchone()
+            if described != (self._text,):
+                raise sqlite3.DatabaseError("it is of something else")
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    @contextmanager
+    def _forgiving(self, what: str) -> Iterator[None]:
+        """A cache that fails is left alone from then on, and says so once."""
+        try:
+            yield
+        except _ERRORS as error:
+            shown = printable_path(str(self.path))
+            logger.warning("%s: the cache of vectors cannot be %s (%s), so it is not used", shown, what, error)
+            database, self._database = self._database, None
+            if database is not None:
+                with suppress(sqlite3.Error):
+                    database.close()
+            if _is_damage(error):
+                self._remove()
+
+    def _remove(self) -> None:
+        """Away with a damaged file, so that the next command begins anew."""
+        with suppress(OSError):
+            for name in (self.path.name, f"{self.path.name}-journal"):
+                self.path.with_name(name).unlink(missing_ok=True)
+
+    def __len__(self) -> int:
+        if self._database is not None:
+            with self._forgiving("read"):
+                return int(self._database.execute("SELECT count(*) FROM vectors").fetchone()[0])
+        return 0
+
+    def find(self, hashes: Sequence[str]) -> dict[str, KnownVector]:
+        """What is known of images by the SHA-256 of their bytes."""
+        found: dict[str, KnownVector] = {}
+        if self._database is None:
+            return found
+        damaged = 0
+        with self._forgiving("read"):
+            wanted = sorted(set(hashes))
+            for start in range(0, len(wanted), _LOOKED_UP):
+                some = wanted[start : start + _LOOKED_UP]
+                places = ", ".join("?" * len(some))
+                rows = self._database.execute(
+                    f"SELECT sha256, entry, crc FROM vectors WHERE sha256 IN ({places})",
+                    [bytes.fromhex(sha256) for sha256 in some],
+                )
+                for sha256, entry, crc in rows:
+                    known = self._unpack(sha256, entry, crc)
+                    damaged += known is None
+                    if known is not None:
+                        found[sha256.hex()] = known
+        if damaged:
+            shown = printable_path(str(self.path))
+            logger.warning("%s: %d damaged entries are ignored, and made again", shown, damaged)
+        return found
+
+    def _unpack(self, sha256: Any, entry: Any, crc: Any) -> KnownVector | None:
+        if not isinstance(sha256, bytes) or not isinstance(entry, bytes) or zlib.crc32(sha256 + entry) != crc:
+            return None
+        if len(entry) != _PHASH.size + 4 * self._width:
+            return None
+        vector = np.frombuffer(entry, dtype="<f4", offset=_PHASH.size).astype(np.float32)
+        return KnownVector(vector, _PHASH.unpack_from(entry)[0])
+
+    def add(self, known: Mapping[str, KnownVector], *, seconds: float = 0.0) -> None:
+        """Keep what was found out in so many seconds, in one step; in a file that is too large, for older ones."""
+        if self._database is None or not known:
+            return
+        with self._forgiving("written"):
+            if self.path.stat().st_size >= self._max_bytes:
+                self._make_room()
+            rows = []
+            for sha256, one in known.items():
+                key, entry = bytes.fromhex(sha256), _PHASH.pack(one.phash) + one.vector.astype("<f4").tobytes()
+                rows.append((key, entry, zlib.crc32(key + entry)))
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
+                self._database.execute(
+                    "INSERT INTO speed VALUES (0, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                    "images = images + excluded.images, seconds = seconds + excluded.seconds",
+                    (len(rows), seconds),
+                )
+                self._database.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._database.execute("ROLLBACK")
+                raise
+
+    def _make_room(self) -> None:
+        """Away with the older half of the vectors, in a file that has reached the limit alone."""
+        assert self._database is not None
+        self._database.execute(
+            "DELETE FROM vectors WHERE rowid <= (SELECT rowid FROM vectors ORDER BY rowid LIMIT 1 "
+            "OFFSET (SELECT count(*) / 2 FROM vectors))"
+        )
+        self._database.execute("VACUUM")
+        shown = printable_path(str(self.path))
+        logger.info("%s: the older half is left out, as it has more than %d bytes", shown, self._max_bytes)
+
+    def speed(self) -> float | None:
+        """Images a second at which those in the cache were embedded; None where it has none."""
+        row = None
+        if self._database is not None:
+            with self._forgiving("read"):
+                row = self._database.execute("SELECT images, seconds FROM speed").fetchone()
+        return row[0] / row[1] if row and row[1] else None
+
+    def close(self) -> None:
+        """Let go of the file, and empty those that were not used for longest while all are too large."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+            with self._forgiving("pruned"):
+                prune(self.path.parent, max_bytes=self._max_bytes, kept=self.path)
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether a file is no database of ours or a broken one, and not only locked, or not to be written now.
+
+    What SQLite quotes of a broken schema need not be text, which fails on its way to Python.
+    """
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in _DAMAGE
+    return isinstance(error, ValueError)
+
+
+def prune(folder: Path, *, max_bytes: int, kept: Path) -> None:
+    """Empty files, those first that were not used for longest, until all in the folder have `max_bytes` at most.
+
+    A file is emptied, not removed: another process may have it open, and goes on with it. One that is
+    being written, and `kept`, stay.
+    """
+    files = sorted((file.stat().st_mtime_ns, file.stat().st_size, file) for file in folder.glob(f"*{_ENDING}"))
+    total = sum(size for _, size, _ in files)
+    for mtime_ns, size, file in files:
+        if total <= max_bytes:
+            return
+        if file == kept or size < _NEARLY_EMPTY:
+            continue
+        with (
+            suppress(sqlite3.Error, OSError),
+            closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as old,
+        ):
+            old.execute("DELETE FROM vectors")
+            old.execute("DELETE FROM speed")
+            old.execute("VACUUM")
+            logger.info("%s: emptied, as the cache has more than %d bytes", file, max_bytes)
+        total -= size - file.stat().st_size
+        os.utime(file, ns=(mtime_ns, mtime_ns))
 
 
 class CachedEngine:

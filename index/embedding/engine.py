@@ -14,8 +14,7 @@ import numpy as np
 
 from index.arrays import Vectors
 from index.errors import ImageError
-from index.images.perceptual_hash import perceptual_hash
-from index.images.preprocess import Pixels
+from index.images.preprocess import Pixels, perceptual_hash
 from index.limits import MAX_PIXELS
 from index.model.embedder import Embedder
 from index.sources.fetching_ahead import fetch_ahead, held

@@ -16,8 +16,8 @@ from index.arrays import UNLABELLED, Floats, Ids, Labels, Vectors
 from index.embedding.engine import ThreadedEngine
 from index.errors import InputError
 from index.evaluation.clues import gather_clues, read_gallery_clues
-from index.evaluation.look_alikes import WORTHLESS
 from index.evaluation.metrics import RetrievalScores, bootstrap_interval, score_retrieval
+from index.evaluation.nearness import WORTHLESS
 from index.evaluation.reranked import Reranked, score_reranked
 from index.evaluation.scenes import COLUMN, Clues, Scenes, find_scenes
 from index.faiss_library import import_faiss

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from index.arrays import Floats, Ids, Labels, connect_rows
-from index.evaluation.look_alikes import find_look_alikes
-from index.evaluation.nearness import Pairs, Seconds, keep_alike, pair_across_sets, pair_by_name, pair_by_time
+from index.evaluation.nearness import (
+    Pairs,
+    Seconds,
+    find_look_alikes,
+    keep_alike,
+    pair_across_sets,
+    pair_by_name,
+    pair_by_time,
+)
 
 COLUMN = "group"  # of a table, or of a gallery's metadata
 COPIES = "copies"  # what scenes are found by where nothing else tells any

@@ -9,8 +9,8 @@ from difflib import SequenceMatcher
 
 from index.errors import InputError
 from index.filters import condition as tree
+from index.filters.parser import write_column
 from index.filters.to_sql import expand, reach, write_sql
-from index.filters.to_text import write_column
 from index.text import printable_path, valid_text
 
 _MOST_SHOWN = 12

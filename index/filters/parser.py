@@ -31,7 +31,12 @@ from typing import cast
 
 from index.errors import InputError
 from index.filters import condition as tree
+from index.filters.condition import Condition, HasWord, join
 from index.text import printable_path, valid_text
+
+MAX_WORDS_CHARACTERS = 500
+MAX_WORDS = 16
+MAX_WORD_CHARACTERS = 100
 
 RESERVED = frozenset(("AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "NULL", "TRUE", "FALSE"))
 _WORD = r"[^\W\d][\w-]*"
@@ -45,7 +50,6 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _SHOWN_CHARACTERS = 30
-
 MAX_CHARACTERS = 10_000
 MAX_NESTING = 20  # SQLite's own parser has room for some more
 MAX_CONDITIONS = 200  # and so has its evaluation
@@ -54,6 +58,82 @@ MAX_PATTERN_CHARACTERS = 100
 _SIGNS = {"==": "=", "<>": "!=", "=": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _COMPARISON = "a comparison: =, !=, <, <=, >, >=, IN, LIKE, BETWEEN or IS NULL"
 _VALUE = "a number, 'text', TRUE or FALSE"
+
+
+def find_words(text: str) -> Condition:
+    """The filter that keeps what has every word somewhere: in its path, label, source, or a value of its metadata.
+
+    Words lie between spaces, may be parts of words, and match in whatever case. No character of them means anything
+    but itself. A letter with an accent matches however it is encoded. A word takes 0.1 s among 200,000 images, and
+    0.5 s where each has metadata of 130 characters (one core of a small machine).
+
+    Raises:
+        InputError: there is no word, or more than the limits allow.
+    """
+    words = list(dict.fromkeys(text.split()))
+    if not words:
+        raise InputError("the text is empty; write a word that is in a path, label or other text of the images")
+    if len(text) > MAX_WORDS_CHARACTERS or len(words) > MAX_WORDS:
+        seen = f"{len(words):,} words in {len(text):,} characters"
+        raise InputError(
+            f"the text has {seen}; at most {MAX_WORDS} words in {MAX_WORDS_CHARACTERS} are looked for"
+        )
+    if max(map(len, words)) > MAX_WORD_CHARACTERS:
+        raise InputError(f"a word of the text has more than {MAX_WORD_CHARACTERS} characters")
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise InputError("the text holds half of a surrogate pair, which is no text; leave it out") from error
+    if "\0" in text:
+        raise InputError("the text holds a NUL character; leave it out")
+    return join([HasWord(word) for word in words])
+
+
+def write_condition(condition: tree.Condition) -> str:
+    """The text of a condition that looks for no words, which texts of the language cannot name.
+
+    >>> write_condition(tree.Not(tree.Like(tree.Column(("on sale",)), "it's %")))
+    'NOT "on sale" LIKE \\'it\\'\\'s %\\''
+    """
+    match condition:
+        case tree.Compare(column, sign, constant):
+            return f"{write_column(column)} {sign} {_write_constant(constant)}"
+        case tree.Among(column, constants):
+            return f"{write_column(column)} IN ({', '.join(map(_write_constant, constants))})"
+        case tree.Like(column, pattern):
+            return f"{write_column(column)} LIKE {_quote(pattern)}"
+        case tree.IsNull(column):
+            return f"{write_column(column)} IS NULL"
+        case tree.Not(part):
+            return f"NOT {_write_part(part)}"
+        case tree.And(parts):
+            return " AND ".join(map(_write_part, parts))
+        case tree.Or(parts):
+            return " OR ".join(map(_write_part, parts))
+        case tree.HasWord(word):
+            raise ValueError(f"no text of a filter looks for the word {word!r} everywhere")
+
+
+def write_column(column: tree.Column) -> str:
+    """A column as a filter names it."""
+    own = len(column.names) == 1 and column.names[0] in tree.OWN_COLUMNS
+    is_ambiguous = own if len(column.names) == 1 else column.names[0] == "metadata"
+    names = ("metadata", *column.names) if is_ambiguous and not column.is_own else column.names
+    return ".".join(map(write_name, names))
+
+
+def _write_part(part: tree.Condition) -> str:
+    return f"({write_condition(part)})" if isinstance(part, tree.And | tree.Or) else write_condition(part)
+
+
+def _write_constant(constant: tree.Constant) -> str:
+    if constant.kind == "truth":
+        return "TRUE" if constant.text == "1" else "FALSE"
+    return constant.text if constant.kind == "number" else _quote(constant.text)
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from index.arrays import Ids, Labels, Vectors
 from index.labels.judge import Settled, judge_labels
-from index.labels.kinds import KINDS, Kind, KindTeller
-from index.labels.verdicts import SUSPECT, give_verdicts
+from index.labels.kinds import KINDS, SUSPECT, Kind, KindTeller, give_verdicts
 from index.progress import Progress, no_progress
 from index.vectors.exact import search_labels
 
@@ -36,7 +35,7 @@ class Doubt:
         suggestions: (label, chance that the image shows it) of the likeliest other labels, best first; together they
             are as likely as the label is wrong, at most.
         kind: of trouble, of `index.labels.kinds`.
-        verdict: of `index.labels.verdicts`: keep the label, change it to the first suggestion, or drop the image.
+        verdict: of `index.labels.kinds`: keep the label, change it to the first suggestion, or drop the image.
         agreeing: (id, score) of the nearest others with the same label, nearest first, no duplicates.
         disagreeing: (id, score, label) of the nearest with another one, likewise.
     """

@@ -27,9 +27,9 @@ from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.repair.checking import CheckedVersion, check_version, find_current, list_own_versions, use_version
 from index.sources.registry import find_source
 from index.text import printable_path, valid_text
+from index.vectors.ann_config import MILVUS, STORE_SETTING, StoreConfig
 from index.vectors.shards import HeldVectors
 from index.vectors.store import Publication
-from index.vectors.store_config import MILVUS, STORE_SETTING, StoreConfig
 from index.versions.gallery_identity import Standing, require_own_folder, restore_identity
 from index.versions.gallery_lock import lock_gallery
 from index.versions.gallery_parts import remove_part

@@ -1,4 +1,4 @@
-"""The options that decide what the ANN index of a gallery is, in a module that loads nothing heavy."""
+"""Options of a gallery's vectors, where they lie and what their ANN index is, in a module that loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from index.config_fields import check_fields, option
 from index.errors import InputError
@@ -13,6 +14,10 @@ from index.vectors.kinds import INDEX_TYPES, KINDS, IndexKind, list_summaries
 
 INDEX_SETTING = "index"  # of a catalogue
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(i?))?B?", re.IGNORECASE)
+STORE_SETTING = "store"  # of a catalogue
+FILES, MILVUS = "files", "milvus"
+STORE_TYPES = (FILES, MILVUS)
+_URI = re.compile(r"https?://[^\s/@]+(:\d{1,5})?/?")
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 
 
@@ -66,3 +71,46 @@ class AnnConfig:
         """The config that a catalogue keeps; the defaults where it has none."""
         values: Mapping[str, object] = {} if text is None else json.loads(text)
         return cls(**values)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """Where the vectors lie.
+
+    A gallery remembers what was given when it was made; every later command on it goes on with that.
+    """
+
+    store: str = option(
+        FILES, "files keeps vectors and their index in the gallery's folder; milvus keeps them in collections of a "
+        "Milvus server, for more than one machine holds. All else stays in the folder.", choices=STORE_TYPES,
+    )  # fmt: skip
+    uri: str = option(
+        "", "Where the Milvus server answers. Its token, such as user:password, is taken from the environment: "
+        "RETRIEVAL_MILVUS_TOKEN.", metavar="http://HOST:PORT",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.store == FILES and self.uri:
+            raise InputError(f"--uri goes with --store {MILVUS}, got {self.uri!r}")
+        if self.store == MILVUS and not _URI.fullmatch(self.uri):
+            raise InputError(
+                f"--uri must be where Milvus answers, such as http://localhost:19530, got {self.uri!r}"
+            )
+
+    def show(self) -> str:
+        """For people."""
+        return f"{self.store} {self.uri}".strip()
+
+    def to_text(self) -> str:
+        """The text that a catalogue keeps."""
+        return json.dumps(asdict(self))
+
+    def describe(self) -> dict[str, Any] | None:
+        """What a manifest says of it; nothing of files."""
+        return None if self.store == FILES else {"type": self.store, "uri": self.uri}
+
+    @classmethod
+    def from_text(cls, text: str | None) -> StoreConfig:
+        """The config that a catalogue keeps; files where it has none."""
+        return cls() if text is None else cls(**json.loads(text))

@@ -17,9 +17,8 @@ import numpy.typing as npt
 from index.arrays import Floats, Ids, Vectors
 from index.outputs import KIND
 from index.progress import BeginStep, no_steps
-from index.vectors.ann_config import AnnConfig
+from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.vectors.shards import HeldVectors
-from index.vectors.store_config import StoreConfig
 from index.versions.manifest import Version
 
 

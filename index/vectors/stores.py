@@ -9,11 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from index.vectors.ann_config import AnnConfig
+from index.vectors.ann_config import FILES, MILVUS, AnnConfig, StoreConfig
 from index.vectors.files import FileStore
 from index.vectors.shards import HeldVectors, VectorFile, find_shards, read_ids
 from index.vectors.store import StoreWriter, VectorStore, WriterTask
-from index.vectors.store_config import FILES, MILVUS, StoreConfig
 from index.versions.manifest import Manifest, Version, part_folder
 
 
@@ -111,7 +110,7 @@ class _Milvus:
     def check(
         self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig
     ) -> None:
-        from index.vectors.milvus.server import Server
+        from index.vectors.milvus.collection import Server
         from index.vectors.milvus.tuning import choose_kind
 
         choose_kind(count, config)

@@ -13,9 +13,8 @@ from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.marks import GALLERY_MARK, is_vacant, read_mark, read_part
 from index.text import printable_path
 from index.versions.gallery_parts import make_mark
-from index.versions.no_gallery import describe_no_gallery
 from index.versions.versions import list_versions
-from index.versions.work_plan import BUILDING
+from index.versions.work_plan import BUILDING, describe_no_gallery
 
 
 class Standing(Enum):

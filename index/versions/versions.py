@@ -33,8 +33,7 @@ from index.marks import PART_MARK, is_part
 from index.text import printable_path
 from index.versions.gallery_parts import identify, mark_part, remove_part
 from index.versions.manifest import MANIFEST_NAME, Version
-from index.versions.no_gallery import describe_no_gallery
-from index.versions.work_plan import read_plan
+from index.versions.work_plan import describe_no_gallery, read_plan
 
 logger = logging.getLogger(__name__)
 

@@ -5,19 +5,26 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from index.catalog.writer import write_catalog
+import numpy as np
+
+from index.arrays import Vectors
+from index.catalog.writer import CatalogWriter, write_catalog
 from index.errors import GalleryDamagedError, GalleryError, InputError
+from index.gallery.gallery import Gallery
+from index.gallery.queries import read_queries
 from index.limits import LOCK_WAIT_S
 from index.marks import read_mark
 from index.model.contract import find_contract
 from index.progress import BeginStep, no_steps
 from index.text import printable_path, valid_text
+from index.vectors.ann_building import find_reason_for_flat
+from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.store import Publication
-from index.vectors.store_config import STORE_SETTING, StoreConfig
 from index.vectors.stores import store_of
 from index.versions.gallery_identity import Standing, recognise
 from index.versions.gallery_lock import lock_gallery
@@ -25,7 +32,64 @@ from index.versions.gallery_parts import make_mark, make_part, remove_part
 from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest, Version, check_file, part_folder
 from index.versions.versions import hold_current, next_version, publish_version, read_current
 from index.versions.work_plan import BUILDING, announce
+from index.writing.publish_change import BuildReport, open_workspace, run_change
 from index.writing.publishing import write_version
+
+_FEW_QUERIES = 100
+
+
+def compact_gallery(
+    gallery: Path, *, begin_step: BeginStep = no_steps, wait_s: float = LOCK_WAIT_S
+) -> BuildReport:
+    """Write the current version anew: one index over all members, and no room for what is none any more."""
+    start = time.perf_counter()
+    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
+        return run_change(work, None, begin_step=begin_step, start=start, how=Publication(compact=True))
+
+
+def tune_gallery(
+    gallery: Path,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    queries: Sequence[str] = (),
+    begin_step: BeginStep = no_steps,
+    wait_s: float = LOCK_WAIT_S,
+) -> BuildReport:
+    """Measure the index of a gallery again, and build it again where other wishes call for another one.
+
+    Args:
+        changes: fields of `AnnConfig` that are other from now on; the gallery remembers the rest.
+        queries: images or vectors, as `gallery.queries.read_queries` takes them, that ask in place of those vectors
+            that the index has not seen. They are to be such as are asked later, and no members.
+
+    Raises:
+        InputError: a field is out of range, no index fits, or fewer than 100 queries can be used.
+        GalleryError: as `build_gallery`.
+    """
+    start = time.perf_counter()
+    AnnConfig(**(changes or {}))  # before any query is embedded
+    asking = _embed(gallery, queries) if queries else None
+
+    def change(catalog: CatalogWriter) -> None:
+        config = replace(AnnConfig.from_text(catalog.setting(INDEX_SETTING)), **(changes or {}))
+        catalog.set({INDEX_SETTING: config.to_text()})
+        if queries and find_reason_for_flat(catalog.count("indexed"), config) is not None:
+            raise InputError("the index is flat and finds everything, so there is nothing to measure with queries")
+
+    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
+        how = Publication(tune=True, queries=asking)
+        return run_change(work, change, begin_step=begin_step, start=start, how=how)
+
+
+def _embed(gallery: Path, queries: Sequence[str]) -> Vectors:
+    found = [query.vector for query in read_queries(queries, ids=(), gallery=Gallery.open(gallery))]
+    vectors = [vector for vector in found if vector is not None]
+    if len(vectors) < _FEW_QUERIES:
+        raise InputError(
+            f"{len(vectors)} of {len(found)} queries can be used; at least {_FEW_QUERIES} are needed to measure an "
+            "index with, so give more of them, or none: then vectors of the gallery ask"
+        )
+    return np.stack(vectors)
 
 
 @dataclass(frozen=True, slots=True)

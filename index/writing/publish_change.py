@@ -23,9 +23,8 @@ from index.model.embedder import Embedder
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.local_source import TableSource
 from index.text import printable_path
-from index.vectors.ann_config import INDEX_SETTING, AnnConfig
+from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.store import Publication
-from index.vectors.store_config import STORE_SETTING, StoreConfig
 from index.vectors.stores import STORES, store_of
 from index.versions.gallery_identity import claim_gallery, require_gallery
 from index.versions.gallery_lock import lock_gallery

@@ -16,10 +16,9 @@ from index.model.contract import ModelContract
 from index.outputs import KIND, PICTURE, UNTRAINED
 from index.progress import BeginStep, no_steps
 from index.text import printable_path
-from index.vectors.ann_config import INDEX_SETTING, AnnConfig
+from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.shards import HeldVectors
 from index.vectors.store import Publication, Published, WriterTask
-from index.vectors.store_config import STORE_SETTING, StoreConfig
 from index.vectors.stores import STORES, open_store
 from index.versions.manifest import (
     CATALOG_NAME,

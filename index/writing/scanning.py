@@ -14,8 +14,7 @@ from index.network.stores import is_address
 from index.progress import Progress, no_progress
 from index.sources.archive_scan import is_compressed
 from index.sources.items import FoundItem
-from index.sources.local_files import below
-from index.sources.local_source import FolderSource
+from index.sources.local_source import FolderSource, below
 from index.sources.source import ImageSource, KnownItem, Reach
 from index.writing.assigned_labels import AssignedLabels
 

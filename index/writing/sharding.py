@@ -16,9 +16,9 @@ from typing import Any
 
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
+from index.embedding.cached import describe_vectors
 from index.embedding.engine import ThreadedEngine
 from index.embedding.outcome_files import find_outcome_files, key_item, read_head, write_outcomes
-from index.embedding.vector_cache import describe_vectors
 from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.gallery.computed_by import usual_runtime_in
 from index.limits import LOCK_WAIT_S

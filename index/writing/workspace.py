@@ -28,7 +28,6 @@ from index.vectors.shards import HeldVectors, VectorFile, VectorRows, find_check
 from index.vectors.store import Publication
 from index.versions.gallery_parts import identify, make_part, remove_own, remove_part
 from index.versions.manifest import CATALOG_NAME, FORMAT_VERSION, MODEL_NAME, Manifest, Version, check_file
-from index.versions.no_gallery import describe_no_gallery
 from index.versions.versions import (
     highest_next_id,
     latest_version,
@@ -38,7 +37,7 @@ from index.versions.versions import (
     set_current,
     versions_folder,
 )
-from index.versions.work_plan import BUILDING, PLAN_NAME, announce, find_announced, read_plan
+from index.versions.work_plan import BUILDING, PLAN_NAME, announce, describe_no_gallery, find_announced, read_plan
 from index.writing.publishing import write_version
 
 _VERSION = "version"

@@ -7,8 +7,7 @@ from functools import lru_cache
 
 from index.errors import InputError
 from index.filters.condition import SOURCE, Condition, join, list_columns
-from index.filters.parser import parse_filter
-from index.filters.words import find_words
+from index.filters.parser import find_words, parse_filter
 from retrieval_app.api.errors import ApiError
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from index.catalog.facets import list_columns
+from index.catalog.reader import list_columns
 from index.filters.condition import Column
-from index.filters.to_text import write_column
+from index.filters.parser import write_column
 from index.gallery.gallery import Gallery
 from index.text import valid_text
 from index.vectors.kinds import KINDS

@@ -276,7 +276,7 @@ def log(gallery: Path, since: datetime | None, who: str | None, as_json: bool) -
       retrieval log gallery --since 2026-11-01
       retrieval log gallery --who anna --json
     """
-    from index.versions.no_gallery import describe_no_gallery
+    from index.versions.work_plan import describe_no_gallery
     from retrieval_app.review.log_files import read_log
 
     if not (gallery / PEOPLE).is_dir() and not (gallery / "CURRENT").exists():

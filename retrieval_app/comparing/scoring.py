@@ -15,8 +15,8 @@ import numpy.typing as npt
 from index.arrays import UNLABELLED, Floats, Ids, Labels
 from index.errors import InputError
 from index.evaluation.comparison import PairedDifference, paired_bootstrap
-from index.evaluation.look_alikes import WORTHLESS
 from index.evaluation.metrics import RetrievalScores, Scores, bootstrap_interval, score_retrieval
+from index.evaluation.nearness import WORTHLESS
 from index.evaluation.scenes import Clues, Scenes, find_scenes
 from index.progress import Progress, no_progress
 from retrieval_app.comparing.embedding import Embedded, Photos

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
-from index.catalog.facets import Kind, count_values, list_plain_columns
+from index.catalog.reader import Kind, count_values, list_plain_columns
 from index.filters.condition import (
     LABEL,
     PATH,
@@ -25,7 +25,7 @@ from index.filters.condition import (
     Like,
     Not,
 )
-from index.filters.to_text import write_column, write_condition
+from index.filters.parser import write_column, write_condition
 from index.gallery.gallery import Gallery
 from index.text import valid_text
 from retrieval_app.insights.answer import Answer

@@ -12,8 +12,8 @@ from pydantic import Field
 from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
 from index.errors import InputError
 from index.evaluation.clues import read_gallery_clues
-from index.evaluation.look_alikes import WORTHLESS
 from index.evaluation.metrics import bootstrap_interval, score_retrieval
+from index.evaluation.nearness import WORTHLESS
 from index.evaluation.scenes import Scenes, find_scenes
 from index.gallery.gallery import Gallery
 from index.progress import Progress, no_progress

@@ -18,8 +18,7 @@ from index.catalog.rows import CatalogRow
 from index.errors import CancelledError, InputError, RetrievalError
 from index.evaluation.evaluate import evaluate_gallery
 from index.filters.condition import Condition
-from index.filters.parser import parse_filter
-from index.filters.to_text import write_condition
+from index.filters.parser import parse_filter, write_condition
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.images.image_files import REASONS

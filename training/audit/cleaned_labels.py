@@ -16,8 +16,7 @@ from index.arrays import connect_rows
 from index.durable import replacing
 from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP, HEADER, can_be_named, encode_labels
-from index.labels.kinds import has_rare_label
-from index.labels.verdicts import compare_duplicates
+from index.labels.kinds import compare_duplicates, has_rare_label
 from index.text import printable_path
 from training.audit.report import AuditedImage, AuditReport
 from training.data.datasets import require_outside

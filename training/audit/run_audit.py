@@ -9,9 +9,8 @@ import numpy as np
 from index.arrays import NO_ID, Floats, Ids, normalise_rows
 from index.errors import InputError, RunError
 from index.labels.judge import judge_labels
-from index.labels.kinds import KindTeller
+from index.labels.kinds import SUSPECT, KindTeller, give_verdicts
 from index.labels.suspicion import Suspicion
-from index.labels.verdicts import SUSPECT, give_verdicts
 from index.text import printable_path
 from index.vectors.exact import Nearest, search_labels
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise

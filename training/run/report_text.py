@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from index.evaluation.look_alikes import WORTHLESS
+from index.evaluation.nearness import WORTHLESS
 from training.options.config import TrainConfig
 from training.run.network.choice import START
 from training.run.picture_stage import describe_picture

@@ -13,8 +13,8 @@ from torch import nn
 
 from index.arrays import Floats, Ids, Labels, normalise_rows
 from index.errors import InputError
-from index.evaluation.look_alikes import makes_a_difference
 from index.evaluation.metrics import DEFAULT_KS, RetrievalScores, bootstrap_interval, score_retrieval
+from index.evaluation.nearness import makes_a_difference
 from index.evaluation.scenes import Clues, Scenes, find_scenes
 from index.images.taken_time import read_taken_time
 

@@ -19,8 +19,7 @@ from index.errors import GalleryDamagedError
 from index.vectors.exact import measure_cosines
 from index.vectors.files import read_deleted
 from index.vectors.kinds import KINDS
-from index.vectors.milvus.collection import MOST_FOUND, MOST_LISTED, Collection, batches, best
-from index.vectors.milvus.server import Server
+from index.vectors.milvus.collection import MOST_FOUND, MOST_LISTED, Collection, Server, batches, best
 from index.vectors.milvus.tuning import PLANS, scale
 from index.vectors.shards import read_ids
 from index.vectors.store import Among, StoreFacts

@@ -19,8 +19,7 @@ from index.arrays import Ids, Vectors
 from index.errors import GalleryError
 from index.vectors.ann_building import choose_held_out
 from index.vectors.kinds import KINDS
-from index.vectors.milvus.collection import MOST_LISTED, STRONG, Collection, batches
-from index.vectors.milvus.server import Server
+from index.vectors.milvus.collection import MOST_LISTED, STRONG, Collection, Server, batches
 from index.vectors.milvus.store import IDS_NAME, Rows, hold_rows
 from index.vectors.milvus.tuning import PLANS, choose_kind, describe_scan, measure
 from index.vectors.shards import HeldVectors, gather_rows, write_array

@@ -13,8 +13,7 @@ import pytest
 
 from index.catalog.rows import read_metadata
 from index.errors import ImageError, InputError
-from index.filters.parser import parse_filter
-from index.filters.words import find_words
+from index.filters.parser import find_words, parse_filter
 from index.gallery.gallery import Gallery
 from index.sources.reading import read_indexed
 from index.versions.versions import find_version

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.embedding.vector_cache import KnownVector, VectorCache, describe_vectors
+from index.embedding.cached import KnownVector, VectorCache, describe_vectors
 from index.model.embedder import Embedder
 from tests.models import write_tiny_model
 

@@ -26,8 +26,7 @@ from index.filters.condition import (
     Or,
     join,
 )
-from index.filters.parser import parse_filter
-from index.filters.words import find_words
+from index.filters.parser import find_words, parse_filter
 from tests.index.filters.on_row import Row
 
 Keep: TypeAlias = Callable[[Condition, Sequence[Row]], list[int]]

@@ -13,8 +13,7 @@ import pytest
 from index.catalog.reader import create_tables, read_catalog
 from index.errors import InputError
 from index.filters.condition import Condition
-from index.filters.parser import parse_filter
-from index.filters.words import find_words
+from index.filters.parser import find_words, parse_filter
 from tests.deep import mostly_slow
 
 CAPTION_CHARACTERS = 100_000

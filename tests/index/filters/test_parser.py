@@ -19,9 +19,9 @@ from index.filters.parser import (
     MAX_NESTING,
     MAX_PATTERN_CHARACTERS,
     parse_filter,
+    write_condition,
 )
 from index.filters.to_sql import write_sql
-from index.filters.to_text import write_condition
 from tests.deep import mostly_slow, tries
 from tests.index.filters.catalogs import fill_catalog
 from tests.index.filters.compilers import make_rows, written_conditions

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from index.catalog.reader import TABLES
 from index.errors import InputError
 from index.filters.condition import Column, Condition, HasWord, Or, equals
+from index.filters.parser import MAX_WORDS, find_words
 from index.filters.to_sql import write_sql
-from index.filters.words import MAX_WORDS, find_words
 from tests.deep import tries
 from tests.index.filters.catalogs import fill_catalog
 from tests.index.filters.compilers import any_conditions, check_compiler, some_rows

@@ -18,8 +18,7 @@ from index.model.embedder import Embedder
 from index.versions.manifest import MANIFEST_NAME, Manifest
 from index.versions.versions import find_version, set_current
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery
-from index.writing.copying import copy_gallery
-from index.writing.reindex import compact_gallery
+from index.writing.copying import compact_gallery, copy_gallery
 from tests.conftest import draw_folder, draw_image
 
 

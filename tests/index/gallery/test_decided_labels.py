@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.catalog.facets import count_values
+from index.catalog.reader import count_values
 from index.errors import GalleryError, InputError
 from index.evaluation.evaluate import evaluate_gallery
 from index.filters.parser import parse_filter

@@ -18,7 +18,7 @@ from index.progress import no_progress
 from index.repair.repair import repair_gallery
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
-from index.writing.reindex import compact_gallery
+from index.writing.copying import compact_gallery
 from retrieval_app.reports.duplicates_report import read_report
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, few_for_an_index

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from index.images.perceptual_hash import hamming_distances, perceptual_hash
+from index.images.preprocess import hamming_distances, perceptual_hash
 from tests.photos import read_photo
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -8,9 +8,8 @@ import pytest
 from index.arrays import NO_ID
 from index.labels.decisions import CHANGE, DROP, KEEP
 from index.labels.judge import Judgement
-from index.labels.kinds import CLEAR
+from index.labels.kinds import CLEAR, SUSPECT, compare_duplicates, give_verdicts
 from index.labels.suspicion import Suspicion
-from index.labels.verdicts import SUSPECT, compare_duplicates, give_verdicts
 
 TYPICAL = 0.8  # the highest confidence of most images
 CLEAR_HERE = CLEAR * TYPICAL

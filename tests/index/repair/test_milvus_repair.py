@@ -11,12 +11,11 @@ from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
+from index.repair.checking import rollback_gallery
 from index.repair.repair import repair_gallery
-from index.repair.rollback import rollback_gallery
-from index.vectors.milvus.collection import Collection
-from index.vectors.milvus.server import Server
+from index.vectors.ann_config import StoreConfig
+from index.vectors.milvus.collection import Collection, Server
 from index.vectors.milvus.writer import name_start
-from index.vectors.store_config import StoreConfig
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
 from retrieval_app.commands.cli import main

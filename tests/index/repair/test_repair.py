@@ -18,12 +18,12 @@ from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
 from index.labels.decisions import LabelDecision
+from index.repair.checking import rollback_gallery
 from index.repair.repair import RepairReport, repair_gallery
-from index.repair.rollback import rollback_gallery
 from index.versions.people import added_folder, people_folder
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
-from index.writing.reindex import compact_gallery
+from index.writing.copying import compact_gallery
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, rows, vectors

@@ -15,11 +15,10 @@ from index.arrays import NO_ID, Ids, Vectors
 from index.errors import GalleryDamagedError
 from index.images.preprocess import PreprocessConfig
 from index.outputs import KIND
-from index.vectors.ann_config import AnnConfig
-from index.vectors.milvus.server import TOKEN
+from index.vectors.ann_config import AnnConfig, StoreConfig
+from index.vectors.milvus.collection import TOKEN
 from index.vectors.shards import VectorRows, find_checkpoint, write_checkpoint
 from index.vectors.store import Publication, VectorStore, WriterTask
-from index.vectors.store_config import StoreConfig
 from index.vectors.stores import STORES, open_store
 from index.versions.gallery_parts import make_mark
 from index.versions.manifest import Manifest, Version, describe_file

@@ -15,12 +15,12 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
-from index.sources import local_files
+from index.sources import local_source
 from index.sources.folder_walk import walk_folder
 from index.sources.reading import read_place
 from index.writing import settling
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
-from index.writing.reindex import compact_gallery
+from index.writing.copying import compact_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, rows
 
@@ -74,13 +74,13 @@ def test_an_archive_of_unchanged_time_is_not_read_again(
     pack(image_folder, folder / "0.tar")
     build(folder, tmp_path / "g", tiny_model)
     read: list[str] = []
-    real = local_files.scan_archive
+    real = local_source.scan_archive
 
     def record(file: Path, *, archive: str) -> object:
         read.append(archive)
         return real(file, archive=archive)
 
-    monkeypatch.setattr(local_files, "scan_archive", record)
+    monkeypatch.setattr(local_source, "scan_archive", record)
     assert not update_gallery(tmp_path / "g").changed
     assert read == []
     os.utime(folder / "0.tar", ns=(1, 1))

@@ -21,7 +21,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
-from index.writing.reindex import compact_gallery, tune_gallery
+from index.writing.copying import compact_gallery, tune_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.deep import mostly_slow
 from tests.forked import run

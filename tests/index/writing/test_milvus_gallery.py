@@ -24,14 +24,13 @@ from index.gallery.gallery import Gallery
 from index.gallery.info import read_info
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
-from index.repair.rollback import rollback_gallery
-from index.vectors.milvus.server import TOKEN, Server
+from index.repair.checking import rollback_gallery
+from index.vectors.ann_config import StoreConfig
+from index.vectors.milvus.collection import TOKEN, Server
 from index.vectors.milvus.store import ChosenIds
 from index.vectors.milvus.writer import name_start
-from index.vectors.store_config import StoreConfig
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
-from index.writing.copying import copy_gallery
-from index.writing.reindex import compact_gallery
+from index.writing.copying import compact_gallery, copy_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import ROOT, SMALL, build, few_for_an_index
 from tests.milvus_server import ROOT_TOKEN, RunningMilvus
@@ -55,7 +54,7 @@ import sys
 from pathlib import Path
 from index.vectors.milvus.collection import Collection
 from index.vectors.milvus.writer import MilvusWriter
-from index.vectors.store_config import StoreConfig
+from index.vectors.ann_config import StoreConfig
 from tests.index.galleries import build
 
 put = Collection.put
@@ -214,7 +213,7 @@ def test_what_is_wrong_is_told_in_a_line(
     with pytest.raises(GalleryMismatchError, match=r"store is milvus .* but files was given"):
         build(table, milvus, tiny_model, store=StoreConfig())
     with monkeypatch.context() as patched:
-        patched.setattr("index.vectors.milvus.server.OLDEST", (2, 9))
+        patched.setattr("index.vectors.milvus.collection.OLDEST", (2, 9))
         with pytest.raises(GalleryError, match=r"Milvus v2\.3\.5-lite, expected"):
             Gallery.open(milvus)
         patched.delenv(TOKEN)

@@ -19,7 +19,7 @@ from index.gallery.verify import verify_gallery
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
-from index.writing.reindex import compact_gallery, tune_gallery
+from index.writing.copying import compact_gallery, tune_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build_ann, few_for_an_index
 

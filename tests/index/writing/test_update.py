@@ -14,7 +14,7 @@ from index.sources.items import Place
 from index.sources.reading import read_place
 from index.versions.versions import find_version
 from index.writing.build import update_gallery
-from index.writing.reindex import compact_gallery
+from index.writing.copying import compact_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build, build_ann, rows, vectors
 from tests.models import write_tiny_model
