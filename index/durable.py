@@ -29,9 +29,6 @@ def check_own_files(folder: Path, names: Sequence[str], *, header: Sequence[str]
     """See that nothing is in the way of files, of which the first is a CSV table that begins with a header.
 
     What is there may be replaced where that table is one of the command's own.
-
-    Raises:
-        InputError: a file of somebody else has one of the names.
     """
     taken = [name for name in names if os.path.lexists(folder / name)]
     if taken and not _begins_with(folder / names[0], ",".join(header).encode()):
@@ -63,11 +60,7 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]
 
 
 def try_lock(file: int | IO[Any]) -> bool:
-    """Whether the lock of an open file, or of a descriptor, is now this process's alone; it does not wait.
-
-    Raises:
-        OSError: the file system has no locks.
-    """
+    """Whether the lock of an open file, or of a descriptor, is now this process's alone; it does not wait."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -90,9 +83,6 @@ def make_temporary(folder: Path, *, mode: int = 0o666) -> Path:
     """A new empty file of a name that nobody has; what fills it renames or removes it.
 
     `mode` are its permissions, of which the process's umask may take some.
-
-    Raises:
-        OSError: the folder cannot be written.
     """
     path = folder / f".retrieval-{secrets.token_hex(8)}.tmp"
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
@@ -146,9 +136,6 @@ def replacing(path: Path, *, only_new: bool = False, mode: int = 0o666) -> Itera
     """A temporary path to write; at the end it is synced and takes the place of `path` in one step.
 
     After an error nothing is left of it. `mode` is as `make_temporary` has it.
-
-    Raises:
-        FileExistsError: it is to be `only_new`, and something has the name.
     """
     temporary = make_temporary(path.parent, mode=mode)
     try:

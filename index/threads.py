@@ -31,11 +31,7 @@ def heed_abandonment(abandoned: threading.Event) -> None:
 
 
 def raise_if_abandoned() -> None:
-    """In a thread that nobody waits for any more, as those of a closed `map_ahead`: stop here. Anywhere else: nothing.
-
-    Raises:
-        AbandonedError: nobody waits for this thread's results.
-    """
+    """Raise AbandonedError in a thread that nobody waits for any more, as those of a closed `map_ahead`."""
     event = getattr(_local, "abandoned", None)
     if event is not None and event.is_set():
         raise AbandonedError

@@ -9,11 +9,7 @@ from index.errors import InputError
 
 
 def user_cache() -> Path:
-    """`retrieval-app` in `$XDG_CACHE_HOME`, or in `~/.cache`; it may be deleted at any time.
-
-    Raises:
-        InputError: whoever runs this has no home folder.
-    """
+    """`retrieval-app` in `$XDG_CACHE_HOME`, or in `~/.cache`; it may be deleted at any time."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-app"
     except RuntimeError as error:

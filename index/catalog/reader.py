@@ -85,11 +85,7 @@ class Counts:
 
 
 def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence[str]) -> Counts:
-    """Count the rows that a condition keeps, all without one, by what they have; metadata of these names only.
-
-    Raises:
-        InputError: the condition names metadata, or a label, that no row has.
-    """
+    """Count the rows that a condition keeps, all without one, by what they have; metadata of these names only."""
     execute, kept = catalog.connection.execute, _INDEXED
     if where is not None:
         found = catalog.find_matching(where)
@@ -133,22 +129,14 @@ def list_plain_columns(catalog: Catalog, *, most_values: int, limit: int) -> lis
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables of an empty catalogue, all or none; one that has them is left as it is.
-
-    Raises:
-        sqlite3.DatabaseError: it has those of another version.
-    """
+    """Create the tables of an empty catalogue, all or none; one that has them is left as it is."""
     if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         connection.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")
     check_version(connection)
 
 
 def check_version(connection: sqlite3.Connection) -> None:
-    """Refuse the tables of another version.
-
-    Raises:
-        sqlite3.DatabaseError: the catalogue has them.
-    """
+    """Refuse the tables of another version."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != VERSION:
         raise sqlite3.DatabaseError(
@@ -263,9 +251,6 @@ class Catalog:
         """Rows in id order, of one status, label and filter where given, from the first id above `after`.
 
         They are at most `limit`; rows may be written meanwhile.
-
-        Raises:
-            InputError: the filter names metadata, or a label, that no row has.
         """
         wanted, values = ["id > ?"], list[str | bytes]()
         if status is not None:
@@ -328,11 +313,7 @@ class Catalog:
         return [row[0] for row in self._connection.execute(query)]
 
     def matching_ids(self, where: Condition, *, status: str | None = "indexed") -> Ids:
-        """(N,) int64 ids of the rows that a filter keeps, of one status or of any, in rising order.
-
-        Raises:
-            InputError: the filter names metadata, or a label, that no row has.
-        """
+        """(N,) int64 ids of the rows that a filter keeps, of one status or of any, in rising order."""
         found = self.find_matching(where, status=status)
         rows = self._connection.execute(f"{found.text} ORDER BY id", found.values)
         return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
@@ -460,11 +441,7 @@ class Catalog:
         }
 
     def check(self) -> None:
-        """Let SQLite look for damage.
-
-        Raises:
-            sqlite3.DatabaseError: it found some.
-        """
+        """Let SQLite look for damage."""
         found = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise sqlite3.DatabaseError(found)

@@ -142,11 +142,7 @@ def make_shard(
 
 
 def check_cluster(address: str | None) -> None:
-    """See that there is a Ray cluster to build with, or that one can be begun.
-
-    Raises:
-        MissingDependencyError, InputError: there is none.
-    """
+    """See that there is a Ray cluster to build with, or that one can be begun."""
     from index.writing.cluster_build import find_cluster
 
     find_cluster(address)

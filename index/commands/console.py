@@ -224,11 +224,7 @@ def _option(field: Any, hint: Any, *, group: type, remembered: bool) -> Callable
 
 
 def build_config(config: type[Config], values: Mapping[str, Any]) -> Config:
-    """The config whose fields, and those of the configs in it, are found in the values; others keep their defaults.
-
-    Raises:
-        click.UsageError: a value is out of range (from the class's own check).
-    """
+    """The config whose fields, and those of the configs in it, are found in the values; others keep their defaults."""
     try:
         return make_config(config, values)
     except InputError as error:
@@ -241,11 +237,7 @@ def is_given(context: click.Context, name: str) -> bool:
 
 
 def refuse_unused(context: click.Context, *names: str, needs: str) -> None:
-    """Options that were given and would do nothing are a misunderstanding: the result would not be what was asked for.
-
-    Raises:
-        click.UsageError: one of the names was given.
-    """
+    """Refuse options that were given and would do nothing: the result would not be what was asked for."""
     for name in names:
         if is_given(context, name):
             raise click.UsageError(f"--{name.replace('_', '-')} goes with {needs}", ctx=context)

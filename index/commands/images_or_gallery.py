@@ -99,11 +99,7 @@ def is_model(given: str) -> bool:
 
 
 def refuse_training(source: str) -> None:
-    """See that a source is not the folder of a training, in whose small pictures nobody wants to search.
-
-    Raises:
-        InputError: it is one.
-    """
+    """See that a source is not the folder of a training, in whose small pictures nobody wants to search."""
     from index.errors import InputError
     from index.marks import is_training_folder
     from index.text import printable_path
@@ -116,11 +112,7 @@ def refuse_training(source: str) -> None:
 
 
 def refuse_gallery(source: str) -> None:
-    """See that a source is not a gallery: its folder holds no images, but knows where they are.
-
-    Raises:
-        InputError: it is one.
-    """
+    """See that a source is not a gallery: its folder holds no images, but knows where they are."""
     from index.errors import InputError
     from index.text import printable_path
     from index.versions.gallery_identity import Standing, recognise

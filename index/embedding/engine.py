@@ -87,9 +87,6 @@ class ThreadedEngine:
         """Embed items given as (id, place): the outcome of every one, in their order, `batch_size` at a time.
 
         Closing the generator ends the work.
-
-        Raises:
-            ModelFileError: the model fails on a batch.
         """
         with closing(fetch_ahead(items)) as source:
             yield from self._embed(source)

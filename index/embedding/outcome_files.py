@@ -93,11 +93,7 @@ def find_outcome_files(folder: Path) -> list[Path]:
 
 
 def read_head(path: Path, *, made_by: str) -> OutcomeHead:
-    """Whose outcomes a file has.
-
-    Raises:
-        GalleryError: it is damaged, or another model made it.
-    """
+    """Whose outcomes a file has."""
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return OutcomeHead(file["keys"], len(_read_head(path, file, made_by=made_by)["problems"]))

@@ -31,9 +31,6 @@ def read_gallery_clues(
         column: of the metadata that says which images are of one scene; None: `group`, where there is one.
         copies: as `Clues` has them; None looks for them.
         near_copies: whether it looks for more than equal bytes.
-
-    Raises:
-        InputError: no member has a value in the column.
     """
     names, times, given, prints = [], [], list[str | None](), []
     with gallery.catalog() as catalog:

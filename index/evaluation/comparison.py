@@ -41,9 +41,6 @@ def spread(values: Sequence[float] | Scores) -> Spread:
 
     >>> spread([1.0, 3.0])
     Spread(mean=2.0, deviation=1.4142135623730951, count=2)
-
-    Raises:
-        InputError: there is no value.
     """
     if not len(values):
         raise InputError("a spread needs at least one value, got none")

@@ -89,9 +89,6 @@ def normalised_mutual_information(labels: Labels, clusters: Labels) -> float:
 
     Args:
         labels, clusters: (N,) int64, the two parts of each item; only equality counts.
-
-    Raises:
-        InputError: there is no item.
     """
     if len(labels) != len(clusters):
         raise ValueError(f"{len(labels)} labels and {len(clusters)} clusters are not of the same items")

@@ -72,9 +72,6 @@ def rank_relevant(
         own: (Q,) int64 row of the query in the gallery, which it does not find; -1 where it is no member.
         ids: (N,) int64, unique; of equal products the smaller id stands first.
         depths: (Q,) int64, down to which rank all are wanted; a query of depth 0 is not asked.
-
-    Raises:
-        InputError: a vector has NaN or infinite numbers.
     """
     by_id = np.argsort(ids)
     places = np.empty(len(ids) + 1, dtype=np.int64)

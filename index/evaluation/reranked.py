@@ -65,9 +65,6 @@ def score_reranked(
         queries, gallery: (Q, D) and (N, D) float32 unit rows.
         query_labels, gallery_labels: (Q,) and (N,) int64, `UNLABELLED` where there is none.
         own: (Q,) int64 row of each query in the gallery, which it does not find; None: they are no members.
-
-    Raises:
-        InputError: no query has a relevant item.
     """
     counts = count_relevant(query_labels, gallery_labels, own=np.full(len(queries), -1) if own is None else own)
     asked = _draw_queries(np.flatnonzero(counts))

@@ -57,11 +57,7 @@ def make_vector(query: AnyQuery, *, dim: int, open_embedder: Callable[[], Embedd
 
 
 def normalise(row: npt.NDArray[np.floating], *, name: str) -> Vectors:
-    """A (D,) row as a float32 unit vector.
-
-    Raises:
-        InputError: it has no direction.
-    """
+    """A (D,) row as a float32 unit vector."""
     exact = row.astype(np.float64)
     largest = np.abs(exact).max(initial=0)
     if not np.isfinite(largest):

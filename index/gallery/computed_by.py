@@ -53,9 +53,6 @@ def require_same_output(recorded: Runtime | None, embedder: Embedder, *, gallery
 
     Those of one runtime and precision may, and those of two that agree with the usual one, both as measured with this
     model, to `LEAST_AGREEMENT`.
-
-    Raises:
-        GalleryMismatchError: they differ too much.
     """
     if is_same_runtime(recorded, embedder):
         return

@@ -69,11 +69,7 @@ class DecidedLabels:
 
 @contextmanager
 def read_decided_catalog(gallery: Path, version: Version) -> Iterator[Catalog]:
-    """The catalogue of a version with what is decided about its labels, where nothing else of it is opened.
-
-    Raises:
-        GalleryError: one of the two cannot be read.
-    """
+    """The catalogue of a version with what is decided about its labels, where nothing else of it is opened."""
     open_given = partial(read_catalog, version.folder / CATALOG_NAME)
     with open_given(decided=DecidedLabels().read_again(gallery, open_given).rows) as catalog:
         yield catalog

@@ -194,11 +194,7 @@ class GalleryInfo:
 
 
 def read_info(path: Path) -> GalleryInfo:
-    """Describe the current version of a gallery.
-
-    Raises:
-        GalleryError: it has none yet, or its manifest or catalogue is damaged.
-    """
+    """Describe the current version of a gallery."""
     version = find_version(path)
     manifest = Manifest.read(version)
     check_file(version.folder, CATALOG_NAME, manifest, contents=False)

@@ -47,11 +47,7 @@ def decoder_version() -> str:
 
 
 def require_decoder(name: str) -> None:
-    """Refuse a HEIC photo where nothing can decode it.
-
-    Raises:
-        ImageError: pillow-heif is not installed.
-    """
+    """Refuse a HEIC photo where nothing can decode it."""
     if not has_decoder():
         detail = "a HEIC photo, which needs pillow-heif: pip install pillow-heif"
         raise ImageError(path=name, reason="needs-package", detail=detail)

@@ -76,11 +76,7 @@ def modified_ns(status: os.stat_result) -> int:
 
 
 def reason_of(error: OSError) -> str:
-    """The reason for which a file that could not be opened or read is skipped.
-
-    Raises:
-        InputError: the error says nothing of the file.
-    """
+    """The reason for which a file that could not be opened or read is skipped."""
     if error.errno in (errno.EMFILE, errno.ENFILE):  # says nothing of the file, so no file is skipped for it
         raise InputError(f"{error.strerror}; raise the limit (ulimit -n) and run it again") from error
     return "permission-denied" if isinstance(error, PermissionError) else "unreadable"
@@ -88,11 +84,7 @@ def reason_of(error: OSError) -> str:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[io.FileIO]:
-    """A regular file open for reading, unbuffered; an `OSError` while it is open becomes an `ImageError`.
-
-    Raises:
-        ImageError: it cannot be read, or is no regular file.
-    """
+    """A regular file open for reading, unbuffered; an `OSError` while it is open becomes an `ImageError`."""
     shown = printable_path(str(path))
     try:
         with open(path, "rb", buffering=0, opener=_open_without_waiting) as file:
@@ -136,11 +128,7 @@ def read_bytes(path: Path, *, check: CheckContent = check_content) -> bytes:
 
 
 def check_size(size_bytes: int, *, name: str) -> None:
-    """Refuse what is larger than any sensible image.
-
-    Raises:
-        ImageError: more than `MAX_FILE_BYTES`.
-    """
+    """Refuse what is larger than any sensible image."""
     if size_bytes > MAX_FILE_BYTES:
         detail = f"{size_bytes} bytes, at most {MAX_FILE_BYTES} are read"
         raise ImageError(path=name, reason="file-too-large", detail=detail)
@@ -157,9 +145,6 @@ def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) ->
         target_side: pixels of the side it will be resized to; the image given back is reduced by a whole factor
             where both its sides stay at least twice as long.
         max_pixels: width x height allowed, checked on the header before any pixel is decoded.
-
-    Raises:
-        ImageError: the file cannot be used; its `reason` is one of `REASONS`.
     """
     name = printable_path(str(path))
     data = read_bytes(path)

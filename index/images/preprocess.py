@@ -107,11 +107,7 @@ class PreprocessConfig:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> PreprocessConfig:
-        """Rebuild a config.
-
-        Raises:
-            InputError: a key is missing or unknown, or a value is out of range.
-        """
+        """Rebuild a config."""
         known = {field.name for field in fields(cls)}
         if set(values) != known:
             raise InputError(f"preprocess must have exactly the keys {sorted(known)}, got {sorted(values)}")

@@ -162,11 +162,7 @@ def _read_decision(row: Mapping[str, str], *, where: str) -> LabelDecision:
 
 
 def check_version(connection: sqlite3.Connection) -> int:
-    """The version of an open file; 0 where nothing was ever written into it.
-
-    Raises:
-        sqlite3.DatabaseError: a newer program wrote it.
-    """
+    """The version of an open file; 0 where nothing was ever written into it."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > VERSION:
         raise sqlite3.DatabaseError(f"it has version {version}, this program knows {VERSION}; use a newer program")
@@ -243,11 +239,7 @@ def check_label_decision(given: LabelDecision) -> LabelDecision:
 
 
 def check_label(text: str) -> str:
-    """A label that a person typed, without white space around it.
-
-    Raises:
-        InputError: it is empty, too long, or has characters that cannot be seen.
-    """
+    """A label that a person typed, without white space around it."""
     label = text.strip()
     if not label:
         raise InputError("the new label is empty; write one, or drop the image")
@@ -262,20 +254,12 @@ def check_label(text: str) -> str:
 
 
 def check_word(seen: str, words: Sequence[str]) -> None:
-    """See that a decision is one of some words.
-
-    Raises:
-        InputError: it is not.
-    """
+    """See that a decision is one of some words."""
     if seen not in words:
         raise InputError(f"the decision must be one of {', '.join(words)}, got {seen!r}")
 
 
 def check_sha256(text: str) -> None:
-    """See that an image is named by the SHA-256 of its bytes.
-
-    Raises:
-        InputError: it is not.
-    """
+    """See that an image is named by the SHA-256 of its bytes."""
     if _SHA256.fullmatch(text) is None:
         raise InputError(f"an image is known by its SHA-256, 64 hexadecimal digits, got {text!r}")

@@ -55,11 +55,7 @@ class MeasuredPrecision:
 
     @classmethod
     def from_json(cls, values: object) -> MeasuredPrecision:
-        """Of a JSON object.
-
-        Raises:
-            InputError: it is none of these.
-        """
+        """Of a JSON object."""
         names = [field.name for field in fields(cls)]
         if not isinstance(values, dict) or set(values) != set(names):
             raise InputError(f"the contract's measured must be an object of {', '.join(names)}, got {values!r}")

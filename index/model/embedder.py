@@ -72,11 +72,7 @@ class Embedder:
         self.usual_batch = _GPU_BATCH if self.on_gpu else _CPU_BATCH
 
     def giving(self, *outputs: str) -> Embedder:
-        """The same opened model, of which these outputs are wanted.
-
-        Raises:
-            InputError: it has no such output.
-        """
+        """The same opened model, of which these outputs are wanted."""
         if missing := [name for name in outputs if name not in self.contract.widths]:
             raise InputError(
                 f"{printable_path(str(self.path))}: the model answers by {', '.join(self.contract.widths)}, not by "
@@ -101,11 +97,7 @@ class Embedder:
         return usable
 
     def embed_batch(self, pixels: Pixels) -> Vectors:
-        """Embed (N, crop, crop, 3) uint8 pixels to (N, D) float32 rows, unit norm where the model gave one.
-
-        Raises:
-            ModelFileError: the runtime refuses the batch.
-        """
+        """Embed (N, crop, crop, 3) uint8 pixels to (N, D) float32 rows, unit norm where the model gave one."""
         if not len(pixels):
             return np.empty((0, self.width), dtype=np.float32)
         vectors = self._backend.run(pixels, [GRAPH_NAMES[name] for name in self.outputs])
@@ -142,11 +134,7 @@ class Embedder:
         return preprocess_image(image, config)
 
     def embed_image(self, image: Image.Image, *, name: str) -> Vectors:
-        """One decoded RGB image to a (D,) float32 unit vector.
-
-        Raises:
-            ImageError: the model gives no finite unit vector for it.
-        """
+        """One decoded RGB image to a (D,) float32 unit vector."""
         vector = self.embed_batch(preprocess_image(image, self.contract.preprocess)[None])
         if not self.are_usable(vector)[0]:
             raise ImageError(path=name, reason="bad-embedding", detail="the model gave no finite unit vector")

@@ -12,11 +12,7 @@ BOX = Path(__file__).with_name("box.onnx")
 
 
 def find_box(box: Path = BOX) -> Path:
-    """The model in the box.
-
-    Raises:
-        ModelFileError: it is missing or damaged.
-    """
+    """The model in the box."""
     try:
         read_sealed(box)
     except ModelFileError as error:
@@ -27,11 +23,7 @@ def find_box(box: Path = BOX) -> Path:
 
 
 def describe_box(box: Path = BOX) -> ModelContract:
-    """What the model in the box says of itself; no runtime is needed.
-
-    Raises:
-        ModelFileError: it is missing or damaged.
-    """
+    """What the model in the box says of itself; no runtime is needed."""
     contract = find_contract(find_box(box))
     if contract is None:
         raise ModelFileError(str(box), "it has no contract; install this package again")

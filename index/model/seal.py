@@ -31,11 +31,7 @@ class SealedModel:
 
 
 def seal_model(data: bytes) -> bytes:
-    """The content of a model file with its seal in the place of `UNSEALED`.
-
-    Raises:
-        ValueError: there is not exactly one such place.
-    """
+    """The content of a model file with its seal in the place of `UNSEALED`."""
     start = _find_seal(data)
     if start is None or data[start : start + len(UNSEALED)] != UNSEALED.encode():
         raise ValueError(f'to be sealed, a model must have one place with "{SEAL_KEY}": "{UNSEALED}"')

@@ -17,11 +17,7 @@ from index.text import printable_path
 
 
 def check_folder(folder: Path) -> Path:
-    """The folder's absolute path.
-
-    Raises:
-        InputError: it does not exist, is no folder, or may not be listed.
-    """
+    """The folder's absolute path."""
     if not folder.exists():
         raise InputError(f"{printable_path(str(folder))}: no such folder")
     if not folder.is_dir():
@@ -36,9 +32,6 @@ def walk_folder(folder: Path) -> Iterator[FoundItem]:
 
     Links are followed; one that leads back to a folder it lies in, or to a folder that was walked before, is
     reported, not entered. So every folder is entered at most once by its own path and once by links.
-
-    Raises:
-        InputError: `folder` is not a readable folder.
     """
     root = str(check_folder(folder))
     walk = _Walk()

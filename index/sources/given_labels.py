@@ -23,11 +23,7 @@ def folder_label(relative_path: str) -> str | None:
 
 
 def find_table(text: str | Path, columns: TableColumns = USUAL) -> tuple[Path, TableColumns]:
-    """The file and the columns of a table, of which its address may name some: these go before those given.
-
-    Raises:
-        InputError: it names columns in a way that is not understood.
-    """
+    """The file and the columns of a table, of which its address may name some: these go before those given."""
     if os.path.isfile(text):
         return Path(text), columns
     table, said = split_address(str(text))

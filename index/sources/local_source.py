@@ -62,11 +62,7 @@ def scan_path(
 def scan_tree(
     folder: str, *, root: str, known: Known, wanted: Callable[[str], bool] | None = None
 ) -> Iterator[FoundItem]:
-    """The items of every file below a folder, as `walk_folder` finds them.
-
-    Raises:
-        InputError: it is no readable folder.
-    """
+    """The items of every file below a folder, as `walk_folder` finds them."""
     for found in walk_folder(Path(folder)):
         if wanted is None or wanted(found.path):
             path = os.path.join(folder, found.path)

@@ -54,11 +54,7 @@ class UnknownSource(LocalSource):
 
 
 def find_source(text: str) -> ImageSource:
-    """What a path or pattern names; a path that exists is never read as a pattern.
-
-    Raises:
-        InputError: nothing that can be scanned.
-    """
+    """What a path or pattern names; a path that exists is never read as a pattern."""
     shown = printable_path(text)
     if not text:
         raise InputError("the source is an empty text: give a folder, archive, list, table, pattern or address")

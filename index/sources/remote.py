@@ -162,11 +162,7 @@ class RemoteFileSource(RemoteSource):
         yield from _enter(self.root, file, known)
 
     def fetch(self) -> Path:
-        """The file on this machine, as it is now.
-
-        Raises:
-            ImageError: it cannot be had.
-        """
+        """The file on this machine, as it is now."""
         shown = printable_path(self.location)
         try:
             file = self._look()

@@ -37,11 +37,7 @@ class RemoteReader:
         return self.fetch(place, check=check).data
 
     def fetch(self, place: Place, *, check: CheckContent = check_content) -> FetchedItem:
-        """The bytes at a place.
-
-        Raises:
-            ImageError: they cannot be had, or the check refuses how they begin.
-        """
+        """The bytes at a place."""
         if place.offset is not None:
             return FetchedItem(self._read_member(place, check), None)
         most = MAX_FETCHED_BYTES if not place.size_bytes else MAX_FILE_BYTES
@@ -91,11 +87,7 @@ class RemoteReader:
 
 
 def spool_shard(root: str, shard: RemoteFile, *, name: str) -> Spooled:
-    """A remote archive where it can be read.
-
-    Raises:
-        ImageError: it cannot be had.
-    """
+    """A remote archive where it can be read."""
     store = open_store(root)
 
     def fetch_parts() -> Iterator[bytes]:

@@ -75,11 +75,7 @@ class ImageSource(Protocol):
 
     @classmethod
     def find(cls, text: str) -> Self | None:
-        """The source that a text of a command line names; None where it names none of this kind.
-
-        Raises:
-            InputError: it does, but cannot be used.
-        """
+        """The source that a text of a command line names; None where it names none of this kind."""
 
     def at(self, location: str, resolve: Callable[[str], str] = os.path.realpath) -> Self:
         """The same kind of source at another absolute location.
@@ -106,11 +102,7 @@ class ImageSource(Protocol):
         """Where the bytes of one of its items are."""
 
     def read(self, place: Place, *, check: CheckContent = check_content) -> bytes:
-        """The bytes at a place that `locate` gave; any number of threads may read at once.
-
-        Raises:
-            ImageError: they cannot be read, or the check refuses how they begin.
-        """
+        """The bytes at a place that `locate` gave; any number of threads may read at once."""
 
 
 def stays_inside(source: ImageSource, path: str) -> bool:

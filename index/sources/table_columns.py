@@ -49,9 +49,6 @@ def split_address(text: str) -> tuple[str, dict[str, str]]:
 
     >>> split_address("photos.csv#label=category"), split_address("photos.csv")
     (('photos.csv', {'label': 'category'}), ('photos.csv', {}))
-
-    Raises:
-        InputError: the part after # is not understood.
     """
     match = _ADDRESS.fullmatch(text)
     if match is None:

@@ -53,9 +53,6 @@ def choose_ann(
     Args:
         reduced_width: numbers of a rotated vector that are enough to find candidates by; None: all are needed.
         machine_bytes: memory of the machine; None: of this one.
-
-    Raises:
-        InputError: not even the smallest fits into the memory that it may take.
     """
     limit = config.memory_bytes or (machine_bytes or machine_memory()) // 2
     wanted = Wanted(count, width, reduced_width)

@@ -160,11 +160,7 @@ class VectorSearch:
         described: Mapping[str, Any],
         deleted: Ids | None = None,
     ) -> VectorSearch:
-        """Open what `ann_building.build_ann_index` wrote into a folder; the file's checksum was verified before.
-
-        Raises:
-            GalleryError: the index cannot be read.
-        """
+        """Open what `ann_building.build_ann_index` wrote into a folder; the file's checksum was verified before."""
         stored = StoredRows.of(shards)
         if KINDS[described["type"]].is_exact:
             return cls(stored, deleted=deleted)

@@ -97,11 +97,7 @@ def find_checkpoint(path: Path, *, sha256: str) -> VectorFile:
 
 
 def find_shards(version: Path) -> Iterator[VectorFile]:
-    """The shards of a version in the order of their names, with their ids read.
-
-    Raises:
-        GalleryError: one is missing, damaged or cannot be read.
-    """
+    """The shards of a version in the order of their names, with their ids read."""
     for path in sorted((version / "vectors").glob("*.npy")):
         shard = VectorFile(np.array(_map_array(version / "ids" / path.name)), path)
         count = len(shard.read())
@@ -112,11 +108,7 @@ def find_shards(version: Path) -> Iterator[VectorFile]:
 
 
 def read_shards(version: Path) -> list[VectorRows]:
-    """Map the shards of a version, in the order of their names, all at once.
-
-    Raises:
-        GalleryError: one is missing, damaged or cannot be read.
-    """
+    """Map the shards of a version, in the order of their names, all at once."""
     return [VectorRows(shard.ids, shard.read()) for shard in find_shards(version)]
 
 
@@ -149,9 +141,6 @@ def gather_rows(ids: Ids, files: Sequence[HeldVectors], *, embedding_dim: int) -
     """The (n, D) float32 vectors of (n,) int64 ids, in their order; of each file only the rows wanted are read.
 
     Where several files have an id, the last one's vector is taken.
-
-    Raises:
-        GalleryError: no file has one of the ids.
     """
     vectors = np.empty((len(ids), embedding_dim), dtype=np.float32)
     missing = np.ones(len(ids), dtype=bool)

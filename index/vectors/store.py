@@ -83,11 +83,7 @@ class VectorStore(Protocol):
         """Those members that are among (n,) int64 ids, to search them more than once."""
 
     def gather(self, ids: Ids) -> Vectors:
-        """The (n, D) float32 vectors of (n,) int64 ids of members.
-
-        Raises:
-            GalleryDamagedError: there is none of one of them.
-        """
+        """The (n, D) float32 vectors of (n,) int64 ids of members."""
 
     def scan(self) -> Iterator[tuple[Ids, Vectors]]:
         """All members in the order of their ids, some at a time, with their vectors."""

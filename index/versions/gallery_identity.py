@@ -31,11 +31,7 @@ class Standing(Enum):
 
 
 def recognise(folder: Path) -> Standing:
-    """Look at a folder, and change nothing.
-
-    Raises:
-        OSError: it cannot be listed.
-    """
+    """Look at a folder, and change nothing."""
     if read_mark(folder) is not None:
         return Standing.MARKED
     if is_vacant(folder):

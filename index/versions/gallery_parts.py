@@ -46,11 +46,7 @@ def make_mark(gallery: Path, *, identity: str | None = None) -> str:
 
 
 def identify(gallery: Path) -> str:
-    """The identity of a gallery that is being written.
-
-    Raises:
-        GalleryError: it has none.
-    """
+    """The identity of a gallery that is being written."""
     identity = read_mark(gallery)
     if identity is None:
         raise GalleryDamagedError(printable_path(str(gallery / GALLERY_MARK)), "damaged or missing")
@@ -88,9 +84,6 @@ def remove_part(folder: Path, *, of: str) -> bool:
 
     What somebody else put there stays, in a folder that is no part any more. The mark goes last, so that what a kill
     leaves is a part still, or empty.
-
-    Raises:
-        OSError: something in it cannot be removed.
     """
     if not is_part(folder, of=of):
         return False
@@ -115,11 +108,7 @@ def remove_part(folder: Path, *, of: str) -> bool:
 
 
 def remove_own(folder: Path) -> list[str]:
-    """Remove the files and folders that the program gives a part, but for its mark; the paths of all others below it.
-
-    Raises:
-        OSError: something in it cannot be removed.
-    """
+    """Remove the files and folders that the program gives a part, but for its mark; the paths of all others."""
     others = []
     for above, folders, files in os.walk(folder, topdown=False, onerror=_raise_unless_gone):
         for path in (Path(above, name) for name in (*files, *folders)):

@@ -111,11 +111,7 @@ class Manifest:
 
     @classmethod
     def read(cls, version: Version) -> Manifest:
-        """Read and check the manifest of a version.
-
-        Raises:
-            GalleryError: it is missing, damaged, or of another format version.
-        """
+        """Read and check the manifest of a version."""
         path = version.folder / MANIFEST_NAME
         try:
             content = path.read_bytes()
@@ -200,11 +196,7 @@ def describe_file(path: Path) -> dict[str, Any]:
 
 
 def check_file(version: Path, name: str, manifest: Manifest, *, contents: bool) -> None:
-    """Compare a file of a version with the manifest: its size, and with `contents` its SHA-256.
-
-    Raises:
-        GalleryError: it is missing or differs.
-    """
+    """Compare a file of a version with the manifest: its size, and with `contents` its SHA-256."""
     path, expected = version / name, manifest.files.get(name)
     shown = printable_path(str(path))
     if expected is None:

@@ -50,11 +50,7 @@ def versions_folder(gallery: Path) -> Path:
 
 
 def read_current(gallery: Path) -> Version | None:
-    """The version in use; None where no build has finished.
-
-    Raises:
-        GalleryError: CURRENT is damaged.
-    """
+    """The version in use; None where no build has finished."""
     try:
         text = (gallery / "CURRENT").read_text(encoding="ascii")
     except FileNotFoundError:
@@ -144,9 +140,6 @@ def hold_version(version: Path) -> int:
     """Keep a version from being removed while the descriptor given back is open, which a process's end closes.
 
     Where the file system has no locks nothing is held, and the version is safe until the next but one is made.
-
-    Raises:
-        FileNotFoundError: it was removed already.
     """
     descriptor = os.open(version / MANIFEST_NAME, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -162,11 +155,7 @@ def hold_version(version: Path) -> int:
 
 
 def hold_current(path: Path) -> tuple[Version, int]:
-    """A gallery's current version, and the descriptor that keeps it from being removed while it is open.
-
-    Raises:
-        GalleryError: there is none, or no gallery.
-    """
+    """A gallery's current version, and the descriptor that keeps it from being removed while it is open."""
     for _ in range(_HOLD_ATTEMPTS):  # a writer may remove the version between the two steps
         version = find_version(path)
         try:
@@ -177,11 +166,7 @@ def hold_current(path: Path) -> tuple[Version, int]:
 
 
 def find_version(path: Path) -> Version:
-    """A gallery's current version.
-
-    Raises:
-        GalleryError: there is none, or no gallery.
-    """
+    """A gallery's current version."""
     shown = printable_path(str(path))
     if not path.is_dir():
         raise GalleryError(shown, describe_no_gallery(path))

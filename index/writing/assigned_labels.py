@@ -52,11 +52,7 @@ def _real_folder(folder: str) -> str:
 
 
 def find_assigned(catalog: Catalog) -> AssignedLabels | None:
-    """The labels that a gallery was built with, as they are now.
-
-    Raises:
-        InputError: their file is gone or damaged.
-    """
+    """The labels that a gallery was built with, as they are now."""
     labels_file = catalog.labels_file()
     if labels_file is None:
         return None

@@ -344,11 +344,7 @@ def remove_from_gallery(
 
 
 def make_gallery_folder(gallery: Path, *, shown: Path) -> None:
-    """Make the folder of a gallery, with its mark, where there is none.
-
-    Raises:
-        InputError: it cannot be made.
-    """
+    """Make the folder of a gallery, with its mark, where there is none."""
     try:
         gallery.mkdir(parents=True, exist_ok=True)
         if recognise(gallery) is Standing.VACANT:
@@ -438,11 +434,7 @@ def _check_sources(work: Workspace, given: Sequence[ImageSource]) -> None:
 
 
 def check_same_sources(version: Version, given: Sequence[ImageSource], *, gallery: Path) -> None:
-    """See that a version is of these sources.
-
-    Raises:
-        GalleryMismatchError: it is of others.
-    """
+    """See that a version is of these sources."""
     with read_catalog(version.folder / CATALOG_NAME) as catalog:
         mismatch = _find_mismatch(catalog, given, gallery=gallery)
     if mismatch is not None:

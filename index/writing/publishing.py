@@ -55,9 +55,6 @@ def write_version(
         made: the vectors made since, by output.
         model: the model file, which every version shares.
         runtime: that computed the vectors, as the manifest says it.
-
-    Raises:
-        GalleryDamagedError: a file of the base, or a checkpoint, is not what it was.
     """
     link_file(model, version / MODEL_NAME)
     config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))

@@ -39,11 +39,7 @@ _FOLDER = re.compile(r"(\d{5,})-of-(\d{5,})")
 
 
 def read_known_keys(folder: Path, *, made_by: str) -> Keys:
-    """The keys of all items that have an outcome at or below a folder, in rising order.
-
-    Raises:
-        GalleryError: a file is damaged, or of another model.
-    """
+    """The keys of all items that have an outcome at or below a folder, in rising order."""
     heads = (read_head(path, made_by=made_by).keys for path in find_outcome_files(folder))
     return np.unique(np.concatenate([as_keys([]), *heads]))
 
@@ -71,11 +67,7 @@ def check_complete(catalog: Catalog, folder: Path) -> None:
 
 
 def find_outcomes(catalog: Catalog, folder: Path, *, width: int) -> Generator[list[EmbeddedItem], None, None]:
-    """The outcome of every pending row, once, a file at a time.
-
-    Raises:
-        GalleryError: a file is damaged, or an outcome is missing.
-    """
+    """The outcome of every pending row, once, a file at a time."""
     made_by = read_shard_plan(folder).made_by
     ids, wanted = _pending_keys(catalog)
     order = np.argsort(wanted)
@@ -248,11 +240,7 @@ def share_plan(folder: Path, plan: ShardPlan) -> None:
 
 
 def read_shard_plan(folder: Path) -> ShardPlan:
-    """The plan of a folder of shards.
-
-    Raises:
-        GalleryError: there is none.
-    """
+    """The plan of a folder of shards."""
     shown = printable_path(str(folder))
     if not os.path.lexists(folder / SHARDS_PLAN):
         advice = "make them with `retrieval index build MODEL SOURCE --out GALLERY --shard 1/8` and so on"

@@ -169,9 +169,6 @@ class Workspace:
             kept: by output, the vectors that are left.
             kept_ids: (n,) int64 ids of indexed rows.
             runtime: that computed the vectors that are left.
-
-        Raises:
-            GalleryMismatchError: vectors of this runtime may not stand beside them.
         """
         self.kept_vectors, self.kept_ids = kept, kept_ids
         if any(len(file.ids) for files in kept.values() for file in files):
@@ -230,11 +227,7 @@ class Workspace:
         return len(usable)
 
     def checkpoint_files(self, catalog: CatalogWriter) -> list[VectorFile]:
-        """The vectors made since the base, those of all outputs side by side, with their ids, checked.
-
-        Raises:
-            GalleryError: one is missing or is not what was written.
-        """
+        """The vectors made since the base, those of all outputs side by side, with their ids, checked."""
         folder = self.folder / "checkpoints"
         try:
             return [find_checkpoint(folder / saved.name, sha256=saved.sha256) for saved in catalog.checkpoints()]
@@ -257,11 +250,7 @@ class Workspace:
         return self.base is None or not catalog.same_as(self.base.folder / CATALOG_NAME)
 
     def write(self, catalog: CatalogWriter, *, how: Publication, begin_step: BeginStep = no_steps) -> None:
-        """Make a complete version of the settled rows, to be published.
-
-        Raises:
-            GalleryError: the model file was changed meanwhile, or is damaged.
-        """
+        """Make a complete version of the settled rows, to be published."""
         version = self.folder / _VERSION
         version.mkdir(exist_ok=True)
         if others := remove_own(version):
@@ -325,11 +314,7 @@ def is_intact_work(folder: Path) -> bool:
 
 
 def adopt_unpublished(gallery: Path) -> Version | None:
-    """The current version; one that was announced, by a writer killed at its very last step, becomes it.
-
-    Raises:
-        GalleryDamagedError: CURRENT is damaged or missing.
-    """
+    """The current version; one that was announced, by a writer killed at its very last step, becomes it."""
     current, announced = read_current(gallery), find_announced(gallery, identity=identify(gallery))
     if announced is not None and int(announced) > int(current.name if current else 0):
         set_current(gallery, versions_folder(gallery) / announced)
@@ -341,11 +326,7 @@ def adopt_unpublished(gallery: Path) -> Version | None:
 
 
 def find_model(gallery: Path) -> Path:
-    """The model of a gallery, finished or not.
-
-    Raises:
-        GalleryError: there is none.
-    """
+    """The model of a gallery, finished or not."""
     current = read_current(gallery)
     folder = gallery / BUILDING if current is None else current.folder
     model = folder / MODEL_NAME

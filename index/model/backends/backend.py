@@ -65,18 +65,11 @@ class InferenceBackend(Protocol):
         """
 
     def describe(self) -> GraphDescription:
-        """The graph's metadata, inputs and outputs.
-
-        Raises:
-            ModelFileError: they cannot be read.
-        """
+        """The graph's metadata, inputs and outputs."""
 
     def run(self, pixels: Pixels, outputs: Sequence[str] = (OUTPUT_NAME,)) -> Vectors:
         """(N, side, side, 3) uint8 pixels to (N, D) float32 embeddings, N at least 1.
 
         Args:
             outputs: names of the graph's; theirs lie side by side. What no other one needs is not computed.
-
-        Raises:
-            ModelFileError: the runtime refuses the batch.
         """

@@ -64,11 +64,7 @@ def import_onnxruntime() -> ModuleType:
 
 
 def import_quantization() -> ModuleType:
-    """The module that writes models in int8; importing it adds a folder of its own to `sys.path`, which is undone.
-
-    Raises:
-        MissingDependencyError: ONNX Runtime is not installed.
-    """
+    """The module that writes models in int8; importing it adds a folder of its own to `sys.path`, which is undone."""
     import_onnxruntime()
     folders = list(sys.path)
     try:

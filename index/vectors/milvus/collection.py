@@ -93,9 +93,6 @@ class Server:
             ask: called with the client, and maybe again: it must not matter how often.
             doing: what for, in an error.
             collection: loaded where the server says that it is not.
-
-        Raises:
-            GalleryError: it does not answer, refuses, or has no such collection.
         """
         for wait_s in (*_WAITS_S, None):
             try:
@@ -187,11 +184,7 @@ class Collection:
         return noted
 
     def check(self, *, model_sha256: str, last: int, count: int) -> None:
-        """See that it is there, loaded, of a model, and has so many rows up to the last id.
-
-        Raises:
-            GalleryDamagedError: it is not.
-        """
+        """See that it is there, loaded, of a model, and has so many rows up to the last id."""
         noted = self.find()
         if noted is None:
             raise self._wrong("the collection is missing")

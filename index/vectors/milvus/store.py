@@ -77,11 +77,7 @@ class Rows:
 
 
 def open_collection(manifest: Manifest) -> Collection:
-    """The collection of a part of a manifest, checked only as to its server.
-
-    Raises:
-        GalleryError: the server does not answer.
-    """
+    """The collection of a part of a manifest, checked only as to its server."""
     assert manifest.store is not None
     return Collection(Server(manifest.store["uri"]), manifest.index["collection"], manifest.embedding_dim)
 
@@ -300,11 +296,7 @@ def hold_rows(folder: Path, manifest: Manifest) -> HeldRows:
 
 
 def hold_intact_rows(folder: Path, manifest: Manifest) -> list[HeldRows]:
-    """As `hold_rows`; nothing where the collection has not all of them.
-
-    Raises:
-        GalleryError: the server does not answer.
-    """
+    """As `hold_rows`; nothing where the collection has not all of them."""
     held = hold_rows(folder, manifest)
     try:
         open_collection(manifest).check(
@@ -316,11 +308,7 @@ def hold_intact_rows(folder: Path, manifest: Manifest) -> list[HeldRows]:
 
 
 def gather(collection: Collection, ids: Ids) -> Vectors:
-    """The (n, D) float32 vectors of (n,) int64 ids.
-
-    Raises:
-        GalleryDamagedError: the collection has none of one of them.
-    """
+    """The (n, D) float32 vectors of (n,) int64 ids."""
     unique, places = np.unique(ids, return_inverse=True)
     found = collection.fetch(unique)
     if len(found) < len(unique):

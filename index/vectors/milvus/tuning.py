@@ -59,11 +59,7 @@ PLANS: Mapping[str, MilvusPlan] = {
 
 
 def choose_kind(count: int, config: AnnConfig) -> tuple[str, str]:
-    """The kind of index that so many vectors get, and why.
-
-    Raises:
-        InputError: it is asked for, and Milvus is not asked for such.
-    """
+    """The kind of index that so many vectors get, and why."""
     if config.kind is not None and config.kind.name not in PLANS:
         raise InputError(
             f"index_type {config.index_type}: a gallery in Milvus has one of {', '.join(PLANS)}; give another "

@@ -176,11 +176,7 @@ class MilvusWriter:
 
 
 def tidy(gallery: Path, current: Manifest) -> None:
-    """Let an alias of each output be the current version's, and drop the gallery's collections that no version has.
-
-    Raises:
-        GalleryError: the server does not answer.
-    """
+    """Let an alias of each output be the current version's, and drop the gallery's collections that no version has."""
     texts = [
         path.read_bytes() for folder in list_versions(gallery) if (path := folder / "manifest.json").is_file()
     ]
