@@ -19,7 +19,6 @@ from index.outputs import KIND
 from index.progress import BeginStep, no_steps
 from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.vectors.shards import HeldVectors
-from index.versions.manifest import Version
 
 
 class Among(Protocol):
@@ -145,20 +144,3 @@ class WriterTask:
     model_sha256: str
     begin_step: BeginStep = no_steps
     output: str = KIND
-
-
-class StoreWriter(Protocol):
-    """Writes the vectors of one version."""
-
-    def publish(self, new: Ids, deleted: Ids, base: Version | None) -> Published:
-        """Let a new store hold what a base holds, with some new members and without the deleted ones.
-
-        Args:
-            new: (n,) int64 rising ids; the writer was told where their vectors are.
-            deleted: (m,) int64 rising ids of members of the base.
-            base: a finished version, which stays as it is; None: there is nothing yet.
-
-        Raises:
-            GalleryError: a vector is missing, or what the base holds is not what it was.
-            OSError: the disk is full or fails.
-        """

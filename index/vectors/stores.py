@@ -9,10 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from index.arrays import Ids
 from index.vectors.ann_config import FILES, MILVUS, AnnConfig, StoreConfig
 from index.vectors.files import FileStore
 from index.vectors.shards import HeldVectors, VectorFile, find_shards, read_ids
-from index.vectors.store import StoreWriter, VectorStore, WriterTask
+from index.vectors.store import Published, VectorStore, WriterTask
 from index.versions.manifest import Manifest, Version, part_folder
 
 
@@ -34,8 +35,18 @@ class StoreKind(Protocol):
     def count_beside(self, folder: Path, manifest: Manifest) -> int:
         """How many vectors lie beside the ANN index, without a look at them."""
 
-    def write(self, task: WriterTask) -> StoreWriter:
-        """What writes a version."""
+    def publish(self, task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> Published:
+        """Let a new version hold what a base holds, with some new members and without the deleted ones.
+
+        Args:
+            new: (n,) int64 rising ids, whose vectors the task has.
+            deleted: (m,) int64 rising ids of members of the base.
+            base: a finished version, which stays as it is; None: there is nothing yet.
+
+        Raises:
+            GalleryError: a vector is missing, or what the base holds is not what it was.
+            OSError: the disk is full or fails.
+        """
 
     def check(
         self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig
@@ -67,10 +78,10 @@ class _Files:
     def count_beside(self, folder: Path, manifest: Manifest) -> int:
         return FileStore(folder, manifest).describe().beside
 
-    def write(self, task: WriterTask) -> StoreWriter:
-        from index.vectors.file_writer import FileWriter
+    def publish(self, task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> Published:
+        from index.vectors.file_writer import publish_files
 
-        return FileWriter(task.folder, task.config, task.width, task.made, task.how, task.begin_step, task.output)
+        return publish_files(task, new, deleted, base)
 
     def check(
         self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig
@@ -102,10 +113,10 @@ class _Milvus:
     def count_beside(self, folder: Path, manifest: Manifest) -> int:
         return 0
 
-    def write(self, task: WriterTask) -> StoreWriter:
+    def publish(self, task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> Published:
         from index.vectors.milvus.writer import MilvusWriter
 
-        return MilvusWriter(task)
+        return MilvusWriter(task).publish(new, deleted, base)
 
     def check(
         self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig

@@ -71,7 +71,7 @@ def write_version(
         own = how if output == KIND else replace(how, queries=None)  # those that were given ask for kinds
         ann = config if output != UNTRAINED else AnnConfig(index_type="flat")  # nobody searches them
         task = WriterTask(gallery, folder, store, ann, width, made[output], own, model_sha256, begin_step, output)
-        published[output] = STORES[store.store].write(task).publish(new, deleted, base)
+        published[output] = STORES[store.store].publish(task, new, deleted, base)
         files |= {f"{part_start(output)}{name}": file for name, file in published[output].files.items()}
     if files and base is not None and manifest is not None:
         check_file(base.folder, MODEL_NAME, manifest, contents=False)

@@ -41,12 +41,12 @@ def name_start(gallery: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MilvusWriter:
-    """The `StoreWriter` whose vectors go to a Milvus server."""
+    """Writes the vectors of a version into a Milvus server."""
 
     task: WriterTask
 
     def publish(self, new: Ids, deleted: Ids, base: Version | None) -> Published:
-        """As `StoreWriter.publish`."""
+        """As `StoreKind.publish`."""
         server = Server(self.task.store.uri)
         (self.task.folder / "ids").mkdir(parents=True)
         if base is None:

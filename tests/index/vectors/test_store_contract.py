@@ -60,7 +60,7 @@ class Versions:
             how=Publication(compact=compact),
             model_sha256="",
         )
-        published = STORES[self.store.store].write(task).publish(ids, deleted, base)
+        published = STORES[self.store.store].publish(task, ids, deleted, base)
         before = 0 if base is None else len(open_store(base.folder, Manifest.read(base), KIND).ids)
         files = {path.relative_to(folder).as_posix(): describe_file(path) for path in folder.rglob("*.*")}
         manifest = Manifest(
