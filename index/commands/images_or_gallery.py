@@ -51,10 +51,8 @@ def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) ->
         GalleryError: what is beside the images is no gallery, is one of other images, or is damaged.
         ModelFileError: the model that comes with the package is missing or damaged.
     """
-    from index.commands.images_or_gallery import gallery_beside
     from index.errors import GalleryError, InputError, NoUsableImageError
-    from index.text import printable_path
-
+    from index.errors import GalleryError, NoUsableImageError
     if not _holds_images(path):
         return path
     refuse_training(str(path))
@@ -100,9 +98,7 @@ def is_model(given: str) -> bool:
 
 def refuse_training(source: str) -> None:
     """See that a source is not the folder of a training, in whose small pictures nobody wants to search."""
-    from index.errors import InputError
     from index.marks import is_training_folder
-    from index.text import printable_path
 
     if is_training_folder(Path(source)):
         shown = printable_path(source)
@@ -113,8 +109,6 @@ def refuse_training(source: str) -> None:
 
 def refuse_gallery(source: str) -> None:
     """See that a source is not a gallery: its folder holds no images, but knows where they are."""
-    from index.errors import InputError
-    from index.text import printable_path
     from index.versions.gallery_identity import Standing, recognise
 
     is_listable = Path(source).is_dir() and os.access(source, os.R_OK | os.X_OK)
@@ -147,7 +141,6 @@ def _is_finished(gallery: Path, *, of: Path) -> bool:
     from index.catalog.reader import read_catalog
     from index.errors import GalleryError
     from index.sources.registry import find_source
-    from index.text import printable_path
     from index.versions.manifest import CATALOG_NAME
     from index.versions.versions import read_current
 

@@ -69,7 +69,6 @@ def repair(
       retrieval index repair in-milvus --uri http://elsewhere:19530
     """
     from index.repair.repair import repair_gallery
-    from index.writing.build_config import BuildConfig
 
     with indexing_bars() as (progress, begin_step):
         report = repair_gallery(
@@ -80,8 +79,6 @@ def repair(
 
 
 def _describe_repair(report: RepairReport, *, gallery: Path) -> str:
-    from index.text import printable_path
-
     if report.version is None:
         state = "no version to repair"
     elif not report.damaged:
@@ -118,8 +115,6 @@ def rollback(*, gallery: Path, to: str | None, as_json: bool) -> None:
 
 
 def _describe_rollback(report: RollbackReport, *, gallery: Path) -> str:
-    from index.text import printable_path
-
     before = "a damaged CURRENT" if report.left is None else f"version {report.left}"
     lines = [
         f"{printable_path(str(gallery))}: back from {before} to version {report.version}, {report.indexed:,} images"
