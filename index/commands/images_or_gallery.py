@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from index.commands.build_text import describe_build, indexing_bars
-from index.errors import InputError
+from index.errors import GalleryError, InputError, NoUsableImageError
 from index.marks import BESIDE
 from index.network.stores import is_address
 from index.public import build
@@ -51,8 +51,6 @@ def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) ->
         GalleryError: what is beside the images is no gallery, is one of other images, or is damaged.
         ModelFileError: the model that comes with the package is missing or damaged.
     """
-    from index.errors import GalleryError, InputError, NoUsableImageError
-    from index.errors import GalleryError, NoUsableImageError
     if not _holds_images(path):
         return path
     refuse_training(str(path))
@@ -139,7 +137,6 @@ def _holds_images(path: Path) -> bool:
 def _is_finished(gallery: Path, *, of: Path) -> bool:
     """Whether there is a version of a gallery of these images."""
     from index.catalog.reader import read_catalog
-    from index.errors import GalleryError
     from index.sources.registry import find_source
     from index.versions.manifest import CATALOG_NAME
     from index.versions.versions import read_current
