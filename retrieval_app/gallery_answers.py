@@ -15,9 +15,9 @@ from index.gallery.gallery import Gallery
 from index.outputs import KIND
 from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.gallery_routes import describe_gallery
-from retrieval_app.api.row_fields import describe_row
 from retrieval_app.api.search_answers import describe_search
 from retrieval_app.insights.background import Computed
+from retrieval_app.review.places import describe_row
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Upload
 from retrieval_app.serving.search_engine import Engine
@@ -121,6 +121,8 @@ class GalleryAnswers:
         found = await describe_search(
             self._engine, snapshot, query, include=_INCLUDE, folders=False, upload=upload
         )
+        for hit in found["hits"]:
+            hit["band"] = None if hit["band"] is None else hit["band"].to_json()
         return [_name_file(hit) for hit in found["hits"]]
 
     async def embed(self, photo: bytes, *, by: str = KIND) -> list[float]:

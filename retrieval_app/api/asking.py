@@ -8,14 +8,14 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Query, Request, Response
 
-from retrieval_app.api.answers import send_json
 from retrieval_app.api.errors import describe_errors, read_request_id
-from retrieval_app.api.schemas import NoParameters
+from retrieval_app.api.schemas import Answer, NoParameters
 from retrieval_app.api.security.access import sees_folders
 from retrieval_app.api.visitors import find_visitor
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.job_list import Asker
 from retrieval_app.review.jobs import Jobs
+from retrieval_app.review.places import hide_folders
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.search_engine import Engine
@@ -73,9 +73,13 @@ class Asking:
 
         return act_and_log
 
-    async def tell(self, read: Callable[..., Any], *args: Any, status: int = 200, **kwargs: Any) -> Response:
-        """The document that a blocking function gives."""
-        return send_json(await self.engine.run(read, *args, **kwargs), status=status, folders=self.folders)
+    async def read(self, read: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The document that a blocking function gives, as `show` has it."""
+        return self.show(await self.engine.run(read, *args, **kwargs))
+
+    def show(self, document: Any) -> Any:
+        """A document; to who may not know of the folders of the machine without them in the paths of images."""
+        return document if self.folders else hide_folders(document)
 
 
 async def _ask(request: Request) -> Asking:
@@ -94,6 +98,16 @@ AskedAlone = Annotated[Asking, Depends(_ask_alone)]
 
 
 def answers(model: Any, *statuses: int, also: Mapping[int, Any] | None = None) -> dict[str, Any]:
-    """What a route declares: the model of its answer, None where it is no JSON, and in which ways it may fail."""
-    kind = {"response_class": Response} if model is None else {"response_model": model}
+    """What a route declares: the model of its answer, None where it is no JSON, and in which ways it may fail.
+
+    What a route returns is checked against the model and written by it.
+    """
+    json: dict[str, Any] = {"response_model": model, "response_model_exclude_unset": True}
+    kind = {"response_class": Response, "response_model": None} if model is None else json
     return {**kind, "responses": {**(also or {}), **describe_errors(*statuses)}}
+
+
+def write(model: type[Answer], values: Mapping[str, Any], *, status: int = 200) -> Response:
+    """An answer that is written at once: of another status than its route's, or long, in the thread that made it."""
+    content = model.model_validate(values).model_dump_json(exclude_unset=True)
+    return Response(content, status_code=status, media_type="application/json")

@@ -19,9 +19,6 @@ def read_condition(where: str | None, text: str | None, *, folders: bool) -> Con
         where: the condition.
         text: the words.
         folders: whether who asks may know of the folders of the machine; else no condition may try them out.
-
-    Raises:
-        ApiError: one of them cannot be read, or is not allowed.
     """
     filters: list[Condition] = []
     if where is not None and where.strip():

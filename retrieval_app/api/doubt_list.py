@@ -5,22 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
+
+from pydantic import Field
 
 from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, check_label
 from index.labels.doubts import Doubt, Doubts
+from index.labels.kinds import Kind
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
-from retrieval_app.api.schemas import AcceptVerdicts, DoubtPage, GroupPage
+from retrieval_app.api.schemas import AcceptVerdicts, Answer, DoubtPage, GroupPage, Ready
 from retrieval_app.insights.label_issues import Learnt
 from retrieval_app.reports.duplicates_report import DuplicateGroup
 from retrieval_app.review.database import DecidedSinceError
-from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
+from retrieval_app.review.review_store import MAX_STEP_DECISIONS, Agreement, ReviewStore
 from retrieval_app.review.subjects import find_decided_ids, find_subjects
 from retrieval_app.serving.live_gallery import Snapshot
 
@@ -28,6 +30,135 @@ MAX_PAIRS = 200
 NEXT = 50  # doubted labels, of which it is said how many are probably wrong
 Item = TypeVar("Item")
 _keys_of: WeakKeyDictionary[Gallery, dict[int, LabelKey]] = WeakKeyDictionary()
+
+
+class Suggestion(Answer):
+    """A label that an image may have instead."""
+
+    label: str
+    confidence: float
+
+
+class Neighbour(Answer):
+    """A neighbour with the image's own label."""
+
+    id: int
+    score: float
+
+
+class OtherNeighbour(Neighbour):
+    """A neighbour with another label."""
+
+    label: str
+
+
+class LabelDecisionEntry(Answer):
+    """What somebody decided about a label; `label` is the new one of a change."""
+
+    decision: Literal["keep", "change", "drop"]
+    label: str | None
+
+
+class DoubtEntry(Answer):
+    """A label that may be wrong, and why."""
+
+    id: int
+    path: str
+    label: str
+    suggested: str | None
+    wrong: float = Field(description="how likely the label is wrong, 0 to 1")
+    suggestions: list[Suggestion]
+    kind: Kind = Field(
+        description="of trouble: `wrong`, another label fits better; `several` labels are likely; `mixed`, its label "
+        "and the suggested one are given in each other's place; `rare`, its label has fewer than five images; "
+        "`unlike`, the image is unlike the others; `copies`, a duplicate has another label"
+    )
+    verdict: Literal["keep", "change", "drop"] = Field(
+        description="what `POST /v1/labels/accept` does where the label is likely enough wrong: `change` it to "
+        "`suggested`, or `drop` the image, which is unlike the others or has a near-duplicate with a more credible "
+        "label; `keep` leaves it open"
+    )
+    agreeing: list[Neighbour]
+    disagreeing: list[OtherNeighbour]
+    decision: LabelDecisionEntry | None
+
+
+class LabelPair(Answer):
+    """How many doubted labels have the same suggestion."""
+
+    label: str
+    suggested: str
+    count: int
+
+
+class KindCounts(Answer):
+    """How many doubted labels are of each kind of trouble, whichever are asked for."""
+
+    wrong: int
+    several: int
+    mixed: int
+    rare: int
+    unlike: int
+    copies: int
+
+
+class Left(Answer):
+    """How many labels without a decision are estimated wrong: of all labels, or of the listed ones of a filter."""
+
+    wrong: float
+    in_next: float = Field(description="how many of the next open ones are")
+    next: int = Field(description="how many these next ones are")
+
+
+class MixedLabels(Answer):
+    """Two labels that are given in each other's place, and of how many images: people mix them up, or they are one."""
+
+    labels: tuple[str, str]
+    images: float
+
+
+class ReviewList(Ready):
+    """A page of a working list, and how many items there are."""
+
+    total: int
+    open: int
+    decided: int
+
+
+class DoubtList(ReviewList):
+    """Labels that may be wrong, the most doubtful first.
+
+    `open` and `decided` count those given `label`, suggested `suggested` and of `kind`; `total` those of them in the
+    asked state.
+    """
+
+    wrong_share: float | None = Field(description="estimated share of wrong labels among all")
+    is_lower_bound: bool = Field(
+        description="whether more are wrong: the model was trained with labels, and what it has learnt looks right"
+    )
+    judged: int = Field(description="labels that were looked at")
+    items: list[DoubtEntry]
+    pairs: list[LabelPair]
+    left: Left
+    kinds: KindCounts
+    mixed: list[MixedLabels]
+    agreement: list[Agreement] = Field(description="of those with names; empty for whoever may not decide")
+    learnt: int = Field(
+        description="decisions that the list was ranked anew with; it goes on learning beside the server"
+    )
+    can_undo: bool
+
+
+class Accepted(Answer):
+    """What accepting verdicts does, or has done, to the labels without a decision."""
+
+    changed: int = Field(description="labels that become the suggested one")
+    dropped: int = Field(description="images that are left out of the label file")
+    expected_wrong: float = Field(description="of these, how many labels are estimated wrong")
+    expected_right: float = Field(description="of these, how many right labels are lost, by the same estimate")
+    digest: str = Field(description="of these decisions: sent back, it makes them")
+    step: int | None = Field(description="by which just these decisions can be undone; null where none were made")
+    can_undo: bool
 
 
 def list_doubts(snapshot: Snapshot, review: ReviewStore, *, page: DoubtPage, names: bool) -> dict[str, Any]:
@@ -60,7 +191,7 @@ def list_doubts(snapshot: Snapshot, review: ReviewStore, *, page: DoubtPage, nam
         "left": {"wrong": max(left, 0.0), "in_next": sum(chances[:NEXT]), "next": min(NEXT, len(chances))},
         "kinds": doubts.count_kinds(),
         "mixed": [{"labels": [one, two], "images": images} for one, two, images in doubts.mixed[:MAX_PAIRS]],
-        "agreement": [asdict(one) for one in review.agreement()] if names else [],
+        "agreement": list(review.agreement()) if names else [],
         "learnt": learnt.decisions,
         "can_undo": review.can_undo(),
     }
@@ -165,11 +296,7 @@ def _digest(decisions: Sequence[LabelDecision]) -> str:
 
 
 def learn_doubts(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> Learnt:
-    """The doubts as the decisions have changed them so far.
-
-    Raises:
-        ApiError: there are none yet.
-    """
+    """The doubts as the decisions have changed them so far."""
     learnt = snapshot.insights.learn(decisions, find_ids=lambda: _find_decided(snapshot, decisions))
     if learnt is None:
         raise ApiError("the labels are still being looked at; ask again", status=409)

@@ -2,20 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
+
+from pydantic import Field
 
 from index.gallery.gallery import Gallery
 from index.labels.doubts import Doubts
 from index.text import valid_text
-from retrieval_app.api.doubt_list import turn_to
-from retrieval_app.api.schemas import DuplicatePage
+from retrieval_app.api.doubt_list import ReviewList, turn_to
+from retrieval_app.api.schemas import Answer, DuplicatePage
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
-from retrieval_app.review.duplicate_decisions import DuplicateDecision, name_group
 from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.review.subjects import DuplicateDecision, name_group
 from retrieval_app.serving.live_gallery import Snapshot
 
 _groups_of: WeakKeyDictionary[Gallery, dict[str, DuplicateGroup]] = WeakKeyDictionary()
+
+
+class CopyEntry(Answer):
+    """Another image of the group of near-duplicates; the similarity is known where one of the two keeps the group."""
+
+    id: int
+    path: str
+    label: str | None
+    indexed: bool = Field(description="false where the gallery set it aside when it was built")
+    same_bytes: bool
+    similarity: float | None
+
+
+class GroupImageEntry(Answer):
+    """An image of a group; its similarity is to the one that the others repeat, which is the first."""
+
+    id: int
+    path: str
+    label: str | None
+    size_bytes: int
+    similarity: float | None
+    same_bytes: bool | None = Field(description="whether its file equals the first one's; null of that one")
+    indexed: bool = Field(description="false where the gallery set it aside when it was built")
+
+
+class GroupDecisionEntry(Answer):
+    """What somebody decided about a group; of duplicates those in `keep` stay."""
+
+    decision: Literal["copies", "different"]
+    keep: list[int]
+
+
+class GroupEntry(Answer):
+    """Images that look alike."""
+
+    group: str
+    images: list[GroupImageEntry]
+    labels_differ: bool
+    best: int = Field(
+        description="the image to keep unless somebody marks others: of different labels one of that which is most "
+        "probably right, then the largest file"
+    )
+    decision: GroupDecisionEntry | None
+
+
+class GroupList(ReviewList):
+    """Groups of near-duplicates; `total` counts those in the asked state."""
+
+    items: list[GroupEntry]
+    can_undo: bool
 
 
 def list_groups(

@@ -6,12 +6,28 @@ the lines between, so that no body takes longer to be read than it took to arriv
 
 from __future__ import annotations
 
+from typing import Any
+
 from python_multipart.multipart import parse_options_header
 
 from index.text import printable_path
 from retrieval_app.api.asking import Asking
 from retrieval_app.api.errors import ApiError
 
+BYTES = {"schema": {"type": "string", "format": "binary"}}
+"""How the description of the API tells of content that is no text."""
+_FORM = {
+    "type": "object", "title": "ImageForm", "required": ["file"], "additionalProperties": False,
+    "properties": {"file": BYTES["schema"]},
+}  # fmt: skip
+IMAGE_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type; "
+        "or a form with the file in its one field, `file`",
+        "content": {"application/octet-stream": BYTES, "multipart/form-data": {"schema": _FORM}},
+    }
+}
 FORM_TYPE = "multipart/form-data"
 FIELD = "file"
 _MAX_HEAD_BYTES, _MAX_BOUNDARY_CHARACTERS = 4096, 70
@@ -20,11 +36,7 @@ _EXPECTED = f"expected a form of one file in the field {FIELD!r}, as `curl -F {F
 
 
 async def read_image(asked: Asking) -> bytes:
-    """The image of a request.
-
-    Raises:
-        ApiError: the body is a form of something else.
-    """
+    """The image of a request."""
     body, kind = await asked.request.body(), asked.request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != FORM_TYPE:
         return body
@@ -37,9 +49,6 @@ def read_form_file(body: bytes, kind: str) -> bytes:
     Args:
         body: of the request.
         kind: its media type, which tells the boundary.
-
-    Raises:
-        ApiError: it is no form of one file, or it does not end.
     """
     boundary = parse_options_header(kind)[1].get(b"boundary", b"")
     if not 1 <= len(boundary) <= _MAX_BOUNDARY_CHARACTERS:

@@ -18,8 +18,7 @@ from index.filters.parser import write_column
 from index.gallery.gallery import Gallery
 from index.text import valid_text
 from index.vectors.kinds import KINDS
-from retrieval_app.api.answers import send_json
-from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
+from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, write
 from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.schemas import MAX_QUERIES, Answer, By, FacetSelection, Ready, Versioned
 from retrieval_app.api.security.access import may_fetch, may_review, may_write
@@ -141,11 +140,7 @@ _given_labels_of: WeakKeyDictionary[Gallery, Counter[str]] = WeakKeyDictionary()
 def describe_gallery(
     snapshot: Snapshot, *, name: str, can: Mapping[str, bool], config: ServingConfig
 ) -> dict[str, Any]:
-    """The document of /v1/gallery, by the name that it is served by, for one who can do so much.
-
-    Raises:
-        GalleryError: the catalogue is damaged.
-    """
+    """The document of /v1/gallery, by the name that it is served by, for one who can do so much."""
     gallery = snapshot.gallery
     facts = _facts_of.get(gallery)
     if facts is None:
@@ -223,17 +218,17 @@ COMPUTING = {202: {"model": Computing, "description": "It is being computed: ask
 
 
 @router.get("/gallery", operation_id="get_gallery", summary="What is served", **answers(GalleryFacts))
-async def show_gallery(asked: AskedAlone) -> Response:
+async def show_gallery(asked: AskedAlone) -> Any:
     """The gallery's version, size, model, labels and index, what the server allows, and what scores mean."""
     request = asked.request
     can = {"review": may_review(request), "write": may_write(request), "fetch": may_fetch(request)}
-    return await asked.tell(
+    return await asked.read(
         describe_gallery, asked.snapshot, name=asked.engine.name, can=can, config=asked.engine.config
     )
 
 
 @router.get("/facets", operation_id="list_facets", summary="What images can be narrowed by", **answers(FacetList))
-async def show_facets(asked: Asked, selection: Annotated[FacetSelection, Query()]) -> Response:
+async def show_facets(asked: Asked, selection: Annotated[FacetSelection, Query()]) -> dict[str, Any]:
     """Labels, folders, sources and metadata of few values, with counts and the condition that selects each.
 
     Of every facet the 50 most frequent values, or of those in which `find` occurs.
@@ -244,7 +239,7 @@ async def show_facets(asked: Asked, selection: Annotated[FacetSelection, Query()
     facets = await asked.engine.look_up(
         count_facets, snapshot.gallery, where, folders=asked.folders, wanted=wanted
     )
-    return send_json({"version": snapshot.version, **facets.to_json()})
+    return {"version": snapshot.version, **dict(facets)}
 
 
 @router.get(
@@ -253,7 +248,7 @@ async def show_facets(asked: Asked, selection: Annotated[FacetSelection, Query()
     summary="How well the gallery finds its own labels",
     **answers(QualityReport | Failed, also=COMPUTING),
 )
-async def show_quality(asked: AskedAlone) -> Response:
+async def show_quality(asked: AskedAlone) -> Response | dict[str, Any]:
     """Recall, the classes and queries that do worst, scores of same and different class, confusion."""
     return _send_computed(asked, asked.snapshot.insights.quality)
 
@@ -264,22 +259,22 @@ async def show_quality(asked: AskedAlone) -> Response:
     summary="Where every image lies on a map",
     **answers(GalleryMap | Failed, also=COMPUTING),
 )
-async def show_map(asked: AskedAlone) -> Response:
+async def show_map(asked: AskedAlone) -> Response | dict[str, Any]:
     """Ids, places and labels of the images, as columns."""
     return _send_computed(asked, asked.snapshot.insights.map)
 
 
-def _send_computed(asked: Asking, computed: Computed[Any]) -> Response:
+def _send_computed(asked: Asking, computed: Computed[Any]) -> Response | dict[str, Any]:
     if computed.value is None:
         return send_unready(asked, computed)
-    return send_json({"state": "ready", "version": asked.snapshot.version, **computed.value.to_json()})
+    return {"state": "ready", "version": asked.snapshot.version, **computed.value.to_json()}
 
 
-def send_unready(asked: Asking, computed: Computed[Any]) -> Response:
+def send_unready(asked: Asking, computed: Computed[Any]) -> Response | dict[str, Any]:
     """How far a result is that is not there."""
     if computed.state == "computing":
-        return send_json(computed.to_json(), status=202)
+        return write(Computing, computed.to_json(), status=202)
     message = computed.message or "there is nothing to compute it from"
     if computed.message is not None and not asked.folders:
         message = _FAILED  # what went wrong may name folders of the machine
-    return send_json({"state": "failed", "message": message})
+    return {"state": "failed", "message": message}

@@ -7,7 +7,6 @@ from typing import Literal
 from fastapi import APIRouter, Depends, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from retrieval_app.api.answers import send_json
 from retrieval_app.api.asking import AskedAlone, answers
 from retrieval_app.api.schemas import Answer
 from retrieval_app.api.security.access import require_metrics
@@ -42,13 +41,13 @@ class Readiness(Answer):
 
 
 @router.get("/health", operation_id="get_health", summary="Is the server alive?", **answers(Health))
-async def show_health(_: AskedAlone) -> Response:
+async def show_health(_: AskedAlone) -> dict[str, str]:
     """Always, if anything answers."""
-    return send_json({"status": "alive"})
+    return {"status": "alive"}
 
 
 @router.get("/ready", operation_id="get_readiness", summary="Is the server ready?", **answers(Readiness))
-async def show_readiness(asked: AskedAlone) -> Response:
+async def show_readiness(asked: AskedAlone) -> dict[str, str | None]:
     """503 with the reason where no sound gallery with images is served, or where searching it fails."""
     snapshot, knows = asked.snapshot, find_visitor(asked.request.scope).knows_failures
     try:
@@ -59,7 +58,7 @@ async def show_readiness(asked: AskedAlone) -> Response:
         raise NotReadyError(_FAILS) from None  # why may name folders of the machine
     problem = asked.engine.live.problem or asked.engine.live.decisions_problem
     told = problem if problem is None or knows else _PROBLEM
-    return send_json({"status": "ready", "version": snapshot.version, "problem": told})
+    return {"status": "ready", "version": snapshot.version, "problem": told}
 
 
 @router.get(
@@ -71,4 +70,5 @@ async def show_readiness(asked: AskedAlone) -> Response:
 )
 async def show_metrics(asked: AskedAlone) -> Response:
     """Requests, seconds, queues, refusals, photos kept, and the gallery's version and size."""
-    return Response(asked.request.app.state.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+    text = await asked.engine.run(asked.request.app.state.metrics.render)
+    return Response(text, media_type=CONTENT_TYPE_LATEST)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Query, Response
+from pydantic import Field
 
 from index.catalog.rows import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
@@ -16,40 +17,93 @@ from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
 from index.network.remote_store import has_time
 from index.sources.reading import CHANGED
-from index.text import printable_path, valid_text
-from retrieval_app.api.answers import BYTES, send_json
+from index.text import printable_path
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
 from retrieval_app.api.conditions import read_condition
-from retrieval_app.api.doubt_list import describe_decision, describe_doubt
-from retrieval_app.api.duplicate_list import describe_duplicates
+from retrieval_app.api.doubt_list import DoubtEntry, LabelDecisionEntry, describe_decision, describe_doubt
+from retrieval_app.api.duplicate_list import CopyEntry, describe_duplicates
 from retrieval_app.api.errors import ApiError, explain
-from retrieval_app.api.image_schemas import ImageDetails, ImageList, ImageVector, LabelShares
-from retrieval_app.api.row_fields import describe_row, given_label
+from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.schemas import (
+    Answer,
     ImageId,
     ImagePage,
     NeighbourCount,
     RandomImages,
     ThumbnailSize,
+    Versioned,
     read_includes,
 )
-from retrieval_app.insights.label_shares import share_labels
-from retrieval_app.review.places import name_source, strip_folders
+from retrieval_app.insights.label_shares import SharesAround, share_labels
+from retrieval_app.review.places import describe_row, strip_folders
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.pictures import PICTURE_SIDE, choose_side
 
+_ALL = ("label", "path", "source", "metadata")
 _STATUSES = ("indexed", "duplicate")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ImageEntry(Answer):
+    """An image of a list; what was not asked for by `include` is left out."""
+
+    id: int
+    label: str | None = None
+    given_label: str | None = Field(
+        default=None, description="the label that its source gave, only where a decision changed it"
+    )
+    path: str | None = None
+    source: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class ImageList(Versioned):
+    """Images in the order of their ids, or at random; `total` is of all that fulfil the condition."""
+
+    total: int
+    images: list[ImageEntry]
+    next_after: int | None = Field(description="`after` of the next page; null where this was the last")
+
+
+class ImageDetails(Answer):
+    """All that is known of an image; duplicates and doubts are empty until they are computed."""
+
+    id: int
+    path: str
+    label: str | None
+    given_label: str | None = Field(
+        default=None, description="the label that its source gave, only where a decision changed it"
+    )
+    source: str
+    metadata: dict[str, Any]
+    size_bytes: int
+    modified: str | None = Field(description="ISO 8601, UTC")
+    sha256: str | None
+    indexed: bool = Field(description="false for a near-duplicate that the gallery set aside")
+    copies: list[CopyEntry]
+    doubt: DoubtEntry | None
+    decision: LabelDecisionEntry | None
+
+
+class _OfImage(Versioned):
+    id: int
+
+
+class LabelShares(SharesAround, _OfImage):
+    """Which labels the nearest neighbours of an image have."""
+
+
+class ImageVector(_OfImage):
+    """The stored unit vector of an image."""
+
+    vector: list[float]
 
 
 def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, folders: bool) -> dict[str, Any]:
     """The document of one image; what is computed of the whole gallery is in it once that is done.
 
     Its source is told with the folders of the machine, or without.
-
-    Raises:
-        UnknownImageError: no usable image has this id.
     """
     gallery = snapshot.gallery
     given = find_row(gallery.as_given, image_id)
@@ -59,11 +113,7 @@ def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, 
     doubt = None if doubts is None else doubts.find(image_id)
     return {
         "id": row.id,
-        "path": valid_text(row.path),
-        "label": row.label,
-        **given_label(row),
-        "source": name_source(gallery, row.source, folders=folders),
-        "metadata": row.metadata,
+        **describe_row(gallery, row, include=_ALL, folders=folders),
         "size_bytes": row.size_bytes,
         "modified": _format_time(row.mtime_ns),
         "sha256": row.sha256,
@@ -75,11 +125,7 @@ def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, 
 
 
 def find_row(gallery: Gallery, image_id: int) -> CatalogRow:
-    """The row of an image that is indexed or was set aside as a duplicate.
-
-    Raises:
-        UnknownImageError: there is none.
-    """
+    """The row of an image that is indexed or was set aside as a duplicate."""
     with gallery.catalog() as catalog:
         for row in catalog.rows_of([image_id]):
             if row.status in _STATUSES:
@@ -105,21 +151,21 @@ _TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
 @router.get("/images", operation_id="list_images", summary="Images, page by page", **answers(ImageList))
-async def list_images(asked: Asked, page: Annotated[ImagePage, Query()]) -> Response:
+async def list_images(asked: Asked, page: Annotated[ImagePage, Query()]) -> dict[str, Any]:
     """The images that fulfil the condition, in the order of their ids."""
     snapshot, folders = asked.snapshot, asked.folders
     where = read_condition(page.where, page.text, folders=folders)
     read = asked.engine.run if where is None else asked.engine.look_up
     listed = await read(_read_page, snapshot.gallery, where, page=page, folders=folders)
-    return send_json({"version": snapshot.version, **listed}, folders=folders)
+    return {"version": snapshot.version, **listed}
 
 
 @router.get(
     "/images/random", operation_id="list_random_images", summary="Some images to start from", **answers(ImageList)
 )
-async def list_random(asked: Asked, parameters: Annotated[RandomImages, Query()]) -> Response:
+async def list_random(asked: Asked, parameters: Annotated[RandomImages, Query()]) -> dict[str, Any]:
     """Different images in random order, the same ones for the same seed."""
-    return await asked.tell(_read_random, asked.snapshot.gallery, parameters, folders=asked.folders)
+    return await asked.engine.run(_read_random, asked.snapshot.gallery, parameters, folders=asked.folders)
 
 
 @router.get(
@@ -128,9 +174,9 @@ async def list_random(asked: Asked, parameters: Annotated[RandomImages, Query()]
     summary="All that is known of an image",
     **answers(ImageDetails, 404),
 )
-async def show_image(asked: AskedAlone, image_id: ImageId) -> Response:
+async def show_image(asked: AskedAlone, image_id: ImageId) -> Any:
     """An image of the gallery, or a near-duplicate that it set aside."""
-    return await asked.tell(describe_details, asked.snapshot, asked.review, image_id, folders=asked.folders)
+    return await asked.read(describe_details, asked.snapshot, asked.review, image_id, folders=asked.folders)
 
 
 @router.get(
@@ -161,11 +207,13 @@ async def send_picture(asked: AskedAlone, image_id: ImageId) -> Response:
     summary="The labels of an image's neighbours",
     **answers(LabelShares, 404),
 )
-async def show_labels(asked: Asked, image_id: ImageId, parameters: Annotated[NeighbourCount, Query()]) -> Response:
+async def show_labels(
+    asked: Asked, image_id: ImageId, parameters: Annotated[NeighbourCount, Query()]
+) -> dict[str, Any]:
     """The labels' shares among the nearest neighbours: why an image is found, or doubted."""
     snapshot = asked.snapshot
     shares = await asked.engine.run(share_labels, snapshot.gallery, image_id, k=parameters.k)
-    return send_json({"version": snapshot.version, "id": image_id, **shares.to_json()})
+    return {"version": snapshot.version, "id": image_id, **dict(shares)}
 
 
 @router.get(
@@ -174,11 +222,11 @@ async def show_labels(asked: Asked, image_id: ImageId, parameters: Annotated[Nei
     summary="An image's vector",
     **answers(ImageVector, 404),
 )
-async def show_vector(asked: AskedAlone, image_id: ImageId) -> Response:
+async def show_vector(asked: AskedAlone, image_id: ImageId) -> dict[str, Any]:
     """The stored unit vector."""
     snapshot = asked.snapshot
     vector = await asked.engine.run(snapshot.gallery.vector, image_id)
-    return send_json({"version": snapshot.version, "id": image_id, "vector": vector})
+    return {"version": snapshot.version, "id": image_id, "vector": vector.tolist()}
 
 
 def _read_page(gallery: Gallery, where: Condition | None, *, page: ImagePage, folders: bool) -> dict[str, Any]:

@@ -6,22 +6,22 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from tempfile import SpooledTemporaryFile
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
 from index.labels.decisions import LabelDecision
 from index.text import printable_path
-from retrieval_app.api.answers import BYTES
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
-from retrieval_app.api.doubt_list import accept_verdicts, list_doubts
-from retrieval_app.api.duplicate_list import find_group, list_groups
+from retrieval_app.api.doubt_list import Accepted, DoubtList, accept_verdicts, list_doubts
+from retrieval_app.api.duplicate_list import GroupList, find_group, list_groups
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
+from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.gallery_routes import COMPUTING, Failed, send_unready
-from retrieval_app.api.review_schemas import Accepted, Decided, DecidedLabels, DoubtList, GroupList, Undone
 from retrieval_app.api.schemas import (
     AcceptVerdicts,
+    Answer,
     DoubtPage,
     DuplicatePage,
     ExportRequest,
@@ -34,7 +34,6 @@ from retrieval_app.api.schemas import (
 )
 from retrieval_app.api.security.access import require_review
 from retrieval_app.review.activity_log import EXPORT
-from retrieval_app.review.duplicate_decisions import DuplicateDecision
 from retrieval_app.review.exports import (
     OUTCOMES,
     name_attachment,
@@ -45,22 +44,49 @@ from retrieval_app.review.exports import (
 )
 from retrieval_app.review.places import show_path
 from retrieval_app.review.review_store import About, ReviewStore
-from retrieval_app.review.subjects import Subject, find_decided_ids, find_subjects
+from retrieval_app.review.subjects import DuplicateDecision, Subject, find_decided_ids, find_subjects
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.pictures import encode_picture
 from retrieval_app.serving.search_engine import Engine
 
 
+class Decided(Answer):
+    """How many decisions were kept, and the number of their step, by which just they can be undone."""
+
+    decided: int
+    step: int
+    can_undo: bool
+
+
+class Undone(Answer):
+    """The images of the decisions that were taken back; none where there was nothing to take back."""
+
+    undone: list[int]
+    can_undo: bool
+
+
+class DecidedLabel(Answer):
+    """A decision that holds; `image_id` is null where the gallery does not have the image any more."""
+
+    image_id: int | None
+    path: str
+    label: str | None
+    decision: Literal["keep", "change", "drop"]
+    new_label: str | None
+    decided_at: str
+
+
+class DecidedLabels(Answer):
+    """The decisions about labels in the order they were made."""
+
+    decisions: list[DecidedLabel]
+    can_undo: bool
+
+
 def decide_labels(
     snapshot: Snapshot, review: ReviewStore, body: LabelDecisions, *, by: str | None = None
 ) -> dict[str, Any]:
-    """Keep decisions about labels as one step, of somebody of a name, and tell of it.
-
-    Raises:
-        ApiError: an image has another label than was seen.
-        InputError: a decision that says nothing clear, or an image that is unknown.
-        ReviewError: they cannot be kept.
-    """
+    """Keep decisions about labels as one step, of somebody of a name, and tell of it."""
     subjects = find_subjects(snapshot.gallery, [choice.image_id for choice in body.decisions])
     chosen = [
         _decide_label(snapshot, subjects[choice.image_id], choice, place=place)
@@ -87,22 +113,13 @@ def _decide_label(
 
 
 def take_back(review: ReviewStore, body: Undo, *, about: About) -> dict[str, Any]:
-    """Undo a step, and tell what can be undone now: both at once, or a refusal of the second would hide the first.
-
-    Raises:
-        DecidedSinceError: another decision was made since the step asked for.
-        ReviewError: it cannot be undone.
-    """
+    """Undo a step, and tell what can be undone now: both at once, or a refusal of the second would hide the first."""
     step = review.undo(body.step, about=about)
     return {"undone": [] if step is None else list(step.image_ids), "can_undo": review.can_undo(about)}
 
 
 def list_label_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bool) -> dict[str, Any]:
-    """The document of /v1/labels/decisions; with the folders of the machine, or without.
-
-    Raises:
-        ReviewError: they cannot be read.
-    """
+    """The document of /v1/labels/decisions; with the folders of the machine, or without."""
     decisions = review.label_decisions()
     ids = find_decided_ids(snapshot.gallery, decisions.values())
     listed = [
@@ -122,12 +139,7 @@ def list_label_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bo
 def decide_group(
     snapshot: Snapshot, review: ReviewStore, body: GroupDecision, *, by: str | None = None
 ) -> dict[str, Any]:
-    """Keep a decision about a group of duplicates, of somebody of a name, and tell of it.
-
-    Raises:
-        ApiError: there is no such group, or the groups are not known yet.
-        InputError, ReviewError: as `decide_labels`.
-    """
+    """Keep a decision about a group of duplicates, of somebody of a name, and tell of it."""
     duplicates = snapshot.insights.duplicates
     if duplicates.value is None:
         raise ApiError("the duplicates are still being looked for; ask /v1/duplicates first", status=409)
@@ -136,7 +148,7 @@ def decide_group(
         message = "no such group; the gallery may have changed: ask for the list again"
         raise ApiError(message, status=404, field="group")
     subjects = find_subjects(snapshot.gallery, [image.id for image in group.images])
-    images = tuple(subjects[image.id].as_group_image() for image in group.images)
+    images = tuple(subjects[image.id] for image in group.images)
     step = review.decide_duplicates([DuplicateDecision(images, body.decision, tuple(body.keep))], by=by)
     return {"decided": step.count, "step": step.number, "can_undo": review.can_undo("duplicates")}
 
@@ -151,11 +163,6 @@ async def send_table(
     """A CSV, made whole before it is sent: by one thread, as a reader of the catalogue belongs to its own.
 
     `name`, and the headers that `describe` gives once it is made, must be ours: nobody's text belongs in a header.
-
-    Raises:
-        RetrievalError: whatever the blocks raise.
-        BusyError: too many reads wait.
-        TimedOutError: it took too long.
     """
     file, size = await engine.run(_write_all, blocks)
     headers = {**_attach(name), **describe(), "Content-Length": str(size)}
@@ -222,12 +229,12 @@ _EXPORT = {200: {"content": _ARCHIVE | _TABLE, "description": "a table, or pictu
     summary="Labels that may be wrong",
     **answers(DoubtList | Failed, also=COMPUTING),
 )
-async def show_doubts(asked: Asked, page: Annotated[DoubtPage, Query()]) -> Response:
+async def show_doubts(asked: Asked, page: Annotated[DoubtPage, Query()]) -> Any:
     """The most doubtful first, with why, what the label may be instead, and what was decided."""
     doubts = asked.snapshot.insights.doubts
     if doubts.value is None:
         return send_unready(asked, doubts)
-    return await asked.tell(list_doubts, asked.snapshot, asked.review, page=page, names=asked.folders)
+    return await asked.read(list_doubts, asked.snapshot, asked.review, page=page, names=asked.folders)
 
 
 @router.get(
@@ -236,22 +243,22 @@ async def show_doubts(asked: Asked, page: Annotated[DoubtPage, Query()]) -> Resp
     summary="Images that look alike",
     **answers(GroupList | Failed, also=COMPUTING),
 )
-async def show_duplicates(asked: Asked, page: Annotated[DuplicatePage, Query()]) -> Response:
+async def show_duplicates(asked: Asked, page: Annotated[DuplicatePage, Query()]) -> Any:
     """Groups of near-duplicates, those that the gallery set aside included, and what was decided."""
     duplicates = asked.snapshot.insights.duplicates
     if duplicates.value is None:
         return send_unready(asked, duplicates)
-    return await asked.tell(list_groups, asked.snapshot, duplicates.value, asked.review, page=page)
+    return await asked.read(list_groups, asked.snapshot, duplicates.value, asked.review, page=page)
 
 
 @router.post("/labels/decisions", operation_id="decide_labels", summary="Decide about labels", **_DECIDES)
-async def keep_label_decisions(asked: AskedAlone, body: LabelDecisions) -> Response:
+async def keep_label_decisions(asked: AskedAlone, body: LabelDecisions) -> Any:
     """All decisions of a request are kept as one step, which one undo takes back.
 
     409 where one brings a label that was seen, and the image has another one now: none is kept then.
     """
     decide = asked.logging("decide-labels", decide_labels, tell=partial(_log_labels, body))
-    return await asked.tell(decide, asked.snapshot, asked.review, body, by=asked.who)
+    return await asked.read(decide, asked.snapshot, asked.review, body, by=asked.who)
 
 
 @router.post(
@@ -260,7 +267,7 @@ async def keep_label_decisions(asked: AskedAlone, body: LabelDecisions) -> Respo
     summary="Accept the verdicts on labels that are likely enough wrong",
     **{**_MAY_DECIDE, **answers(Accepted, 409, *BODY_ERRORS)},
 )
-async def accept_label_verdicts(asked: AskedAlone, body: AcceptVerdicts) -> Response:
+async def accept_label_verdicts(asked: AskedAlone, body: AcceptVerdicts) -> Any:
     """Without a digest it only counts; with that answer's digest it decides.
 
     All of it is one step, which one undo takes back; at most 10,000 decisions, those likeliest wrong. Labels below the
@@ -269,9 +276,9 @@ async def accept_label_verdicts(asked: AskedAlone, body: AcceptVerdicts) -> Resp
     nothing is decided then.
     """
     if body.digest is None:
-        return await asked.tell(accept_verdicts, asked.snapshot, asked.review, body)
+        return await asked.read(accept_verdicts, asked.snapshot, asked.review, body)
     accept = asked.logging("accept-verdicts", accept_verdicts, tell=partial(_log_accepted, body))
-    return await asked.tell(accept, asked.snapshot, asked.review, body, by=asked.who)
+    return await asked.read(accept, asked.snapshot, asked.review, body, by=asked.who)
 
 
 @router.get(
@@ -280,9 +287,9 @@ async def accept_label_verdicts(asked: AskedAlone, body: AcceptVerdicts) -> Resp
     summary="What was decided about labels",
     **answers(DecidedLabels, 409),
 )
-async def show_label_decisions(asked: AskedAlone) -> Response:
+async def show_label_decisions(asked: AskedAlone) -> Any:
     """The decisions that hold, in the order they were made."""
-    return await asked.tell(list_label_decisions, asked.snapshot, asked.review, folders=asked.folders)
+    return await asked.read(list_label_decisions, asked.snapshot, asked.review, folders=asked.folders)
 
 
 @router.post(
@@ -291,13 +298,13 @@ async def show_label_decisions(asked: AskedAlone) -> Response:
     summary="Take the last decisions about labels back",
     **_UNDOES,
 )
-async def undo_labels(asked: AskedAlone, body: Undo = _LAST_STEP) -> Response:
+async def undo_labels(asked: AskedAlone, body: Undo = _LAST_STEP) -> Any:
     """The images whose decisions were taken back: the last step's, or none where the step asked for was undone before.
 
     409 where another decision was made since the step asked for.
     """
     undo = asked.logging("undo-labels", take_back, tell=_log_undone)
-    return await asked.tell(undo, asked.review, body, about="labels")
+    return await asked.read(undo, asked.review, body, about="labels")
 
 
 @router.get(
@@ -327,10 +334,10 @@ async def send_label_file(asked: Asked, parameters: Annotated[ListFile, Query()]
     summary="Decide about a group of duplicates",
     **_DECIDES,
 )
-async def keep_duplicate_decision(asked: AskedAlone, body: GroupDecision) -> Response:
+async def keep_duplicate_decision(asked: AskedAlone, body: GroupDecision) -> Any:
     """Whether its images are duplicates, and which of them stay."""
     decide = asked.logging("decide-duplicates", decide_group, tell=partial(_log_group, asked.snapshot, body))
-    return await asked.tell(decide, asked.snapshot, asked.review, body, by=asked.who)
+    return await asked.read(decide, asked.snapshot, asked.review, body, by=asked.who)
 
 
 @router.post(
@@ -339,10 +346,10 @@ async def keep_duplicate_decision(asked: AskedAlone, body: GroupDecision) -> Res
     summary="Take the last decision about duplicates back",
     **_UNDOES,
 )
-async def undo_duplicates(asked: AskedAlone, body: Undo = _LAST_STEP) -> Response:
+async def undo_duplicates(asked: AskedAlone, body: Undo = _LAST_STEP) -> Any:
     """The images of the group whose decision was taken back; else as for labels."""
     undo = asked.logging("undo-duplicates", take_back, tell=_log_undone)
-    return await asked.tell(undo, asked.review, body, about="duplicates")
+    return await asked.read(undo, asked.review, body, about="duplicates")
 
 
 @router.get(
@@ -383,11 +390,7 @@ async def export(asked: AskedAlone, body: ExportRequest) -> Response:
 
 
 def _choose_folders(asked: Asking, parameters: ListFile) -> bool:
-    """Whether the paths of a file are absolute.
-
-    Raises:
-        ApiError: they shall be, and may not be told.
-    """
+    """Whether the paths of a file are absolute."""
     if parameters.paths == "absolute" and not asked.folders:
         raise ApiError("absolute paths are told to those only who may decide", status=403)
     return asked.folders and parameters.paths != "relative"

@@ -14,7 +14,6 @@ from index.gallery.reranking import POOL
 from index.labels.kinds import Kind
 from index.network.web_addresses import MAX_ADDRESS_CHARACTERS
 from retrieval_app.insights.answer import Answer
-from retrieval_app.insights.calibration import Band
 from retrieval_app.review.exports import MAX_PICTURES, MAX_ROWS
 from retrieval_app.serving.searching import MAX_K, MAX_OFFSET
 
@@ -405,68 +404,3 @@ class EvaluateRequest(Body):
 
     ks: list[Cutoff] = Field(default=[1, 2, 4, 8, 16, 32], min_length=1, max_length=16)
     where: FilterText | None = Field(default=None, description=_WHERE)
-
-
-class CopyHit(Answer):
-    """A near-duplicate that is folded into a result."""
-
-    id: int
-    score: float
-
-
-class SearchHit(Answer):
-    """One result; what was not asked for by `include` is left out."""
-
-    rank: int
-    id: int
-    score: float = Field(description="cosine similarity")
-    label: str | None = None
-    given_label: str | None = Field(
-        default=None, description="the label that its source gave, only where a decision changed it"
-    )
-    path: str | None = None
-    source: str | None = None
-    metadata: dict[str, Any] | None = None
-    band: Band | None = Field(
-        default=None,
-        description="of a search with one image or photo; null for others, which scores mean less for",
-    )
-    is_copy: bool | None = Field(
-        default=None, description="of a search by picture: whether the score says that it is the same picture"
-    )
-    copies: list[CopyHit] = Field(default=[], description="at most 100 of them")
-    copies_count: int = 0
-
-
-class SearchResponse(Versioned):
-    """Results, best first, from one version of the gallery."""
-
-    took_ms: float
-    hits: list[SearchHit]
-    next_offset: int | None = Field(description="the offset of the next page; null where this was the last")
-    grouped: bool | None = Field(
-        description="whether near-duplicates were folded; false while they are still looked for, null where not asked"
-    )
-
-
-class BatchResponse(Answer):
-    """The answers in the order of the searches."""
-
-    results: list[SearchResponse]
-
-
-class PhotoAnswer(Answer):
-    """A photo that is kept in memory for a while, by its token; its size in pixels."""
-
-    photo: str
-    name: str
-    width: int
-    height: int
-
-
-class EmbedAnswer(Answer):
-    """The unit vector of a photo."""
-
-    vector: list[float]
-    embedding_dim: int
-    model_sha256: str

@@ -8,15 +8,83 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from index.outputs import KIND, PICTURE
-from retrieval_app.api.row_fields import describe_row, needs_row
+from retrieval_app.api.schemas import Answer, Versioned
+from retrieval_app.insights.calibration import Band
+from retrieval_app.review.places import describe_row, needs_row
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Upload
 from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.searching import RankedHit, Ranking, SearchQuery
 
 DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
+
+
+class CopyHit(Answer):
+    """A near-duplicate that is folded into a result."""
+
+    id: int
+    score: float
+
+
+class SearchHit(Answer):
+    """One result; what was not asked for by `include` is left out."""
+
+    rank: int
+    id: int
+    score: float = Field(description="cosine similarity")
+    label: str | None = None
+    given_label: str | None = Field(
+        default=None, description="the label that its source gave, only where a decision changed it"
+    )
+    path: str | None = None
+    source: str | None = None
+    metadata: dict[str, Any] | None = None
+    band: Band | None = Field(
+        default=None,
+        description="of a search with one image or photo; null for others, which scores mean less for",
+    )
+    is_copy: bool | None = Field(
+        default=None, description="of a search by picture: whether the score says that it is the same picture"
+    )
+    copies: list[CopyHit] = Field(default=[], description="at most 100 of them")
+    copies_count: int = 0
+
+
+class SearchResponse(Versioned):
+    """Results, best first, from one version of the gallery."""
+
+    took_ms: float
+    hits: list[SearchHit]
+    next_offset: int | None = Field(description="the offset of the next page; null where this was the last")
+    grouped: bool | None = Field(
+        description="whether near-duplicates were folded; false while they are still looked for, null where not asked"
+    )
+
+
+class BatchResponse(Answer):
+    """The answers in the order of the searches."""
+
+    results: list[SearchResponse]
+
+
+class PhotoAnswer(Answer):
+    """A photo that is kept in memory for a while, by its token; its size in pixels."""
+
+    photo: str
+    name: str
+    width: int
+    height: int
+
+
+class EmbedAnswer(Answer):
+    """The unit vector of a photo."""
+
+    vector: list[float]
+    embedding_dim: int
+    model_sha256: str
 
 
 async def describe_search(
@@ -53,7 +121,7 @@ def _describe_ranking(
         calibration = snapshot.insights.calibration.value if is_told else None
         bands = [] if calibration is None else calibration.bands(np.array([hit.score for hit in ranking.hits]))
         for hit, band in zip_longest(hits, bands):
-            hit["band"] = None if band is None else band.to_json()
+            hit["band"] = band
     return {
         "version": snapshot.version,
         "hits": hits,

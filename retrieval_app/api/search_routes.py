@@ -10,31 +10,33 @@ import numpy as np
 from fastapi import APIRouter, Depends, Query, Response
 
 from index.text import printable_path
-from retrieval_app.api.answers import BYTES, IMAGE_BODY, send_json
-from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
+from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, write
 from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
-from retrieval_app.api.form_files import read_image
-from retrieval_app.api.row_fields import needs_row
+from retrieval_app.api.form_files import BYTES, IMAGE_BODY, read_image
 from retrieval_app.api.schemas import (
     BatchRequest,
-    BatchResponse,
-    EmbedAnswer,
     EmbedPhoto,
     ImageSearch,
     MemberQuery,
     PhotoAddress,
-    PhotoAnswer,
     PhotoName,
     PhotoQuery,
     PhotoToken,
     SearchRequest,
-    SearchResponse,
     VectorQuery,
     read_includes,
 )
-from retrieval_app.api.search_answers import DESCRIBED_AT_ONCE, describe_search
+from retrieval_app.api.search_answers import (
+    DESCRIBED_AT_ONCE,
+    BatchResponse,
+    EmbedAnswer,
+    PhotoAnswer,
+    SearchResponse,
+    describe_search,
+)
 from retrieval_app.api.security.access import require_fetching
+from retrieval_app.review.places import needs_row
 from retrieval_app.serving.photos import Crop, Photo, Upload
 from retrieval_app.serving.searching import QueryPart, SearchQuery
 
@@ -49,9 +51,9 @@ _JPEG = {200: {"content": {"image/jpeg": BYTES}, "description": "re-encoded pixe
     summary="Search by images of the gallery, photos and vectors, alone or weighted together",
     **answers(SearchResponse, 404, *BODY_ERRORS),
 )
-async def search(asked: AskedAlone, body: SearchRequest) -> Response:
+async def search(asked: AskedAlone, body: SearchRequest) -> dict[str, Any]:
     """The members most like what the queries ask for; ids and scores, and what `include` names."""
-    return send_json(await _search(asked, body), folders=asked.folders)
+    return await _search(asked, body)
 
 
 @router.post(
@@ -60,7 +62,7 @@ async def search(asked: AskedAlone, body: SearchRequest) -> Response:
     summary="Many searches at once",
     **answers(BatchResponse, 404, *BODY_ERRORS),
 )
-async def search_batch(asked: AskedAlone, body: BatchRequest) -> Response:
+async def search_batch(asked: AskedAlone, body: BatchRequest) -> Response | dict[str, Any]:
     """The answers in the order of the searches, all from the same version of the gallery."""
     crops = sum(getattr(part, "crop", None) is not None for one in body.searches for part in one.queries)
     if crops > MAX_CROPS:
@@ -68,8 +70,8 @@ async def search_batch(asked: AskedAlone, body: BatchRequest) -> Response:
         raise ApiError(message, status=422, code="invalid", field="searches")
     results = await asyncio.gather(*(_search(asked, one) for one in body.searches))
     if sum(len(found["hits"]) for found in results) > DESCRIBED_AT_ONCE:
-        return await asked.engine.run(send_json, {"results": results}, folders=asked.folders)
-    return send_json({"results": results}, folders=asked.folders)
+        return await asked.engine.run(write, BatchResponse, {"results": results})
+    return {"results": results}
 
 
 @router.post(
@@ -79,16 +81,15 @@ async def search_batch(asked: AskedAlone, body: BatchRequest) -> Response:
     openapi_extra=IMAGE_BODY,
     **answers(SearchResponse, *BODY_ERRORS),
 )
-async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query()]) -> Response:
+async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query()]) -> dict[str, Any]:
     """The members most like the photo, which is not kept."""
     query = _read_query(parameters, folders=asked.folders)  # before the photo is read
     include = read_includes(parameters.include)
     query = replace(query, describe=needs_row(include))
     upload = Upload(await read_image(asked), printable_path(parameters.name))
-    found = await describe_search(
+    return await describe_search(
         asked.engine, asked.snapshot, query, include=include, folders=asked.folders, upload=upload
     )
-    return send_json(found, folders=asked.folders)
 
 
 @router.post(
@@ -99,14 +100,13 @@ async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query
     openapi_extra=IMAGE_BODY,
     **answers(PhotoAnswer, *BODY_ERRORS),
 )
-async def keep_photo(asked: Asked, parameters: Annotated[PhotoName, Query()]) -> Response:
+async def keep_photo(asked: Asked, parameters: Annotated[PhotoName, Query()]) -> dict[str, Any]:
     """The token of a photo, which is the body; it is kept in memory among the most recently used ones."""
-    return _tell_photo(await asked.engine.keep_photo(await read_image(asked), name=parameters.name))
+    return _describe_photo(await asked.engine.keep_photo(await read_image(asked), name=parameters.name))
 
 
-def _tell_photo(photo: Photo) -> Response:
-    answer = {"photo": photo.token, "name": photo.name, "width": photo.width, "height": photo.height}
-    return send_json(answer, status=201)
+def _describe_photo(photo: Photo) -> dict[str, Any]:
+    return {"photo": photo.token, "name": photo.name, "width": photo.width, "height": photo.height}
 
 
 @router.post(
@@ -117,10 +117,10 @@ def _tell_photo(photo: Photo) -> Response:
     summary="Fetch a photo from its address, and keep it for a while to search with it",
     **answers(PhotoAnswer, *BODY_ERRORS),
 )
-async def fetch_photo(asked: AskedAlone, body: PhotoAddress) -> Response:
+async def fetch_photo(asked: AskedAlone, body: PhotoAddress) -> dict[str, Any]:
     """As if it had been sent; only of a server with `--fetch-addresses`, and of public addresses."""
     fetched = await asked.request.app.state.fetcher.fetch(body.address)
-    return _tell_photo(await asked.engine.keep_photo(fetched.data, name=fetched.name))
+    return _describe_photo(await asked.engine.keep_photo(fetched.data, name=fetched.name))
 
 
 @router.get(
@@ -131,7 +131,7 @@ async def fetch_photo(asked: AskedAlone, body: PhotoAddress) -> Response:
 )
 async def send_photo(asked: AskedAlone, token: PhotoToken) -> Response:
     """The photo as JPEG of at most about 1024 pixels a side."""
-    photo = asked.engine.photo(token)
+    photo = await asked.engine.photo(token)
     return Response(photo.picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
 
@@ -142,12 +142,12 @@ async def send_photo(asked: AskedAlone, token: PhotoToken) -> Response:
     openapi_extra=IMAGE_BODY,
     **answers(EmbedAnswer, *BODY_ERRORS),
 )
-async def embed(asked: Asked, parameters: Annotated[EmbedPhoto, Query()]) -> Response:
+async def embed(asked: Asked, parameters: Annotated[EmbedPhoto, Query()]) -> dict[str, Any]:
     """The unit vector that the gallery's model gives for a photo."""
     name = printable_path(parameters.name)
     vector = await asked.engine.embed(asked.snapshot.by(parameters.by), await read_image(asked), name=name)
     model = asked.snapshot.gallery.manifest.model_sha256
-    return send_json({"vector": vector, "embedding_dim": len(vector), "model_sha256": model})
+    return {"vector": vector.tolist(), "embedding_dim": len(vector), "model_sha256": model}
 
 
 async def _search(asked: Asking, body: SearchRequest) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from pydantic import Field
 
 from index.errors import GalleryError
 from index.text import valid_text
-from retrieval_app.api.answers import send_json
 from retrieval_app.api.asking import answers
 from retrieval_app.api.counters import Metrics
 from retrieval_app.api.gallery_routes import Rights
@@ -112,30 +111,29 @@ class AllReady(Answer):
     "/galleries", operation_id="list_galleries", summary="Which galleries there are", tags=["galleries"],
     **answers(GalleryList),
 )  # fmt: skip
-async def show_galleries(request: Request, _: _Alone) -> Response:
+async def show_galleries(request: Request, _: _Alone) -> GalleryList:
     """Those that the one who asks may look into; the API of each is below its path."""
-    listed = await list_galleries(request)
-    return send_json(listed.model_dump())
+    return await list_galleries(request)
 
 
 @router.get(
     "/health", operation_id="get_health", summary="Is the server alive?", tags=["health"], **answers(Health)
 )
-async def show_health(_: _Alone) -> Response:
+async def show_health(_: _Alone) -> dict[str, str]:
     """Always, if anything answers."""
-    return send_json({"status": "alive"})
+    return {"status": "alive"}
 
 
 @router.get(
     "/ready", operation_id="get_readiness", summary="Is every gallery ready?", tags=["health"],
     **answers(AllReady),
 )  # fmt: skip
-async def show_readiness(request: Request, _: _Alone) -> Response:
+async def show_readiness(request: Request, _: _Alone) -> dict[str, str]:
     """503 where one of them cannot be searched; at its own /v1/ready those who may know are told why."""
     galleries: dict[str, FastAPI] = request.app.state.galleries
     if not all(await asyncio.gather(*map(_is_ready, galleries.values()))):
         raise NotReadyError("not every gallery can be searched at the moment; the server's log says why")
-    return send_json({"status": "ready"})
+    return {"status": "ready"}
 
 
 async def _is_ready(gallery: FastAPI) -> bool:
@@ -155,4 +153,5 @@ async def show_metrics(request: Request, _: _Alone) -> Response:
     """As each gallery's own, with its name as the label `gallery`, of those whose metrics the one who asks may read."""
     galleries: dict[str, FastAPI] = request.app.state.galleries
     told = {name: app.state.metrics for name, app in galleries.items() if METRICS in find_rights(request, app)}
-    return Response(render_joined({"": request.app.state.metrics, **told}), media_type=CONTENT_TYPE_LATEST)
+    text = await asyncio.to_thread(render_joined, {"": request.app.state.metrics, **told})
+    return Response(text, media_type=CONTENT_TYPE_LATEST)

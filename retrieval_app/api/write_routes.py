@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, HTTPException, Path, Query, Response
+from fastapi import APIRouter, Depends, HTTPException, Path, Query
 
 from index.images.image_headers import is_cheap
-from retrieval_app.api.answers import IMAGE_BODY, send_json
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
 from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.errors import BODY_ERRORS
-from retrieval_app.api.form_files import read_image
+from retrieval_app.api.form_files import IMAGE_BODY, read_image
 from retrieval_app.api.schemas import Answer, EvaluateRequest, ImageId, NewImage
 from retrieval_app.api.security.access import require_review, require_writing
 from retrieval_app.review.job_list import FAILED, Job
@@ -46,18 +45,18 @@ _CHANGES: dict[str, Any] = {"status_code": 202, "dependencies": [Depends(require
     **_CHANGES,
     **answers(JobAnswer, *BODY_ERRORS),
 )
-async def add_image(asked: Asked, parameters: Annotated[NewImage, Query()]) -> Response:
+async def add_image(asked: Asked, parameters: Annotated[NewImage, Query()]) -> dict[str, Any]:
     """The image is decoded and kept at once; it is found when the job is done."""
     data, engine = await read_image(asked), asked.engine
     begin = partial(asked.jobs.add, data, name=parameters.name, label=parameters.label, asker=asked.asker)
     told = {"name": parameters.name, "label": parameters.label, "bytes": len(data)}
     begin_logged = asked.logging("add", begin, tell=lambda job: {"job": job.id, **told})
     job = await (engine.run if is_cheap(data) else engine.run_costly)(begin_logged)
-    return send_json(job.to_json(), status=202)
+    return job.to_json()
 
 
 @router.delete("/images/random", include_in_schema=False)
-async def refuse_removal() -> Response:
+async def refuse_removal() -> None:
     """An address of other routes is no id."""
     raise HTTPException(405)
 
@@ -69,7 +68,7 @@ async def refuse_removal() -> Response:
     **_CHANGES,
     **answers(JobAnswer, 404, *BODY_ERRORS),
 )
-async def remove_image(asked: AskedAlone, image_id: ImageId) -> Response:
+async def remove_image(asked: AskedAlone, image_id: ImageId) -> dict[str, Any]:
     """The image leaves the gallery; its file stays."""
     return await _begin(asked, "remove", asked.jobs.remove, [image_id], told={"images": [image_id]})
 
@@ -81,7 +80,7 @@ async def remove_image(asked: AskedAlone, image_id: ImageId) -> Response:
     **_CHANGES,
     **answers(JobAnswer, *BODY_ERRORS),
 )
-async def update_gallery(asked: AskedAlone) -> Response:
+async def update_gallery(asked: AskedAlone) -> dict[str, Any]:
     """New, changed and vanished files become one new version; an update that waits already is answered."""
     return await _begin(asked, "update", asked.jobs.update)
 
@@ -94,7 +93,7 @@ async def update_gallery(asked: AskedAlone) -> Response:
     summary="Score the gallery on its own labels",
     **answers(JobAnswer, *BODY_ERRORS),
 )
-async def evaluate(asked: AskedAlone, body: EvaluateRequest) -> Response:
+async def evaluate(asked: AskedAlone, body: EvaluateRequest) -> dict[str, Any]:
     """Recall@K and MAP@R; with a condition only the images that fulfil it ask, among all."""
     where = read_condition(body.where, None, folders=True)
     told = {"where": body.where}
@@ -102,12 +101,12 @@ async def evaluate(asked: AskedAlone, body: EvaluateRequest) -> Response:
 
 
 @router.get("/jobs/{job}", operation_id="get_job", summary="How far a job is", **answers(JobAnswer, 404))
-async def show_job(asked: AskedAlone, job: JobId) -> Response:
+async def show_job(asked: AskedAlone, job: JobId) -> dict[str, Any]:
     """The state of a job; the last thousand are remembered until the server stops."""
-    told = asked.jobs.get(job).to_json()
+    told: dict[str, Any] = (await asked.engine.run(asked.jobs.get, job)).to_json()
     if told["state"] == FAILED and not asked.folders:
         told["message"] = _FAILED
-    return send_json(told)
+    return told
 
 
 @router.delete(
@@ -117,12 +116,12 @@ async def show_job(asked: AskedAlone, job: JobId) -> Response:
     summary="Cancel a job",
     **answers(JobAnswer, 404, 409, *BODY_ERRORS),
 )
-async def cancel_job(asked: AskedAlone, job: JobId) -> Response:
+async def cancel_job(asked: AskedAlone, job: JobId) -> dict[str, Any]:
     """One that waits is cancelled at once; one that runs at its next step, the gallery as it was, or is done before."""
-    if asked.jobs.get(job).kind != EVALUATE:
+    if (await asked.engine.run(asked.jobs.get, job)).kind != EVALUATE:
         require_writing(asked.request)
     cancel = asked.logging("cancel", asked.jobs.cancel, tell=lambda told: {"job": told.id, "kind": told.kind})
-    return send_json((await asked.engine.run(cancel, job)).to_json())
+    return (await asked.engine.run(cancel, job)).to_json()
 
 
 async def _begin(
@@ -132,9 +131,7 @@ async def _begin(
     *args: Any,
     told: Mapping[str, Any] | None = None,
     **kwargs: Any,
-) -> Response:
+) -> dict[str, Any]:
     """Begin a job, which reads or writes files, log that with what is told of it, and answer with it."""
     begin_logged = asked.logging(what, begin, tell=lambda job: {"job": job.id, **(told or {})})
-    return send_json(
-        (await asked.engine.run(begin_logged, *args, asker=asked.asker, **kwargs)).to_json(), status=202
-    )
+    return (await asked.engine.run(begin_logged, *args, asker=asked.asker, **kwargs)).to_json()

@@ -277,7 +277,7 @@ def log(gallery: Path, since: datetime | None, who: str | None, as_json: bool) -
       retrieval log gallery --who anna --json
     """
     from index.versions.work_plan import describe_no_gallery
-    from retrieval_app.review.log_files import read_log
+    from retrieval_app.review.activity_log import read_log
 
     if not (gallery / PEOPLE).is_dir() and not (gallery / "CURRENT").exists():
         raise GalleryError(printable_path(str(gallery)), describe_no_gallery(gallery))

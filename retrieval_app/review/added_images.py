@@ -45,11 +45,7 @@ class AddedImage:
 
 
 def check_folder_label(text: str) -> str:
-    """A label that an added image can have: the name of its folder.
-
-    Raises:
-        InputError: it is no plain name of a folder.
-    """
+    """A label that an added image can have: the name of its folder."""
     label = check_label(text)
     shown = printable_path(label)
     if label in (".", "..") or "/" in label or "\\" in label or label.startswith("."):
@@ -101,9 +97,6 @@ def keep_file(gallery: Path, blocks: Iterable[bytes], *, name: str) -> Path:
     """Write a file of these blocks below the folder of what was sent, durably; its path.
 
     It goes through a folder that no scan meets, so that a killed server leaves no half image among the others.
-
-    Raises:
-        OSError: it cannot be written.
     """
     incoming = incoming_folder(gallery)
     incoming.mkdir(parents=True, exist_ok=True)
@@ -128,11 +121,7 @@ def keep_file(gallery: Path, blocks: Iterable[bytes], *, name: str) -> Path:
 
 
 def name_sources(gallery: Path, images: Iterable[AddedImage]) -> list[Path]:
-    """What `add_to_gallery` is to be given: the files, or all that was sent while that is no source yet.
-
-    Raises:
-        GalleryError: the gallery is damaged.
-    """
+    """What `add_to_gallery` is to be given: the files, or all that was sent while that is no source yet."""
     folder = added_folder(gallery)
     with read_current_catalog(gallery) as catalog:
         is_source = catalog.added_source() is not None
@@ -140,21 +129,13 @@ def name_sources(gallery: Path, images: Iterable[AddedImage]) -> list[Path]:
 
 
 def find_label_file(gallery: Path) -> Path | None:
-    """The file that gives the labels of all the gallery's images, where it was built with one.
-
-    Raises:
-        GalleryError: the gallery is damaged.
-    """
+    """The file that gives the labels of all the gallery's images, where it was built with one."""
     with read_current_catalog(gallery) as catalog:
         return catalog.labels_file()
 
 
 def read_added_rows(gallery: Path) -> dict[str, CatalogRow]:
-    """The items of the current version that were sent to it, by their names below the folder of such images.
-
-    Raises:
-        GalleryError: the gallery is damaged.
-    """
+    """The items of the current version that were sent to it, by their names below the folder of such images."""
     with read_current_catalog(gallery) as catalog:
         number = catalog.added_source()
         ids = [] if number is None else [image_id for image_id, _ in catalog.paths(number)]
@@ -163,11 +144,7 @@ def read_added_rows(gallery: Path) -> dict[str, CatalogRow]:
 
 @contextmanager
 def read_current_catalog(gallery: Path) -> Iterator[Catalog]:
-    """The catalogue of the version that is on the disk now, which may be newer than the one that is served.
-
-    Raises:
-        GalleryError: the gallery is damaged.
-    """
+    """The catalogue of the version that is on the disk now, which may be newer than the one that is served."""
     version, hold = hold_current(gallery)
     try:
         with read_catalog(version.folder / CATALOG_NAME) as catalog:

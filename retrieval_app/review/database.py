@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from index.errors import RetrievalError
@@ -81,11 +81,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
-        """The connection for reading; None where nothing was ever decided.
-
-        Raises:
-            ReviewError: the file is damaged, foreign or unreadable.
-        """
+        """The connection for reading; None where nothing was ever decided."""
         with self._lock, self._named_errors("cannot be read"):
             self._notice_removal()
             if self._connection is None and self.path.exists():
@@ -96,11 +92,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """The connection in a transaction, which is kept when the block ends and undone when it fails.
-
-        Raises:
-            ReviewError: the file cannot be made or written, or as `reading`.
-        """
+        """The connection in a transaction, which is kept when the block ends and undone when it fails."""
         with self._lock, self._named_errors("decisions cannot be kept"):
             connection = self._begin()
             try:
@@ -214,3 +206,16 @@ def _prepare(connection: sqlite3.Connection) -> None:
     for statement in _SCHEMA.split(";\n"):
         connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def check_schema(connection: sqlite3.Connection) -> None:
+    """See that a file that came from elsewhere is whole, and has these tables and nothing else."""
+    connection.execute("PRAGMA trusted_schema = OFF")
+    listed = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
+    with closing(sqlite3.connect(":memory:")) as ours:
+        _prepare(ours)
+        expected = ours.execute(listed).fetchall()
+    if check_version(connection) != VERSION or connection.execute(listed).fetchall() != expected:
+        raise sqlite3.DatabaseError("it has other tables")
+    if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+        raise sqlite3.DatabaseError(str(found))

@@ -17,9 +17,15 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, can_be_named, encode_labels
 from index.text import printable_path, valid_text
 from retrieval_app.reports.duplicates_report import guard_cell
-from retrieval_app.review.duplicate_decisions import DUPLICATES, DuplicateDecision, GroupImage, name_group
 from retrieval_app.review.places import hide_folder, locate_image, name_source, shorten_path, strip_folders
-from retrieval_app.review.subjects import read_all_subjects, read_known_subjects
+from retrieval_app.review.subjects import (
+    DUPLICATES,
+    DuplicateDecision,
+    Subject,
+    name_group,
+    read_all_subjects,
+    read_known_subjects,
+)
 
 OUTCOMES = ("kept", "changed", "dropped", "unlabelled", "in-archives", "unnamable")
 """What becomes of an image in a label file: its row has the given label, or another one; or it is left out because
@@ -49,9 +55,6 @@ def stream_label_file(
     """The file in blocks of rows: absolute paths, so that it can be kept anywhere, or those within the sources.
 
     The images of each of the `OUTCOMES` are added to `counts` on the way.
-
-    Raises:
-        GalleryError: the gallery is damaged.
     """
     return encode_labels(_label_rows(gallery, decisions, counts=counts, folders=folders))
 
@@ -98,7 +101,7 @@ def stream_duplicate_file(
     unmatched = []
     for decision in decisions:
         known = read_known_subjects(gallery, (image.image_id for image in decision.images))
-        images = [subject.as_group_image() for subject in known.values()]
+        images = list(known.values())
         if decision.group == name_group(image.sha256 for image in images):
             yield write(decision, images)
         else:
@@ -109,13 +112,13 @@ def stream_duplicate_file(
 
 def _match_by_bytes(
     gallery: Gallery, decisions: Sequence[DuplicateDecision]
-) -> Iterator[tuple[DuplicateDecision, list[GroupImage]]]:
+) -> Iterator[tuple[DuplicateDecision, list[Subject]]]:
     """Groups whose images have other ids now, as in a gallery made anew: all of it is looked at."""
     wanted = {image.sha256 for decision in decisions for image in decision.images}
-    found: dict[str, list[GroupImage]] = defaultdict(list)
+    found: dict[str, list[Subject]] = defaultdict(list)
     for subject in read_all_subjects(gallery) if wanted else ():
         if subject.sha256 in wanted:
-            found[subject.sha256].append(subject.as_group_image())
+            found[subject.sha256].append(subject)
     for decision in decisions:
         images = [image for sha256 in {i.sha256 for i in decision.images} for image in found[sha256]]
         if decision.group == name_group(image.sha256 for image in images):
@@ -123,7 +126,7 @@ def _match_by_bytes(
 
 
 def _write_group(
-    decision: DuplicateDecision, images: Sequence[GroupImage], *, shorten: Callable[[str], str] | None
+    decision: DuplicateDecision, images: Sequence[Subject], *, shorten: Callable[[str], str] | None
 ) -> bytes:
     kept = {image.image_id for image in images}
     if decision.decision == DUPLICATES:
@@ -154,9 +157,6 @@ def stream_zip(gallery: Gallery, ids: Sequence[int], *, render: Render, folders:
     """A ZIP of at most `MAX_PICTURES` pictures in the order given, then `list.csv`; one picture is held at a time.
 
     A picture that cannot be made, or that would go beyond 1 GiB, is left out; `list.csv` says why.
-
-    Raises:
-        InputError: before the first block, as `stream_table`.
     """
     return _stream_pictures(gallery, _read_rows(gallery, ids, most=MAX_PICTURES), render=render, folders=folders)
 

@@ -110,11 +110,7 @@ class JobList(Generic[Work]):
             self._check_room(table, kind)
 
     def append(self, kind: str, work: Work, *, asker: Asker | None = None, once: bool = False) -> Job:
-        """Let a job wait; or, `once`, the one of its kind that waits already is it.
-
-        Raises:
-            BusyError: too many do.
-        """
+        """Let a job wait; or, `once`, the one of its kind that waits already is it."""
         with self._table.writing() as table:
             sql = f"SELECT {_COLUMNS} FROM jobs WHERE state = ? AND kind = ? ORDER BY number DESC"
             waiting = table.execute(sql, (WAITING, kind)).fetchone() if once else None
@@ -164,11 +160,7 @@ class JobList(Generic[Work]):
             return [self._unpack(row[0]) for row in table.execute(sql, (RUNNING, WAITING))]
 
     def get(self, job_id: str) -> Job:
-        """What is known of a job.
-
-        Raises:
-            UnknownJobError: nothing.
-        """
+        """What is known of a job."""
         with self._table.reading() as table:
             return _find(table, job_id)
 

@@ -275,42 +275,24 @@ class Jobs:
         return self._append(ADD, Work(image=image), asker=asker)
 
     def remove(self, ids: Sequence[int], *, asker: Asker | None = None) -> Job:
-        """Take images out of the gallery; their files stay.
-
-        Raises:
-            InputError: none, too many, or an id of no image.
-            BusyError: as `add`.
-        """
+        """Take images out of the gallery; their files stay."""
         if not 1 <= len(ids) <= _MAX_REMOVED:
             raise InputError(f"1 to {_MAX_REMOVED:,} images can be removed at once, got {len(ids):,}")
         find_subjects(self._open_gallery(), ids)
         return self._append(REMOVE, Work(ids=tuple(ids)), asker=asker)
 
     def update(self, *, asker: Asker | None = None) -> Job:
-        """Bring the gallery in line with its sources; an update that waits already is the one, of its first asker.
-
-        Raises:
-            BusyError: as `add`.
-        """
+        """Bring the gallery in line with its sources; an update that waits already is the one, of its first asker."""
         return self._append(UPDATE, Work(), asker=asker, once=True)
 
     def evaluate(self, *, ks: Sequence[int], where: Condition | None = None, asker: Asker | None = None) -> Job:
-        """Score the gallery on its own labels; with a filter, only the members that it keeps ask.
-
-        Raises:
-            InputError: a K below 1.
-            BusyError: as `add`, or ten of them wait.
-        """
+        """Score the gallery on its own labels; with a filter, only the members that it keeps ask."""
         if not ks or min(ks) < 1:
             raise InputError(f"k must be whole numbers of at least 1, got {list(ks)}")
         return self._append(EVALUATE, Work(ks=tuple(ks), where=where), asker=asker)
 
     def resume(self) -> list[Job]:
-        """Add the images that a server took and was stopped before it added them; to be called once at the start.
-
-        Raises:
-            GalleryError: the gallery is damaged.
-        """
+        """Add the images that a server took and was stopped before it added them; to be called once at the start."""
         clear_incoming(self._path)
         return [self._append(ADD, Work(image=image)) for image in find_forgotten(self._path)[:_MAX_WAITING]]
 
@@ -320,11 +302,7 @@ class Jobs:
         self._watcher.start()
 
     def get(self, job_id: str) -> Job:
-        """What is known of a job.
-
-        Raises:
-            UnknownJobError: nothing.
-        """
+        """What is known of a job."""
         return self._list.get(job_id)
 
     def cancel(self, job_id: str) -> Job:

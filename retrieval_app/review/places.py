@@ -1,12 +1,14 @@
-"""How the place of an image is told: with the folders of the machine, or to strangers without them.
+"""What is told of an image: its place with the folders of the machine, or to strangers without them, label, metadata.
 
 The path of an image is that within its source, but absolute where a table names a file elsewhere.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from index.catalog.rows import CatalogRow
@@ -62,3 +64,39 @@ def strip_folders(message: str) -> str:
 def show_path(gallery: Gallery, path: str, *, folders: bool) -> str:
     """An absolute path that was kept as text that every encoder takes."""
     return valid_text(path if folders else shorten_path(gallery, path))
+
+
+_FIELDS = frozenset(("label", "path", "source", "metadata"))
+
+
+def needs_row(include: Sequence[str]) -> bool:
+    """Whether any of what is wanted of an image is in the catalogue."""
+    return not _FIELDS.isdisjoint(include)
+
+
+def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], folders: bool) -> dict[str, Any]:
+    """Those of label, path, source and metadata that are wanted, by name; with the machine's folders, or without."""
+    told: dict[str, Any] = {}
+    if "label" in include:
+        told |= describe_label(row)
+    if "path" in include:
+        told["path"] = valid_text(row.path if folders else hide_folder(row.path))
+    if "source" in include:
+        told["source"] = name_source(gallery, row.source, folders=folders)
+    if "metadata" in include:
+        told["metadata"] = read_sound_metadata(row)
+    return told
+
+
+def describe_label(row: CatalogRow) -> dict[str, str | None]:
+    """The label of an image, and the one that was given where another one was decided."""
+    return {"label": row.label} | ({} if row.given_label == row.label else {"given_label": row.given_label})
+
+
+def read_sound_metadata(row: CatalogRow) -> Mapping[str, Any]:
+    """The metadata of an image, without halves of surrogate pairs, which JSON allows and UTF-8 does not."""
+    if "\\u" not in (row.metadata_json or ""):
+        return row.metadata
+    text = json.dumps(row.metadata, ensure_ascii=False).encode("utf-8", "replace")
+    metadata: Mapping[str, Any] = json.loads(text)
+    return metadata

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import chain, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from index.catalog.catalog_scan import REMOVED
+from index.catalog.reader import Catalog
+from index.catalog.rows import CatalogRow
 from index.durable import hash_file
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
+from index.labels.decisions import LabelDecision, LabelKey
 from index.marks import read_mark
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.text import printable_path, valid_text
-from index.versions.people import added_folder, decisions_file
+from index.versions.people import added_folder
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, remove_from_gallery
 from index.writing.build_config import BuildConfig
+from retrieval_app.review.activity_log import bring_lines
 from retrieval_app.review.added_images import (
     AddedImage,
     keep_file,
@@ -27,21 +35,19 @@ from retrieval_app.review.added_images import (
     read_added_rows,
     read_current_catalog,
 )
-from retrieval_app.review.attaching import attach_steps, describe_lost
-from retrieval_app.review.backup_file import (
-    DECISIONS_NAME,
-    IMAGES_NAME,
-    LOG_NAME,
-    REMOVED_NAME,
-    BackupReader,
+from retrieval_app.review.backup import (
+    USABLE,
+    Removal,
     SentImage,
+    list_taken_out,
+    list_usable,
     open_backup,
+    read_blocks,
 )
-from retrieval_app.review.database import Database
-from retrieval_app.review.decision_lines import read_step
-from retrieval_app.review.history import merge_history
-from retrieval_app.review.log_files import bring_lines, check_line
-from retrieval_app.review.removals import Removal, find_removed, read_removal
+from retrieval_app.review.review_store import DecidedStep, ReviewStore
+from retrieval_app.review.subjects import DuplicateDecision, Subject, read_all_subjects
+
+Decision: TypeAlias = LabelDecision | DuplicateDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +62,8 @@ class RestoreReport:
         removals: photos of other sources that were taken out, by what became of them: `taken_out` again, `out` already
             or not there, `added_again` to this very gallery since the backup, which stay, or `last`, all that the
             gallery has, which stay too.
-        log_lines: lines of the log of who did what that the gallery did not have.
         not_attached: decisions about images that the gallery does not have; they are kept.
+        log_lines: lines of the log of who did what that the gallery did not have.
     """
 
     gallery: str
@@ -88,7 +94,7 @@ def restore(
         file: of the backup.
         gallery: the same one as before, or another one with the same images.
         config: how images are embedded.
-        checking: called with (done, total) members of the file.
+        checking: called with (done, total) images of the file.
         progress: called with (done, total) images to embed.
         begin_step: called when any other step begins that may take long.
 
@@ -98,85 +104,46 @@ def restore(
         ReviewError: the decisions cannot be kept.
     """
     find_version(gallery)
-    with open_backup(file, progress=checking) as backup:
-        steps = list(backup.read(DECISIONS_NAME, read_step))
-        paths = dict(backup.read(IMAGES_NAME, _read_path))
-        log = list(backup.read(LOG_NAME, check_line))
-        removals = list(backup.read(REMOVED_NAME, read_removal))
-        first_new = _first_new_id(backup, gallery)
-        outcomes = {image.path: _restore_file(backup, image, gallery) for image in backup.sent}
-        taken_out = {image.path for image in backup.sent if image.removed and outcomes[image.path] == "present"}
-    there = [path for path, outcome in outcomes.items() if outcome in ("restored", "present")]
-    options: dict[str, Any] = {"config": config, "progress": progress, "begin_step": begin_step}
-    indexed = _index(gallery, there, taken_out=taken_out, options=options)
-    removed = _take_out(gallery, removals, first_new=first_new, options=options)
-    attached, lost = attach_steps(Gallery.open(gallery), steps, paths=paths)
-    with closing(Database(decisions_file(gallery))) as database:
-        merged = merge_history(database, attached)
-    brought = bring_lines(gallery, log)
     counts = dict.fromkeys(("restored", "present", "removed", "in_the_way"), 0)
-    for outcome in outcomes.values():
-        counts[outcome] += 1
+    there: dict[str, bool] = {}  # of images whose files are there, whether they are to be taken out
+    with open_backup(file, checking) as backup:
+        origin, identity = backup.manifest.gallery, read_mark(gallery)
+        first_new = origin.next_id if identity is not None and origin.id == identity else None
+        for image in backup.manifest.sent:
+            outcome = _restore_file(backup.archive, image, gallery)
+            counts[outcome] += 1
+            if outcome in ("restored", "present"):
+                there[image.place] = image.removed
+    options: dict[str, Any] = {"config": config, "progress": progress, "begin_step": begin_step}
+    indexed = _index(gallery, there, options=options)
+    removals = _take_out(gallery, backup.manifest.removed, first_new=first_new, options=options)
+    attached, lost = _attach_steps(Gallery.open(gallery), backup.steps)
+    with closing(ReviewStore.of_gallery(gallery)) as store:
+        merged = store.merge(attached)
     return RestoreReport(
         gallery=valid_text(str(gallery.resolve())),
         file=valid_text(str(file)),
         images=counts,
         indexed=indexed,
         decisions=asdict(merged),
-        removals=removed,
-        not_attached=[describe_lost(decision) for decision in lost],
-        log_lines=brought,
+        removals=removals,
+        not_attached=[_describe_lost(decision) for decision in lost],
+        log_lines=bring_lines(gallery, backup.log),
     )
 
 
-def _read_path(line: dict[str, Any]) -> tuple[int, str]:
-    image_id, path = line.get("id"), line.get("path")
-    if not isinstance(image_id, int) or not isinstance(path, str):
-        raise InputError("an image that is decided about has no id and path")
-    return image_id, path
-
-
-def _first_new_id(backup: BackupReader, gallery: Path) -> int | None:
-    """From which id on the images of the very gallery were added after the backup; None in another gallery."""
-    head = backup.manifest.get("gallery")
-    facts, identity = head if isinstance(head, dict) else {}, read_mark(gallery)
-    first = facts.get("next_id")
-    return first if identity is not None and facts.get("id") == identity and isinstance(first, int) else None
-
-
-def _take_out(
-    gallery: Path, removals: Sequence[Removal], *, first_new: int | None, options: dict[str, Any]
-) -> dict[str, int]:
-    """Take photos out that had been taken out before the backup; how many, by what became of them."""
-    counts = dict.fromkeys(("taken_out", "out", "added_again", "last"), 0)
-    if not removals:
-        return counts
-    with read_current_catalog(gallery) as catalog:
-        found, out = find_removed(catalog, removals)
-        usable = catalog.count("indexed") + catalog.count("duplicate")
-    # An image that was taken out has come back to the same gallery only where somebody added it by name.
-    there = {number for number in found if first_new is None or number < first_new}
-    counts.update(out=out, added_again=len(found) - len(there))
-    if there and len(there) == usable:
-        counts["last"] = len(there)  # a gallery holds at least one image
-    elif there:
-        remove_from_gallery(gallery, selection=Selection(ids=tuple(there)), **options)
-        counts["taken_out"] = len(there)
-    return counts
-
-
-def _restore_file(backup: BackupReader, image: SentImage, gallery: Path) -> str:
+def _restore_file(archive: zipfile.ZipFile, image: SentImage, gallery: Path) -> str:
     """Put a sent image into its place, and say what became of it."""
-    path = added_folder(gallery) / image.path
+    path = added_folder(gallery) / image.place
     is_there = os.path.lexists(path)
     if image.removed and not is_there:  # in its place the next start of a server would add it again
         return "removed"
-    if is_there and _hash(path) == backup.sha256_of(image.member):
+    if is_there and _hash(path) == image.sha256:
         return "present"
-    if is_there and not path.name.startswith(backup.sha256_of(image.member)):
+    if is_there and not path.name.startswith(image.sha256):
         return "in_the_way"
     try:
-        kept = keep_file(gallery, backup.blocks(image.member), name=image.path)
+        kept = keep_file(gallery, read_blocks(archive, image.member), name=image.place)
         os.utime(kept, ns=(image.mtime_ns, image.mtime_ns))
     except OSError as error:
         raise InputError(
@@ -194,7 +161,7 @@ def _hash(path: Path) -> str | None:
         return None
 
 
-def _index(gallery: Path, there: Sequence[str], *, taken_out: set[str], options: dict[str, Any]) -> int:
+def _index(gallery: Path, there: Mapping[str, bool], *, options: dict[str, Any]) -> int:
     """Let the gallery have the images that it has no item of, but for those taken out; the number of these."""
     known = read_added_rows(gallery)
     images = [AddedImage(path, None) for path in there if path not in known]
@@ -202,8 +169,127 @@ def _index(gallery: Path, there: Sequence[str], *, taken_out: set[str], options:
         return 0
     add_to_gallery(gallery, name_sources(gallery, images), **options)
     now = read_added_rows(gallery)
-    new = {image.name: now[image.name] for image in images if image.name in now}
-    usable = {name: row for name, row in new.items() if row.status in ("indexed", "duplicate")}
-    if out := tuple(row.id for name, row in usable.items() if name in taken_out):
+    usable = [now[i.name] for i in images if i.name in now and now[i.name].status in USABLE]
+    if out := tuple(row.id for row in usable if there[row.path]):
         remove_from_gallery(gallery, selection=Selection(ids=out), **options)
-    return len(usable.keys() - taken_out)
+    return len(usable) - len(out)
+
+
+def _take_out(
+    gallery: Path, removals: Sequence[Removal], *, first_new: int | None, options: dict[str, Any]
+) -> dict[str, int]:
+    """Take photos out that had been taken out before the backup; how many, by what became of them.
+
+    Args:
+        first_new: the first id that this very gallery gave after the backup; None in another gallery.
+    """
+    counts = dict.fromkeys(("taken_out", "out", "added_again", "last"), 0)
+    if not removals:
+        return counts
+    with read_current_catalog(gallery) as catalog:
+        found = _find_removed(catalog, removals)
+        usable = catalog.count("indexed") + catalog.count("duplicate")
+    # An image that was taken out has come back to the same gallery only where somebody added it by name.
+    there = tuple(number for number in found if first_new is None or number < first_new)
+    counts.update(out=len(removals) - len(found), added_again=len(found) - len(there))
+    if there and len(there) == usable:
+        counts["last"] = len(there)  # a gallery holds at least one image
+    elif there:
+        remove_from_gallery(gallery, selection=Selection(ids=there), **options)
+        counts["taken_out"] = len(there)
+    return counts
+
+
+def _find_removed(catalog: Catalog, removals: Iterable[Removal]) -> list[int]:
+    """Ids of the photos of a gallery that were taken out of another one, and are not out here.
+
+    They are known by bytes and label; of several it is the one whose path ends most alike, but never so many that fewer
+    would stay than were kept where they were taken out. What is out here already is counted before the rest.
+    """
+    wanted: dict[LabelKey, list[Removal]] = {}
+    for removal in removals:
+        wanted.setdefault(removal.key, []).append(removal)
+    sources, added = catalog.sources(), catalog.added_source()
+    here: dict[LabelKey, dict[str, CatalogRow]] = {}
+    for row in chain(list_taken_out(catalog), list_usable(catalog)):
+        key = (row.sha256 or "", row.label)
+        if key in wanted and row.source != added:
+            here.setdefault(key, {})[os.path.join(sources[row.source].root, row.path)] = row
+    found = list[int]()
+    for key, meant in wanted.items():
+        left = here.get(key, {})
+        for removal in sorted(meant, key=lambda removal: removal.place not in left):  # the surest first
+            place = max(left, key=partial(_count_alike, removal.place), default=None)
+            if place is None or (place != removal.place and len(left) <= removal.kept):
+                continue
+            row = left.pop(place)
+            if row.reason != REMOVED:
+                found.append(row.id)
+    return found
+
+
+def _count_alike(path: str, other: str) -> int:
+    """How many characters two paths have in common at their ends."""
+    pairs = zip(reversed(path), reversed(other), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _attach_steps(gallery: Gallery, steps: Sequence[DecidedStep]) -> tuple[list[DecidedStep], list[Decision]]:
+    """Steps that name images by the ids and paths that these have here; the last decisions about images not here.
+
+    An image is known by its bytes, one of a label by that too; of several it is the one of the same id, or else the one
+    whose path ends most alike.
+    """
+    wanted = {d.sha256 for step in steps for d in step.labels}
+    wanted |= {image.sha256 for step in steps for group in step.duplicates for image in group.images}
+    here: dict[str, list[Subject]] = {}
+    for subject in read_all_subjects(gallery) if wanted else ():
+        if subject.sha256 in wanted:
+            here.setdefault(subject.sha256, []).append(subject)
+
+    def choose(same: Iterable[Subject], image_id: int | None, path: str) -> Subject | None:
+        return max(same, key=lambda s: (s.image_id == image_id, _count_alike(s.path, path)), default=None)
+
+    def attach_label(decision: LabelDecision) -> LabelDecision | None:
+        same = (subject for subject in here.get(decision.sha256, ()) if subject.label == decision.label)
+        found = choose(same, decision.image_id, decision.path)
+        return None if found is None else replace(decision, image_id=found.image_id, path=found.path)
+
+    def attach_group(decision: DuplicateDecision) -> DuplicateDecision | None:
+        now: dict[int, Subject] = {}
+        for image in decision.images:
+            same = (subject for subject in here.get(image.sha256, ()) if subject not in now.values())
+            found = choose(same, image.image_id, image.path)
+            if found is None:
+                return None
+            now[image.image_id] = found
+        keep = tuple(sorted(now[number].image_id for number in decision.keep))
+        return replace(decision, images=tuple(now.values()), keep=keep)
+
+    attached, lost = list[DecidedStep](), dict[str, Decision]()
+    for step in steps:
+        labels = [attach_label(decision) for decision in step.labels]
+        groups = [attach_group(decision) for decision in step.duplicates]
+        for (name, before), found in zip(step.by_subject().items(), [*labels, *groups], strict=True):
+            lost.pop(name, None)
+            if found is None:
+                lost[name] = before
+        attached.append(
+            replace(
+                step,
+                labels=tuple(new or old for new, old in zip(labels, step.labels, strict=True)),
+                duplicates=tuple(new or old for new, old in zip(groups, step.duplicates, strict=True)),
+            )
+        )
+    return attached, list(lost.values())
+
+
+def _describe_lost(decision: Decision) -> dict[str, object]:
+    """A decision without its images, for people."""
+    if isinstance(decision, LabelDecision):
+        values = asdict(decision)
+        return {"kind": "label"} | {
+            name: values[name] for name in ("sha256", "label", "decision", "new_label", "path")
+        }
+    images = [{"sha256": image.sha256, "path": image.path} for image in decision.images]
+    return {"kind": "duplicates", "decision": decision.decision, "images": images}

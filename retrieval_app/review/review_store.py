@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import combinations
@@ -15,14 +18,67 @@ from typing import Literal, TypeAlias
 from index.errors import InputError
 from index.labels.decisions import OPEN, LabelDecision, LabelKey, check_label_decision, read_labels
 from index.versions.people import decisions_file
-from retrieval_app.review.database import Database, DecidedSinceError
-from retrieval_app.review.duplicate_decisions import DuplicateDecision, check_duplicate_decision
-from retrieval_app.review.history import DecidedStep, insert_step, parse_images, read_duplicates
+from retrieval_app.review.database import Database, DecidedSinceError, check_schema
+from retrieval_app.review.subjects import DuplicateDecision, Subject, check_duplicate_decision
 
+MAX_STEP_DECISIONS = 10_000
+About: TypeAlias = Literal["labels", "duplicates"]
+"""What a step decides about."""
+_DUPLICATES = "SELECT d.step, images, decision, keep, {when} FROM duplicate_decisions AS d"
+_LAST_DUPLICATES = (
+    " JOIN steps AS s ON s.number = d.step "
+    "WHERE d.step = (SELECT max(step) FROM duplicate_decisions WHERE name = d.name) ORDER BY d.step, name"
+)
 _NAMED = (
     "SELECT sha256, label, decided_by, decision, new_label FROM label_decisions AS d "
     "JOIN steps ON steps.number = d.step WHERE decided_by IS NOT NULL ORDER BY d.step"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedStep:
+    """What one call decided about labels, or about duplicates; one of the two is empty.
+
+    Attributes:
+        decided_at: UTC, ISO 8601.
+        labels: decisions about labels.
+        duplicates: decisions about groups.
+        decided_by: the name of who decided, where it is known.
+    """
+
+    decided_at: str
+    labels: tuple[LabelDecision, ...] = ()
+    duplicates: tuple[DuplicateDecision, ...] = ()
+    decided_by: str | None = None
+
+    @property
+    def kind(self) -> About:
+        """What it is about."""
+        return "labels" if self.labels else "duplicates"
+
+    def by_subject(self) -> dict[str, LabelDecision | DuplicateDecision]:
+        """Its decisions by what each holds for."""
+        labels = {_name_key(d.key): d for d in self.labels}
+        return {**labels, **{d.group: d for d in self.duplicates}}
+
+    def keep(self, wanted: set[str]) -> DecidedStep:
+        """The step with the decisions about some subjects only."""
+        kept = [decision for subject, decision in self.by_subject().items() if subject in wanted]
+        return DecidedStep(
+            self.decided_at,
+            tuple(d for d in kept if isinstance(d, LabelDecision)),
+            tuple(d for d in kept if isinstance(d, DuplicateDecision)),
+            self.decided_by,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What became of decisions that were brought in: taken over, there already, or older than what holds."""
+
+    restored: int
+    present: int
+    older: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,30 +88,6 @@ class Agreement:
     reviewers: tuple[str, str]
     both: int
     alike: int
-
-
-def read_agreement(connection: sqlite3.Connection) -> tuple[Agreement, ...]:
-    """Every two people who decided about a label that the other decided about too, by name."""
-    by_label: dict[tuple[str, str], dict[str, tuple[str, str | None]]] = {}
-    for sha256, label, name, decision, new_label in connection.execute(_NAMED):
-        decided = by_label.setdefault((sha256, label), {})
-        if decision == OPEN:
-            decided.pop(name, None)
-        else:
-            decided[name] = decision, new_label
-    both: Counter[tuple[str, str]] = Counter()
-    alike: Counter[tuple[str, str]] = Counter()
-    for decided in by_label.values():
-        for one, two in combinations(sorted(decided), 2):
-            both[one, two] += 1
-            alike[one, two] += decided[one] == decided[two]
-    return tuple(Agreement(pair, both[pair], alike[pair]) for pair in sorted(both))
-
-
-MAX_STEP_DECISIONS = 10_000
-
-About: TypeAlias = Literal["labels", "duplicates"]
-"""What a step decides about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,20 +186,11 @@ class ReviewStore:
             return connection is not None and _last_step(connection, about) is not None
 
     def label_decisions(self) -> Mapping[LabelKey, LabelDecision]:
-        """The decisions about labels that hold, in the order they were made; not to be changed.
-
-        Raises:
-            ReviewError: they cannot be read.
-        """
+        """The decisions about labels that hold, in the order they were made; not to be changed."""
         return self._read_current().labels
 
     def decide_duplicates(self, decisions: Sequence[DuplicateDecision], *, by: str | None = None) -> Step:
-        """Keep decisions about groups of duplicates as one step, of somebody of a name.
-
-        Raises:
-            InputError: none, too many, one that says nothing clear, or two about one group.
-            ReviewError: they cannot be kept.
-        """
+        """Keep decisions about groups of duplicates as one step, of somebody of a name."""
         checked = [check_duplicate_decision(decision) for decision in decisions]
         if len({decision.group for decision in checked}) < len(checked):
             raise InputError("two of the decisions are about one group; decide it once")
@@ -175,20 +198,57 @@ class ReviewStore:
         return self._keep(DecidedStep(_now(), duplicates=tuple(checked), decided_by=by), ids)
 
     def duplicate_decisions(self) -> Mapping[str, DuplicateDecision]:
-        """The decisions about groups that hold, by the group's name, in the order they were made; not to be changed.
-
-        Raises:
-            ReviewError: they cannot be read.
-        """
+        """The decisions about groups that hold, by the group's name, in the order they were made; not to be changed."""
         return self._read_current().duplicates
 
     def agreement(self) -> tuple[Agreement, ...]:
-        """How far people who are known by name agree about labels.
-
-        Raises:
-            ReviewError: the decisions cannot be read.
-        """
+        """How far people who are known by name agree about labels."""
         return self._read_current().agreement
+
+    def copy(self) -> bytes:
+        """All steps of one moment, for `read_steps`; other processes may go on deciding. b"" where there are none."""
+        with closing(sqlite3.connect(":memory:")) as copy:
+            with self._database.reading() as connection:
+                if connection is None:
+                    return b""
+                connection.backup(copy)
+            return copy.serialize()
+
+    def merge(self, steps: Sequence[DecidedStep]) -> Merged:
+        """Bring steps in, all or none: about each subject the later decision holds.
+
+        Where nothing was decided before, all steps are taken over; else of every subject the last decision, if it is
+        later than what holds. Steps that are taken over keep their time and can be undone.
+        """
+        if not steps:
+            return Merged(0, 0, 0)
+        last = {
+            (step.kind, subject): (step, decision)
+            for step in steps
+            for subject, decision in step.by_subject().items()
+        }
+        with self._database.writing() as connection:
+            if connection.execute("SELECT count(*) FROM steps").fetchone()[0] == 0:
+                for step in steps:
+                    _insert_step(connection, step)
+                return Merged(len(last), 0, 0)
+            held: dict[tuple[About, str], LabelDecision | DuplicateDecision] = {
+                ("labels", _name_key(d.key)): d for _, d in read_labels(connection, holding=True)
+            }
+            held |= {("duplicates", d.group): d for _, d in _read_duplicates(connection, holding=True)}
+            winners: dict[int, set[str]] = {}
+            present = 0
+            for (kind, subject), (step, decision) in last.items():
+                holding = held.get((kind, subject))
+                if holding is None or _is_later(step.decided_at, holding.decided_at):
+                    winners.setdefault(id(step), set()).add(subject)
+                elif (holding.decided_at, _meaning(holding)) == (step.decided_at, _meaning(decision)):
+                    present += 1
+            for step in steps:
+                if id(step) in winners:
+                    _insert_step(connection, step.keep(winners[id(step)]))
+        restored = sum(map(len, winners.values()))
+        return Merged(restored, present, len(last) - restored - present)
 
     def close(self) -> None:
         """Let go of the file; nothing is lost by not calling it."""
@@ -207,7 +267,7 @@ class ReviewStore:
         with self._database.writing() as connection:
             if seen is not None and _read_held_labels(connection) != seen:
                 raise DecidedSinceError
-            number = insert_step(connection, step)
+            number = _insert_step(connection, step)
         return Step(number, tuple(sorted(found for found in image_ids if found is not None)), count)
 
     def _read_current(self) -> _Current:
@@ -216,18 +276,141 @@ class ReviewStore:
             state = self._database.state()
             if self._current is None or self._current.state != state:
                 with self._database.reading() as connection:
-                    labels = {} if connection is None else _read_held_labels(connection)
-                    groups = (
-                        [] if connection is None else [d for _, d in read_duplicates(connection, holding=True)]
-                    )
-                    agreement = () if connection is None else read_agreement(connection)
-                self._current = _Current(
-                    state,
-                    labels,
-                    {d.group: d for d in groups if d.decision != OPEN},
-                    agreement,
-                )
+                    if connection is None:
+                        self._current = _Current(state, {}, {}, ())
+                    else:
+                        groups = (d for _, d in _read_duplicates(connection, holding=True))
+                        self._current = _Current(
+                            state,
+                            _read_held_labels(connection),
+                            {d.group: d for d in groups if d.decision != OPEN},
+                            _read_agreement(connection),
+                        )
             return self._current
+
+
+def read_steps(copy: bytes) -> list[DecidedStep]:
+    """The steps of `ReviewStore.copy`, each value looked at, as it may come from anywhere."""
+    if not copy:
+        return []
+    try:
+        with closing(sqlite3.connect(":memory:")) as connection:
+            connection.deserialize(copy)
+            check_schema(connection)
+            return [_check_step(step) for step in _read_steps(connection)]
+    except (sqlite3.Error, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InputError(f"no file of decisions: {type(error).__name__}: {error}") from error
+
+
+def _read_steps(connection: sqlite3.Connection) -> Iterator[DecidedStep]:
+    labels: dict[int, list[LabelDecision]] = {}
+    for number, label in read_labels(connection):
+        labels.setdefault(number, []).append(label)
+    duplicates: dict[int, list[DuplicateDecision]] = {}
+    for number, group in _read_duplicates(connection):
+        duplicates.setdefault(number, []).append(group)
+    steps = connection.execute("SELECT number, decided_at, decided_by FROM steps ORDER BY number")
+    for number, decided_at, decided_by in steps:
+        about = (tuple(labels.get(number, ())), tuple(duplicates.get(number, ())))
+        if any(about):
+            yield DecidedStep(decided_at, *about, decided_by)
+
+
+def _check_step(step: DecidedStep) -> DecidedStep:
+    """A step of which every value has its type; SQLite keeps what it is given."""
+    decided_at = datetime.fromisoformat(step.decided_at)
+    if decided_at.tzinfo is None:
+        raise ValueError("a time without its zone")
+    if all((step.labels, step.duplicates)):
+        raise ValueError("a step decides about labels, or about duplicates")
+    images = [image for group in step.duplicates for image in group.images]
+    texts = [step.decided_by, *(d.label for d in step.labels)]
+    ids = [*(d.image_id for d in step.labels), *(image.image_id for image in images)]
+    ids += [number for group in step.duplicates for number in group.keep]
+    if not all(text is None or isinstance(text, str) for text in texts):
+        raise TypeError("expected text")
+    if not all(number is None or (type(number) is int and 0 <= number < 1 << 63) for number in ids):
+        raise TypeError("expected an id")
+    for image in images:
+        os.fsencode(image.path)  # undecodable bytes have their surrogates
+    return DecidedStep(
+        decided_at.astimezone(UTC).isoformat(timespec="seconds"),
+        tuple(map(check_label_decision, step.labels)),
+        tuple(map(check_duplicate_decision, step.duplicates)),
+        step.decided_by,
+    )
+
+
+def _insert_step(connection: sqlite3.Connection, step: DecidedStep) -> int:
+    """Write a step after all others; its number."""
+    made = connection.execute(
+        "INSERT INTO steps (kind, decided_at, decided_by) VALUES (?, ?, ?)",
+        (step.kind, step.decided_at, step.decided_by),
+    )
+    number = made.lastrowid
+    assert number is not None
+    connection.executemany(
+        "INSERT INTO label_decisions (sha256, label, step, decision, new_label, image_id, path) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (d.sha256, d.label or "", number, d.decision, d.new_label, d.image_id, os.fsencode(d.path))
+            for d in step.labels
+        ],
+    )
+    connection.executemany(
+        "INSERT INTO duplicate_decisions (name, step, decision, images, keep) VALUES (?, ?, ?, ?, ?)",
+        [(d.group, number, d.decision, _write_images(d.images), json.dumps(d.keep)) for d in step.duplicates],
+    )
+    return number
+
+
+def _read_duplicates(
+    connection: sqlite3.Connection, *, holding: bool = False
+) -> Iterator[tuple[int, DuplicateDecision]]:
+    """As `read_labels`, of groups of duplicates."""
+    query = (
+        _DUPLICATES.format(when="s.decided_at") + _LAST_DUPLICATES if holding else _DUPLICATES.format(when="''")
+    )
+    for step, images, decision, keep, when in connection.execute(query):
+        yield step, DuplicateDecision(_parse_images(images), decision, tuple(json.loads(keep)), when)
+
+
+def _write_images(images: Iterable[Subject]) -> str:
+    return json.dumps([[image.sha256, image.image_id, image.path] for image in images])
+
+
+def _parse_images(text: str) -> tuple[Subject, ...]:
+    return tuple(Subject(image_id, sha256, None, path) for sha256, image_id, path in json.loads(text))
+
+
+def _name_key(key: LabelKey) -> str:
+    return f"{key[0]}/{key[1] or ''}"
+
+
+def _meaning(decision: LabelDecision | DuplicateDecision) -> tuple[str, str | None]:
+    return decision.decision, decision.new_label if isinstance(decision, LabelDecision) else None
+
+
+def _is_later(when: str, than: str) -> bool:
+    return datetime.fromisoformat(when) > datetime.fromisoformat(than)
+
+
+def _read_agreement(connection: sqlite3.Connection) -> tuple[Agreement, ...]:
+    """Every two people who decided about a label that the other decided about too, by name."""
+    by_label: dict[tuple[str, str], dict[str, tuple[str, str | None]]] = {}
+    for sha256, label, name, decision, new_label in connection.execute(_NAMED):
+        decided = by_label.setdefault((sha256, label), {})
+        if decision == OPEN:
+            decided.pop(name, None)
+        else:
+            decided[name] = decision, new_label
+    both: Counter[tuple[str, str]] = Counter()
+    alike: Counter[tuple[str, str]] = Counter()
+    for decided in by_label.values():
+        for one, two in combinations(sorted(decided), 2):
+            both[one, two] += 1
+            alike[one, two] += decided[one] == decided[two]
+    return tuple(Agreement(pair, both[pair], alike[pair]) for pair in sorted(both))
 
 
 def _now() -> str:
@@ -249,4 +432,4 @@ def _describe_step(connection: sqlite3.Connection, about: About, number: int) ->
         rows = connection.execute("SELECT image_id FROM label_decisions WHERE step = ?", (number,)).fetchall()
         return {row[0] for row in rows if row[0] is not None}, len(rows)
     rows = connection.execute("SELECT images FROM duplicate_decisions WHERE step = ?", (number,)).fetchall()
-    return {image.image_id for row in rows for image in parse_images(row[0])}, len(rows)
+    return {image.image_id for row in rows for image in _parse_images(row[0])}, len(rows)

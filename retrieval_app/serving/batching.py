@@ -19,8 +19,6 @@ from retrieval_app.serving.errors import BusyError
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
-Other = TypeVar("Other")
-Final = TypeVar("Final")
 _ENDS = "the server is shutting down"
 _MEMORY = 0.2  # share of the newest gap in the average of the gaps between tasks
 
@@ -99,40 +97,26 @@ class Workers:
         """Whether all workers but the one that asks have nothing to do."""
         return self._idle >= len(self._threads) - 1
 
-    def submit(self, lane: Lane[Task, Answer], task: Task, *, timeout_s: float) -> Future[Answer]:
-        """The answer to come.
+    def submit(
+        self,
+        lane: Lane[Task, Answer],
+        task: Task,
+        *,
+        timeout_s: float,
+        then: Callable[[Answer], tuple[Lane[Any, Any], Any]] | None = None,
+    ) -> Future[Any]:
+        """The answer to come: a lane's, or that of what follows from it, which is not refused any more.
+
+        Args:
+            lane: where the task waits.
+            task: what it is to answer.
+            timeout_s: until it has to begin.
+            then: gives the lane and the task that follow from an answer; called by the worker; what it raises, the
+                future does.
 
         Raises:
             BusyError: the lane is full, or the workers are closed.
         """
-        return self._submit(lane, task, None, timeout_s=timeout_s)
-
-    def submit_then(
-        self,
-        lane: Lane[Task, Answer],
-        task: Task,
-        then: Callable[[Answer], tuple[Lane[Other, Final], Other]],
-        *,
-        timeout_s: float,
-    ) -> Future[Final]:
-        """The answer to come of what follows from a task's answer: a lane and its task, which is not refused any more.
-
-        Args:
-            then: called by the worker; what it raises, the future does.
-
-        Raises:
-            BusyError: as `submit`.
-        """
-        return self._submit(lane, task, then, timeout_s=timeout_s)
-
-    def _submit(
-        self,
-        lane: Lane[Task, Answer],
-        task: Task,
-        then: Callable[[Answer], tuple[Lane[Any, Any], Any]] | None,
-        *,
-        timeout_s: float,
-    ) -> Future[Any]:
         now, future = time.monotonic(), Future[Any]()
         with self._changed:
             if self._closed:
@@ -162,7 +146,7 @@ class Workers:
 
     def _work(self) -> None:
         while (found := self._next_batch()) is not None:
-            self._follow(_begin(*found))
+            self._follow(_answer(*found))
             del found  # a thread that has nothing to do keeps no version of the gallery open
 
     def _follow(self, answered: Sequence[tuple[_Waiting[Any, Any], Any]]) -> None:
@@ -170,7 +154,7 @@ class Workers:
         for waiting, answer in answered:
             try:
                 lane, task = waiting.then(answer)  # type: ignore[misc]
-                following: _Waiting[Any, Any] = _Waiting(
+                following = _Waiting[Any, Any](
                     task, lane.key(task), waiting.deadline, waiting.future, is_begun=True
                 )
                 with self._changed:
@@ -203,30 +187,26 @@ class Workers:
                     return lane, batch
 
 
-def _begin(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> list[tuple[_Waiting[Any, Any], Any]]:
+def _answer(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> list[tuple[_Waiting[Any, Any], Any]]:
     """Answer those of a batch that somebody waits for and that are not too late; those whose answers are followed."""
-    now = time.monotonic()
-    alive = []
+    now, alive, followed = time.monotonic(), list[_Waiting[Any, Any]](), list[tuple[_Waiting[Any, Any], Any]]()
     for waiting in batch:
         if not waiting.is_begun and not waiting.future.set_running_or_notify_cancel():
             continue
         if waiting.deadline < now:
             waiting.future.set_exception(BusyError("the server is busy: this took too long to begin"))
-            continue
-        alive.append(waiting)
-    return _answer(lane, alive) if alive else []
-
-
-def _answer(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> list[tuple[_Waiting[Any, Any], Any]]:
+        else:
+            alive.append(waiting)
+    if not alive:
+        return []
     try:
-        answers = lane.answer([waiting.task for waiting in batch])
+        answers = lane.answer([waiting.task for waiting in alive])
     # Whatever it is belongs to those who asked: they raise it, and the worker goes on, as in concurrent.futures.
     except Exception as error:  # noqa: BLE001
-        answers = [error] * len(batch)
+        answers = [error] * len(alive)
     lane.batches += 1
-    lane.answered += len(batch)
-    followed = []
-    for waiting, answer in zip(batch, answers, strict=True):
+    lane.answered += len(alive)
+    for waiting, answer in zip(alive, answers, strict=True):
         if isinstance(answer, Exception):
             waiting.future.set_exception(answer)
         elif waiting.then is not None:

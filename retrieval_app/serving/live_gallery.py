@@ -74,9 +74,6 @@ class LiveGallery:
         """Open the current version; the doubts of an `audit` folder take the place of the gallery's own.
 
         `filter_s` are the seconds that a filter may take.
-
-        Raises:
-            GalleryError: it cannot be opened.
         """
         self.path, self._audit, self._filter_s = path, audit, filter_s
         self.problem: str | None = None
@@ -99,11 +96,7 @@ class LiveGallery:
 
     @property
     def current(self) -> Snapshot:
-        """The version to answer from, with the label decisions that were followed last; never waits.
-
-        Raises:
-            NotReadyError: it holds no image.
-        """
+        """The version to answer from, with the label decisions that were followed last; never waits."""
         snapshot = self._current
         if not len(snapshot.gallery.store.ids):
             raise NotReadyError(f"the gallery {snapshot.gallery.name} holds no image")

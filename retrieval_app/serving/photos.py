@@ -42,11 +42,7 @@ DELETE FROM photos WHERE token IN (
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """A part of an upright picture: left, top, width and height, each a share in 0..1 of its sides.
-
-    Raises:
-        InputError: it is not within the picture.
-    """
+    """A part of an upright picture: left, top, width and height, each a share in 0..1 of its sides."""
 
     x: float
     y: float
@@ -62,11 +58,7 @@ class Crop:
             )
 
     def apply(self, image: Image.Image, *, name: str) -> Image.Image:
-        """The part of an image.
-
-        Raises:
-            InputError: it is smaller than 8 pixels a side.
-        """
+        """The part of an image."""
         width, height = image.size
         left, top = round(self.x * width), round(self.y * height)
         right, bottom = (
@@ -113,11 +105,7 @@ class Photo:
 
 
 def check_upload(data: bytes, *, name: str, config: ServingConfig) -> None:
-    """Refuse a photo of too many bytes.
-
-    Raises:
-        InputError: more than the limit.
-    """
+    """Refuse a photo of too many bytes."""
     if len(data) > config.max_upload_bytes:
         limit = config.max_upload_bytes / 1024**2
         raise InputError(
@@ -128,12 +116,7 @@ def check_upload(data: bytes, *, name: str, config: ServingConfig) -> None:
 def read_pixels(
     data: bytes, *, name: str, preprocess: PreprocessConfig, max_pixels: int, cheap_only: bool = False
 ) -> Pixels:
-    """A photo's (crop, crop, 3) uint8 model input, decoded as the gallery's images were.
-
-    Raises:
-        ImageError: it cannot be used.
-        OutOfTurnError: as `decode_in_turn`.
-    """
+    """A photo's (crop, crop, 3) uint8 model input, decoded as the gallery's images were."""
     image = decode_in_turn(
         data, name=name, target_side=preprocess.resize, max_pixels=max_pixels, cheap_only=cheap_only
     )
@@ -143,12 +126,7 @@ def read_pixels(
 def encode_kept(
     data: bytes, *, name: str, max_pixels: int, cheap_only: bool = False
 ) -> tuple[bytes, tuple[int, int]]:
-    """The JPEG of a photo that is kept, and its (width, height).
-
-    Raises:
-        ImageError: it cannot be decoded.
-        OutOfTurnError: as `decode_in_turn`.
-    """
+    """The JPEG of a photo that is kept, and its (width, height)."""
     image = decode_in_turn(
         data, name=name, target_side=KEPT_SIDE // 2, max_pixels=max_pixels, cheap_only=cheap_only
     )
@@ -158,13 +136,7 @@ def encode_kept(
 def crop_pixels(
     data: bytes, crop: Crop, *, name: str, preprocess: PreprocessConfig, max_pixels: int, cheap_only: bool = False
 ) -> Pixels:
-    """The (crop, crop, 3) uint8 model input of a part of a picture.
-
-    Raises:
-        ImageError: it cannot be decoded.
-        OutOfTurnError: as `decode_in_turn`.
-        InputError: the part is too small.
-    """
+    """The (crop, crop, 3) uint8 model input of a part of a picture."""
     image = decode_in_turn(data, name=name, target_side=KEPT_SIDE, max_pixels=max_pixels, cheap_only=cheap_only)
     return preprocess_image(crop.apply(image, name=name), preprocess)
 

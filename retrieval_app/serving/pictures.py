@@ -43,13 +43,7 @@ class Pictures:
     def make(
         self, gallery: Gallery, image_id: int, *, side: int, max_pixels: int, cheap_only: bool = False
     ) -> bytes:
-        """A WebP of an image, at most `side` pixels long, from now on kept.
-
-        Raises:
-            OutOfTurnError: as `decode_in_turn`.
-            InputError: no such image, or its file is gone.
-            ImageError: its file is no longer a readable image.
-        """
+        """A WebP of an image, at most `side` pixels long, from now on kept."""
         data = encode_picture(gallery, image_id, side=side, max_pixels=max_pixels, cheap_only=cheap_only)
         self._kept.put((gallery.digest, image_id, side), data)
         return data
@@ -69,13 +63,7 @@ def encode_picture(
     max_pixels: int = MAX_PIXELS,
     cheap_only: bool = False,
 ) -> bytes:
-    """An image of the gallery as WebP or JPEG of at most `side` pixels a side, without metadata.
-
-    Raises:
-        OutOfTurnError: as `decode_in_turn`.
-        InputError: no such image, or its file is gone.
-        ImageError: its file is no longer a readable image.
-    """
+    """An image of the gallery as WebP or JPEG of at most `side` pixels a side, without metadata."""
     name, data = read_original(gallery, image_id)
     image = decode_in_turn(data, name=name, target_side=side, max_pixels=max_pixels, cheap_only=cheap_only)
     if kind == "WEBP":
@@ -120,11 +108,6 @@ def decode_in_turn(
 
 
 def read_original(gallery: Gallery, image_id: int) -> tuple[str, bytes]:
-    """Name and bytes of an image as it lies on disk, to be decoded here and never sent.
-
-    Raises:
-        InputError: no such image, or its file is gone.
-        ImageError: it cannot be read, or is not the one that was indexed.
-    """
+    """Name and bytes of an image as it lies on disk, to be decoded here and never sent."""
     place = gallery.place(image_id)
     return place.name, read_indexed(place)

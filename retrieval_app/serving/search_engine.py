@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -63,6 +63,11 @@ LONGEST_S = 10.0  # that a search for one image may take on a machine that is bu
 KEPT_S = 1.0
 _REST = 20  # times what a search took pass before the next: asking often costs no more than a twentieth of a core
 
+Arguments = ParamSpec("Arguments")
+Value = TypeVar("Value")
+Then: TypeAlias = Callable[[Vectors], tuple[Lane[SearchTask, Ranking], SearchTask]]
+"""Gives the search that follows from the vector of a photo."""
+
 
 @dataclass(eq=False, slots=True)
 class _Trial:
@@ -105,11 +110,7 @@ class SearchProbe:
         self._told: str | None = None
 
     async def check(self, snapshot: Snapshot) -> None:
-        """Return where a search of this version can be answered.
-
-        Raises:
-            NotReadyError: it fails, or takes too long.
-        """
+        """Return where a search of this version can be answered."""
         trial, digest = self._trial, snapshot.gallery.digest
         if trial is None or not trial.is_fresh(digest):
             trial = self._trial = _Trial(digest)
@@ -128,10 +129,6 @@ class SearchProbe:
             logger.error("not ready: %s", reason)
             self._told = reason
         raise NotReadyError(reason)
-
-
-Arguments = ParamSpec("Arguments")
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +164,6 @@ class Engine:
         """Open the gallery; the doubts of an `audit` folder take the place of its own, a name that of its folder's.
 
         A `shared` folder has what several processes of a server have together.
-
-        Raises:
-            GalleryError: it cannot be opened.
         """
         self.config = config = config or ServingConfig()
         self.name = name or gallery_path.name
@@ -204,11 +198,7 @@ class Engine:
         return sum(pool.count for pool in self._pools)
 
     def snapshot(self) -> Snapshot:
-        """The version to answer a request from, to its end, with the decisions that were followed last.
-
-        Raises:
-            NotReadyError: it holds no image.
-        """
+        """The version to answer a request from, to its end, with the decisions that were followed last."""
         return self.live.current
 
     def open_decided(self) -> Gallery:
@@ -246,19 +236,11 @@ class Engine:
     async def look_up(
         self, function: Callable[Arguments, Value], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Value:
-        """As `run`, of what looks a condition up: that may take seconds, and no picture is to wait for it.
-
-        Raises:
-            BusyError: as `run`.
-        """
+        """As `run`, of what looks a condition up: that may take seconds, and no picture is to wait for it."""
         return await self._wait(self._lookups.submit(partial(function, *args, **kwargs)))
 
     async def run_costly(self, function: Callable[[], Value]) -> Value:
-        """As `run`, of what decodes a picture that may cost much: one at a time, and nothing else waits for it.
-
-        Raises:
-            BusyError: as `run`.
-        """
+        """As `run`, of what decodes a picture that may cost much: one at a time, and nothing else waits for it."""
         return await self._wait(self._costly.submit(function))
 
     async def _wait(self, future: Future[Value]) -> Value:
@@ -274,23 +256,15 @@ class Engine:
             del future  # which holds the error, whose traceback holds this frame
 
     async def embed(self, snapshot: Snapshot, data: bytes, *, name: str) -> Vectors:
-        """The (D,) float32 unit vector of the bytes of a photo.
+        """The (D,) float32 unit vector of the bytes of a photo."""
+        return await self._embed_upload(snapshot, Upload(data, name))
 
-        Raises:
-            ImageError: it cannot be decoded or embedded.
-            InputError: too many bytes.
-            BusyError: too many photos wait, or it took too long.
-        """
-        check_upload(data, name=name, config=self.config)
-        return await self._embed_upload(snapshot, Upload(data, name), submit=self._submit_photo)
-
-    async def _embed_upload(
-        self, snapshot: Snapshot, upload: Upload, *, submit: Callable[[_Embedding], Future[Value]]
-    ) -> Value:
+    async def _embed_upload(self, snapshot: Snapshot, upload: Upload, *, then: Then | None = None) -> Any:
+        check_upload(upload.data, name=upload.name, config=self.config)
         preprocess = snapshot.gallery.embedder.contract.preprocess
         read = partial(read_pixels, upload.data, name=upload.name, preprocess=preprocess)
         most = self.config.max_upload_pixels
-        return await self._embed(snapshot, read, name=upload.name, max_pixels=most, submit=submit)
+        return await self._embed(snapshot, read, name=upload.name, max_pixels=most, then=then)
 
     async def keep_photo(self, data: bytes, *, name: str) -> Photo:
         """Embed a photo and keep it for later queries.
@@ -304,23 +278,19 @@ class Engine:
         read = partial(read_pixels, data, name=name, preprocess=embedder.contract.preprocess, max_pixels=most)
         encode = partial(encode_kept, data, name=name, max_pixels=most)
         try:
-            vector = await self._embed_read(snapshot, partial(read, cheap_only=True), name=name)
+            vector = await self._embed_read(snapshot, partial(read, cheap_only=True), name)
             kept = await self.run(encode, cheap_only=True)
         except OutOfTurnError:  # both in one turn: who waited for the first is not refused the second
             pixels, kept = await self.run_costly(lambda: (read(), encode()))
-            vector = await self._embed_read(snapshot, lambda: pixels, name=name)
+            vector = await self._embed_read(snapshot, lambda: pixels, name)
         picture, size = kept
         photo = Photo(secrets.token_hex(16), name, *size, picture, vector, embedder.sha256)
         await self.run(self._photos.put, photo)
         return photo
 
-    def photo(self, token: str) -> Photo:
-        """A photo that is kept.
-
-        Raises:
-            UnknownPhotoError: it is not.
-        """
-        photo = self._photos.get(token)
+    async def photo(self, token: str) -> Photo:
+        """A photo that is kept; a thread looks for it, as another process may be writing."""
+        photo = await self.run(self._photos.get, token)
         if photo is None:
             raise UnknownPhotoError
         return photo
@@ -336,8 +306,6 @@ class Engine:
             ImageError: the photo, or a picture of which a part is asked for, cannot be read.
             BusyError: too much waits, or it took too long.
         """
-        if upload is not None:
-            check_upload(upload.data, name=upload.name, config=self.config)
         check_query(query)
         snapshot = snapshot.by(query.by)
         times = watch_search(query, snapshot.gallery)
@@ -360,7 +328,7 @@ class Engine:
         duplicates = await self._find_duplicates(snapshot) if query.group_copies else None
         times.mark("duplicates")
         task = SearchTask(snapshot, query, tuple(vectors), duplicates, times)
-        seconds, watch = self.config.request_s, watching.get()
+        watch = watching.get()
 
         def ask(vector: Vectors) -> tuple[Lane[SearchTask, Ranking], SearchTask]:
             embed_s = times.mark("vectors")
@@ -369,10 +337,11 @@ class Engine:
             return self.searches_lane, replace(task, vectors=(vector,))
 
         if upload is None:
-            ranking = await self._wait(self._workers.submit(self.searches_lane, task, timeout_s=seconds))
+            ranking = await self._wait(
+                self._workers.submit(self.searches_lane, task, timeout_s=self.config.request_s)
+            )
         else:
-            submit = partial(self._workers.submit_then, self.photos_lane, then=ask, timeout_s=seconds)
-            ranking = await self._embed_upload(snapshot, upload, submit=submit)
+            ranking = await self._embed_upload(snapshot, upload, then=ask)
         return replace(ranking, grouped=duplicates is not None) if query.group_copies else ranking
 
     async def _find_duplicates(self, snapshot: Snapshot) -> DuplicateReport | None:
@@ -384,13 +353,7 @@ class Engine:
         return duplicates.value
 
     async def picture(self, snapshot: Snapshot, image_id: int, *, side: int = PICTURE_SIDE) -> bytes:
-        """A WebP of one member, at most `side` pixels long, from re-encoded pixels.
-
-        Raises:
-            InputError: no such image, or its file is gone.
-            ImageError: its file is no longer a readable image.
-            BusyError: too many pictures wait, or it took too long.
-        """
+        """A WebP of one member, at most `side` pixels long, from re-encoded pixels."""
         kept = self._pictures.find(snapshot.gallery, image_id, side=side)
         if kept is not None:
             return kept
@@ -406,31 +369,27 @@ class Engine:
         if part.vector is not None:
             return normalise(part.vector, width=gallery.width)
         if part.photo is not None:
-            photo = self.photo(part.photo)
+            photo = await self.photo(part.photo)
             is_known = gallery.output == KIND and photo.model_sha256 == gallery.embedder.sha256
             if part.crop is None and is_known:
                 return photo.vector
-            whole = Crop(0, 0, 1, 1)
-            return await self._embed_part(snapshot, part.crop or whole, photo=photo, image_id=None)
-        if part.crop is None:
-            return None
-        return await self._embed_part(snapshot, part.crop, photo=None, image_id=part.image_id)
+            return await self._embed_part(snapshot, part.crop or Crop(0, 0, 1, 1), of=photo)
+        return None if part.crop is None else await self._embed_part(snapshot, part.crop, of=part.image_id or 0)
 
-    async def _embed_part(
-        self, snapshot: Snapshot, crop: Crop, *, photo: Photo | None, image_id: int | None
-    ) -> Vectors:
-        """The unit vector of a part of a picture; the last ones are remembered, for the next pages of results."""
+    async def _embed_part(self, snapshot: Snapshot, crop: Crop, *, of: Photo | int) -> Vectors:
+        """The unit vector of a part of a photo or member; the last ones are kept, for the next pages of results."""
         gallery = snapshot.gallery
-        key = (gallery.embedder.sha256, gallery.output, crop, photo.token if photo else (gallery.digest, image_id))
+        whole = of.token if isinstance(of, Photo) else (gallery.digest, of)
+        key = (gallery.embedder.sha256, gallery.output, crop, whole)
         vector = self._crops.get(key)
         if vector is None:
-            preprocess = gallery.embedder.contract.preprocess
-            if photo is not None:
-                name, data = photo.name, photo.picture
+            if isinstance(of, Photo):
+                name, data = of.name, of.picture
             else:
-                name, data = await self.run(read_original, gallery, image_id or 0)
+                name, data = await self.run(read_original, gallery, of)
+            preprocess = gallery.embedder.contract.preprocess
             read = partial(crop_pixels, data, crop, name=name, preprocess=preprocess)
-            vector = await self._embed(snapshot, read, name=name, max_pixels=MAX_PIXELS, submit=self._submit_photo)
+            vector = await self._embed(snapshot, read, name=name, max_pixels=MAX_PIXELS)
             self._crops.put(key, vector)
         return vector
 
@@ -441,15 +400,24 @@ class Engine:
         *,
         name: str,
         max_pixels: int,
-        submit: Callable[[_Embedding], Future[Value]],
-    ) -> Value:
-        """What `submit` gives for what `read(max_pixels=…)` reads; costly ones are decoded before a worker's turn."""
+        then: Then | None = None,
+    ) -> Any:
+        """The vector of what `read(max_pixels=…)` reads, or what follows from it `then`.
+
+        What may cost much is decoded before a worker's turn.
+        """
         read = partial(read, max_pixels=max_pixels)
         try:
-            return await self._wait(submit(_Embedding(snapshot, partial(read, cheap_only=True), name)))
+            return await self._embed_read(snapshot, partial(read, cheap_only=True), name, then)
         except OutOfTurnError:
             pixels = await self.run_costly(read)
-        return await self._wait(submit(_Embedding(snapshot, lambda: pixels, name)))
+        return await self._embed_read(snapshot, lambda: pixels, name, then)
+
+    async def _embed_read(
+        self, snapshot: Snapshot, read: Callable[[], Pixels], name: str, then: Then | None = None
+    ) -> Any:
+        embedding, seconds = _Embedding(snapshot, read, name), self.config.request_s
+        return await self._wait(self._workers.submit(self.photos_lane, embedding, timeout_s=seconds, then=then))
 
     def _embed_pictures(self, tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:
         """The unit vector of each picture, or why there is none."""
@@ -463,10 +431,9 @@ class Engine:
                 answers.append(error)
         if not pixels:
             return answers
-        is_lone = len(pixels) == 1 and self._workers.is_alone
         snapshot = tasks[0].snapshot
         embedder = snapshot.gallery.embedder
-        if is_lone:
+        if len(pixels) == 1 and self._workers.is_alone:
             embedder = snapshot.wide_embedder.giving(*embedder.outputs)
         vectors = embedder.embed_batch(np.stack(pixels))
         rows = iter(zip(vectors, embedder.are_usable(vectors), strict=True))
@@ -477,9 +444,3 @@ class Engine:
                 refusal = ImageError(path=task.name, reason="bad-embedding", detail=detail)
                 answers[number] = vector if usable else refusal
         return answers
-
-    async def _embed_read(self, snapshot: Snapshot, read: Callable[[], Pixels], *, name: str) -> Vectors:
-        return await self._wait(self._submit_photo(_Embedding(snapshot, read, name)))
-
-    def _submit_photo(self, embedding: _Embedding) -> Future[Vectors]:
-        return self._workers.submit(self.photos_lane, embedding, timeout_s=self.config.request_s)

@@ -126,11 +126,7 @@ class Ranking:
 
 
 def normalise(vector: Vectors, *, width: int) -> Vectors:
-    """The (D,) float32 unit vector of a direction.
-
-    Raises:
-        InputError: another width, a number that is not finite, or no direction.
-    """
+    """The (D,) float32 unit vector of a direction."""
     if vector.shape != (width,):
         raise InputError(f"a query vector must be {width} numbers, got {vector.size}")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -141,11 +137,7 @@ def normalise(vector: Vectors, *, width: int) -> Vectors:
 
 
 def combine_parts(vectors: list[Vectors], weights: list[float]) -> Vectors:
-    """The (D,) float32 unit vector of the weighted sum of unit vectors; a lone one with a weight above 0 is itself.
-
-    Raises:
-        InputError: the sum is nothing, as of one vector more and less.
-    """
+    """The (D,) float32 unit vector of the weighted sum of unit vectors; a lone one with a weight above 0 is itself."""
     if len(vectors) == 1 and weights[0] > 0:
         return vectors[0]
     total = np.einsum("i,ij->j", np.array(weights), np.stack(vectors).astype(np.float64))
@@ -212,11 +204,7 @@ def answer_searches(tasks: Sequence[SearchTask]) -> list[Ranking | Exception]:
 
 
 def _find_vector(task: SearchTask) -> Vectors:
-    """The (D,) float32 unit vector of a query.
-
-    Raises:
-        InputError: no such image, or nothing is left of the sum.
-    """
+    """The (D,) float32 unit vector of a query."""
     gallery = task.snapshot.gallery
     vectors = [
         gallery.vector(part.image_id or 0) if vector is None else vector
@@ -294,11 +282,7 @@ def _add_rows(tasks: Sequence[SearchTask], answers: Sequence[Ranking | Exception
 
 
 def check_query(query: SearchQuery) -> None:
-    """Refuse a query that no answer is given to.
-
-    Raises:
-        InputError: nothing to search with, or a list that would be too long.
-    """
+    """Refuse a query that no answer is given to."""
     if not query.parts:
         raise InputError("a search needs at least one image, photo or vector")
     if not (1 <= query.k <= MAX_K and 0 <= query.offset <= MAX_OFFSET):

@@ -19,7 +19,7 @@ import pytest
 
 pytest.importorskip("gradio", reason="needs the extra `ui`")
 from index.writing.build import build_gallery
-from retrieval_app.review.log_files import read_log
+from retrieval_app.review.activity_log import read_log
 from tests.conftest import draw_image
 from tests.forked import run
 from tests.proxies import HOST, Site, find_port, put, read_recipe, require_programs, run_nginx

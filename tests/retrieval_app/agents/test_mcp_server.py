@@ -14,8 +14,7 @@ import pytest
 
 from index.gallery.gallery import Gallery
 from retrieval_app.gallery_answers import GalleryAnswers
-from retrieval_app.review.activity_log import ActivityLog
-from retrieval_app.review.log_files import read_log
+from retrieval_app.review.activity_log import ActivityLog, read_log
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.serving_config import ServingConfig

@@ -11,8 +11,7 @@ import pytest
 
 from index.labels.decisions import LabelDecision
 from retrieval_app.commands.cli import main
-from retrieval_app.review.activity_log import ActivityLog
-from retrieval_app.review.log_files import read_log
+from retrieval_app.review.activity_log import ActivityLog, read_log
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder
 from tests.index.galleries import build

@@ -13,9 +13,17 @@ from pathlib import Path
 import pytest
 
 from index.versions.people import log_folder
-from retrieval_app.review import activity_log, log_files
-from retrieval_app.review.activity_log import EXPORT, REFUSED, SIGN_IN, ActivityLog
-from retrieval_app.review.log_files import EXPORTS, VISITS, list_files, read_log
+from retrieval_app.review import activity_log
+from retrieval_app.review.activity_log import (
+    EXPORT,
+    EXPORTS,
+    REFUSED,
+    SIGN_IN,
+    VISITS,
+    ActivityLog,
+    list_files,
+    read_log,
+)
 
 WRITE_ENDLESSLY = """
 import sys, itertools
@@ -70,8 +78,8 @@ def test_lines_are_chosen_by_name_and_time(log: ActivityLog, tmp_path: Path) -> 
 def test_the_oldest_files_go_and_neither_exports_nor_visits_push_changes_out(
     log: ActivityLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, series: str
 ) -> None:
-    monkeypatch.setattr(log_files, "FILE_BYTES", 300)
-    monkeypatch.setattr(log_files, "MOST_FILES", 3)
+    monkeypatch.setattr(activity_log, "FILE_BYTES", 300)
+    monkeypatch.setattr(activity_log, "MOST_FILES", 3)
     _record(log, "remove", images=[1])
     for number in range(60):
         _record(log, what, number=number)

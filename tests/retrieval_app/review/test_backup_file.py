@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
 import random
 import shutil
+import sqlite3
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from index.labels.decisions import LabelDecision
-from retrieval_app.review.backup import back_up
-from retrieval_app.review.backup_file import BackupError, is_plain_path, name_member
+from retrieval_app.review.backup import BackupError, back_up
 from retrieval_app.review.restore import restore
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder
@@ -78,15 +78,8 @@ def write_parts(path: Path, members: Members, manifest: object, *, kind: int = z
     return path
 
 
-def name_again(manifest: Manifest, members: Members) -> None:
-    manifest["members"] = {
-        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in members.items()
-    }
-
-
 def test_the_parts_of_a_backup_written_again_are_a_backup(made: Path, gallery: Path, tmp_path: Path) -> None:
     members, manifest = read_parts(made)
-    name_again(manifest, members)
     assert restore(write_parts(tmp_path / "again.zip", members, manifest), gallery).images["restored"] == 2
 
 
@@ -128,38 +121,85 @@ def test_a_bit_that_turned_is_noticed_wherever_it_counts(made: Path, gallery: Pa
 Change = Callable[[Members, Manifest], object]
 
 
-def spoil_decisions(line: bytes) -> Change:
+def spoil_decisions(*statements: str) -> Change:
+    """A file of decisions that SQL has changed."""
+
     def spoil(members: Members, manifest: Manifest) -> None:
-        members["decisions.jsonl"] += line
-        name_again(manifest, members)
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+            connection.deserialize(members["review.sqlite"])
+            for statement in statements:
+                connection.execute(statement)
+            members["review.sqlite"] = connection.serialize()
 
     return spoil
 
 
-def leave_out(members: Members, manifest: Manifest) -> None:
-    del members["decisions.jsonl"]
-    name_again(manifest, members)
+def swap_images(members: Members, manifest: Manifest) -> None:
+    first, second = (name for name in members if name.startswith("files/"))
+    members[first], members[second] = members[second], members[first]
 
 
-def swap_checksums(members: Members, manifest: Manifest) -> None:
-    first, second = (name for name in members if name.startswith("added/"))
-    told = manifest["members"]
-    told[first], told[second] = told[second], told[first]
+def damage_pages(members: Members, manifest: Manifest) -> None:
+    whole = members["review.sqlite"]
+    members["review.sqlite"] = whole[:8192] + bytes(len(whole) - 8192)
 
 
+def set_label(column: str, value: str) -> Change:
+    return spoil_decisions(
+        "PRAGMA ignore_check_constraints = ON", f"UPDATE label_decisions SET {column} = {value}"
+    )
+
+
+def add_group(images: str, keep: str) -> Change:
+    return spoil_decisions(
+        "INSERT INTO steps (kind, decided_at) VALUES ('duplicates', '2026-01-01T10:00:00+00:00')",
+        f"INSERT INTO duplicate_decisions SELECT 'g', max(number), 'copies', '{images}', '{keep}' FROM steps",
+    )
+
+
+def spell_otherwise(members: Members, manifest: Manifest) -> None:
+    path = manifest["sent"][0]["path"]
+    manifest["sent"][1]["path"] = f"%{ord(path[0]):02x}{path[1:]}"
+
+
+PAIR = f'[["{"a" * 64}", 1, "x"], ["{"b" * 64}", 2, "y"]]'
 CHANGES: dict[str, Change] = {
-    "swapped checksums": swap_checksums,
-    "an unnamed member": lambda members, manifest: members.update({"added/more.png": b"x"}),
-    "no decisions": leave_out,
-    "decisions that are none": spoil_decisions(b'{"decided_at": "now"}\n'),
-    "deep decisions": spoil_decisions(b"[" * 200_000 + b"\n"),
+    "swapped images": swap_images,
+    "an unnamed member": lambda members, manifest: members.update({"files/more": b"x"}),
+    "no decisions": lambda members, manifest: members.pop("review.sqlite"),
+    "decisions that are none": lambda members, manifest: members.update({"review.sqlite": b"x" * 4096}),
+    "damaged decisions": damage_pages,
+    "another table": spoil_decisions("CREATE TABLE more (x)"),
+    "a view in the place of a table": spoil_decisions(
+        "DROP TABLE label_decisions", "CREATE VIEW label_decisions AS SELECT 1 AS sha256"
+    ),
+    "a time that is none": spoil_decisions("UPDATE steps SET decided_at = 'yesterday'"),
+    "a time without its zone": spoil_decisions("UPDATE steps SET decided_at = '2026-01-01T10:00:00'"),
+    "a name that is none": spoil_decisions("UPDATE steps SET decided_by = x'00'"),
+    "a wrong hash": set_label("sha256", "'A'"),
+    "a hash of bytes": set_label("sha256", "x'05'"),
+    "a label of bytes": set_label("label", "x'41'"),
+    "another word": set_label("decision", "'destroy'"),
+    "a change to nothing": set_label("decision", "'change'"),
+    "a wrong id": set_label("image_id", "-1"),
+    "an id of text": set_label("image_id", "'one'"),
+    "a number as path": set_label("path", "5"),
+    "images to keep of no group": add_group(PAIR, "[9]"),
+    "a group of one": add_group(PAIR.partition(", [")[0] + "]", "[1]"),
+    "text for ids": add_group(PAIR, '"1"'),
+    "an id of a group as text": add_group(PAIR.replace("2,", '"2",'), "[1]"),
+    "a group that is none": add_group("null", "[1]"),
+    "deep images": add_group("[" * 100_000, "[1]"),
     "another version": lambda members, manifest: manifest.update(format_version=99),
-    "a member that is not there": lambda members, manifest: manifest["sent"][0].update(member="added/nothing.png"),
+    "an image that is not there": lambda members, manifest: manifest["sent"][0].update(sha256="0" * 64),
     "one place twice": lambda members, manifest: manifest["sent"][1].update(path=manifest["sent"][0]["path"]),
+    "one place twice, in two spellings": spell_otherwise,
     "a wrong time": lambda members, manifest: manifest["sent"][0].update(mtime_ns="yesterday"),
+    "a log that is none": lambda members, manifest: members.update({"log.jsonl": b"{}\n"}),
+    "a deep log": lambda members, manifest: members.update({"log.jsonl": b"[" * 200_000 + b"\n"}),
 }
 CLIMBS = ("../../evil.png", "/etc/evil.png", "a/../../evil.png", "", "a\0b.png", "x" * 300, None,
-          "a/" * 20 + "b.png", "\ud800.png")  # fmt: skip
+          "a/" * 20 + "b.png", "\ud800.png", "%2e%2e/%2e%2e/evil.png", "%2Fetc/evil.png", "a%00b.png")  # fmt: skip
 
 
 def test_a_hostile_backup_is_refused_and_changes_nothing(made: Path, gallery: Path, tmp_path: Path) -> None:
@@ -174,8 +214,7 @@ def test_a_hostile_backup_is_refused_and_changes_nothing(made: Path, gallery: Pa
 
 def test_packed_members_are_refused_before_they_are_unpacked(made: Path, gallery: Path, tmp_path: Path) -> None:
     members, manifest = read_parts(made)
-    members["added/huge.png"] = bytes(50 << 20)
-    name_again(manifest, members)
+    members["files/huge"] = bytes(50 << 20)
     packed = write_parts(tmp_path / "packed.zip", members, manifest, kind=zipfile.ZIP_DEFLATED)
     assert packed.stat().st_size < 1 << 20
     check_refused(packed, gallery, match="more than the file")
@@ -196,9 +235,16 @@ def test_members_that_lie_over_each_other_are_refused(gallery: Path, tmp_path: P
     check_refused(tmp_path / "over.zip", gallery, match="more than the file")
 
 
-def test_names_that_an_archive_cannot_take_are_numbered() -> None:
-    assert name_member("boot/a.jpg", 1) == "added/boot/a.jpg"
-    assert name_member("漢字/a.jpg", 1) == "added/漢字/a.jpg"
-    for odd in ("caf\udce9.jpg", "a\nb.jpg", "a\\b.jpg", "x/" * 600):
-        assert name_member(odd, 7) == "other/000007"
-    assert is_plain_path("caf\udce9/..a.jpg")
+def test_images_of_any_name_come_back_and_equal_ones_are_kept_once(gallery: Path, tmp_path: Path) -> None:
+    names = ("boot/a.jpg", "漢字/a%20b.jpg", "caf\udce9.jpg", "a\nb.jpg", "a\\b.jpg")
+    people = gallery / "people" / "added"
+    for name in names:
+        (people / name).parent.mkdir(parents=True, exist_ok=True)
+        (people / name).write_bytes(picture(5))
+    report = back_up(gallery, tmp_path / "names.zip")
+    assert (report.images, report.notes) == (5, [])
+    with zipfile.ZipFile(tmp_path / "names.zip") as archive:
+        assert sum(name.startswith("files/") for name in archive.namelist()) == 1
+    shutil.rmtree(people)
+    assert restore(tmp_path / "names.zip", gallery).images["restored"] == 5
+    assert {str(path.relative_to(people)) for path in people.rglob("*.jpg")} == set(names)

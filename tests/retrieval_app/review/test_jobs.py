@@ -25,11 +25,10 @@ from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.versions.gallery_lock import lock_gallery
 from index.writing.build import build_gallery, update_gallery
-from retrieval_app.review.activity_log import ActivityLog
+from retrieval_app.review.activity_log import ActivityLog, read_log
 from retrieval_app.review.added_images import AddedImage
 from retrieval_app.review.job_list import Asker, Job, JobList, JobOverError, UnknownJobError
 from retrieval_app.review.jobs import Changes, Jobs, Work
-from retrieval_app.review.log_files import read_log
 from retrieval_app.serving.errors import BusyError
 from tests.conftest import draw_folder, draw_image
 from tests.forked import ForkedCommand

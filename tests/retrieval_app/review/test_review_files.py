@@ -23,12 +23,6 @@ from index.sources.reading import read_place
 from index.text import valid_text
 from index.versions.people import DECISIONS as FILE_NAME
 from retrieval_app.review import exports
-from retrieval_app.review.duplicate_decisions import (
-    DuplicateDecision,
-    GroupImage,
-    check_duplicate_decision,
-    name_group,
-)
 from retrieval_app.review.exports import (
     Decisions,
     name_attachment,
@@ -38,13 +32,20 @@ from retrieval_app.review.exports import (
     stream_zip,
 )
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.subjects import find_decided_ids, find_subjects
+from retrieval_app.review.subjects import (
+    DuplicateDecision,
+    Subject,
+    check_duplicate_decision,
+    find_decided_ids,
+    find_subjects,
+    name_group,
+)
 from tests.conftest import draw_folder
 from tests.retrieval_app.review.conftest import HOSTILE, UNDECODABLE, build, ids_by_path, write_hostile
 from training.data.datasets import list_dataset
 
 A, B = "a" * 64, "b" * 64
-GROUP = (GroupImage(A, 1, "/x/1.jpg"), GroupImage(A, 2, "/x/2.jpg"), GroupImage(B, 3, "/x/3.jpg"))
+GROUP = (Subject(1, A, None, "/x/1.jpg"), Subject(2, A, None, "/x/2.jpg"), Subject(3, B, None, "/x/3.jpg"))
 
 
 def test_a_group_has_the_same_name_in_any_order_and_another_with_one_more_copy() -> None:
@@ -72,7 +73,7 @@ def test_kept_images_are_found_by_path_and_else_by_their_bytes() -> None:
     renumbered = [replace(image, image_id=4 - image.image_id) for image in GROUP]  # 1 and 3 swap their ids
     assert decision.find_kept(renumbered) == (1, 2)
     decision = DuplicateDecision(GROUP, "copies", (1, 2))
-    moved = [GroupImage(A, 11, "/y/1"), GroupImage(A, 12, "/y/2"), GroupImage(B, 13, "/y/3")]
+    moved = [Subject(11, A, None, "/y/1"), Subject(12, A, None, "/y/2"), Subject(13, B, None, "/y/3")]
     assert decision.find_kept(moved) == (11, 12)
 
 
@@ -84,7 +85,7 @@ def read(blocks: bytes) -> list[dict[str, str]]:
 def decide_in(gallery: Gallery, paths: list[str], decision: str, keep: list[str]) -> DuplicateDecision:
     ids = ids_by_path(gallery)
     subjects = find_subjects(gallery, [ids[path] for path in paths])
-    images = tuple(subjects[ids[path]].as_group_image() for path in paths)
+    images = tuple(subjects[ids[path]] for path in paths)
     return DuplicateDecision(images, decision, tuple(ids[path] for path in keep))
 
 
@@ -111,7 +112,7 @@ def test_hostile_names_stay_the_names_of_the_files(hostile: Gallery) -> None:
 
 def test_a_group_that_is_not_what_was_decided_about_is_left_out(shop: Gallery) -> None:
     decision = decide_in(shop, ["red/0.jpg", "red/copy.jpg"], "copies", ["red/copy.jpg"])
-    stranger = GroupImage("f" * 64, 900, "/gone.jpg")
+    stranger = Subject(900, "f" * 64, None, "/gone.jpg")
     changed = tuple(replace(image, sha256="e" * 64) for image in decision.images)
     gone = [replace(decision, images=(*decision.images, stranger)), replace(decision, images=changed)]
     assert read(b"".join(stream_duplicate_file(shop, gone))) == []

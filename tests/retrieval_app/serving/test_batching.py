@@ -140,7 +140,7 @@ def test_an_error_belongs_to_its_own_task_or_batch(gate: Gate, lane: Lane[int, i
     with pytest.raises(ValueError, match="-3"):
         workers.submit(lane, -3, timeout_s=20).result(20)
     with pytest.raises(KeyError, match="no such thing"):
-        workers.submit_then(lane, 3, fail, timeout_s=20).result(20)
+        workers.submit(lane, 3, then=fail, timeout_s=20).result(20)
     assert workers.submit(lane, 3, timeout_s=20).result(20) == 30
 
 
@@ -169,7 +169,7 @@ def test_earlier_lanes_go_first_and_what_follows_next(gate: Gate, lane: Lane[int
     workers = work(lane, searches, photos)
     occupy(gate, workers, lane)
     futures = [
-        workers.submit_then(photos, 10 * number, lambda vector: (searches, vector), timeout_s=20)
+        workers.submit(photos, 10 * number, then=lambda vector: (searches, vector), timeout_s=20)
         for number in (1, 2)
     ]
     futures.append(workers.submit(searches, 5, timeout_s=20))
@@ -188,18 +188,18 @@ def test_nothing_follows_from_a_failed_or_cancelled_task(gate: Gate, lane: Lane[
 
     workers = work(lane)
     occupy(gate, workers, lane)
-    assert workers.submit_then(lane, 2, follow, timeout_s=20).cancel()
-    failing = workers.submit_then(lane, -3, follow, timeout_s=20)
+    assert workers.submit(lane, 2, then=follow, timeout_s=20).cancel()
+    failing = workers.submit(lane, -3, then=follow, timeout_s=20)
     gate.open.set()
     with pytest.raises(ValueError, match="-3"):
         failing.result(20)
     assert not followed
-    assert workers.submit_then(lane, 3, follow, timeout_s=20).result(20) == 300
+    assert workers.submit(lane, 3, then=follow, timeout_s=20).result(20) == 300
 
 
 def test_what_would_follow_is_refused_once_the_workers_close(gate: Gate, lane: Lane[int, int], work: Work) -> None:
     workers, still = work(lane), Future[int]()
-    both = workers.submit_then(lane, 0, lambda answer: (lane, answer), timeout_s=20)
+    both = workers.submit(lane, 0, then=lambda answer: (lane, answer), timeout_s=20)
     assert gate.entered.wait(20)
     close_while_one_runs(workers, gate, workers.submit(lane, 1, timeout_s=20))
     still.set_running_or_notify_cancel()

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import io
+import sqlite3
 import threading
 import time
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +244,28 @@ def test_a_photo_that_may_cost_much_takes_one_turn(engine: Engine) -> None:
 def test_the_shape_of_a_filter_in_the_log_has_columns_and_no_values() -> None:
     text = "(a = 1 OR b LIKE 'secret%') AND NOT c IS NULL AND label IN ('a', 'secret')"
     assert describe_shape(parse_filter(text)) == "(a = ? OR b LIKE ?) AND NOT (c IS NULL) AND label IN (2)"
+
+
+def test_the_write_lock_of_another_process_freezes_no_other_request(small_gallery: Path, tmp_path: Path) -> None:
+    engine = Engine(small_gallery, config=ServingConfig(threads=1), shared=tmp_path)
+
+    async def ask() -> None:
+        photo = await engine.keep_photo(_encode(draw_image((220, 40, 40), seed=7)), name="mine")
+        by_photo = SearchQuery((QueryPart(photo=photo.token),))
+        by_image = SearchQuery((QueryPart(image_id=int(engine.snapshot().gallery.ids[0])),))
+        with closing(sqlite3.connect(tmp_path / "photos.sqlite", isolation_level=None)) as other:
+            other.execute("UPDATE photos SET used_at = used_at - 60000000000")  # so that its next use is written
+            other.execute("BEGIN IMMEDIATE")
+            waiting = asyncio.create_task(engine.search(engine.snapshot(), by_photo))
+            await asyncio.sleep(0.2)
+            begun = time.monotonic()
+            assert (await engine.search(engine.snapshot(), by_image)).hits
+            assert time.monotonic() - begun < 2
+            assert not waiting.done()
+            other.execute("ROLLBACK")
+        assert (await waiting).hits
+
+    try:
+        asyncio.run(ask())
+    finally:
+        engine.close()

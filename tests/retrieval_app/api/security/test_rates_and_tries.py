@@ -16,8 +16,7 @@ from retrieval_app.api.security.sign_in import FailedTries
 from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.api.security.visit_log import VisitLog
 from retrieval_app.api.visitors import Visitor, keep_visitor
-from retrieval_app.review.activity_log import ActivityLog
-from retrieval_app.review.log_files import read_log
+from retrieval_app.review.activity_log import ActivityLog, read_log
 from tests.retrieval_app.api.conftest import serve
 from tests.retrieval_app.api.security.conftest import Clock
 
