@@ -15,7 +15,7 @@ from index.gallery.gallery import Gallery
 from index.outputs import KIND
 from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.gallery_routes import describe_gallery
-from retrieval_app.api.search_answers import describe_search
+from retrieval_app.api.search_routes import describe_search
 from retrieval_app.insights.background import Computed
 from retrieval_app.review.places import describe_row
 from retrieval_app.serving.live_gallery import Snapshot

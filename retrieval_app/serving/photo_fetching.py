@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -14,20 +13,13 @@ from index.network.public_addresses import MayConnect, is_public_web
 from index.network.remote_store import FetchError
 from index.network.web_addresses import refuse_address
 from retrieval_app.serving.errors import BusyError
+from retrieval_app.serving.photos import Upload
 
 if TYPE_CHECKING:
     from index.network.web_store import Reach
 
 _MOST_REDIRECTS = 3
 _ADVICE = "save the picture and send it instead"
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedPhoto:
-    """What an address gave: its bytes, and the last part of the address as its name."""
-
-    data: bytes
-    name: str
 
 
 class PhotoFetcher:
@@ -46,8 +38,8 @@ class PhotoFetcher:
         self._max_bytes, self._seconds, self._may_connect = max_bytes, seconds, may_connect
         self._at_once, self._turns = at_once, threading.Semaphore(at_once)
 
-    async def fetch(self, address: str) -> FetchedPhoto:
-        """What an address of http or https gives.
+    async def fetch(self, address: str) -> Upload:
+        """What an address of http or https gives, under the last part of the address as its name.
 
         Raises:
             InputError: it is none, may not be asked, cannot be reached, or gives no picture of a sensible size.
@@ -55,7 +47,7 @@ class PhotoFetcher:
         """
         if not self._turns.acquire(blocking=False):
             raise BusyError(f"{self._at_once} photos are being fetched; try again in a moment")
-        done: Future[FetchedPhoto] = Future()
+        done: Future[Upload] = Future()
         threading.Thread(target=self._work, args=(address, done), name="fetcher", daemon=True).start()
         try:
             async with asyncio.timeout(self._seconds):
@@ -63,14 +55,15 @@ class PhotoFetcher:
         except TimeoutError as error:
             raise refuse_address(address, f"it did not answer within {self._seconds:g} seconds") from error
 
-    def _work(self, address: str, done: Future[FetchedPhoto]) -> None:
+    def _work(self, address: str, done: Future[Upload]) -> None:
         from index.network.web_store import Reach
 
         # The asker gives up first, so that one message says why.
         reach = Reach(self._may_connect, _ADVICE, _MOST_REDIRECTS, step_s=self._seconds + 1, in_all=True)
         try:
             if done.set_running_or_notify_cancel():
-                done.set_result(FetchedPhoto(self._read(address, reach), _name_of(address)))
+                name = unquote(urlsplit(address).path.rpartition("/")[2])[:200] or "photo"
+                done.set_result(Upload(self._read(address, reach), name))
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is the asker's
             done.set_exception(error)
         finally:
@@ -101,7 +94,3 @@ class PhotoFetcher:
             if isinstance(error.__cause__, InputError):
                 raise error.__cause__ from None
             raise refuse_address(address, error.detail) from error
-
-
-def _name_of(address: str) -> str:
-    return unquote(urlsplit(address).path.rpartition("/")[2])[:200] or "photo"
