@@ -104,19 +104,13 @@ def keep_file(gallery: Path, blocks: Iterable[bytes], *, name: str) -> Path:
     with replacing(whole) as temporary, temporary.open("wb") as file:
         for block in blocks:
             file.write(block)
-    for attempt in (1, 2):
-        folder = added_folder(gallery)
-        target = folder / name
-        try:
-            for above in reversed(folders := [part for part in target.parents if part.is_relative_to(folder)]):
-                above.mkdir(exist_ok=True)
-            whole.replace(target)
-            break
-        except FileNotFoundError:  # it has just been moved to where this program has it
-            if attempt == 2:
-                raise
-    for above in (*folders, folder.parent, incoming.parent):
-        sync_path(above)
+    folder = added_folder(gallery)
+    target = folder / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    whole.replace(target)
+    above = (part for part in target.parents if part.is_relative_to(folder))
+    for made in (*above, folder.parent, incoming.parent):
+        sync_path(made)
     return target
 
 

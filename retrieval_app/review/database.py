@@ -41,7 +41,7 @@ CREATE TABLE duplicate_decisions (             -- the one of the last step holds
 CREATE INDEX duplicate_decisions_by_step ON duplicate_decisions (step);
 """
 _WAIT_SECONDS = 10.0
-_ATTEMPTS = 5
+_NO_RIGHT = "the gallery's folder cannot be written; give the server the right to write it"
 _CANNOT_WRITE = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 
 
@@ -74,7 +74,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._opened: tuple[Path, int, int] | None = None
+        self._opened: tuple[int, int] | None = None
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._writes = 0
@@ -118,28 +118,21 @@ class Database:
             self._forget_connection()
 
     def _begin(self) -> sqlite3.Connection:
-        """The connection, in a transaction during which nobody moves the file."""
-        for _ in range(_ATTEMPTS):
-            self._notice_removal()
-            if self._connection is None:
-                self._make_folder()
-                self._connection = self._open("rwc")
-            connection = self._connection
-            assert connection is not None
-            connection.execute("BEGIN IMMEDIATE")
-            if self._opened == _identify(self.path):
-                return connection
-            connection.execute("ROLLBACK")  # it was moved in this moment
+        """The connection, in a transaction of the file that is in its place."""
+        self._notice_removal()
+        if self._connection is None:
+            try:
+                self.path.parent.mkdir(exist_ok=True)
+            except OSError as error:
+                problem = f"decisions cannot be kept: {error.strerror}; {_NO_RIGHT}"
+                raise ReviewError(self.path, problem) from error
+            self._connection = self._open("rwc")
+        assert self._connection is not None
+        self._connection.execute("BEGIN IMMEDIATE")
+        if self._opened != _identify(self.path):
             self._forget_connection()
-        raise ReviewError(self.path, "the file is replaced again and again; stop what replaces it")
-
-    def _make_folder(self) -> None:
-        folder = self.path.parent
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            advice = "the gallery's folder cannot be written; give the server the right to write it"
-            raise ReviewError(self.path, f"decisions cannot be kept: {error.strerror}; {advice}") from error
+            raise ReviewError(self.path, "the file was replaced in this moment; do it again")
+        return self._connection
 
     def _notice_removal(self) -> None:
         """Let go of a file that is not in its place any more: decisions would go into no file at all."""
@@ -180,19 +173,19 @@ class Database:
             self._forget_connection()
             advice = "mend the cause and do it again"
             if _code(error).startswith(_CANNOT_WRITE):
-                advice = "the gallery's folder cannot be written; give the server the right to write it"
+                advice = _NO_RIGHT
             elif _code(error).startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")):
                 advice = "move the file away to begin anew, or put a copy of it back"
             raise ReviewError(self.path, f"{problem}: {error}; {advice}") from error
 
 
-def _identify(path: Path) -> tuple[Path, int, int] | None:
-    """What tells a file in its place from one that takes it, and from itself elsewhere; None where there is none."""
+def _identify(path: Path) -> tuple[int, int] | None:
+    """What tells a file in its place from one that takes it; None where there is none."""
     try:
         status = path.stat()
     except FileNotFoundError:
         return None
-    return path, status.st_dev, status.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _code(error: sqlite3.Error) -> str:
