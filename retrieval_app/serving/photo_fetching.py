@@ -62,8 +62,8 @@ class PhotoFetcher:
         reach = Reach(self._may_connect, _ADVICE, _MOST_REDIRECTS, step_s=self._seconds + 1, in_all=True)
         try:
             if done.set_running_or_notify_cancel():
-                name = unquote(urlsplit(address).path.rpartition("/")[2])[:200] or "photo"
-                done.set_result(Upload(self._read(address, reach), name))
+                data = self._read(address, reach)
+                done.set_result(Upload(data, unquote(urlsplit(address).path.rpartition("/")[2])[:200] or "photo"))
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is the asker's
             done.set_exception(error)
         finally:
