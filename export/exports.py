@@ -1,4 +1,4 @@
-"""The exports: a trained run, a backbone without training, and a model file in another precision."""
+"""Exports to ONNX: a trained run, a backbone without training, and a model file in another precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A torch embedding model to one ONNX file with its contract; the confidence module and proxies stay behind."""
+"""ONNX file of a torch embedding model with its contract, checked against torch before it stays."""
 
 from __future__ import annotations
 

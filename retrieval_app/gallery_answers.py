@@ -1,4 +1,4 @@
-"""What is asked of a gallery, answered as plain values: for the Gradio app, for its clients, and for agents."""
+"""Queries to a gallery, answered as plain values: for the Gradio app, for its clients, and for agents."""
 
 from __future__ import annotations
 

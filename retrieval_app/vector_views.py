@@ -184,8 +184,6 @@ def write_atlas(
             ({"ids", "distances"}: rows of the file, nearest first) and, with `thumbnails`, image ({"bytes", "path"}).
             `in_map` is false for members that the map left out, of more than 10,000: they lie amid their nearest.
         by: whose vectors, `kind` or `picture`.
-        laying_out: told of the map's steps.
-        writing: told of the members that are written.
 
     Raises:
         InputError: the gallery has no such vectors; `out` has another ending, exists, lies in the gallery, or cannot be

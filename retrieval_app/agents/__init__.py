@@ -1,1 +1,0 @@
-"""Galleries for agents: a server of the Model Context Protocol."""

@@ -1,4 +1,4 @@
-"""A gallery as tools of the Model Context Protocol: look, search, and see which labels to doubt."""
+"""MCP server over a gallery: tools to search, to look at images, and to see which labels are doubtful."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which galleries `retrieval serve` is to serve: one, several with names, or those of a folder."""
+"""Galleries that `retrieval serve` serves: one, several with names, or those of a folder."""
 
 from __future__ import annotations
 

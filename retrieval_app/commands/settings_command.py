@@ -1,8 +1,8 @@
-"""A command whose options can also be given by variables and in a file: an option goes before a variable, that before
-the file, and that before the default.
+"""Settings of a command: options that variables and a file can give too.
 
-click looks them up in this order by itself, once each option has the name of its variable and the file is its map of
-defaults. What is added here are names, refusals, and where each value came from.
+An option goes before a variable, that before the file, and that before the default. click looks them up in this order
+by itself, once each option has the name of its variable and the file is its map of defaults. What is added here are
+names, refusals, and where each value came from.
 """
 
 from __future__ import annotations

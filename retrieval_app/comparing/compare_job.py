@@ -1,4 +1,4 @@
-"""Comparison of embeddings as the command does it: checks, embedding, scores, the files, and what is printed."""
+"""Comparison of embeddings as the command does it: checks first, then embedding and scores, then the files."""
 
 from __future__ import annotations
 

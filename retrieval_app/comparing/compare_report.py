@@ -87,8 +87,6 @@ def write_compare_page(
         out: the file; it is replaced in one step.
         shown: queries of every two candidates of which one is right and the other wrong; fewer where the page would
             have too many pictures.
-        seed: of their drawing.
-        progress: told (done, total) of the pictures.
 
     Raises:
         InputError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""The vectors of a training run: its backbone's features, which runs share in their cache, through its head."""
+"""Vectors of a training run: its backbone's features, which runs share in their cache, through its head."""
 
 from __future__ import annotations
 

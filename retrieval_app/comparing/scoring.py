@@ -1,4 +1,4 @@
-"""What candidates find on the same queries: each one's scores with intervals, and every two side by side."""
+"""Scores of candidates on the same queries: Recall@K and MAP@R with intervals, and paired differences."""
 
 from __future__ import annotations
 

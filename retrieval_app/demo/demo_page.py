@@ -46,7 +46,6 @@ def write_demo_page(
     Args:
         lines: what the demo found.
         confidences: confidences.csv of the run.
-        gallery: that the questions were asked of.
         trained: the gallery of the trained model.
     """
     sections = [

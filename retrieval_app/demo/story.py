@@ -1,4 +1,4 @@
-"""The whole story offline, on photos that come with the package: search, make labels wrong, train, export, audit."""
+"""Demo of the whole job offline, on photos of the package: search, make labels wrong, train, export, audit."""
 
 from __future__ import annotations
 

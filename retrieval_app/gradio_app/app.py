@@ -1,4 +1,4 @@
-"""The app: a search by photo, how good it is, and the labels to look at; the same as endpoints for clients."""
+"""Gradio app: search by photo, how good the gallery is, and doubtful labels; the same as endpoints for clients."""
 
 from __future__ import annotations
 

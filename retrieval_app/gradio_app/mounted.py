@@ -1,4 +1,4 @@
-"""The Gradio app below an address of the server, made when it is first asked for."""
+"""Gradio app mounted below an address of the server, made when it is first asked for."""
 
 from __future__ import annotations
 

@@ -79,7 +79,6 @@ class Insights:
     labels, and so is the calibration, of which the one before goes on until then.
 
     Args:
-        gallery: the version.
         cache: a folder in which every version gets its own, of which those of older versions are removed but for the
             one before; None keeps nothing.
         audit: folder of a finished `retrieval audit`, from which the doubts are read; None finds them in the gallery.

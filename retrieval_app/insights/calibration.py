@@ -1,4 +1,4 @@
-"""What a score says: how often members that are as similar have the same label."""
+"""Calibration of scores: how often members that are as similar have the same label."""
 
 from __future__ import annotations
 
@@ -75,11 +75,6 @@ def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int =
     Scenes are kept apart: where photos come in bursts, a member finds its own scene with scores that photos from
     elsewhere hardly reach. How often what is said is right: docs/results/serving.md.
 
-    Args:
-        gallery: whose members ask.
-        progress: told (done, total) of those that ask.
-        seed: of their choice.
-
     Returns:
         None where fewer than 30 members have a label that another one of another scene has too, or all have the same.
     """
@@ -102,9 +97,7 @@ def learn_shares(
     Args:
         vectors: (N, D) float32 unit rows.
         labels: (N,) int64, `UNLABELLED` without one.
-        seed: of the choice of those that ask.
         groups: (N,) int64; rows of one group, photos of one scene, do not find each other.
-        progress: told (done, total) of those that ask.
     """
     rows = np.flatnonzero(labels != UNLABELLED)
     vectors, labels, groups = vectors[rows], labels[rows], None if groups is None else groups[rows]

@@ -1,4 +1,4 @@
-"""How many members have each label, folder, source and value of metadata, and the filter that selects them."""
+"""Facet counts: how many members have each label, folder, source and value of metadata, with the filter of each."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,6 @@ from index.text import printable_path
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
 
 _RANKS = (1, 2, 3)
-logger = logging.getLogger(__name__)
 Decisions: TypeAlias = Mapping[LabelKey, LabelDecision]
 """Those that hold."""
 FindIds: TypeAlias = Callable[[], Mapping[int, LabelKey]]
@@ -38,8 +36,6 @@ def find_doubts(
     """The labels that the gallery's vectors contradict.
 
     Args:
-        gallery: whose labels are judged.
-        progress: told (done, total) of the labels.
         duplicates: of the gallery; None finds them first.
     """
     vectors, labels, ids, names = gallery.judging_labels().labelled_vectors()
@@ -60,11 +56,9 @@ def rank_anew(
     """The labels that nobody has decided, judged by all, with what was decided believed.
 
     Args:
-        gallery: as for `find_doubts`.
         decided: the label of an image by its id, as somebody decided it; None where the image was dropped.
         before: what the second result was for the same gallery; None finds it first, which takes as long again.
         duplicates: of the gallery.
-        progress: told (done, total) of the labels.
 
     Returns:
         The doubts, without those decided, and what scores mean.
@@ -103,7 +97,6 @@ def read_audit(path: Path, gallery: Gallery) -> Doubts:
 
     Args:
         path: the folder that `retrieval audit` wrote, or its audit.csv.
-        gallery: whose members are looked up.
 
     Raises:
         InputError: there is no audit, or its table cannot be read.

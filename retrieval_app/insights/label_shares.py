@@ -1,4 +1,4 @@
-"""Which labels the nearest neighbours of an image have: why a search, or a person, would give it one."""
+"""Label shares among the nearest neighbours of an image: why a search, or a person, would give it a label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gallery as a map: similar members lie near each other (t-SNE, van der Maaten and Hinton 2008, by openTSNE)."""
+"""Map of a gallery: similar members lie near each other (t-SNE, van der Maaten and Hinton 2008, by openTSNE)."""
 
 from __future__ import annotations
 
@@ -92,11 +92,6 @@ def lay_out(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0
     """Lay out the members, of more than 10,000 a random sample; the same gallery gives the same map.
 
     One core takes 14 s for 5,324 members of 64 numbers and 23 s for 10,000; never more, whatever the gallery's size.
-
-    Args:
-        gallery: whose members are shown.
-        progress: told (done, total) of the steps.
-        seed: of the sample.
 
     Raises:
         MissingDependencyError: openTSNE is not installed.

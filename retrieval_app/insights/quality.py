@@ -1,4 +1,4 @@
-"""How well a gallery finds its own labels, where it fails, and what its index costs."""
+"""Quality of a gallery: how well it finds its own labels, where it fails, and what its index costs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,6 @@ def find_nearest_by_label(
         labels: (N,) int64.
         asked: (n,) int64 rows.
         groups: (N,) int64; rows of one group are duplicates.
-        progress: told (done, total) of the rows that are asked for.
     """
     with multiplying_workers():  # in the background: one thread
         found = search_labels(vectors, labels, k=1, asked=asked, progress=progress)
@@ -180,8 +179,6 @@ def assess_quality(
     core, and up to 1.5 GB beside the vectors where labels are large.
 
     Args:
-        gallery: that is assessed.
-        progress: told (done, total) of both comparisons.
         duplicates: of the gallery; None finds them first.
     """
     index = _describe_index(gallery)

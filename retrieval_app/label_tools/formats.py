@@ -1,4 +1,4 @@
-"""What other programs read of judged labels: Label Studio, FiftyOne, cleanlab, and one flat table."""
+"""Export of judged labels to other programs: Label Studio, FiftyOne, cleanlab, and one flat table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every judged label of a gallery or of a finished audit, as other programs are told of it."""
+"""Judged labels of a gallery or of a finished audit, for other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: a header and an empty place for every view; what fills them are the modules in `static`."""
+"""HTML document of the page: a header and an empty place for every view, which the modules in `static` fill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page for those who come without the token: one field, no script, and not a word of what is served."""
+"""Sign-in page: one field, no script, and not a word of what is served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page's scripts and styles, read once and served from memory."""
+"""Scripts and styles of the page, read once and served from memory."""
 
 from __future__ import annotations
 

@@ -36,11 +36,9 @@ def write_audit_page(
     A picture that cannot be read any more, or that is not the one audited, is shown as a placeholder.
 
     Args:
-        report: the audit.
         out: the file; it is replaced in one step.
         limit: most images shown: those whose verdict is not to keep the label first, then by `wrong`.
         decisions: made before; what is decided in the browser later goes before them.
-        progress: told (done, total) of the pictures.
 
     Raises:
         InputError: the file cannot be written.
@@ -52,9 +50,9 @@ def write_audit_page(
     cards = _Cards(report)
     items = [cards.add(row) for row in order[:limit]]
     pictures, gone = draw_pictures(cards.places, sides=cards.sides, progress=progress)
-    folder = os.path.commonpath([item["path"] for item in items]) + "/" if len(items) > 1 else ""
+    common = os.path.commonprefix([item["path"] for item in items])
     for item in items:
-        item["name"] = item["path"].removeprefix(folder)
+        item["name"] = item["path"][common.rfind("/") + 1 :]
     labels = {image.label for image in report.images} | {noise.label for noise in report.classes}
     labels.update(label for image in report.images for label, _ in image.suggestions)
     verdicts = Counter(image.verdict for image in report.images)

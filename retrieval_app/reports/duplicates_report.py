@@ -277,10 +277,8 @@ def write_duplicates_page(
     A picture that cannot be read any more, or that is not the one of the gallery, is shown as a placeholder.
 
     Args:
-        report: the duplicates.
         out: the file; it is replaced in one step.
         limit: most groups shown: those whose labels differ before others, and the largest of them.
-        progress: told (done, total) of the groups.
 
     Raises:
         InputError: the file cannot be written.

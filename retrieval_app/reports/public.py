@@ -1,4 +1,4 @@
-"""What Python programs call to audit labels. Loads nothing heavy before it works."""
+"""Audit of labels for Python programs. Loads nothing heavy before it works."""
 
 from __future__ import annotations
 
