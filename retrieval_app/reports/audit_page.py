@@ -50,9 +50,9 @@ def write_audit_page(
     cards = _Cards(report)
     items = [cards.add(row) for row in order[:limit]]
     pictures, gone = draw_pictures(cards.places, sides=cards.sides, progress=progress)
-    common = os.path.commonprefix([item["path"] for item in items])
+    folder = os.path.commonpath([os.path.dirname(os.path.abspath(item["path"])) for item in items] or ["."])
     for item in items:
-        item["name"] = item["path"][common.rfind("/") + 1 :]
+        item["name"] = os.path.relpath(item["path"], folder)
     labels = {image.label for image in report.images} | {noise.label for noise in report.classes}
     labels.update(label for image in report.images for label, _ in image.suggestions)
     verdicts = Counter(image.verdict for image in report.images)

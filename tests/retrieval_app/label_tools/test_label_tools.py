@@ -24,7 +24,7 @@ from retrieval_app.label_tools.judged import JudgedLabel, JudgedLabels
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import Subject
 from tests.retrieval_app.insights.conftest import draw_labelled
-from tests.retrieval_app.insights.test_gallery_doubts import write_audit
+from tests.retrieval_app.insights.test_label_issues import write_audit
 
 LABELS = st.text(
     st.characters(exclude_categories=("Cc", "Cs", "Co", "Cn", "Zl", "Zp")), min_size=1, max_size=20
