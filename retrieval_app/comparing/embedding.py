@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from index.arrays import UNLABELLED, Floats, Ids, Labels
+from index.arrays import Floats, Ids, Labels
 from index.embedding.cached import CachedEngine, open_cached_engine
 from index.errors import ImageError, InputError
 from index.evaluation.clues import read_time
 from index.evaluation.scenes import COLUMN, Clues
-from index.gallery.gallery import Gallery
+from index.gallery.gallery import Gallery, number_labels
 from index.model.embedder import Embedder
 from index.outputs import KIND
 from index.progress import Progress, no_progress
@@ -67,10 +67,7 @@ class Photos:
 
     def number_labels(self) -> tuple[Labels, list[str]]:
         """(N,) int64 labels as positions in the names, which are sorted; `UNLABELLED` where there is none."""
-        names = sorted({photo.label for photo in self.photos if photo.label is not None})
-        number = {name: position for position, name in enumerate(names)}
-        labels = [UNLABELLED if photo.label is None else number[photo.label] for photo in self.photos]
-        return np.array(labels, dtype=np.int64), names
+        return number_labels([photo.label for photo in self.photos])
 
     def clues(self) -> Clues:
         """What tells, beside embeddings, which of them show one scene."""

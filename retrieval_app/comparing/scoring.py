@@ -23,9 +23,8 @@ from retrieval_app.comparing.embedding import Embedded, Photos
 from retrieval_app.comparing.public import Candidate
 
 _SEED = 0  # of the resampling
-_LEAST_TOLD_APART = (
-    6  # queries, or scenes: were they drawn by a coin, fewer would fall to one side in 1 of 32 cases
-)
+# Queries, or scenes: were they drawn by a coin, fewer would fall to one side in 1 of 32 cases.
+_LEAST_TOLD_APART = 6
 TABLE_NAME, PAGE_NAME = "queries.csv", "compare.html"
 TABLE_START = ("path", "label", "sha256")
 
