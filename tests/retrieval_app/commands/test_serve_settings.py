@@ -130,6 +130,6 @@ def test_a_value_out_of_range_is_told_with_its_origin(
     (tmp_path / "serve.toml").write_text("photos-waiting = 0")
     told = _fail(capsys, "--config", "serve.toml", code=2)
     assert "--photos-waiting must be at least 1, got 0 (from serve.toml)" in told
-    monkeypatch.setenv("RETRIEVAL_SERVE_HEAD_S", "0")
+    monkeypatch.setenv("RETRIEVAL_SERVE_READS_WAITING", "0")
     told = _fail(capsys, code=2)
-    assert "--head-s must be at least 1, got 0.0 (from the variable RETRIEVAL_SERVE_HEAD_S)" in told
+    assert "--reads-waiting must be at least 1, got 0 (from the variable RETRIEVAL_SERVE_READS_WAITING)" in told
