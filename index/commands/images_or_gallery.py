@@ -120,9 +120,9 @@ def refuse_gallery(source: str) -> None:
 
 def _holds_images(path: Path) -> bool:
     """Whether it is a folder, an archive, a table or a list, and no gallery; one image alone is rather a query."""
-    from index.sources.given_labels import find_table
     from index.sources.local_source import FileSource
     from index.sources.registry import find_source
+    from index.sources.table_rows import find_table
     from index.versions.gallery_identity import Standing, recognise
 
     if path.is_dir():

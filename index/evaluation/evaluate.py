@@ -25,10 +25,10 @@ from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
-from index.sources.given_labels import read_column, read_labels
 from index.sources.items import EmbeddedItem, Place
 from index.sources.local_source import TableSource
 from index.sources.registry import find_source
+from index.sources.table_rows import read_column, read_labels
 from index.text import printable_path
 
 _ROUNDS = 20  # of k-means, as in the metric-learning literature

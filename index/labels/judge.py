@@ -17,8 +17,17 @@ import numpy.typing as npt
 from index.arrays import NO_ID, Floats, Ids, Labels
 from index.labels.gaussian_classes import GaussianClasses
 from index.labels.leave_one_out import Doubles, LeaveOneOut
-from index.labels.planted import judge_by_planted, planted_each, score_labels
-from index.labels.suspicion import SHOWN, Chances, Suspicion, doubt_labels, suspect_evenly, suspect_labels
+from index.labels.suspicion import (
+    SHOWN,
+    Chances,
+    Suspicion,
+    doubt_labels,
+    judge_by_planted,
+    planted_each,
+    score_labels,
+    suspect_evenly,
+    suspect_labels,
+)
 from index.progress import Progress, no_progress
 
 RIDGES = (0.1, 0.3, 1.0, 3.0)

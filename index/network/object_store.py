@@ -21,13 +21,13 @@ from index.network.remote_store import (
     NO_RIGHTS,
     NOT_FOUND,
     REFUSED,
+    TRIES,
     UNREACHABLE,
     Content,
     FetchError,
     RemoteFile,
     make_stamp,
 )
-from index.network.retrying import TRIES
 from index.text import printable_path
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl")

@@ -7,8 +7,7 @@ import re
 from functools import lru_cache
 
 from index.network.public_addresses import PORTS
-from index.network.remote_store import RemoteStore
-from index.network.retrying import is_hurried
+from index.network.remote_store import RemoteStore, is_hurried
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://.+", re.DOTALL)
 _OF_STORES = ("AWS_", "GOOGLE_", "AZURE_", "FSSPEC_")

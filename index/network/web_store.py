@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from index.errors import InputError, MissingDependencyError
-from index.network.public_addresses import Address, MayConnect, check_addresses, is_public_web
+from index.network.public_addresses import (
+    REDIRECTS,
+    Address,
+    MayConnect,
+    check_addresses,
+    check_web_address,
+    is_public_web,
+    lead_on,
+)
 from index.network.remote_store import (
     NO_RIGHTS,
     NOT_FOUND,
@@ -33,7 +41,6 @@ from index.network.remote_store import (
     RemoteFile,
     make_stamp,
 )
-from index.network.web_addresses import REDIRECTS, check_web_address, lead_on
 
 if TYPE_CHECKING:
     import httpcore

@@ -37,10 +37,9 @@ from index.versions.manifest import MANIFEST_NAME, MODEL_NAME
 from index.versions.people import added_folder
 from index.versions.versions import list_versions
 from index.versions.work_plan import BUILDING, read_plan
-from index.writing.assigned_labels import find_assigned
 from index.writing.build_config import BuildConfig
 from index.writing.publish_change import BuildReport, run_change
-from index.writing.scanning import scan_sources
+from index.writing.scanning import find_assigned, scan_sources
 from index.writing.workspace import Workspace, is_intact_work
 
 USED, REBUILT, BUILT = "used", "rebuilt", "built again"

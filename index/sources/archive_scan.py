@@ -24,10 +24,9 @@ from index.images.image_files import check_size, open_file
 from index.limits import MAX_FILE_BYTES
 from index.sources.archive_members import LOCAL_HEADER, Member, is_zip_name, read_member, zip_problem
 from index.sources.folder_walk import find_file
-from index.sources.given_labels import folder_label
 from index.sources.items import FoundItem
 from index.sources.spool import Spooled, spool_local
-from index.sources.table_rows import as_json, as_text, valid_unicode
+from index.sources.table_rows import as_json, as_text, folder_label, valid_unicode
 from index.sources.unpacking import COMPRESSED_STARTS
 from index.text import printable_path
 

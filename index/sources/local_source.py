@@ -16,12 +16,11 @@ from index.errors import ImageError, InputError
 from index.images.image_files import CheckContent, check_content
 from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_archive
 from index.sources.folder_walk import check_folder, find_file, walk_folder
-from index.sources.given_labels import find_table, folder_label
 from index.sources.items import FoundItem, ItemFields, Place
 from index.sources.reading import read_local
 from index.sources.source import NOTHING_KNOWN, Known, Reach
 from index.sources.table_columns import TableColumns, make_address
-from index.sources.table_rows import TableRow, label_conflict, read_table_rows
+from index.sources.table_rows import TableRow, find_table, folder_label, label_conflict, read_table_rows
 from index.text import printable_path
 
 _WILDCARD = re.compile(r"[*?[]")

@@ -7,7 +7,7 @@ import os
 
 from index.errors import ImageError
 from index.images.image_files import CheckContent, check_content, check_size, modified_ns, open_file, read_bytes
-from index.network.retrying import in_a_hurry
+from index.network.remote_store import in_a_hurry
 from index.sources.archive_members import Member, is_zip_name, read_member
 from index.sources.archive_scan import is_compressed
 from index.sources.items import Place

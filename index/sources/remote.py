@@ -12,15 +12,14 @@ from typing import ClassVar, Self
 
 from index.errors import ImageError, InputError
 from index.images.image_files import CheckContent, check_content
-from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError, RemoteFile
-from index.network.retrying import retry
+from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError, RemoteFile, retry
 from index.network.stores import is_address, is_web, open_store
 from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_shard
-from index.sources.given_labels import folder_label
 from index.sources.items import FoundItem, ItemFields, Place
 from index.sources.local_source import Tail, has_wildcard
 from index.sources.remote_reading import RemoteReader, plain_name, spool_shard
 from index.sources.source import NOTHING_KNOWN, Known, Reach
+from index.sources.table_rows import folder_label
 from index.text import printable_path
 
 _IMAGE_SUFFIXES = (

@@ -14,9 +14,9 @@ from urllib.parse import urljoin, urlsplit
 
 from index.errors import ImageError, InputError
 from index.images.image_files import CheckContent, check_content
+from index.network.public_addresses import as_written, check_web_address
 from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError
 from index.network.stores import is_address, is_web, open_store
-from index.network.web_addresses import as_written, check_web_address
 from index.sources.items import FoundItem, ItemFields, Place
 from index.sources.local_source import read_lines
 from index.sources.remote import RemoteFileSource

@@ -31,10 +31,9 @@ from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, St
 from index.versions.gallery_identity import Standing, find_damage, recognise
 from index.versions.gallery_parts import make_mark
 from index.versions.manifest import CATALOG_NAME, Version
-from index.writing.assigned_labels import AssignedLabels, find_assigned
 from index.writing.build_config import BuildConfig
 from index.writing.publish_change import BuildReport, open_workspace, run_change
-from index.writing.scanning import Trust, find_parts, scan_parts, scan_sources
+from index.writing.scanning import AssignedLabels, Trust, find_assigned, find_parts, scan_parts, scan_sources
 from index.writing.shard_plan import check_complete
 from index.writing.workspace import Workspace, find_model
 

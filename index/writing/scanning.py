@@ -6,19 +6,74 @@ import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 
+from index.catalog.reader import Catalog
 from index.catalog.writer import CatalogWriter
+from index.errors import InputError
 from index.network.stores import is_address
 from index.progress import Progress, no_progress
 from index.sources.archive_scan import is_compressed
 from index.sources.items import FoundItem
 from index.sources.local_source import FolderSource, below
 from index.sources.source import ImageSource, KnownItem, Reach
-from index.writing.assigned_labels import AssignedLabels
+from index.sources.table_rows import read_labels
+from index.text import printable_path
 
 _REPORTED_ITEMS = 1000
+
+
+class AssignedLabels:
+    """The labels of a file, by real path; an item without a row is unlabelled.
+
+    Args:
+        labels_file: CSV or Parquet with the columns path,label; paths relative to it, or absolute.
+    """
+
+    def __init__(self, labels_file: Path) -> None:
+        self._file = labels_file
+        self._labels = {_real(path): label for path, label in read_labels(labels_file).items()}
+        self._used = 0
+
+    def label(self, item: FoundItem, location: str) -> FoundItem:
+        """The item, at its absolute location, with its label."""
+        label = self._labels.get(_real(location))
+        self._used += label is not None
+        return replace(item, label=label)
+
+    def check_used(self) -> None:
+        """Raise InputError where no item asked for had a label."""
+        if not self._used:
+            raise InputError(
+                f"{printable_path(str(self._file))}: none of its {len(self._labels)} labelled paths is an image of "
+                "the gallery's sources; paths are relative to the label file's own folder, or absolute"
+            )
+
+
+def _real(path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(_real_folder(folder), name)
+
+
+@lru_cache(maxsize=4096)
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
+def find_assigned(catalog: Catalog) -> AssignedLabels | None:
+    """The labels that a gallery was built with, as they are now."""
+    labels_file = catalog.labels_file()
+    if labels_file is None:
+        return None
+    if not labels_file.is_file():
+        raise InputError(
+            f"{printable_path(str(labels_file))}: the label file that the gallery was built with is gone; put it "
+            "back, or run `retrieval index build` with another one, or without --labels"
+        )
+    return AssignedLabels(labels_file)
 
 
 class Trust(Enum):

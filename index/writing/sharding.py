@@ -34,11 +34,10 @@ from index.versions.gallery_parts import identify, remove_part
 from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest
 from index.versions.versions import read_current
 from index.versions.work_plan import SHARDS
-from index.writing.assigned_labels import AssignedLabels
 from index.writing.build import build_gallery, check_out, check_same_sources, choose_model, make_gallery_folder
 from index.writing.build_config import BuildConfig
 from index.writing.publish_change import BuildReport
-from index.writing.scanning import scan_sources
+from index.writing.scanning import AssignedLabels, scan_sources
 from index.writing.shard_plan import (
     Shard,
     ShardPlan,

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 
 from index.gallery.reranking import POOL
 from index.labels.kinds import Kind
-from index.network.web_addresses import MAX_ADDRESS_CHARACTERS
+from index.network.public_addresses import MAX_ADDRESS_CHARACTERS
 from retrieval_app.insights.answer import Answer
 from retrieval_app.review.exports import MAX_PICTURES, MAX_ROWS
 from retrieval_app.serving.searching import MAX_K, MAX_OFFSET

@@ -221,7 +221,7 @@ def info(context: click.Context, /, *, what: Path, runtime: bool, as_json: bool)
         lines.append(f"its vectors were computed by {recorded['backend']} in {recorded['precision']}")
     if runtime:
         from index.gallery.computed_by import usual_runtime_of
-        from index.model.runtime_report import report_runtimes, tell_runtimes
+        from index.model.backends.registry import report_runtimes, tell_runtimes
 
         report = report_runtimes(model, asked=usual_runtime_of(recorded))
         document, lines = {**document, **report}, [*lines, *tell_runtimes(report)]

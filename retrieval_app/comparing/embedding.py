@@ -29,7 +29,7 @@ from index.sources.registry import find_source
 from index.sources.table_rows import as_text
 from index.text import printable_path
 from index.threads import map_ahead
-from index.writing.assigned_labels import AssignedLabels
+from index.writing.scanning import AssignedLabels
 from retrieval_app.comparing.public import GALLERY, RUN, Candidate
 
 _HASHED_AHEAD = 64

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from index.errors import InputError
-from index.network.public_addresses import MayConnect, is_public_web
+from index.network.public_addresses import MayConnect, is_public_web, refuse_address
 from index.network.remote_store import FetchError
-from index.network.web_addresses import refuse_address
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.photos import Upload
 

@@ -13,7 +13,7 @@ from tests.remote_servers import OWNER, FileServer, serve_files
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
     """A web server on this machine, which may be fetched from."""
     monkeypatch.setenv("RETRIEVAL_FETCH_FROM", "127.0.0.1/32")
-    monkeypatch.setattr("index.network.retrying._FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("index.network.remote_store._FIRST_WAIT_S", 0.01)
     with serve_files() as server:
         yield server
 

@@ -15,9 +15,9 @@ from index.catalog.reader import Catalog, read_catalog
 from index.catalog.rows import CatalogRow
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.errors import GalleryError, ImageError, InputError
-from index.sources.given_labels import folder_label
 from index.sources.items import EmbeddedItem, FoundItem, Place
 from index.sources.local_source import FolderSource
+from index.sources.table_rows import folder_label
 
 
 @pytest.fixture

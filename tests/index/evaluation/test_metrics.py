@@ -12,7 +12,7 @@ import index.arrays
 import index.evaluation.comparison
 import index.evaluation.metrics
 import index.evaluation.nearness
-import index.sources.given_labels
+import index.sources.table_rows
 import index.text
 from index.errors import InputError
 from index.evaluation.metrics import RetrievalScores, bootstrap_interval, ranking_auc, score_retrieval
@@ -88,7 +88,7 @@ def test_draws_in_blocks_are_those_of_a_loop(count: int, block: int, monkeypatch
 
 
 MODULES = (index.evaluation.metrics, index.evaluation.comparison, index.evaluation.nearness, index.arrays, index.text,
-           index.sources.given_labels)  # fmt: skip
+           index.sources.table_rows)  # fmt: skip
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

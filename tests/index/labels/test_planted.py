@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.labels.planted import judge_by_planted, plant_labels, planted_each, score_labels
+from index.labels.suspicion import judge_by_planted, plant_labels, planted_each, score_labels
 
 
 def _scores(*, share: float, overlap: float, count: int = 6000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

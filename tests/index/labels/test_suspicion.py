@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.arrays import NO_ID
-from index.labels.planted import score_labels
-from index.labels.suspicion import SHOWN, Chances, Suspicion, suspect_evenly, suspect_labels
+from index.labels.suspicion import SHOWN, Chances, Suspicion, score_labels, suspect_evenly, suspect_labels
 
 
 def _random(seed: int, *, images: int, classes: int) -> tuple[np.ndarray, np.ndarray]:

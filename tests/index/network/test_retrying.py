@@ -4,15 +4,15 @@ import threading
 
 import pytest
 
-from index.network import retrying
-from index.network.retrying import choose_wait, in_a_hurry, is_hurried, pause
+from index.network import remote_store
+from index.network.remote_store import choose_wait, in_a_hurry, is_hurried, pause
 from index.threads import AbandonedError, heed_abandonment
 
 
 def test_waits_grow_and_are_drawn() -> None:
     for failed in range(1, 12):
         waits = [choose_wait(failed) for _ in range(200)]
-        longest = min(retrying.MAX_WAIT_S, 0.5 * 2 ** (failed - 1))
+        longest = min(remote_store.MAX_WAIT_S, 0.5 * 2 ** (failed - 1))
         assert 0 <= min(waits) < longest / 4
         assert longest / 2 < max(waits) <= longest
 

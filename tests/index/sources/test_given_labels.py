@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from index.errors import InputError, MissingDependencyError
-from index.sources.given_labels import read_column, read_label_file, read_labels
 from index.sources.local_source import TableSource
 from index.sources.registry import find_source, make_source
 from index.sources.table_columns import USUAL, TableColumns, make_address, split_address
+from index.sources.table_rows import read_column, read_label_file, read_labels
 from tests.conftest import draw_image
 
 

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from index.errors import ImageError, InputError
-from index.network import fetching, retrying, web_store
+from index.network import remote_store, web_store
 from index.network.web_store import VARIABLE
 from index.sources import remote_reading
 from index.sources.items import FoundItem
@@ -146,7 +146,7 @@ def test_a_name_of_a_private_address_is_refused(web: FileServer, monkeypatch: py
 def test_transient_faults_are_tried_again_in_time(web: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
     web.files["/1.png"] = PICTURES[0]
     waited: list[float] = []
-    monkeypatch.setattr(retrying, "pause", waited.append)
+    monkeypatch.setattr(remote_store, "pause", waited.append)
     web.faults["/1.png"] = [Fault(500), Fault(429, {"Retry-After": "7"}), Fault(is_cut=True)]
     assert read(f"{web.address}/1.png") == PICTURES[0]
     assert web.asked["GET", "/1.png"] == 4
@@ -206,12 +206,12 @@ def test_too_much_and_too_slow_are_given_up(web: FileServer, monkeypatch: pytest
         read(f"{web.address}/1.png")
     monkeypatch.undo()
     monkeypatch.setenv(VARIABLE, "127.0.0.1")
-    monkeypatch.setattr(fetching, "_MOST_S", -1.0)
+    monkeypatch.setattr(remote_reading, "_MOST_S", -1.0)
     with pytest.raises(ImageError, match="unreachable: it did not come within"):
         read(f"{web.address}/1.png")
     monkeypatch.undo()
     monkeypatch.setenv(VARIABLE, "127.0.0.1")
-    monkeypatch.setattr(retrying, "TRIES", 1)
+    monkeypatch.setattr(remote_store, "TRIES", 1)
     monkeypatch.setattr(web_store, "_TIMEOUTS_S", {"connect": 1.0, "read": 0.05})
     web.faults["/1.png"] = [Fault(wait_s=0.3)]
     with pytest.raises(ImageError, match=r"unreachable: it cannot be reached: .*timed out"):
@@ -221,7 +221,7 @@ def test_too_much_and_too_slow_are_given_up(web: FileServer, monkeypatch: pytest
 def test_hosts_that_are_not_there_are_said(web: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ImageError, match="unreachable: no such host is known here"):
         read("http://nosuch.invalid/1.png")
-    monkeypatch.setattr(retrying, "TRIES", 2)
+    monkeypatch.setattr(remote_store, "TRIES", 2)
     with pytest.raises(ImageError, match=r"unreachable: it cannot be reached: .*, 2 times"):
         read("http://127.0.0.1:1/1.png")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from index.sources.given_labels import read_label_file
+from index.sources.table_rows import read_label_file
 from retrieval_app.commands.cli import main
 from tests.training.audits import BACKBONE, COPY, NOT_UTF8, ORIGINAL, PLANTED, MessyRun, draw_messy, train_messy
 

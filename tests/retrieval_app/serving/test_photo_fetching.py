@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from index.errors import InputError, RetrievalError
-from index.network.public_addresses import is_public
-from index.network.web_addresses import MAX_ADDRESS_CHARACTERS
+from index.network.public_addresses import MAX_ADDRESS_CHARACTERS, is_public
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.photo_fetching import PhotoFetcher
 from tests.answering_server import PathAnswer, answer_paths

@@ -13,7 +13,7 @@ import pytest
 
 from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
-from index.sources.given_labels import read_label_file
+from index.sources.table_rows import read_label_file
 from tests.training.audits import audited
 from tests.training.conftest import make_config
 from training.audit.cleaned_labels import check_label_target, choose_labels, write_cleaned_labels

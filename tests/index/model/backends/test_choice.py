@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from index.errors import InputError, MissingDependencyError, ModelFileError
-from index.model import runtime_report
 from index.model.backends import registry
 from index.model.backends.names import USUAL_BACKEND, VARIABLE
 from index.model.backends.registry import (
@@ -20,9 +19,10 @@ from index.model.backends.registry import (
     compare_backend,
     installed_backends,
     open_backend,
+    report_runtimes,
+    tell_runtimes,
 )
 from index.model.embedder import Embedder
-from index.model.runtime_report import report_runtimes, tell_runtimes
 from index.model.seal import SealedModel, read_sealed
 from tests.models import PREPROCESS, write_tiny_model
 
@@ -44,10 +44,9 @@ def model(tiny_model: Path) -> SealedModel:
 
 def let_agree(monkeypatch: pytest.MonkeyPatch, **agreements: float) -> None:
     """Let runtimes agree so far with the usual one."""
-    for module in (registry, runtime_report):
-        monkeypatch.setattr(
-            module, "compare_backend", lambda model, name: Compared("1", "float32", agreements[name])
-        )
+    monkeypatch.setattr(
+        registry, "compare_backend", lambda model, name: Compared("1", "float32", agreements[name])
+    )
 
 
 @pytest.mark.parametrize("name", sorted(installed_backends()))
