@@ -17,10 +17,9 @@ from index.toml_options import read_toml_options
 from training.options.config import USUAL_DIM, TrainConfig
 from training.options.log_targets import FORMS, parse_log_targets
 from training.options.losses import option_groups
+from training.options.machine import RUNTIMES
 from training.options.resolve import DEFAULT, FILES, RECIPES, WEIGHTS, resolve
-from training.options.runtimes import RUNTIMES
-from training.public import default_cache
-from training.public import train as run_training
+from training.public import default_cache, train_resolved
 
 _OF_THE_COMMAND = (
     "out",
@@ -187,7 +186,7 @@ def train(
     }  # fmt: skip
     try:
         config = resolve(**given)
-        parse_log_targets(log)
+        targets = parse_log_targets(log)
     except InputError as error:
         also = "" if config_file is None else f" (with the options of {printable_path(str(config_file))})"
         raise click.UsageError(f"{error}{also}", ctx=context) from error
@@ -198,9 +197,10 @@ def train(
     is_first = Place.read().rank == 0
     try:
         with watch_training(shown=is_first) as watcher:
-            report = run_training(
-                data, out, val=val, resume=resume, cache=cache, device=device, precision=precision,
-                backend=backend, workers=workers, watcher=watcher, rank_timeout=rank_timeout, log=log, **given,
+            report = train_resolved(
+                data, out, config=config, asked=given, val=val, resume=resume, cache=cache, device=device,
+                precision=precision, backend=backend, workers=workers, watcher=watcher, rank_timeout=rank_timeout,
+                targets=targets,
             )  # fmt: skip
     except AnotherFailedError:  # and has said why
         context.exit(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +10,10 @@ from index.config_fields import as_path
 from index.errors import naming_extras
 from index.threads import usable_cores
 from index.user_cache import user_cache
-from training.options.log_targets import parse_log_targets
+from training.options.log_targets import LogTarget, parse_log_targets
 
 if TYPE_CHECKING:
+    from training.options.config import TrainConfig
     from training.run.phases import Watcher
 
 
@@ -72,8 +73,21 @@ def train(
     from training.options.resolve import resolve
 
     asked = options if weights is None else {"weights": str(weights), **options}
-    config = resolve(**asked)
-    targets = parse_log_targets(log)
+    return train_resolved(
+        as_path(data, "data"), as_path(out, "out"), config=resolve(**asked), asked=asked,
+        val=None if val is None else as_path(val, "val"), resume=resume,
+        cache=default_cache() if cache is None else as_path(cache, "cache"), device=device, precision=precision,
+        backend=backend, workers=workers or usable_cores(), watcher=watcher, rank_timeout=rank_timeout,
+        targets=parse_log_targets(log),
+    )  # fmt: skip
+
+
+def train_resolved(
+    data: Path, out: Path, *, config: TrainConfig, asked: Mapping[str, Any], val: Path | None, resume: bool,
+    cache: Path, device: str, precision: str, backend: str, workers: int, watcher: Watcher | None, rank_timeout: float,
+    targets: Sequence[LogTarget],
+) -> dict[str, Any]:  # fmt: skip
+    """`train`, with options that are resolved; `asked` are those that were given."""
     with naming_extras("training"):
         from training.options.machine import Machine, resolve_device
         from training.run.log.loggers import open_loggers
@@ -81,27 +95,18 @@ def train(
         from training.run.processes import Place, join_processes, require_same_start
         from training.run.train import train as run_training
 
-    machine = Machine(
-        cache=default_cache() if cache is None else as_path(cache, "cache"),
-        device=resolve_device(device),
-        workers=workers or usable_cores(),
-        precision=precision,
-        backend=backend,
-    )
+    machine = Machine(cache, resolve_device(device), workers, precision=precision, backend=backend)
     watcher = watcher or Watcher()
-    data, out = as_path(data, "data"), as_path(out, "out")
-    others = as_path(val, "val") if val is not None else None
 
     def run() -> dict[str, Any]:
         with open_loggers(targets, tell=watcher.on_note) as loggers:
             return run_training(
-                data, out, config=config, asked=asked, machine=machine, val=others, resume=resume,
+                data, out, config=config, asked=asked, machine=machine, val=val, resume=resume,
                 watcher=watcher.beside(loggers),
             )  # fmt: skip
 
     with join_processes(Place.read(), machine=machine, wait_s=rank_timeout) as team:
-        given = {"DATA": data, "--out": out, "--val": others, "--resume": resume, "--precision": precision}
-        given["--backend"] = backend
-        given["--device"] = machine.device.type
+        given = {"DATA": data, "--out": out, "--val": val, "--resume": resume, "--precision": precision}
+        given |= {"--backend": backend, "--device": machine.device.type}
         require_same_start(team, config=config, others={name: str(value) for name, value in given.items()})
         return team.first_does(run)

@@ -33,8 +33,7 @@ from training.backbone.backbones import Backbone, arrange_images
 from training.backbone.pooling import POOLING_VERSION
 from training.data.datasets import SkippedImage
 from training.data.transforms import DrawViews, fixed_views
-from training.options.machine import PRECISIONS
-from training.options.runtimes import TORCH
+from training.options.machine import PRECISIONS, TORCH
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's <malloc.h>
 _KEEP = (1 << 31) - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -12,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from index.errors import InputError
+from index.images.preprocess import PreprocessConfig
 from training.backbone.weights_files import fetch_weights, load_weights, read_weights
-from training.options.timm_names import find_timm_config
 
 
 def build_module(name: str, weights: str, *, seed: int, side: int | None = None) -> tuple[nn.Module, int]:
@@ -67,3 +68,54 @@ def _as_timm_has_them(
             f"{path}: these are not weights of timm's {name}: its tensors cannot be read as such ({error!r}); name the "
             "right --backbone"
         ) from error
+
+
+def find_timm_config(model: str) -> Any:
+    """timm's `PretrainedCfg` of a model, of the tag in its name or of timm's own choice.
+
+    Args:
+        model: as timm names it, with or without a tag: `vit_small_patch14_dinov2.lvd142m`.
+
+    Raises:
+        InputError: no such model or tag, or one that takes other images than square ones of three colours.
+    """
+    name, _, tag = model.partition(".")
+    if not timm.is_model(name):
+        source = name.partition(":")[0] if ":" in name else None
+        if source is not None:
+            raise InputError(
+                f"--backbone timm:{model}: a run is rebuilt by its architecture's name alone, not from {source}; "
+                "name that (timm.list_models()), and the file: --weights FILE"
+            )
+        close = (
+            ", ".join(difflib.get_close_matches(name, timm.list_models(), n=3))
+            or "resnet50, vit_small_patch16_224"
+        )
+        raise InputError(f"--backbone timm:{model} is no model of timm {timm.__version__}; similar names: {close}")
+    try:
+        config = timm.get_pretrained_cfg(model)
+    except RuntimeError as error:
+        tags = ", ".join(full.partition(".")[2] for full in timm.list_models(f"{name}.*", pretrained=True))
+        raise InputError(
+            f"--backbone timm:{model}: timm knows no weights {tag!r} of {name}; it has {tags or 'none'}"
+        ) from error
+    channels, height, width = config.input_size
+    if channels != 3 or height != width:
+        raise InputError(
+            f"--backbone timm:{model} takes images of {channels} x {height} x {width}; images are square here, of "
+            "three colours: choose another"
+        )
+    return config
+
+
+def describe_input(model: str) -> PreprocessConfig:
+    """Size, crop, interpolation, mean and deviation of the images that a model was trained on."""
+    config = find_timm_config(model)
+    crop = config.input_size[-1]
+    return PreprocessConfig(
+        resize=int(crop / config.crop_pct),  # timm rounds down
+        crop=crop,
+        interpolation=config.interpolation,
+        mean=tuple(config.mean),
+        std=tuple(config.std),
+    )

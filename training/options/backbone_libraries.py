@@ -1,19 +1,18 @@
 """Where backbones come from, and how each wants its images; nothing here imports torch before it is asked.
 
-A name is `library:model`, or the model's alone for one of torchvision, or `box`. Another library is one entry here with
-the images that its models were trained on, and one module in `training/backbone` with a function `build_module` as that
-of `torchvision_models`.
+A name is `library:model`, or the model's alone for one of torchvision, or `box`. Another library is one entry here, and
+one module in `training/backbone` with functions `build_module` and `describe_input` as those of `timm_models`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from index.errors import InputError
-from training.options.open_clip_names import describe_open_clip_input
-from training.options.timm_names import describe_timm_input
+from index.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
     from index.images.preprocess import PreprocessConfig
@@ -29,14 +28,23 @@ class BackboneLibrary:
 
     Attributes:
         module: its module below `training.backbone`.
-        preprocess: by a model's name: size, crop, interpolation, mean and deviation of the images it was trained on.
-            It may import the library, which alone knows that.
+        preprocess: by a model's name: size, crop, interpolation, mean and deviation of the images it was trained on;
+            None where the library alone knows that, as its module's `describe_input` tells.
+        package: what has to be installed for it, as it is imported and as pip names it.
         keeps_ratio: another crop's size alone resizes images in proportion, not to the model's own size.
     """
 
     module: str
-    preprocess: Callable[[str], PreprocessConfig]
+    preprocess: Callable[[str], PreprocessConfig] | None = None
+    package: tuple[str, str] | None = None
     keeps_ratio: bool = True
+
+    def describe_input(self, model: str) -> PreprocessConfig:
+        """The images that a model was trained on."""
+        if self.preprocess is not None:
+            return self.preprocess(model)
+        found: PreprocessConfig = import_module(f"training.backbone.{self.module}").describe_input(model)
+        return found
 
 
 def _prepare_as_the_papers(model: str) -> PreprocessConfig:
@@ -57,8 +65,8 @@ def _prepare_as_the_box(_: str) -> PreprocessConfig:
 
 LIBRARIES: Mapping[str, BackboneLibrary] = {
     DEFAULT_LIBRARY: BackboneLibrary("torchvision_models", _prepare_as_the_papers, keeps_ratio=False),
-    "timm": BackboneLibrary("timm_models", describe_timm_input),
-    "open_clip": BackboneLibrary("open_clip_models", describe_open_clip_input),
+    "timm": BackboneLibrary("timm_models", package=("timm", "timm")),
+    "open_clip": BackboneLibrary("open_clip_models", package=("open_clip", "open_clip_torch")),
     IN_THE_BOX: BackboneLibrary("box_models", _prepare_as_the_box),
 }
 
@@ -68,12 +76,16 @@ def find_library(name: str) -> tuple[BackboneLibrary, str]:
 
     Raises:
         InputError: no such library.
+        MissingDependencyError: it is not installed.
     """
     if name == IN_THE_BOX:
         return LIBRARIES[IN_THE_BOX], ""
     library, _, model = name.partition(":") if ":" in name else (DEFAULT_LIBRARY, "", name)
     if library not in LIBRARIES or library == IN_THE_BOX:
         raise InputError(f"--backbone {name!r} is of no known library; there is {', '.join(LIBRARIES)}")
+    package = LIBRARIES[library].package
+    if package is not None and find_spec(package[0]) is None:
+        raise MissingDependencyError(package=package[1], extra="backbones", purpose=f"--backbone {name}")
     return LIBRARIES[library], model
 
 
@@ -101,7 +113,7 @@ def own_input(backbone: str, *, crop: int | None = None) -> PreprocessConfig:
         InputError, MissingDependencyError: as of `preprocess_for`.
     """
     library, model = find_library(backbone)
-    own = library.preprocess(model)
+    own = library.describe_input(model)
     if crop is None or not library.keeps_ratio or not isinstance(crop, int) or crop < 1:
         return own  # what is no size is refused by whom it was given to
     return replace(own, resize=max(crop, own.resize * crop // own.crop), crop=crop)

@@ -1,16 +1,23 @@
-"""Where a run computes, and where it keeps features; none of it changes what the run is."""
+"""Machine of a run: where it computes and keeps features. None of it changes what the run is."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from index.errors import InputError
 from index.model.backends.names import AUTO
-from training.options.runtimes import RUNTIMES
 
+if TYPE_CHECKING:
+    import torch
+
+TORCH = "torch"
+GRAPH_RUNTIMES = ("onnxruntime", "openvino")
+"""Those that take the backbone's graph instead; on a CPU only."""
+EXTRAS = {"onnxruntime": "cpu", "openvino": "fast"}
+RUNTIMES = (AUTO, TORCH, *GRAPH_RUNTIMES)
+"""What `--backend` takes; `auto` is the first of the graph's that agrees with torch, or torch."""
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
@@ -19,7 +26,7 @@ class Machine:
     """Device, feature cache and threads of a run.
 
     `precision` is of the backbone pass, one of `PRECISIONS`; `workers` are the decoding threads; `backend` is what
-    computes the features of a frozen backbone, one of `training.options.runtimes.RUNTIMES`.
+    computes the features of a frozen backbone, one of `RUNTIMES`.
     """
 
     cache: Path
@@ -48,6 +55,8 @@ def resolve_device(name: str) -> torch.device:
     Raises:
         InputError: `cuda` where there is none, or an unknown name.
     """
+    import torch
+
     available = torch.cuda.is_available()
     if name not in ("auto", "cpu", "cuda"):
         raise InputError(f"--device must be auto, cpu or cuda, got {name!r}")
@@ -58,6 +67,8 @@ def resolve_device(name: str) -> torch.device:
 
 def name_device(device: torch.device) -> str:
     """`CPU`, or what the GPU is called."""
+    import torch
+
     if device.type == "cuda" and torch.cuda.is_available():
         return torch.cuda.get_device_name(device)
     return device.type.upper()

@@ -16,8 +16,7 @@ from training.backbone.backbones import load_backbone, with_features
 from training.backbone.extract import ExtractedSet, Extractor, Features, FeatureStore, extract_features, open_store
 from training.backbone.graphs import compute_by_graph, keep_graph
 from training.data.transforms import DrawViews, fixed_views
-from training.options.machine import Machine
-from training.options.runtimes import TORCH
+from training.options.machine import TORCH, Machine
 from training.run.checkpoint import pack_modules, unpack_module
 from training.run.distributed import Team, current_team
 

@@ -23,8 +23,7 @@ from index.model.seal import SealedModel
 from training.backbone.backbones import Backbone
 from training.backbone.extract import Extractor, keep_freed_memory
 from training.backbone.graphs import NoGraphError, compute_by_graph, keep_graph
-from training.options.machine import Machine
-from training.options.runtimes import EXTRAS, GRAPH_RUNTIMES, TORCH
+from training.options.machine import EXTRAS, GRAPH_RUNTIMES, TORCH, Machine
 from training.run.run_folder import RunFolder
 
 # Of features with torch's in float32: a mean cosine, less the mean. Those in float32 have 1.0000; those in bfloat16,
@@ -99,7 +98,7 @@ class FeatureRuntime:
     """What computes a run's features, as the run notes it.
 
     Attributes:
-        name: of `training.options.runtimes`, without `auto`.
+        name: of `training.options.machine`, without `auto`.
         asked: what `--backend` said.
         precision: torch's, and so that in which the graph asks to be computed.
         why: in words.

@@ -20,7 +20,7 @@ from training.backbone import graphs
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.graphs import NoGraphError, compute_by_graph, keep_graph
-from training.options.runtimes import GRAPH_RUNTIMES, TORCH
+from training.options.machine import GRAPH_RUNTIMES, TORCH
 from training.run.feature_runtime import agrees, compare_runtimes, read_some
 
 SMALL, CPU = PreprocessConfig(resize=40, crop=32), torch.device("cpu")

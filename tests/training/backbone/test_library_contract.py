@@ -87,7 +87,7 @@ def test_a_library_that_there_is_not_is_told_with_those_that_there_are() -> None
 
 @pytest.mark.parametrize(("library", "package"), [("timm", "timm"), ("open_clip", "open_clip_torch")])
 def test_a_library_that_is_not_installed_is_named_with_its_extra(library: str, package: str, monkeypatch) -> None:
-    monkeypatch.setattr(f"training.options.{library}_names.find_spec", lambda _: None)
+    monkeypatch.setattr("training.options.backbone_libraries.find_spec", lambda _: None)
     with pytest.raises(MissingDependencyError, match=rf"needs .*{package}.*retrieval-app\[backbones\]"):
         preprocess_for(EXAMPLES[library][0])
 

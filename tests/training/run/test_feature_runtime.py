@@ -21,7 +21,7 @@ from training.backbone import graphs
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor, open_store
 from training.backbone.graphs import keep_graph
-from training.options.runtimes import GRAPH_RUNTIMES, TORCH
+from training.options.machine import GRAPH_RUNTIMES, TORCH
 from training.run import feature_runtime
 from training.run.extraction import SentExtractor
 from training.run.feature_runtime import reopen_extractor, require_runtime
