@@ -40,9 +40,6 @@ def read_options(path: Path) -> dict[str, Any]:
 
     Files that they name are looked for beside the file, unless their paths are absolute. What an option takes is left
     to `resolve`.
-
-    Raises:
-        InputError: it cannot be read, is no TOML, or an option is a table, or stands there twice.
     """
     options: dict[str, Any] = {}
     for key, value in read_toml_options(path, example="embedding-dim = 128").items():

@@ -38,11 +38,7 @@ class CleanedLabels:
 
 
 def check_label_target(path: Path, *, run: RunFolder) -> None:
-    """Refuse a place for cleaned labels where something else would be lost, before any long work.
-
-    Raises:
-        InputError: no .csv, no folder to write into, the run's own data, or a file that no audit wrote.
-    """
+    """Refuse a place for cleaned labels where something else would be lost, before any long work."""
     shown, data = printable_path(str(path)), Path(run.read_json("config.json")["data"])
     if path.suffix.lower() != ".csv":
         raise InputError(f"--apply {shown}: labels are written as CSV; name a file that ends in .csv")

@@ -38,10 +38,6 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         run: of any method, finished or not, once its features are made.
         machine: device, feature cache, decoding threads; the precision is the run's own.
         progress: told of the steps "features" and "confidences", both in images.
-
-    Raises:
-        RunError: the run has not come as far as its features, or its images are not what they were.
-        InputError: it trains with one label only.
     """
     images = read_images(run)
     classes = sorted({image.used for image in images})
@@ -100,11 +96,7 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
 
 
 def read_images(run: RunFolder) -> list[LabelledImage]:
-    """The run's images with their labels.
-
-    Raises:
-        RunError: the run was stopped before they were chosen.
-    """
+    """The run's images with their labels."""
     images = run.read_labels()
     if images is None or not (run.path / "backbone.safetensors").exists():
         raise RunError(f"{run.path}: its features are not made yet; continue it with `retrieval train … --resume`")

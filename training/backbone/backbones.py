@@ -60,11 +60,6 @@ def load_backbone(name: str, weights: str, *, seed: int = 0, side: int | None = 
             `seed`), or a safetensors or torch state-dict file in the library's layout, with or without the last layer.
         side: pixels a side of the images that it will take, where that is not its own size; networks that are made
             for one size are made for this one where their library can do that, with their weights resampled.
-
-    Raises:
-        InputError: unknown name; a file that is missing, unreadable or of another architecture; weights that cannot
-            be fetched; a size that the library cannot make it for.
-        MissingDependencyError: the library is not installed.
     """
     library, model = find_library(name)
     if weights == "imagenet":
@@ -104,11 +99,7 @@ def with_features(backbone: Backbone, *, view: str = "crop", pooling: str = "own
 
 
 def layout_of(backbone: Backbone, *, pooling: str, side: int) -> PoolingLayout:
-    """The pieces of a backbone's features at a size of images; `pooling` is what asks for them.
-
-    Raises:
-        InputError: the network has no feature maps.
-    """
+    """The pieces of a backbone's features at a size of images; `pooling` is what asks for them."""
     try:
         return PoolingLayout.of(backbone.network, side=side)
     except (InputError, NotImplementedError, RuntimeError) as error:
@@ -120,12 +111,7 @@ def layout_of(backbone: Backbone, *, pooling: str, side: int) -> PoolingLayout:
 
 @torch.inference_mode()
 def require_input_size(backbone: Backbone, side: int, *, flag: str = "--crop") -> None:
-    """Refuse images of a size that the architecture cannot take, before any long work.
-
-    Raises:
-        InputError: vision transformers are made for one size; others have a smallest one. Or it is no model that makes
-            one vector of an image.
-    """
+    """Refuse images of a size that the architecture cannot take, before any long work."""
     device = next(backbone.network.parameters()).device
     try:
         features = backbone.module(torch.zeros(1, 3, side, side, device=device))

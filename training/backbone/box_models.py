@@ -45,11 +45,7 @@ def _read_trunk() -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _fill(module: nn.Module, stored: dict[str, Tensor]) -> None:
-    """Give the network its weights. The exporter has put what batch norm does into the convolution before it.
-
-    Raises:
-        ModelFileError: they are of another network.
-    """
+    """Give the network its weights. The exporter has put what batch norm does into the convolution before it."""
     before = ""
     for name, layer in module.named_modules():
         if isinstance(layer, nn.BatchNorm2d):

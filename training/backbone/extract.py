@@ -108,11 +108,7 @@ class FeatureStore:
         self._rows.update({sha256: (name, row) for row, sha256 in enumerate(hashes)})
 
     def add(self, hashes: Sequence[str], features: Features) -> None:
-        """Store (n, V, F) features of n images, atomically.
-
-        Raises:
-            InputError: they cannot be written.
-        """
+        """Store (n, V, F) features of n images, atomically."""
         name = uuid.uuid4().hex
         try:
             with replacing(self.folder / f"{name}.npy") as temporary, temporary.open("wb") as file:

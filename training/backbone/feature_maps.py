@@ -68,9 +68,6 @@ def choose_maps(network: nn.Module, *, side: int) -> ChosenMaps:
 
     The choice depends on the architecture alone: the dry run computes shapes only. Maps are of more than one pixel.
     Those after an activation are preferred.
-
-    Raises:
-        InputError: the network makes no map, or turns its maps into tokens, as vision transformers do.
     """
     maps, own_dim = _dry_run(network, side=side)
     if not maps:

@@ -71,9 +71,6 @@ def write_graph(model: PixelModel, contract: ModelContract) -> onnx.ModelProto:
     Args:
         model: in eval mode, float32, on the CPU.
         contract: of the model; its size of images and outputs are the graph's.
-
-    Raises:
-        NoGraphError: the weights are too large for one file, or ONNX has no words for the model.
     """
     weight_bytes = sum(tensor.numel() * 4 for tensor in model.state_dict().values())
     if weight_bytes > MAX_WEIGHT_BYTES:
@@ -97,11 +94,7 @@ def write_graph(model: PixelModel, contract: ModelContract) -> onnx.ModelProto:
 
 
 def seal_graph(proto: onnx.ModelProto, contract: ModelContract) -> bytes:
-    """The content of a model file: the graph, changed in place, with its contract, which vouches for all of it.
-
-    Raises:
-        NoGraphError: the graph is not what ONNX allows.
-    """
+    """The content of a model file: the graph, changed in place, with its contract, which vouches for all of it."""
     proto.producer_name, proto.producer_version = "retrieval-app", ""
     del proto.metadata_props[:]
     onnx.helper.set_model_props(proto, {METADATA_KEY: contract.to_json()})
@@ -178,10 +171,6 @@ def keep_graph(extractor: Extractor, *, cache: Path) -> SealedModel:
 
     Its contract says how the features are to be computed where a runtime has a choice: in the extractor's precision.
     They are (N, F) float32 and of any length, which no model for searching has: it is for this folder alone.
-
-    Raises:
-        NoGraphError: the backbone cannot be had as ONNX.
-        InputError: the cache cannot be written.
     """
     description = {**extractor.describe(views=1), "torch": torch.__version__, "opset": OPSET}
     key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
@@ -211,12 +200,7 @@ def _write(extractor: Extractor) -> bytes:
 
 
 def compute_by_graph(extractor: Extractor, runtime: str, graph: SealedModel) -> Extractor:
-    """The extractor, whose features a runtime computes from now on: on all cores, or on as many as torch may use.
-
-    Raises:
-        ModelFileError: the runtime cannot use the graph, or would run it on a GPU.
-        MissingDependencyError: the runtime is not installed.
-    """
+    """The extractor, whose features a runtime computes from now on: on all cores, or on as many as torch may use."""
     threads = torch.get_num_threads()  # torchrun gives each of several processes its share
     backend = open_backend(graph, name=runtime, threads=None if threads >= usable_cores() else threads)
     if backend.on_gpu:

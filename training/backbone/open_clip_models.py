@@ -49,11 +49,7 @@ class OpenClipModel:
 
 
 def find_open_clip_model(name: str) -> OpenClipModel:
-    """What open_clip knows of a name.
-
-    Raises:
-        InputError: no such model or tag, or one for images that are not square.
-    """
+    """What open_clip knows of a name."""
     model, _, tag = name.partition("/")
     config = open_clip.get_model_config(model) if model in open_clip.list_models() else None
     if config is None:

@@ -75,9 +75,6 @@ def find_timm_config(model: str) -> Any:
 
     Args:
         model: as timm names it, with or without a tag: `vit_small_patch14_dinov2.lvd142m`.
-
-    Raises:
-        InputError: no such model or tag, or one that takes other images than square ones of three colours.
     """
     name, _, tag = model.partition(".")
     if not timm.is_model(name):

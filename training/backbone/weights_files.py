@@ -20,11 +20,7 @@ from index.errors import InputError
 
 @contextmanager
 def fetch_weights(backbone: str) -> Iterator[None]:
-    """Turn whatever keeps a library from fetching weights into one error.
-
-    Raises:
-        InputError: they could not be fetched.
-    """
+    """Turn whatever keeps a library from fetching weights into one error."""
     try:
         with hushed_library():
             yield
@@ -68,9 +64,6 @@ def load_weights(
         path: of the file, for the error.
         of: the architecture in words.
         dropped: names of modules that the file may have and the model does without.
-
-    Raises:
-        InputError: tensors are missing, unknown or of other shapes.
     """
     prefixes = tuple(f"{part}." for part in dropped)
     state = {key: value for key, value in state.items() if not key.startswith(prefixes)}
@@ -88,11 +81,7 @@ def load_weights(
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file or a torch state dict, by name.
-
-    Raises:
-        InputError: there is no such file, or it holds something else.
-    """
+    """The tensors of a safetensors file or a torch state dict, by name."""
     if not path.is_file():
         raise InputError(f"{path}: no such weights file; --weights takes pretrained, none or a file")
     try:

@@ -56,9 +56,6 @@ def list_dataset(data: Path, *, columns: TableColumns = USUAL) -> Dataset:
         data: a folder (an image's label is the first folder below it), or a CSV or Parquet file, whose column
             `group`, if there is one, is the same for images of one scene; or the address of one, which names columns.
         columns: what the columns of path and label are called in a table.
-
-    Raises:
-        InputError: it does not exist, or nothing in it is labelled.
     """
     table, columns = find_table(data, columns)
     if not table.exists():
@@ -77,9 +74,6 @@ def list_splits(data: Path, *, columns: TableColumns, split_column: str) -> tupl
 
     Those of `train` train; those of `val` (or `valid`, `validation`, `dev`) validate, where there are none those of
     `test`. All others are left out, which is said.
-
-    Raises:
-        InputError: it is no table, has no such column, or the column calls no labelled image `train`.
     """
     table, columns = find_table(data, columns)
     shown = printable_path(str(data))
@@ -133,11 +127,7 @@ def _list_table(path: Path, columns: TableColumns) -> Dataset:
 
 
 def require_outside(path: Path, *, data: Path, flag: str) -> None:
-    """Refuse to write into the data: whatever lies below a folder of class folders is a class the next time.
-
-    Raises:
-        InputError: `path` is `data` or lies in it.
-    """
+    """Refuse to write into the data: whatever lies below a folder of class folders is a class the next time."""
     if data.is_dir() and path.resolve().is_relative_to(data.resolve()):
         raise InputError(
             f"{flag} {printable_path(str(path))} lies inside the images in {printable_path(str(data))}, where it would "
@@ -146,11 +136,7 @@ def require_outside(path: Path, *, data: Path, flag: str) -> None:
 
 
 def check_trainable(records: Sequence[Record], *, data: Path) -> None:
-    """Refuse data that cannot be trained on, before any long work: one class only, or no readable image.
-
-    Raises:
-        InputError: fewer than two classes with two images each, or every file fails to decode.
-    """
+    """Refuse data that cannot be trained on, before any long work: one class only, or no readable image."""
     require_two_classes([record.label for record in records], data=data)
     first: ImageError | None = None
     for record in records:
@@ -167,11 +153,7 @@ def check_trainable(records: Sequence[Record], *, data: Path) -> None:
 
 
 def require_two_classes(labels: Sequence[str], *, data: Path) -> None:
-    """Refuse labels with fewer than two classes of at least two images.
-
-    Raises:
-        InputError: with the classes seen.
-    """
+    """Refuse labels with fewer than two classes of at least two images."""
     counts = Counter(labels)
     usable = [label for label, count in counts.items() if count >= 2]
     if len(usable) < 2:

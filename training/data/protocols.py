@@ -312,11 +312,7 @@ LOOKED_FOR = 16  # listed images that are tried before saying that nothing was u
 
 
 def find_download(root: Path, *, tops: Sequence[str], marker: str, archive: str) -> Path:
-    """The absolute folder that holds the file `marker`: `root` itself, or one of the archive's top folders in it.
-
-    Raises:
-        InputError: it is in none of them.
-    """
+    """The absolute folder that holds the file `marker`: `root` itself, or one of the archive's top folders in it."""
     for folder in (root, *(root / top for top in tops)):
         if (folder / marker).is_file():
             return folder.resolve()
@@ -330,9 +326,6 @@ def read_lines(path: Path, *, archive: str) -> Iterator[tuple[int, str]]:
     """The lines of a text file that are not blank, without their ends, numbered from 1.
 
     Bytes that are no UTF-8 are kept as in file names, because most of what is listed are file names.
-
-    Raises:
-        InputError: the file is missing, cannot be read, or is no text.
     """
     shown = printable_path(str(path))
     if not path.is_file():
@@ -355,9 +348,6 @@ def read_rows(
 
     Args:
         form: what a line looks like, for the message; the first line itself where there is a header.
-
-    Raises:
-        InputError: as `read_lines`, or a line that has not these columns.
     """
     for row, (number, line) in enumerate(read_lines(path, archive=archive)):
         columns = line.split()
@@ -381,9 +371,6 @@ def locate_images(folder: Path, *, places: Sequence[str], names: Sequence[str], 
     """The first of `places` below `folder` that has one of some of the listed images; any, where none is listed.
 
     Only a few names, spread over the list, are tried: what else is missing is found out when images are read.
-
-    Raises:
-        InputError: none of them is there.
     """
     tried = names[:: -(-len(names) // LOOKED_FOR) or 1]
     for place in places:
@@ -422,9 +409,6 @@ def load_protocol(name: str, root: Path) -> Protocol:
     Args:
         name: one of `LOADERS`.
         root: the folder that the archive was unpacked in, or the archive's own top folder.
-
-    Raises:
-        InputError: no such benchmark, a list that is missing or cannot be read, or images that are not unpacked.
     """
     if name not in LOADERS:
         raise InputError(f"no such benchmark: {name!r}; expected one of {', '.join(LOADERS)}")

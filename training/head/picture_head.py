@@ -143,9 +143,6 @@ def fit_picture_head(
 
     Args:
         progress: called with (steps done, steps).
-
-    Raises:
-        RunError: training diverged.
     """
     generator, random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     views, groups = torch.from_numpy(data.views), torch.from_numpy(data.groups)

@@ -51,9 +51,6 @@ def fit_principal_axes(features: Floats, *, embedding_dim: int) -> PrincipalAxes
     Args:
         features: (N, F) float32 of the training images.
         embedding_dim: D.
-
-    Raises:
-        InputError: D exceeds F or what N images span.
     """
     count, width = features.shape
     if embedding_dim > count_directions(features):
@@ -110,9 +107,6 @@ def fit_within_classes(
     Returns:
         A projection onto K = max(D, directions) directions, fewer where F or N allow no more; the mean squared length
         of the images' first D coordinates is 1.
-
-    Raises:
-        InputError: the images span fewer than D directions.
     """
     spanned = count_directions(features)
     if embedding_dim > spanned:

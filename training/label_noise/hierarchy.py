@@ -36,9 +36,6 @@ class Hierarchy:
 
         They hang from the first node on the way up from the class that has several children: its children but
         the one that the class lies in, each as the numbers of the classes below it.
-
-        Raises:
-            InputError: a class is not in the hierarchy, or alone under its root.
         """
         below: _Branches = defaultdict(dict)
         for number, name in enumerate(classes):
@@ -74,9 +71,6 @@ def read_hierarchy(path: Path, *, classes: Sequence[str]) -> Hierarchy:
     "Egyptian cat". The root is the most specific synset with a sense of every class below it, that is the one
     with the most hypernyms above it; of a word's senses the first below the root counts, and of a synset's
     hypernyms the first that leads there: the path that a depth-first search in the file's order finds.
-
-    Raises:
-        InputError: the file is missing or damaged, or holds no tree with all the classes.
     """
     if path.is_dir():
         return _read_wordnet(path, classes=classes)

@@ -44,9 +44,6 @@ def add_label_noise(
 
     Returns:
         (N,) int64, a new array.
-
-    Raises:
-        InputError: an unknown kind, no hierarchy for semantic noise, or what the kind itself refuses.
     """
     count = len(classes)
     if noise.kind == "uniform":
@@ -110,9 +107,6 @@ def add_nearest_class_noise(
 
     Returns:
         (N,) int64, a new array.
-
-    Raises:
-        InputError: one class only has samples, or an argument outside its range.
     """
     _check(class_count=class_count, rate=rate)
     if nearest < 1:

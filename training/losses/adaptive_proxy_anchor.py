@@ -49,9 +49,6 @@ def adaptive_proxy_anchor_loss(
 
     Returns:
         () float32, or float64 for float64 input; kappa / mean(m) for an empty batch.
-
-    Raises:
-        ValueError: margins of another shape, or an unknown `margin_of`.
     """
     if margins.shape not in {(), (len(proxies),)}:
         raise ValueError(f"margins must be of shape () or ({len(proxies)},), got {tuple(margins.shape)}")

@@ -76,9 +76,6 @@ def load_guidance(path: str | Path, *, classes: Sequence[str], sha256: Sequence[
     Args:
         classes: (C,) names of the run's classes, in the order of its labels.
         sha256: (N,) of its training images, in the order of their rows.
-
-    Raises:
-        InputError: the file cannot be read, its arrays do not fit each other, or it lacks a class or an image.
     """
     shown = printable_path(str(path))
     arrays = _read_arrays(path, shown=shown)

@@ -45,11 +45,7 @@ class LibraryLoss(MetricLoss):
 
     @classmethod
     def require_package(cls, method: str) -> None:
-        """Refuse to go on without the library.
-
-        Raises:
-            MissingDependencyError: it is not installed.
-        """
+        """Refuse to go on without the library."""
         if find_spec("pytorch_metric_learning") is None:
             raise MissingDependencyError(
                 package="pytorch-metric-learning", extra="losses", purpose=f"--method {method}"
@@ -116,11 +112,7 @@ class CrossBatchMemory(LibraryLoss):
         return library.CrossBatchMemory(library.ContrastiveLoss(), embedding_size=sizes["embedding_dim"])
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() loss; the embeddings then stay in the memory.
-
-        Raises:
-            InputError: the batch is larger than the memory.
-        """
+        """() loss; the embeddings then stay in the memory."""
         if len(embeddings) > self.inner.memory_size:
             raise InputError(
                 f"--method cross-batch-memory remembers {self.inner.memory_size} embeddings, but a batch has "

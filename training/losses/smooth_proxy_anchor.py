@@ -52,11 +52,7 @@ class SmoothProxyAnchor(ProxyLoss):
     """Smooth Proxy-Anchor with (C, D) proxies of its own."""
 
     def measure(self, embeddings: Tensor, batch: Batch) -> Measured:
-        """The loss of (B, D) embeddings from the batch's confidences, and the positives of each sample.
-
-        Raises:
-            ValueError: the batch has none.
-        """
+        """The loss of (B, D) embeddings from the batch's confidences, and the positives of each sample."""
         if batch.confidences is None:
             raise ValueError("Smooth Proxy-Anchor needs the confidences of a trained confidence module")
         options = self.options

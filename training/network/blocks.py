@@ -66,11 +66,7 @@ def find_units(backbone: Backbone, *, side: int) -> list[str]:
 
 
 def choose_blocks(blocks: Sequence[Block], *, last: int | None, name: str) -> list[Block]:
-    """The last ones that train; all where `last` is None.
-
-    Raises:
-        InputError: there are not as many.
-    """
+    """The last ones that train; all where `last` is None."""
     if last is None:
         return list(blocks)
     if last > len(blocks):

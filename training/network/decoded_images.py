@@ -154,9 +154,6 @@ def require_space(arrays: Sequence[MappedArray], *, what: str, instead: str) -> 
         arrays: in one folder; those that are filled need no more.
         what: they hold.
         instead: what to do.
-
-    Raises:
-        InputError: with the bytes needed and those free.
     """
     missing = [array for array in arrays if not array.file.exists()]
     if not missing:
@@ -232,10 +229,6 @@ def decode_images(
     Args:
         paths: of the images that the plan is of, in its order.
         progress: called with (images done, images).
-
-    Raises:
-        InputError: the cache folder cannot be written, or has no space.
-        ImageError: an image that was readable is so no more.
     """
 
     def read(path: Path) -> Pixels:

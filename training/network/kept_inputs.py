@@ -250,9 +250,6 @@ class KeptInputs:
             prepare: its images depend on its arguments alone.
             dtype: of the pass, in autocast where it is not float32.
             progress: called with (views done, views).
-
-        Raises:
-            InputError: the cache folder cannot be written.
         """
 
         def produce(done: int) -> Iterator[npt.NDArray[np.float16]]:

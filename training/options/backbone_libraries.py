@@ -72,12 +72,7 @@ LIBRARIES: Mapping[str, BackboneLibrary] = {
 
 
 def find_library(name: str) -> tuple[BackboneLibrary, str]:
-    """The library of a backbone, and the model's name there.
-
-    Raises:
-        InputError: no such library.
-        MissingDependencyError: it is not installed.
-    """
+    """The library of a backbone, and the model's name there."""
     if name == IN_THE_BOX:
         return LIBRARIES[IN_THE_BOX], ""
     library, _, model = name.partition(":") if ":" in name else (DEFAULT_LIBRARY, "", name)

@@ -56,12 +56,7 @@ def hide_password(text: str) -> str:
 
 
 def parse_log_targets(texts: str | Iterable[str]) -> tuple[LogTarget, ...]:
-    """The targets that `--log` names, in order.
-
-    Raises:
-        InputError: a kind that is not known, one without its place, or the same twice.
-        MissingDependencyError: what a kind needs is not installed.
-    """
+    """The targets that `--log` names, in order."""
     targets = tuple(_parse(text) for text in ([texts] if isinstance(texts, str) else texts))
     for number, target in enumerate(targets):
         if target in targets[:number]:

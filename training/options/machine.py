@@ -50,11 +50,7 @@ class Machine:
 
 
 def resolve_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one, else the CPU.
-
-    Raises:
-        InputError: `cuda` where there is none, or an unknown name.
-    """
+    """`auto` is CUDA where there is one, else the CPU."""
     import torch
 
     available = torch.cuda.is_available()

@@ -17,11 +17,7 @@ from index.errors import RunError
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], *, state: Mapping[str, Any]) -> None:
-    """Write tensors and a JSON state to one file, replaced atomically and synced to disk.
-
-    Raises:
-        RunError: the file cannot be written.
-    """
+    """Write tensors and a JSON state to one file, replaced atomically and synced to disk."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
         with replacing(path) as temporary:
@@ -32,11 +28,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], *, state: Mapping
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the state of `save_checkpoint`.
-
-    Raises:
-        RunError: the file is missing or damaged.
-    """
+    """The tensors and the state of `save_checkpoint`."""
     try:
         with safe_open(path, framework="pt") as file:
             state = json.loads((file.metadata() or {})["state"])

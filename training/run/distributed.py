@@ -166,11 +166,7 @@ class Team:
                     dist.broadcast(parameter.grad, 0)
 
     def require_same(self, options: Mapping[str, Any]) -> None:
-        """Refuse processes that were started with different options.
-
-        Raises:
-            InputError: naming what differs.
-        """
+        """Refuse processes that were started with different options."""
         first, *others = self.gather_values(dict(options))
         for rank, found in enumerate(others, 1):
             if different := [

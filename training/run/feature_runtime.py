@@ -43,10 +43,6 @@ def compare_runtimes(extractor: Extractor, graph: SealedModel, paths: Sequence[P
     Args:
         extractor: of torch.
         graph: of `training.backbone.graphs.keep_graph`.
-
-    Raises:
-        ModelFileError: torch's features are not finite.
-        InputError: no image is readable.
     """
     exact = Extractor(extractor.backbone, extractor.preprocess, device=extractor.device, precision="float32")
     pixels = read_some(paths, extractor)
@@ -64,11 +60,7 @@ def compare_runtimes(extractor: Extractor, graph: SealedModel, paths: Sequence[P
 
 
 def read_some(paths: Sequence[Path], extractor: Extractor) -> Pixels:
-    """(n, crop, crop, 3) uint8 of at most 16 readable images from all over a list.
-
-    Raises:
-        InputError: none is readable.
-    """
+    """(n, crop, crop, 3) uint8 of at most 16 readable images from all over a list."""
     step = max(1, len(paths) // _IMAGES)
     spread = (paths[row] for first in range(step) for row in range(first, len(paths), step))
     found = list(islice(_readable(spread, extractor), _IMAGES))
@@ -117,12 +109,7 @@ class FeatureRuntime:
 
 
 def require_runtime(machine: Machine, *, trains_network: bool) -> None:
-    """Refuse what `--backend` cannot do, before any work.
-
-    Raises:
-        InputError: the network trains, or the run is not on a CPU, or not in a precision that the runtime has.
-        MissingDependencyError: the runtime is not installed.
-    """
+    """Refuse what `--backend` cannot do, before any work."""
     asked = machine.backend
     if asked in (AUTO, TORCH):
         return

@@ -138,9 +138,6 @@ def fit_confidence(
         source: features of N training images.
         labels: (N,) int64 given labels in 0..class_count-1.
         batch_size, weight_decay: of AdamW's steps.
-
-    Raises:
-        RunError: training diverged.
     """
     train_rows, held_rows = split_holdout(len(labels), holdout=config.holdout, seed=context.seed)
     generator = phase_generator(context.seed, "confidence", 0)
@@ -278,11 +275,6 @@ def fit_embedding(
         own: (N,) confidence of every image in its label, for a whitened start and for losses that weigh samples.
         guidance: similarities for ProcSim's language-guidance term.
         on_head: called with (epoch, head) after every epoch.
-
-    Raises:
-        InputError: a whitened start is wider than the images allow.
-        RunError: training diverged, or no image takes part.
-        ValueError: confidences are needed and missing (an untrained module says 0.5 of everything).
     """
     weighs = loss_config.weighs_samples
     if loss_config.needs_confidences and confidences is None:

@@ -72,9 +72,6 @@ def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> 
     Args:
         count: of images that train, or a number that it cannot exceed.
         feature_dim: F.
-
-    Raises:
-        InputError: `count` images do not span as many directions.
     """
     if not config.loss.trains or config.embedding.embedding_dim is None:
         return
@@ -109,9 +106,6 @@ def find_beliefs(
         class_count: C.
         context: seed, device, checkpoint (leave-one-out takes seconds and keeps none).
         groups: (N,) int64, the same for copies of one picture, which must not vouch for each other.
-
-    Raises:
-        RunError: training diverged.
     """
     if config.confidence.confidences == "leave-one-out":
         return believe_others(source, labels, class_count=class_count, groups=groups, moments=sum_moments_together)
@@ -149,10 +143,6 @@ def train_head(
     """Phase 2: the head, and how many of the N images it was trained on.
 
     Arguments as those of `find_beliefs` and `fit_embedding`.
-
-    Raises:
-        InputError: a whitened start is wider than the images allow.
-        RunError: training diverged, or `--min-confidence` leaves no image.
     """
     rows = choose_rows(beliefs, config=config)
     uses = config.loss.needs_confidences and beliefs is not None

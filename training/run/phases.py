@@ -171,11 +171,7 @@ def _group_classes(labels: Tensor, most: int) -> Tensor:
 
 
 def require_finite(loss: float, *, phase: str, epoch: int) -> float:
-    """The loss itself.
-
-    Raises:
-        RunError: it is not finite: training has diverged, and no later epoch would mend it.
-    """
+    """The loss itself."""
     if not math.isfinite(loss):
         raise RunError(f"training diverged: the {phase} loss of epoch {epoch} is {loss}; lower the learning rate")
     return loss

@@ -45,11 +45,7 @@ PICTURE_PHASE = "picture"
 
 
 def require_pictures(hashes: Sequence[str]) -> None:
-    """See that there are enough different images for a second output.
-
-    Raises:
-        InputError: there are not.
-    """
+    """See that there are enough different images for a second output."""
     if (count := len(set(hashes))) < LEAST_IMAGES:
         raise InputError(
             f"--copies needs at least {LEAST_IMAGES} different usable images, got {count}: leave it out"
@@ -69,9 +65,6 @@ def train_picture(
     Returns:
         The head, and its report: {"picture_dim", "threshold", "held_out", "found_first", "called_copies", "is_kept"};
         `found_first` and `called_copies` are shares of the copies of what was held out.
-
-    Raises:
-        RunError: training diverged.
     """
     store = open_store(machine.cache, extractor, views=VIEWS, draw=edited_views)
     extracted = extract_together(

@@ -61,9 +61,6 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
 
     A table's column of splits, or a benchmark's protocol, names both; `val`, where given, takes the place of the part
     that validates.
-
-    Raises:
-        InputError: the data cannot be trained on, or no class of the validation images has two.
     """
     validation, columns = None, config.data.columns
     if data.is_dir() and columns != USUAL:
@@ -287,11 +284,7 @@ def _parity_images(paths: Sequence[Path], preprocess: PreprocessConfig) -> list[
 def prepare_validation(
     validation: ValidationRecords | None, *, machine: Machine, extractor: Extractor, watcher: Watcher
 ) -> tuple[ValidationSet, KnownImages] | None:
-    """Features and labels of the validation images, and what is known of them; those that cannot be read are left out.
-
-    Raises:
-        InputError: too few are readable.
-    """
+    """Validation images: features, labels and what is known of them; those that cannot be read are left out."""
     if validation is None:
         return None
     records = validation.records

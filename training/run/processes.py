@@ -42,11 +42,7 @@ def require_same_start(team: Team, *, config: TrainConfig, others: Mapping[str, 
 
 
 def require_shares(config: TrainConfig, *, processes: int) -> None:
-    """Refuse what several processes cannot part among themselves.
-
-    Raises:
-        InputError: a batch with fewer images, or one that is normalised by itself.
-    """
+    """Refuse what several processes cannot part among themselves."""
     if not config.network.trains:
         return
     if config.network.network_batch_size < processes:
@@ -115,11 +111,7 @@ class Place:
 
     @classmethod
     def read(cls, variables: Mapping[str, str] = os.environ) -> Place:
-        """As torchrun's variables have it; alone without them.
-
-        Raises:
-            InputError: some are missing, or are no numbers.
-        """
+        """As torchrun's variables have it; alone without them."""
         if variables.get("WORLD_SIZE", "1") == "1":
             return cls()
         if missing := [name for name in _VARIABLES if name not in variables]:
@@ -138,10 +130,6 @@ def join_processes(place: Place, *, machine: Machine, wait_s: float = STEP_WAIT_
     """Let the processes find each other, by gloo on the CPU and NCCL on GPUs, each of which has one process.
 
     Of all that fail, the first one says why: the others end by `AnotherFailedError`.
-
-    Raises:
-        InputError: there are fewer GPUs than processes on this machine.
-        RunError: another process has ended, or keeps this one waiting for longer than `wait_s`.
     """
     if place.size == 1:
         yield ALONE

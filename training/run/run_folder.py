@@ -74,11 +74,7 @@ class RunFolder:
         cls, path: Path, *, config: TrainConfig, data: Path, val: Path | None = None,
         asked: Mapping[str, Any] = MappingProxyType({}),
     ) -> RunFolder:  # fmt: skip
-        """A new run folder; `asked` are the options that were given.
-
-        Raises:
-            RunError: the path exists and is not an empty folder, or cannot be written.
-        """
+        """A new run folder; `asked` are the options that were given."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if (path / "config.json").exists():
                 raise RunError(f"{path}: exists already; continue this run with --resume, or choose another --out")
@@ -97,22 +93,14 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, *, resuming: bool = False) -> RunFolder:
-        """An existing run folder; `resuming` only changes what the error says.
-
-        Raises:
-            RunError: there is none.
-        """
+        """An existing run folder; `resuming` only changes what the error says."""
         if not (path / "config.json").is_file():
             how = "`retrieval train` without --resume makes one" if resuming else "`retrieval train` makes one"
             raise RunError(f"{path}: no training run here (config.json is missing); {how}")
         return cls(path)
 
     def check_same(self, *, config: TrainConfig, data: Path, val: Path | None = None) -> None:
-        """Refuse to resume with other options or data than the run began with.
-
-        Raises:
-            RunError: naming every difference, or the options that were not there yet when the run began.
-        """
+        """Refuse to resume with other options or data than the run began with."""
         document = self.read_json("config.json")
         stored = {**document, **flatten(document["config"])}
         seen = {**_describe_inputs(data=data, val=val), **flatten(json.loads(json.dumps(asdict(config))))}
@@ -176,11 +164,7 @@ class RunFolder:
         return Path(self.read_json("config.json")["data"])
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """One of the run's JSON files.
-
-        Raises:
-            RunError: it is missing or damaged.
-        """
+        """One of the run's JSON files."""
         try:
             document = json.loads((self.path / name).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -190,11 +174,7 @@ class RunFolder:
         return document
 
     def preprocess(self) -> PreprocessConfig:
-        """The preprocessing that the run's images went through, whatever the backbone's library says of it today.
-
-        Raises:
-            RunError: no image has gone through yet, or the file is damaged.
-        """
+        """The preprocessing that the run's images went through, whatever the backbone's library says of it today."""
         if not (self.path / "features.json").exists():
             raise RunError(f"{self.path}: no image has gone through yet; continue the training with "
                            "`retrieval train … --resume`")  # fmt: skip
@@ -336,11 +316,7 @@ class RunFolder:
         save_checkpoint(self.path / "picture.safetensors", pack_modules(picture=head), state=state)
 
     def load_picture_head(self) -> tuple[PictureHead, float] | None:
-        """The second output's head and threshold; None for a run without one, or whose one does not work.
-
-        Raises:
-            RunError: the run was not finished, or the file is damaged.
-        """
+        """The second output's head and threshold; None for a run without one, or whose one does not work."""
         if not (self.path / "picture.safetensors").exists():
             if self.read_json("config.json")["config"].get("picture", {}).get("copies"):
                 raise RunError(
@@ -356,11 +332,7 @@ class RunFolder:
         return head.eval().requires_grad_(False), state["threshold"]
 
     def load_trained(self) -> tuple[Backbone, Head, dict[str, Any]]:
-        """The backbone, the head, and the state saved with it (method, class count).
-
-        Raises:
-            RunError: the run is not finished, or a file is damaged.
-        """
+        """The backbone, the head, and the state saved with it (method, class count)."""
         if not (self.path / "head.safetensors").exists():
             raise RunError(f"{self.path}: training is not finished; continue it with `retrieval train … --resume`")
         tensors, state = load_checkpoint(self.path / "head.safetensors")

@@ -205,9 +205,6 @@ def run_trial(
     """Train the recipe on parts of the data and search the rest.
 
     A fold with nothing to search for, or with too few (trusted) images to train on, is left out.
-
-    Raises:
-        RunError: training diverged.
     """
     splits = list(split_for_trial(data.labels, seed=config.seed, scenes=data.scenes))
     hits: dict[str, _Hits] = {part: _Hits() for part in PARTS}

@@ -201,11 +201,7 @@ class _Loggers:
 
 
 def open_target(target: LogTarget, watched: WatchedRun) -> Tracker:
-    """Begin or go on with a run in a target.
-
-    Raises:
-        InputError: it cannot be opened, for whatever reason its client has.
-    """
+    """Begin or go on with a run in a target."""
     try:
         tracker: Tracker = import_module(KINDS[target.kind].module).open_tracker(target.place, watched)
     except InputError:

@@ -79,11 +79,7 @@ class MlflowTracker:
 
 
 def open_tracker(place: str | None, run: WatchedRun) -> MlflowTracker:
-    """Begin or go on in the store `place`; None is what MLFLOW_TRACKING_URI says, else `mlflow.db` where we are.
-
-    Raises:
-        InputError: the store cannot be opened.
-    """
+    """Begin or go on in the store `place`; None is what MLFLOW_TRACKING_URI says, else `mlflow.db` where we are."""
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 

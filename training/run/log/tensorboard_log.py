@@ -48,11 +48,7 @@ class TensorBoardTracker:
 
 
 def open_tracker(place: str | None, run: WatchedRun) -> TensorBoardTracker:
-    """Begin or go on in the folder `place`.
-
-    Raises:
-        InputError: it lies in the data, or cannot be written.
-    """
+    """Begin or go on in the folder `place`."""
     folder = Path(place or ".")
     require_outside(folder, data=run.data, flag="--log tensorboard:")
     try:

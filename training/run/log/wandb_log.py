@@ -52,11 +52,7 @@ class WandbTracker:
 
 
 def open_tracker(place: str | None, run: WatchedRun) -> WandbTracker:
-    """Begin or go on in the project `place`, `PROJECT` or `ENTITY/PROJECT`; None is what WANDB_PROJECT says.
-
-    Raises:
-        InputError: wandb cannot begin, as nobody has logged in or there is no network.
-    """
+    """Begin or go on in the project `place`, `PROJECT` or `ENTITY/PROJECT`; None is what WANDB_PROJECT says."""
     import wandb
 
     shown = "wandb" if place is None else f"wandb:{place}"

@@ -300,11 +300,7 @@ class NetworkFit:
         )
 
     def run(self) -> FittedWeights:
-        """Train, from the checkpoint where there is one, until patience, the epochs or the time budget end.
-
-        Raises:
-            RunError: training diverged.
-        """
+        """Train, from the checkpoint where there is one, until patience, the epochs or the time budget end."""
         start = copy_weights(self._model)
         last, average, best = (copy_weights(self._model) for _ in range(3))
         fitted = FittedWeights(start, last, average, best)

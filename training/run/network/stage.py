@@ -126,11 +126,7 @@ def help_training(work: NetworkWork) -> None:
 
 @contextmanager
 def advising_on_gpu_memory() -> Iterator[None]:
-    """Say which options take less.
-
-    Raises:
-        RunError: in the place of torch's error.
-    """
+    """Say which options take less."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -197,9 +193,6 @@ def train_network(
         method: of the run's frozen embedding, which has to be beaten.
         blocks: of the backbone, that train.
         decoding: where the images will lie decoded.
-
-    Raises:
-        RunError: training diverged, or a GPU has no memory for it.
     """
     started = time.perf_counter()
     images, hashes = [image.path for image in training.images], [image.sha256 for image in training.images]
