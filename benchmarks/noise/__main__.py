@@ -45,7 +45,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     datasets = f"{', '.join(SPLITS)}, PROTOCOL:FOLDER or folder:TRAIN:TEST (default: tiny-imagenet)"
     add("--dataset", action="append", metavar="NAME", help=datasets)
     add("--noise", action="append", metavar="clean|KIND:P", help=f"default: {', '.join(DEFAULT_NOISES)}")
-    add("--hierarchy", help="for semantic noise: a CSV of class,parent, or WordNet's data files")
+    add("--hierarchy", help="for semantic noise: a CSV of class,parent")
     methods = f"default: {', '.join(DEFAULT_METHODS)}"
     add("--method", action="append", choices=sorted(ALL_METHODS), metavar="NAME", help=methods)
     add("--width", action="append", type=int, metavar="D", help="default: 64 and 512")

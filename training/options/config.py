@@ -60,7 +60,7 @@ class DataConfig:
     )
     hierarchy: str | None = option(
         None,
-        "For semantic noise: a CSV of class,parent, or the folder of WordNet's own data files.",
+        "For semantic noise: a CSV of class,parent.",
         metavar="FILE",
     )
     path_column: str = option(
