@@ -33,11 +33,10 @@ from training.confidence.confidences import (
     compute_confidences,
     rows_to_trust,
 )
+from training.data.label_noise import add_label_noise, read_hierarchy
 from training.head.embedding_heads import Head
 from training.head.projection import count_directions
 from training.head.untrained import LabelledFeatures, fit_rival
-from training.label_noise.hierarchy import read_hierarchy
-from training.label_noise.noise import add_label_noise
 from training.options.config import (
     ConfidenceConfig,
     DataConfig,

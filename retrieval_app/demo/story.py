@@ -27,8 +27,8 @@ from retrieval_app import audit, build, evaluate, export, open_gallery, train
 from retrieval_app.demo.demo_page import Question, write_demo_page
 from training.audit.report import AuditReport
 from training.data.datasets import list_dataset
+from training.data.label_noise import add_uniform_noise
 from training.data.transforms import Edit, compress, cut, draw_copy, mirror, recolour, turn
-from training.label_noise.noise import add_uniform_noise
 from training.options.losses import RIVALS
 from training.run.phases import Watcher
 

@@ -59,7 +59,7 @@ def test_options_and_listings_load_nothing_heavy() -> None:
         "training.options.config",
         "training.commands",
         "training.data.datasets",
-        "training.label_noise.noise",
+        "training.data.label_noise",
         "export.commands",
     )
     loaded = _loaded_by(*(f"import {module}" for module in modules))

@@ -32,10 +32,9 @@ from training.data.datasets import (
     list_splits,
     require_two_classes,
 )
+from training.data.label_noise import add_label_noise, read_hierarchy
 from training.data.protocols import load_protocol
 from training.head.untrained import LabelledFeatures
-from training.label_noise.hierarchy import read_hierarchy
-from training.label_noise.noise import add_label_noise
 from training.options.backbone_libraries import preprocess_for
 from training.options.config import InputConfig, TrainConfig
 from training.options.machine import Machine

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.errors import InputError
-from training.label_noise.hierarchy import read_hierarchy
+from training.data.label_noise import read_hierarchy
 
 
 def write_csv(folder: Path, text: str) -> Path:

@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from index.errors import InputError
-from training.label_noise.hierarchy import Hierarchy
-from training.label_noise.noise import (
+from training.data.label_noise import (
+    Hierarchy,
     Labels,
     add_bernoulli_noise,
     add_label_noise,
