@@ -69,7 +69,8 @@ def choose_labels(images: Sequence[AuditedImage], *, decided: frozenset[int]) ->
     is_decided = np.array([row in decided for row in range(len(images))], dtype=bool)
     chosen = [
         # what people decided about one near-duplicate may be another verdict on the others
-        image.label if image.duplicate_of is not None and row not in decided else _chosen_label(image)
+        image.label if image.duplicate_of is not None and row not in decided
+        else {CHANGE: image.new_label, DROP: None}.get(image.verdict, image.label)
         for row, image in enumerate(images)
     ]
     confidences = np.array([image.confidence for image in images], dtype=np.float32)
@@ -77,12 +78,6 @@ def choose_labels(images: Sequence[AuditedImage], *, decided: frozenset[int]) ->
     rare = has_rare_label(labels, groups)
     _, loses = compare_duplicates(chosen, groups, confidences=confidences, decided=is_decided, rare=rare)
     return [None if loses[row] else label for row, label in enumerate(chosen)]
-
-
-def _chosen_label(image: AuditedImage) -> str | None:
-    if image.verdict == CHANGE:
-        return image.new_label
-    return None if image.verdict == DROP else image.label
 
 
 def write_cleaned_labels(report: AuditReport, path: Path, *, decided: frozenset[int]) -> CleanedLabels:

@@ -46,7 +46,9 @@ def write_audit_tables(report: AuditReport, out: Path) -> list[Path]:
     parquet = out / "audit.parquet"
     written = [out / "audit.csv", out / "noise.csv", out / "summary.json"]
     write_csv(written[0], list(_COLUMNS), _image_rows(report))
-    write_csv(written[1], ["label", "suggested", "images", "noise_rate"], _noise_rows(report))
+    rates: list[Row] = [[one.label, None, one.images, round(one.noise_rate, 6)] for one in report.classes]
+    rates += [[one.label, one.suggested, round(one.images, 3), round(one.noise_rate, 6)] for one in report.pairs]
+    write_csv(written[1], ["label", "suggested", "images", "noise_rate"], rates)
     with replacing(written[2]) as temporary:
         temporary.write_text(json.dumps(summarise_audit(report), indent=2) + "\n", encoding="utf-8")
     if _write_parquet(parquet, _image_rows(report)):
@@ -112,14 +114,6 @@ def _fill(cells: Row) -> Row:
 
 def _path_text(path: Path) -> str:
     return os.fsencode(path).decode("utf-8", "surrogateescape")
-
-
-def _noise_rows(report: AuditReport) -> Iterator[Row]:
-    """A row a class, without `suggested` and with all its images, then a row a pair."""
-    for found in report.classes:
-        yield [found.label, None, found.images, round(found.noise_rate, 6)]
-    for pair in report.pairs:
-        yield [pair.label, pair.suggested, round(pair.images, 3), round(pair.noise_rate, 6)]
 
 
 def _write_parquet(path: Path, rows: Iterator[Row]) -> bool:

@@ -84,10 +84,12 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         for row, image in enumerate(images)
     )
     counts = np.bincount(labels, minlength=len(classes))
+    rates = judgement.suspicion.rates
+    noise = [ClassNoise(name, int(counts[c]), float(rates[c])) for c, name in enumerate(classes)]
     return AuditReport(
         run=run.path,
         images=audited,
-        classes=_class_noise(judgement.suspicion, counts=counts, classes=classes),
+        classes=tuple(sorted(noise, key=lambda noisy: -noisy.noise_rate)),
         pairs=_pair_noise(judgement.suspicion, counts=counts, classes=classes),
         noise_rate=float(counts @ judgement.suspicion.rates / len(images)),
         mixed=tuple((classes[one], classes[two], amount) for one, two, amount in kinds.mixed),
@@ -138,11 +140,6 @@ def _embed(run: RunFolder, features: Floats) -> Floats:
 
 def _neighbours(nearest: Nearest, row: int) -> tuple[Neighbour, ...]:
     return tuple(Neighbour(other, cosine) for other, cosine in nearest.of(row))
-
-
-def _class_noise(suspicion: Suspicion, *, counts: Ids, classes: Sequence[str]) -> tuple[ClassNoise, ...]:
-    found = [ClassNoise(c, int(counts[i]), float(suspicion.rates[i])) for i, c in enumerate(classes)]
-    return tuple(sorted(found, key=lambda noisy: -noisy.noise_rate))
 
 
 def _pair_noise(suspicion: Suspicion, *, counts: Ids, classes: Sequence[str]) -> tuple[PairNoise, ...]:

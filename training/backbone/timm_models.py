@@ -31,7 +31,8 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
         with fetch_weights(f"timm:{name}"):
             module = timm.create_model(name, pretrained=True, num_classes=0, **sizes)
     elif weights != "none":
-        path, dropped = Path(weights), _classifiers(config.classifier)
+        path, names = Path(weights), config.classifier
+        dropped = (names,) if isinstance(names, str) else tuple(names or ())
         state = _as_timm_has_them(read_weights(path), module, name=name, path=path)
         load_weights(module, state, path=path, of=f"timm's {name}", dropped=dropped)
     width: Any = getattr(module, "head_hidden_size", None) or module.num_features
@@ -47,10 +48,6 @@ def _build_random(name: str, *, seed: int, sizes: Mapping[str, Any]) -> nn.Modul
             side = sizes.get("img_size")
             size = f"; leave out --crop {side}" if side else ""
             raise InputError(f"timm cannot make --backbone timm:{name}: {error}{size}") from error
-
-
-def _classifiers(names: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names or ())
 
 
 def _as_timm_has_them(

@@ -30,7 +30,9 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
             "(models of other libraries: timm:NAME, open_clip:NAME)"
         )
     module = _fetch_imagenet(name) if weights == "pretrained" else _build_random(name, seed=seed)
-    _drop_auxiliary_classifiers(module)
+    for side in _AUXILIARY:  # GoogLeNet's and Inception's only train; some weights come with them, some without
+        if hasattr(module, side):
+            setattr(module, side, None)
     classifier, feature_dim = remove_last_layer(module)
     if weights not in ("pretrained", "none"):
         path, dropped = Path(weights), (classifier, *_AUXILIARY)
@@ -56,13 +58,6 @@ def _build_random(name: str, *, seed: int) -> nn.Module:
         torch.manual_seed(seed)
         extra = {"init_weights": True, "transform_input": True} if name in ("googlenet", "inception_v3") else {}
         return torchvision.models.get_model(name, weights=None, **extra)
-
-
-def _drop_auxiliary_classifiers(module: nn.Module) -> None:
-    """GoogLeNet's and Inception's side classifiers only train; some weights come with them, some without."""
-    for name in _AUXILIARY:
-        if hasattr(module, name):
-            setattr(module, name, None)
 
 
 def remove_last_layer(module: nn.Module) -> tuple[str, int]:

@@ -257,18 +257,15 @@ def load_tiny_imagenet(root: Path) -> Protocol:
     with 74 each: the first by name, all from its train folder. A label is the class's WordNet id.
     """
     for folder in (root, root / "tiny-imagenet"):
-        if (folder / "train").is_dir() and _has_class_folders(folder / "test"):
+        test = folder / "test"  # that of the download has a folder of unlabelled images
+        classes = [one for one in test.iterdir() if one.is_dir() and one.name != "images"] if test.is_dir() else []
+        if (folder / "train").is_dir() and classes:
             return Protocol("tiny-imagenet", list_dataset(folder / "train"), list_dataset(folder / "test"))
     folder = find_download(root, tops=["tiny-imagenet-200"], marker="wnids.txt", archive=TINY_ARCHIVE)
     classes = [line for _, line in read_lines(folder / "wnids.txt", archive=TINY_ARCHIVE)]
     train = _take_first(folder, classes[:TINY_CLASSES], TINY_TRAINING_IMAGES)
     test = _take_first(folder, classes[TINY_CLASSES:], TINY_TEST_IMAGES)
     return Protocol("tiny-imagenet", train, test)
-
-
-def _has_class_folders(folder: Path) -> bool:
-    """Whether a folder has class folders; the download's own test folder has one of unlabelled images."""
-    return folder.is_dir() and any(entry.is_dir() and entry.name != "images" for entry in folder.iterdir())
 
 
 def _take_first(folder: Path, classes: list[str], count: int) -> Dataset:

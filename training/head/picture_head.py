@@ -157,8 +157,12 @@ def fit_picture_head(
         if len(order) < min(_PICTURES, count):
             order = torch.from_numpy(order_alike(alike, random, together=_TOGETHER))
         rows, order = order[:_PICTURES], order[_PICTURES:]
-        first, second = _draw_two(len(rows), kept, generator=generator)
-        loss = _measure(head, torch.cat([views[rows, first], views[rows, second]]), groups[rows].repeat(2))
+        first = torch.randint(kept, (len(rows),), generator=generator)
+        second = (first + torch.randint(1, kept, (len(rows),), generator=generator)) % kept  # another view
+        embedded = head(torch.cat([views[rows, first], views[rows, second]]))
+        pictures = groups[rows].repeat(2)
+        loss = contrast_copies(embedded, pictures, temperature=_TEMPERATURE)
+        loss = loss + _SPREAD * spread_pictures(embedded, pictures)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -169,14 +173,3 @@ def fit_picture_head(
             "the training of the output `picture` diverged; leave out --copies, or take another backbone"
         )
     return head.eval().requires_grad_(False)
-
-
-def _draw_two(count: int, views: int, *, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Two different views for each of `count` images."""
-    first = torch.randint(views, (count,), generator=generator)
-    return first, (first + torch.randint(1, views, (count,), generator=generator)) % views
-
-
-def _measure(head: PictureHead, features: Tensor, groups: Tensor) -> Tensor:
-    rows = head(features)
-    return contrast_copies(rows, groups, temperature=_TEMPERATURE) + _SPREAD * spread_pictures(rows, groups)

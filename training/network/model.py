@@ -75,8 +75,8 @@ class NetworkModel(nn.Module):
         for parameters in self.levels:
             for parameter in parameters:
                 parameter.requires_grad_(True)
-        norms = [m for block in blocks for m in block.modules(network) if _has_statistics(m)]
-        self._following = norms if follows_batches else []
+        modules = [m for block in blocks for m in block.modules(network)] if follows_batches else []
+        self._following = [m for m in modules if isinstance(m, nn.modules.batchnorm._BatchNorm)]
 
     def forward(self, inputs: Tensor) -> Tensor:
         is_kept = inputs.dtype == torch.float16
@@ -107,7 +107,3 @@ class NetworkModel(nn.Module):
         """Nothing trains any more."""
         self.learn(False)
         self.requires_grad_(False)
-
-
-def _has_statistics(module: nn.Module) -> bool:
-    return isinstance(module, nn.modules.batchnorm._BatchNorm)

@@ -130,8 +130,12 @@ def _saying(say: Callable[[str], None]) -> Watcher:
         for line in lines:
             say(line)
 
+    def say_recall(epoch: int, recall: dict[int, float]) -> None:
+        figures = ", ".join(f"@{k} {100 * value:.2f}" for k, value in recall.items())
+        say(f"embedding {epoch}: Recall {figures} % in validation")
+
     return Watcher(
-        on_validation=lambda epoch, recall: say(_validation_line(epoch, recall)),
+        on_validation=say_recall,
         on_trial=lambda trial: say_all(tell_trial(trial)),
         on_note=say,
     )
@@ -145,8 +149,3 @@ def _print_epoch(report: EpochReport) -> None:
 
 def _print_line(text: str) -> None:
     click.echo(text, err=True)
-
-
-def _validation_line(epoch: int, recall: dict[int, float]) -> str:
-    figures = ", ".join(f"@{k} {100 * value:.2f}" for k, value in recall.items())
-    return f"embedding {epoch}: Recall {figures} % in validation"

@@ -150,11 +150,14 @@ class SampleReader:
         noise = self._config.data.noise
         by_features = noise is not None and noise.kind == "nearest-class"  # of which the sample's alone are known
         if not by_features:
-            labels = label_images(labels, features=_read_nothing, config=self._config)
+            labels = label_images(labels, features=lambda: np.empty((0, 0), dtype=np.float32), config=self._config)
         rows = draw_sample(labels, images=images, seed=self._config.seed)
         hashes, by_view = self._extract([records[row].path for row in rows])
         rows = rows[list(hashes)]
-        features = self._combine(by_view)
+        features = {
+            one: self._select(one, by_view).numpy() if by_view else np.empty((0, one.feature_dim), dtype=np.float32)
+            for one in self._candidates
+        }
         labels = [labels[row] for row in rows]
         if by_features:
             labels = label_images(labels, features=lambda: features[self._candidates[0]], config=self._config)
@@ -201,11 +204,6 @@ class SampleReader:
         """Progress of one view among all."""
         return lambda done, total: self._watcher.on_images("look", number * total + done, len(self._views) * total)
 
-    def _combine(self, by_view: Mapping[str, Tensor]) -> dict[Candidate, Floats]:
-        if not by_view:
-            return {one: np.empty((0, one.feature_dim), dtype=np.float32) for one in self._candidates}
-        return {one: self._select(one, by_view).numpy() for one in self._candidates}
-
     def _select(self, candidate: Candidate, by_view: Mapping[str, Tensor]) -> Tensor:
         """(N, F) of one candidate."""
         views = self._views if candidate.view == "both" else [candidate.view]
@@ -214,10 +212,6 @@ class SampleReader:
             layout = layout_of(self._network, pooling=candidate.pooling, side=self._config.input.crop)
             parts = [layout.select(part, candidate.pooling) for part in parts]
         return parts[0] if candidate.view != "both" else average_views(parts)
-
-
-def _read_nothing() -> Floats:
-    raise AssertionError("this noise reads no features")
 
 
 def select_features(

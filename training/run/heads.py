@@ -40,7 +40,7 @@ def summarise_beliefs(weights: Floats, labels: Labels, *, classes: Sequence[str]
     return {
         "mean_weight": float(weights.mean()),
         "by_class_size": [
-            {"images": [band.least, band.most], "classes": band.classes, "mean_weight": band.recall[_WEIGHT]}
+            {"images": band["images"], "classes": band["classes"], "mean_weight": band["recall_at_1"][_WEIGHT]}
             for band in bands
         ],
         "least_believed": [

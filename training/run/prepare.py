@@ -15,8 +15,8 @@ from index.arrays import Floats, Ids
 from index.errors import InputError, RunError
 from index.evaluation.metrics import DEFAULT_KS
 from index.images.image_files import read_image
-from index.images.preprocess import PreprocessConfig, resize_image
-from index.sources.table_columns import USUAL, TableColumns
+from index.images.preprocess import resize_image
+from index.sources.table_columns import USUAL
 from index.text import printable_path
 from training.backbone.backbones import Backbone, with_features
 from training.backbone.extract import ExtractedSet, Extractor, Features, FeatureStore, open_store
@@ -85,7 +85,11 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
     records = cap_classes(dataset.records, max_per_class=config.data.max_per_class, seed=config.seed)
     check_trainable(records, data=data)
     if val is not None:
-        validation = ValidationRecords(_list_validation(val, data=data, columns=columns))
+        if val.resolve() == data.resolve():
+            logger.warning(
+                "--val is the training data itself: its Recall@K will not tell how the model generalises"
+            )
+        validation = ValidationRecords(_require_pair(list_dataset(val, columns=columns).records, of=val))
         seen = {record.path for record in records} & {record.path for record in validation.records}
         if seen and val.resolve() != data.resolve():
             logger.warning(
@@ -106,12 +110,6 @@ def check_hierarchy(dataset: Dataset, *, config: TrainConfig) -> None:
         dropped = keep_usable_classes(labels)[1]
         classes = sorted(set(labels).difference(dropped))
         read_hierarchy(Path(config.data.hierarchy), classes=classes).relatives(classes)
-
-
-def _list_validation(val: Path, *, data: Path, columns: TableColumns) -> tuple[Record, ...]:
-    if val.resolve() == data.resolve():
-        logger.warning("--val is the training data itself: its Recall@K will not tell how the model generalises")
-    return _require_pair(list_dataset(val, columns=columns).records, of=val)
 
 
 def _require_pair(records: tuple[Record, ...], *, of: Path) -> tuple[Record, ...]:
@@ -200,7 +198,11 @@ def prepare_training(
     )
     if images is None:
         images = _choose_images(dataset.records, extracted, store=store, data=data, config=config)
-        run.save_parity_images(_parity_images([image.path for image in images], extractor.preprocess))
+        chosen = np.linspace(0, len(images) - 1, num=min(PARITY_IMAGES, len(images))).round().astype(int)
+        side, sizes = extractor.preprocess.resize, extractor.preprocess
+        run.save_parity_images(
+            [resize_image(read_image(images[i].path, target_side=side).image, sizes) for i in chosen]
+        )
         run.write_skipped([*dataset.skipped, *extracted.skipped])
         run.write_labels(images)  # last: its presence says that the choice is made
     elif extracted.hashes != tuple(image.sha256 for image in images):
@@ -273,11 +275,6 @@ def open_extractor(
     preprocess = preprocess_for(network.name, resize=sizes.resize, crop=sizes.crop, view=view)
     seeing = with_features(network, view=view, pooling=pooling, side=sizes.crop)
     return Extractor(seeing, preprocess, device=machine.device, precision=machine.precision)
-
-
-def _parity_images(paths: Sequence[Path], preprocess: PreprocessConfig) -> list[np.ndarray]:
-    chosen = np.linspace(0, len(paths) - 1, num=min(PARITY_IMAGES, len(paths))).round().astype(int)
-    return [resize_image(read_image(paths[i], target_side=preprocess.resize).image, preprocess) for i in chosen]
 
 
 def prepare_validation(

@@ -111,17 +111,11 @@ def _describe_searches(report: Mapping[str, Any], rows: Mapping[str, Mapping[str
         )
     for name in asked:
         scores = report["val"] if name == "among" else report["val"][name]
-        lines.append(
-            f"{_COLUMNS[name]}: {_SEARCHES[name]} ({scores['queries']:,} queries{_describe_scenes(report, name)})"
-        )
+        found_by = ""
+        if name == "apart" and (scenes := report.get("val_scenes")) is not None:
+            found_by = f"; {scenes['images']:,} photos in {scenes['scenes']:,} scenes, by {scenes['found_by']}"
+        lines.append(f"{_COLUMNS[name]}: {_SEARCHES[name]} ({scores['queries']:,} queries{found_by})")
     return lines + _warn(report)
-
-
-def _describe_scenes(report: Mapping[str, Any], name: str) -> str:
-    scenes = report.get("val_scenes")
-    if name != "apart" or scenes is None:
-        return ""
-    return f"; {scenes['images']:,} photos in {scenes['scenes']:,} scenes, by {scenes['found_by']}"
 
 
 def _warn(report: Mapping[str, Any]) -> list[str]:

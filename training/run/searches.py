@@ -208,8 +208,12 @@ class Searches:
     def score(self, head: nn.Module) -> SearchScores:
         """What a head finds."""
         embeddings = embed_features(head, self.among.features)
+        against = None
+        if self.against is not None:
+            training = embed_features(head, self.against.features)
+            against = self.against.score(embeddings, training, ks=self.among.ks)
         return SearchScores(
-            self.among.score(embeddings), self._score_apart(embeddings), self._score_against(head, embeddings),
+            self.among.score(embeddings), self._score_apart(embeddings), against,
             has_scenes=self.scenes is not None,
         )  # fmt: skip
 
@@ -220,12 +224,6 @@ class Searches:
             return replace(self.among, scenes=self.scenes.groups).score(embeddings)
         except InputError:  # every image has those of its label in its own scene
             return None
-
-    def _score_against(self, head: nn.Module, embeddings: Floats) -> RetrievalScores | None:
-        if (against := self.against) is None:
-            return None
-        return against.score(embeddings, embed_features(head, against.features), ks=self.among.ks)
-
 
 def plan_searches(among: ValidationSet, validation: KnownImages, training: KnownImages) -> Searches:
     """The searches of validation images; those of a benchmark are asked as it says and nothing else."""

@@ -191,7 +191,10 @@ def train(
         watcher.on_run(run)
         choice = _select_features(job, listed)
         features = _extract(job, listed, choice, data=data)
-        guidance = _read_guidance(features.training, config)
+        guidance = None
+        if (file := getattr(config.loss.options, "guidance", None)) is not None:
+            hashes = [image.sha256 for image in features.training.images]
+            guidance = load_guidance(Path(file), classes=features.training.classes, sha256=hashes)
     run.begin_metrics()
     holdout = _evaluate_holdout(job, features.training, guidance)
     confidences = _estimate_confidences(job, features.training)
@@ -288,13 +291,6 @@ def _extract(job: _Job, listed: _Listed, choice: Candidate, *, data: Path) -> _F
         validation = prepare_validation(listed.validation, machine=machine, extractor=extractor, watcher=watcher)
     job.run.save_backbone(extractor.backbone)
     return _Features(training, validation, extractor, decoding)
-
-
-def _read_guidance(training: TrainingSet, config: TrainConfig) -> Guidance | None:
-    path = getattr(config.loss.options, "guidance", None)
-    if path is None:
-        return None
-    return load_guidance(Path(path), classes=training.classes, sha256=[image.sha256 for image in training.images])
 
 
 def _evaluate_holdout(job: _Job, training: TrainingSet, guidance: Guidance | None) -> dict[str, Any] | None:

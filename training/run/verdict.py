@@ -18,32 +18,11 @@ from index.evaluation.metrics import RetrievalScores, Scores
 BANDS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class SizeBand:
-    """Classes of similar size.
+def band_by_size(sizes: Labels, labels: Labels, hits: Mapping[str, Scores]) -> list[dict[str, Any]]:
+    """Recall@1 by how many images a class trains on, as JSON: an average over queries hides rare classes.
 
-    Attributes:
-        least, most: images that such a class trains on.
-        classes, queries: how many.
-        recall: Recall@1 (fractions) by method, the mean over the classes of each.
-    """
-
-    least: int
-    most: int
-    classes: int
-    queries: int
-    recall: Mapping[str, float]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {
-            "images": [self.least, self.most], "classes": self.classes, "queries": self.queries,
-            "recall_at_1": dict(self.recall),
-        }  # fmt: skip
-
-
-def band_by_size(sizes: Labels, labels: Labels, hits: Mapping[str, Scores]) -> tuple[SizeBand, ...]:
-    """Thirds of the classes, the largest first; classes of one size stay together, so that there may be fewer bands.
+    Thirds of the classes, the largest first; classes of one size stay together, so that there may be fewer bands. Of
+    each {"images": [least, most], "classes", "queries", "recall_at_1": by method, the mean over the classes of each}.
 
     Args:
         sizes: (Q,) int64, how many images the class of each query trains on.
@@ -59,9 +38,16 @@ def band_by_size(sizes: Labels, labels: Labels, hits: Mapping[str, Scores]) -> t
         members = classes[band == number]
         asked = np.isin(labels, members)
         within = of_class[band == number]
-        recall = {name: _mean_over_classes(found[asked], labels[asked]) for name, found in hits.items()}
-        bands.append(SizeBand(int(within.min()), int(within.max()), len(members), int(asked.sum()), recall))
-    return tuple(bands)
+        _, place, queries = np.unique(labels[asked], return_inverse=True, return_counts=True)
+        recall = {
+            name: float((np.bincount(place, weights=found[asked]) / queries).mean())
+            for name, found in hits.items()
+        }
+        bands.append({
+            "images": [int(within.min()), int(within.max())], "classes": len(members), "queries": int(asked.sum()),
+            "recall_at_1": recall,
+        })  # fmt: skip
+    return bands
 
 
 def name_sizes(least: int, most: int) -> str:
@@ -71,11 +57,6 @@ def name_sizes(least: int, most: int) -> str:
     ('3', '3-9')
     """
     return f"{least}-{most}" if most > least else str(least)
-
-
-def _mean_over_classes(hits: Scores, labels: Labels) -> float:
-    _, place, queries = np.unique(labels, return_inverse=True, return_counts=True)
-    return float((np.bincount(place, weights=hits) / queries).mean())
 
 
 # A bootstrap over few classes spreads too little, and the best of several rivals is partly the best by chance. So the
@@ -138,7 +119,7 @@ class Comparison:
     best_rival: str
     difference: float
     interval: tuple[float, float] | None
-    by_size: tuple[SizeBand, ...] = ()
+    by_size: Sequence[dict[str, Any]] = ()
 
     @property
     def winner(self) -> str | None:
@@ -157,7 +138,7 @@ class Comparison:
             "winner": self.winner,
             "difference": self.difference,
             "difference_interval": None if self.interval is None else list(self.interval),
-            "by_class_size": [band.to_json() for band in self.by_size],
+            "by_class_size": list(self.by_size),
         }
 
 
@@ -171,7 +152,7 @@ def measure_lead(
 
 
 def compare(
-    hits: Mapping[str, Scores], labels: Labels, *, seed: int, parts: int = 1, by_size: tuple[SizeBand, ...] = ()
+    hits: Mapping[str, Scores], labels: Labels, *, seed: int, parts: int = 1, by_size: Sequence[dict[str, Any]] = ()
 ) -> Comparison:
     """Compare (Q,) hits of `trained` with those of all other methods, on queries of the classes `labels` (Q,).
 

@@ -294,8 +294,8 @@ def test_photos_of_classes_that_train_are_told_apart_by_how_many_these_have() ->
     labels = np.repeat(np.arange(9), [60, 60, 60, 20, 20, 20, 3, 3, 3])
     trial = _run(labels)
     assert trial.seen is not None
-    assert [(band.least, band.most) for band in trial.seen.by_size] == [(48, 48), (16, 16), (2, 2)]
-    assert sum(band.queries for band in trial.seen.by_size) == trial.seen.queries
+    assert [band["images"] for band in trial.seen.by_size] == [[48, 48], [16, 16], [2, 2]]
+    assert sum(band["queries"] for band in trial.seen.by_size) == trial.seen.queries
     assert trial.unseen is not None
     assert trial.unseen.by_size == ()
 
@@ -346,15 +346,16 @@ def test_bands_part_the_classes_by_size_and_average_over_classes(classes, seed) 
     hits = np.random.default_rng(seed).integers(0, 2, len(labels)).astype(np.float64)
     bands = band_by_size(sizes, labels, {"a": hits})
     assert 1 <= len(bands) <= BANDS
-    assert sum(band.classes for band in bands) == len(classes)
-    assert sum(band.queries for band in bands) == len(labels)
+    assert sum(band["classes"] for band in bands) == len(classes)
+    assert sum(band["queries"] for band in bands) == len(labels)
     for larger, smaller in itertools.pairwise(bands):
-        assert larger.least > smaller.most, "the largest classes come first, and none of one size are parted"
+        assert larger["images"][0] > smaller["images"][1], "the largest come first, and none of one size are parted"
     for band in bands:
-        members = [n for n, (images, _) in enumerate(classes) if band.least <= images <= band.most]
-        assert len(members) == band.classes
+        least, most = band["images"]
+        members = [n for n, (images, _) in enumerate(classes) if least <= images <= most]
+        assert len(members) == band["classes"]
         expected = np.mean([hits[labels == 3 * n].mean() for n in members])
-        np.testing.assert_allclose(band.recall["a"], expected)
+        np.testing.assert_allclose(band["recall_at_1"]["a"], expected)
 
 
 LABELS = np.repeat(np.arange(4), [40, 40, 5, 2])

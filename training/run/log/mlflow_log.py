@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from index.errors import InputError
@@ -27,14 +27,17 @@ class MlflowTracker:
 
     def __init__(self, client: Any, run: WatchedRun) -> None:
         self._client = client
-        experiment = _find_experiment(client)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or _EXPERIMENT
+        known = client.get_experiment_by_name(name)
+        experiment = str(client.create_experiment(name) if known is None else known.experiment_id)
         found = client.search_runs([experiment], filter_string=f"tags.`{TAG}` = '{run.run_id}'", max_results=1)
         self._known = set[tuple[str, int]]()
         self._waiting: list[Any] = []
         self._sent = time.monotonic()
         if found:
             self._id = found[0].info.run_id
-            self._known = set(_read_metrics(client, found[0]))
+            for key in found[0].data.metrics:
+                self._known |= {(key, one.step) for one in client.get_metric_history(self._id, key)}
             client.update_run(self._id, status="RUNNING")
         else:
             self._id = client.create_run(experiment, run_name=run.name, tags={TAG: run.run_id}).info.run_id
@@ -94,15 +97,3 @@ def open_tracker(place: str | None, run: WatchedRun) -> MlflowTracker:
         advice = "a file is sqlite:///NAME.db, a server http://HOST:5000"
         shown, problem = LogTarget("mlflow", place), hide_password(" ".join(str(error).split()))
         raise InputError(f"{shown}: MLflow cannot open it; {advice}: {problem}") from error
-
-
-def _find_experiment(client: Any) -> str:
-    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or _EXPERIMENT
-    found = client.get_experiment_by_name(name)
-    return str(client.create_experiment(name) if found is None else found.experiment_id)
-
-
-def _read_metrics(client: Any, found: Any) -> Iterable[tuple[str, int]]:
-    for key in found.data.metrics:
-        for metric in client.get_metric_history(found.info.run_id, key):
-            yield key, metric.step
