@@ -69,7 +69,8 @@ def choose_labels(images: Sequence[AuditedImage], *, decided: frozenset[int]) ->
     is_decided = np.array([row in decided for row in range(len(images))], dtype=bool)
     chosen = [
         # what people decided about one near-duplicate may be another verdict on the others
-        image.label if image.duplicate_of is not None and row not in decided
+        image.label
+        if image.duplicate_of is not None and row not in decided
         else {CHANGE: image.new_label, DROP: None}.get(image.verdict, image.label)
         for row, image in enumerate(images)
     ]

@@ -30,9 +30,11 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
             "(models of other libraries: timm:NAME, open_clip:NAME)"
         )
     module = _fetch_imagenet(name) if weights == "pretrained" else _build_random(name, seed=seed)
-    for side in _AUXILIARY:  # GoogLeNet's and Inception's only train; some weights come with them, some without
-        if hasattr(module, side):
-            setattr(module, side, None)
+    for (
+        auxiliary
+    ) in _AUXILIARY:  # GoogLeNet's and Inception's only train; some weights come with them, some without
+        if hasattr(module, auxiliary):
+            setattr(module, auxiliary, None)
     classifier, feature_dim = remove_last_layer(module)
     if weights not in ("pretrained", "none"):
         path, dropped = Path(weights), (classifier, *_AUXILIARY)

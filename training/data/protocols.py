@@ -257,9 +257,9 @@ def load_tiny_imagenet(root: Path) -> Protocol:
     with 74 each: the first by name, all from its train folder. A label is the class's WordNet id.
     """
     for folder in (root, root / "tiny-imagenet"):
-        test = folder / "test"  # that of the download has a folder of unlabelled images
-        classes = [one for one in test.iterdir() if one.is_dir() and one.name != "images"] if test.is_dir() else []
-        if (folder / "train").is_dir() and classes:
+        searched = folder / "test"  # that of the download has one folder, of unlabelled images
+        entries = list(searched.iterdir()) if searched.is_dir() else []
+        if (folder / "train").is_dir() and any(one.is_dir() and one.name != "images" for one in entries):
             return Protocol("tiny-imagenet", list_dataset(folder / "train"), list_dataset(folder / "test"))
     folder = find_download(root, tops=["tiny-imagenet-200"], marker="wnids.txt", archive=TINY_ARCHIVE)
     classes = [line for _, line in read_lines(folder / "wnids.txt", archive=TINY_ARCHIVE)]

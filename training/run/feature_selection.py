@@ -155,7 +155,9 @@ class SampleReader:
         hashes, by_view = self._extract([records[row].path for row in rows])
         rows = rows[list(hashes)]
         features = {
-            one: self._select(one, by_view).numpy() if by_view else np.empty((0, one.feature_dim), dtype=np.float32)
+            one: self._select(one, by_view).numpy()
+            if by_view
+            else np.empty((0, one.feature_dim), dtype=np.float32)
             for one in self._candidates
         }
         labels = [labels[row] for row in rows]

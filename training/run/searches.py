@@ -225,6 +225,7 @@ class Searches:
         except InputError:  # every image has those of its label in its own scene
             return None
 
+
 def plan_searches(among: ValidationSet, validation: KnownImages, training: KnownImages) -> Searches:
     """The searches of validation images; those of a benchmark are asked as it says and nothing else."""
     if among.is_gallery is not None:

@@ -349,7 +349,9 @@ def test_bands_part_the_classes_by_size_and_average_over_classes(classes, seed) 
     assert sum(band["classes"] for band in bands) == len(classes)
     assert sum(band["queries"] for band in bands) == len(labels)
     for larger, smaller in itertools.pairwise(bands):
-        assert larger["images"][0] > smaller["images"][1], "the largest come first, and none of one size are parted"
+        assert larger["images"][0] > smaller["images"][1], (
+            "the largest come first, and none of one size are parted"
+        )
     for band in bands:
         least, most = band["images"]
         members = [n for n, (images, _) in enumerate(classes) if least <= images <= most]
