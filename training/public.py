@@ -52,7 +52,7 @@ def train(
         device: `auto`, `cpu` or `cuda`.
         precision: of the backbone pass: `auto`, `float32` or `bfloat16`.
         backend: what computes the features of a frozen backbone on a CPU: `torch`, `onnxruntime`, `openvino`, or `auto`
-            for the fastest of those that are installed and agree with torch, where there are images enough to ask.
+            for the first that is installed and agrees with torch, where there are images enough.
         workers: threads that decode; None is one for each core.
         watcher: told of progress.
         rank_timeout: seconds that a step waits for other processes, where torchrun has started several.

@@ -289,6 +289,19 @@ class Catalog:
         for number, path in self._connection.execute("SELECT id, path FROM images WHERE source = ?", (source,)):
             yield number, os.fsdecode(path)
 
+    def ids_below(self, source: int, path: str | None) -> list[int]:
+        """Ids of the rows of a source at a path, or in the folder or archive of that path; None: below its root."""
+        if path is None:
+            query = (
+                "SELECT id FROM images WHERE source = ? AND (path < x'2f' OR path >= x'30')"  # no / begins them
+            )
+            rows = self._connection.execute(query, (source,))
+        else:
+            name = os.fsencode(path)
+            query = "SELECT id FROM images WHERE source = ? AND (path = ? OR (path > ? AND path < ?))"
+            rows = self._connection.execute(query, (source, name, name + b"/", name + b"0"))
+        return [row[0] for row in rows]
+
     def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
         """The indexed rows of these ids, by id; unknown ids are left out."""
         listed = "[" + ",".join(str(int(i)) for i in ids) + "]"

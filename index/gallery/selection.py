@@ -48,7 +48,7 @@ class Selection:
             InputError: a pattern or id is of no item, a path may mean items of more than one source, the filter names
                 metadata, or a label, that no item has, or no item, taken out or not, fulfils all conditions.
         """
-        matching = _Search(self.patterns).run(catalog) if self.patterns else None
+        matching = _match_patterns(self.patterns, catalog) if self.patterns else None
         where = self._where
         if where is not None and (self.ids or matching is not None):
             kept = set(catalog.matching_ids(where, status=None).tolist())
@@ -79,117 +79,45 @@ class Selection:
         return all(values.get(valid_text(name)) == valid_text(value) for name, value in self.metadata)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
-    """A pattern as given, without a '/' at its end, and as the absolute path that it is from here."""
-
-    text: str
-    bare: str
-    here: str
-
-    @property
-    def is_glob(self) -> bool:
-        return _WILDCARDS.search(self.text) is not None
-
-
-class _Search:
-    """One look at the path of every row, for all patterns together.
-
-    `meanings` are the absolute paths that each pattern was found at, taken for a path; `unseen` the patterns with
-    wildcards of which nothing was found yet.
-    """
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self.patterns = [_Pattern(text, text.rstrip("/"), _absolute(text).rstrip("/")) for text in texts]
-        self.meanings: dict[str, set[str]] = {pattern.text: set() for pattern in self.patterns}
-        self.unseen = {pattern.text: _compile([pattern]) for pattern in self.patterns if pattern.is_glob}
-
-    def run(self, catalog: Catalog) -> set[int]:
-        """The ids of the rows that any pattern means."""
-        globs = [pattern for pattern in self.patterns if pattern.is_glob]
-        anything = _compile(globs) if globs else None
-        ids: set[int] = set()
-        for number, source in catalog.sources().items():
-            ids |= self._look(catalog.paths(number), root=source.root, anything=anything)
-        unseen = {
-            pattern.text for pattern in self.patterns if not pattern.is_glob and not self.meanings[pattern.text]
-        }
-        _refuse_missing(unseen.union(self.unseen))
-        for pattern in self.patterns:
-            places = self.meanings[pattern.text]
-            if len(places) > 1 and not pattern.is_glob:
-                shown = ", ".join(map(printable_path, sorted(places)))
-                raise InputError(
-                    f"{printable_path(pattern.text)}: there are several; say which one: {shown}; nothing was removed"
-                )
-        return ids
-
-    def _look(self, paths: Iterable[tuple[int, str]], *, root: str, anything: re.Pattern[str] | None) -> set[int]:
-        """The ids of a source's rows, given with their paths, that any pattern means."""
-        start = os.path.join(root, "")
-        names, whole = _name_places(self.patterns, root=root)
-        ids: set[int] = set()
-        found: set[str] = set()
-        for image_id, path in paths:
-            is_below = not path.startswith("/")
-            if whole and is_below:
-                ids.add(image_id)
-            place = path
-            while True:  # the path itself, then the folders above it
-                if place in names:
-                    found.add(place)
-                    ids.add(image_id)
-                if (cut := place.rfind("/")) < 0:
-                    break
-                place = place[:cut]
-            if anything is not None:
-                location = start + path if is_below else path
-                if anything.match(path) or anything.match(location):
-                    ids.add(image_id)
-                    self._see(path, location)
-        meant = [pair for place in found for pair in names[place]]
-        for text, meaning in [*meant, *whole] if ids else meant:
-            self.meanings[text].add(meaning)
-            self.unseen.pop(text, None)
-        return ids
-
-    def _see(self, path: str, location: str) -> None:
-        for text in [t for t, wanted in self.unseen.items() if wanted.match(path) or wanted.match(location)]:
-            del self.unseen[text]
+def _match_patterns(patterns: Iterable[str], catalog: Catalog) -> set[int]:
+    """The ids of the rows that any pattern means."""
+    found = {text: _match_pattern(text, catalog) for text in patterns}
+    _refuse_missing(text for text, (ids, _) in found.items() if not ids)
+    for text, (_, meanings) in found.items():
+        if len(meanings) > 1 and not _WILDCARDS.search(text):
+            shown = ", ".join(map(printable_path, sorted(meanings)))
+            raise InputError(
+                f"{printable_path(text)}: there are several; say which one: {shown}; nothing was removed"
+            )
+    return set().union(*(ids for ids, _ in found.values()))
 
 
-def _name_places(
-    patterns: Iterable[_Pattern], *, root: str
-) -> tuple[dict[str, list[tuple[str, str]]], list[tuple[str, str]]]:
-    """What the patterns, taken for paths, name in a source of this root, each with the absolute path that is meant.
-
-    First by a row's path, which is absolute where it lies outside the root, then those that name all below the root.
-    """
-    start, top = os.path.join(root, ""), root.rstrip("/")
-    names: dict[str, list[tuple[str, str]]] = {}
-    whole = []
-    for pattern in patterns:
-        own = {pattern.here: pattern.here}
-        if not pattern.text.startswith("/"):
-            own[pattern.bare] = start + pattern.bare
-        if top == pattern.here or top.startswith(pattern.here + "/"):
-            whole.append((pattern.text, pattern.here))
-        elif pattern.here.startswith(start):
-            own[pattern.here.removeprefix(start)] = pattern.here
-        for name, meaning in own.items():
-            names.setdefault(name, []).append((pattern.text, meaning))
-    return names, whole
-
-
-def _absolute(text: str) -> str:
-    """A path from here; an address is one from anywhere."""
-    return text if is_address(text) else os.path.abspath(text)
-
-
-def _compile(patterns: Iterable[_Pattern]) -> re.Pattern[str]:
-    """What matches a path that one of the patterns does, as it is or from here."""
-    texts = {text for pattern in patterns for text in (pattern.bare, pattern.here)}
-    return re.compile("|".join(map(fnmatch.translate, sorted(texts))))
+def _match_pattern(text: str, catalog: Catalog) -> tuple[set[int], set[str]]:
+    """The ids that a pattern means, and the absolute paths that it was found at, taken for a path."""
+    bare, here = text.rstrip("/"), (text if is_address(text) else os.path.abspath(text)).rstrip("/")
+    glob = re.compile("|".join(map(fnmatch.translate, (bare, here)))) if _WILDCARDS.search(text) else None
+    ids: set[int] = set()
+    meanings: set[str] = set()
+    for number, source in catalog.sources().items():
+        start, top = os.path.join(source.root, ""), source.root.rstrip("/")
+        names: dict[str | None, str] = {here: here}  # as rows call it: absolute where it lies outside the root
+        if not text.startswith("/"):
+            names[bare] = start + bare
+        if top == here or top.startswith(here + "/"):
+            names[None] = here  # all below the root
+        elif here.startswith(start):
+            names[here.removeprefix(start)] = here
+        for name, meaning in names.items():
+            if below := catalog.ids_below(number, name):
+                ids.update(below)
+                meanings.add(meaning)
+        if glob is not None:
+            ids.update(
+                image_id
+                for image_id, path in catalog.paths(number)
+                if glob.match(path) or glob.match(path if path.startswith("/") else start + path)
+            )
+    return ids, meanings
 
 
 def _refuse_missing(names: Iterable[str]) -> None:
