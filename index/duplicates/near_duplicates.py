@@ -23,7 +23,6 @@ Rows = npt.NDArray[np.intp]
 PAIRS_AT_ONCE = 1024  # whose vectors are in memory: 40 MB with those of 1,280 numbers
 _BLOCK_ROWS = 1024  # images looked up at once, at most `_TILE_PLACES`
 _TILE_ROWS, _TILE_PLACES = 64, 8192  # hashes compared at once: long rows, in the processor's cache
-_SPARE_ROWS = 4096
 _SLACK = 1e-4  # of a cosine of float32, which is measured again
 
 
@@ -46,12 +45,13 @@ class KeptImages:
         limits = (config or DuplicateConfig()).settle(None)
         self._min_similarity, self._max_distance = limits.limits
         self._read = read
-        self._ids, self._hashes = _Numbers(), _Numbers()
+        self._ids: Ids = np.empty(0, dtype=np.int64)
+        self._hashes: Ids = np.empty(0, dtype=np.int64)
 
     def hold(self, ids: Ids, hashes: Ids) -> None:
         """Add kept images: (n,) int64 ids and (n,) int64 perceptual hashes."""
-        self._ids.add(ids)
-        self._hashes.add(hashes)
+        self._ids = np.concatenate([self._ids, ids])
+        self._hashes = np.concatenate([self._hashes, hashes])
 
     def assign(self, ids: Ids, hashes: Ids) -> Ids:
         """The kept image of every image, in the order given; how a stream is cut into calls changes nothing.
@@ -72,9 +72,9 @@ class KeptImages:
 
     def _assign_block(self, ids: Ids, hashes: Ids) -> Ids:
         nearest = _Nearest(len(ids))
-        held = self._near(ids, hashes, self._ids.values, self._hashes.values)
-        for rows, places, similarities in self._similar(held, ids, self._ids.values):
-            nearest.update(rows, self._ids.values[places], similarities)
+        held = self._near(ids, hashes, self._ids, self._hashes)
+        for rows, places, similarities in self._similar(held, ids, self._ids):
+            nearest.update(rows, self._ids[places], similarities)
         alike = self._near(ids, hashes, ids, hashes)
         within = ((left[left < right], right[left < right]) for left, right in alike)
         for earlier, rows, similarities in self._similar(within, ids, ids):
@@ -143,25 +143,6 @@ class _Nearest:
         best = self._best[row]
         better = (similarity > best) | ((similarity == best) & (found < self.ids[row]))
         self.ids[row[better]], self._best[row[better]] = found[better], similarity[better]
-
-
-class _Numbers:
-    def __init__(self) -> None:
-        self._room = np.empty(_SPARE_ROWS, dtype=np.int64)
-        self._count = 0
-
-    @property
-    def values(self) -> Ids:
-        return self._room[: self._count]
-
-    def add(self, values: Ids) -> None:
-        end = self._count + len(values)
-        if end > len(self._room):
-            larger = np.empty(2 * end, dtype=np.int64)
-            larger[: self._count] = self.values
-            self._room = larger
-        self._room[self._count : end] = values
-        self._count = end
 
 
 def _cut_evenly(pairs: Iterable[tuple[Rows, Rows]]) -> Iterator[tuple[Rows, Rows]]:

@@ -132,5 +132,6 @@ def test_only_vectors_of_images_with_near_hashes_are_read() -> None:
                {"max_hash_distance": -1}, {"max_hash_distance": 65}],
 )  # fmt: skip
 def test_limits_out_of_range_are_named(values: dict[str, float]) -> None:
-    with pytest.raises(InputError, match=f"{next(iter(values))} must be"):
+    flag = next(iter(values)).replace("_", "-")
+    with pytest.raises(InputError, match=f"--{flag} must be"):
         DuplicateConfig(**values)
