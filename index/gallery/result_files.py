@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from index.durable import make_temporary, put_in_place
+from index.durable import replacing
 from index.errors import InputError
 from index.gallery.hits import Hit
 from index.sources.table_rows import import_pyarrow
@@ -38,6 +37,9 @@ class ResultRow:
         )  # fmt: skip
 
 
+Write = Callable[[Sequence[ResultRow]], None]
+
+
 def check_results_path(path: Path) -> None:
     """See that results can be written there, before anything is done for them.
 
@@ -59,7 +61,7 @@ def check_results_path(path: Path) -> None:
 
 
 @contextmanager
-def open_results(path: Path) -> Iterator[Callable[[Sequence[ResultRow]], None]]:
+def open_results(path: Path) -> Iterator[Write]:
     """A function that writes rows; at the end they take the place of `path`, after an error nothing of them is left.
 
     Raises:
@@ -67,112 +69,63 @@ def open_results(path: Path) -> Iterator[Callable[[Sequence[ResultRow]], None]]:
         MissingDependencyError: Parquet without pyarrow.
     """
     check_results_path(path)
-
-    def write(rows: Sequence[ResultRow]) -> None:
-        with _errors_named(path):
-            writer.write(rows)
-
-    with _errors_named(path):
-        temporary = make_temporary(path.parent)
-        file = temporary.open("wb")
+    stopped: BaseException | None = None
     try:
-        with _errors_named(path):
-            writer = _KINDS[path.suffix.lower()](file)
-        try:
-            yield write
-            with _errors_named(path):
-                writer.finish()
-                file.close()
-                put_in_place(temporary, path)
-        finally:
-            writer.discard()
-    finally:
-        with suppress(OSError):  # of what could not be written, which is of no use now
-            file.close()
-        temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def _errors_named(path: Path) -> Iterator[None]:
-    try:
-        yield
+        with replacing(path) as temporary, _KINDS[path.suffix.lower()](temporary) as write:
+            try:
+                yield write
+            except BaseException as error:  # of whoever writes: no trouble with the file may hide it
+                stopped = error
+                raise
     except OSError as error:
+        if stopped is not None and not isinstance(stopped, OSError):
+            raise stopped from error
         advice = "; nothing was left there, mend the cause and run it again"
         raise InputError(
             f"{printable_path(str(path))}: cannot be written: {error.strerror or error}{advice}"
         ) from error
 
 
-class _Writer:
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def write(self, rows: Sequence[ResultRow]) -> None:
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        """Write what is held back."""
-
-    def discard(self) -> None:
-        """Let go of everything; no error after `finish`."""
+@contextmanager
+def _open_csv(path: Path) -> Iterator[Write]:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        yield lambda rows: writer.writerows(row.values() for row in rows)
 
 
-class _CsvWriter(_Writer):
-    def __init__(self, file: IO[bytes]) -> None:
-        super().__init__(file)
-        self._write([COLUMNS])
+@contextmanager
+def _open_lines(path: Path) -> Iterator[Write]:
+    def describe(row: ResultRow) -> str:
+        document = dict(zip(COLUMNS, row.values(), strict=True)) | {"metadata": row.hit.metadata}
+        return json.dumps(document) + "\n"
 
-    def write(self, rows: Sequence[ResultRow]) -> None:
-        self._write([row.values() for row in rows])
-
-    def _write(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        text = io.StringIO()
-        csv.writer(text).writerows(rows)
-        self._file.write(text.getvalue().encode())
+    with path.open("w", encoding="utf-8") as file:
+        yield lambda rows: file.writelines(map(describe, rows))
 
 
-class _LinesWriter(_Writer):
-    def write(self, rows: Sequence[ResultRow]) -> None:
-        for row in rows:
-            document = dict(zip(COLUMNS, row.values(), strict=True)) | {"metadata": row.hit.metadata}
-            self._file.write(json.dumps(document).encode() + b"\n")
+@contextmanager
+def _open_parquet(path: Path) -> Iterator[Write]:
+    pyarrow = import_pyarrow("writing Parquet")
+    text, whole = pyarrow.string(), pyarrow.int64()
+    kinds = (text, whole, whole, pyarrow.float32(), text, text, text, text, text)
+    schema, waiting = pyarrow.schema(list(zip(COLUMNS, kinds, strict=True))), list[ResultRow]()
+
+    def write(rows: Sequence[ResultRow], *, least: int = _GROUP_ROWS) -> None:
+        waiting.extend(rows)
+        if len(waiting) >= least:
+            columns = zip(*(row.values() for row in waiting), strict=True)
+            arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            waiting.clear()
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+
+    with path.open("wb") as file, pyarrow.parquet.ParquetWriter(file, schema) as writer:
+        yield write
+        write((), least=1)
 
 
-class _ParquetWriter(_Writer):
-    def __init__(self, file: IO[bytes]) -> None:
-        super().__init__(file)
-        pyarrow = import_pyarrow("writing Parquet")
-        text, whole = pyarrow.string(), pyarrow.int64()
-        kinds = (text, whole, whole, pyarrow.float32(), text, text, text, text, text)
-        self._schema = pyarrow.schema(list(zip(COLUMNS, kinds, strict=True)))
-        self._pyarrow, self._waiting = pyarrow, list[ResultRow]()
-        self._writer = pyarrow.parquet.ParquetWriter(file, self._schema)
-
-    def write(self, rows: Sequence[ResultRow]) -> None:
-        self._waiting += rows
-        if len(self._waiting) >= _GROUP_ROWS:
-            self._flush()
-
-    def _flush(self) -> None:
-        columns = zip(*(row.values() for row in self._waiting), strict=True)
-        arrays = [
-            self._pyarrow.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)
-        ]
-        self._waiting.clear()
-        self._writer.write_table(self._pyarrow.Table.from_arrays(arrays, schema=self._schema))
-
-    def finish(self) -> None:
-        if self._waiting:
-            self._flush()
-        self._writer.close()
-
-    def discard(self) -> None:
-        with suppress(OSError):
-            self._writer.close()
-
-
-_KINDS: dict[str, Callable[[IO[bytes]], _Writer]] = {
-    ".csv": _CsvWriter,
-    ".jsonl": _LinesWriter,
-    ".parquet": _ParquetWriter,
+_KINDS: dict[str, Callable[[Path], AbstractContextManager[Write]]] = {
+    ".csv": _open_csv,
+    ".jsonl": _open_lines,
+    ".parquet": _open_parquet,
 }

@@ -82,12 +82,12 @@ def test_an_earlier_file_stays_until_the_new_one_is_whole(tmp_path: Path, suffix
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_full_device_is_an_error(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def make_full(folder: Path) -> Path:
+    def make_full(folder: Path, **_: object) -> Path:
         path = folder / "full"
         path.symlink_to("/dev/full")
         return path
 
-    monkeypatch.setattr("index.gallery.result_files.make_temporary", make_full)
+    monkeypatch.setattr("index.durable.make_temporary", make_full)
     with pytest.raises(InputError, match="No space left"), open_results(tmp_path / f"r{suffix}") as write:
         write(ROWS * 1000)
     assert list(tmp_path.iterdir()) == []
