@@ -89,7 +89,7 @@ def test_kept_images_are_those_of_a_loop(
     vectors = np.array([vector for _, vector, _ in images], dtype=np.float32).reshape(-1, DIM)
     for sizes in (
         {},
-        {"_BLOCK_ROWS": 3, "_TILE_ROWS": 2, "_TILE_PLACES": 3, "PAIRS_AT_ONCE": 2, "_SPARE_ROWS": 1},
+        {"_BLOCK_ROWS": 3, "_TILE_ROWS": 2, "_TILE_PLACES": 3, "PAIRS_AT_ONCE": 2},
     ):
         with pytest.MonkeyPatch.context() as patch:
             for name, value in sizes.items():

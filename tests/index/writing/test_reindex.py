@@ -159,7 +159,7 @@ def test_queries_ask_in_place_of_what_the_index_has_not_seen(gallery: Path, buil
         ({"memory_limit": "1K", "index_type": "auto"}, "--memory-limit"),
         ({"memory_limit": "1K"}, "as hnsw, 1,000 are allowed"),
         ({"recall_target": 1.0}, "--recall-target must be in 0.5..0.999"),
-        ({"index_type": "tree"}, "index_type must be one of"),
+        ({"index_type": "tree"}, "--index-type must be one of"),
     ],
 )
 def test_wishes_that_cannot_be_fulfilled_leave_the_gallery_as_it_is(
