@@ -25,7 +25,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 _PRELOADED = ("retrieval_app.server.serve", "retrieval_app.gradio_app.app",
-              "retrieval_app.server.assembly", "retrieval_app.server.http_server",
+              "retrieval_app.server.app", "retrieval_app.server.http_server",
               "retrieval_app.commands.serve_command", "faiss", "pytest", "tests.conftest",
               "index.commands.index_group", "index.writing.build", "index.repair.repair")  # fmt: skip
 _COMMAND = ("retrieval_app.commands.cli", "run")

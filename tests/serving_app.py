@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from retrieval_app.server.assembly import assemble
+from retrieval_app.server.app import open_server_app
 from retrieval_app.server.options import ServeOptions
 from tests.serving_server import Answer
 
@@ -49,8 +49,8 @@ class App:
 def open_app(options: ServeOptions) -> Iterator[App]:
     """The application with its galleries opened, ended as a server ends it."""
     with (
-        assemble(options) as assembled,
-        TestClient(assembled.app, client=("127.0.0.1", 50_000), follow_redirects=False) as client,
+        open_server_app(options) as served,
+        TestClient(served.app, client=("127.0.0.1", 50_000), follow_redirects=False) as client,
     ):
         yield App(client)
-        assembled.end()
+        served.end()

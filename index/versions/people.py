@@ -3,6 +3,7 @@
 GALLERY/people/review.sqlite   what they decided about labels and duplicates
 GALLERY/people/added/          the images that they sent
 GALLERY/people/log/            who did what, when and from where
+GALLERY/people/sessions/       which sessions of browsers were ended
 GALLERY/people/incoming/       what is being written of them; whole files are moved out of it
 """
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from retrieval_app.api.answered import METHODS
@@ -34,6 +36,7 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
+        self._collectors = collectors
         for collector in collectors:
             self._registry.register(collector)
 
@@ -48,8 +51,19 @@ class Metrics:
         yield from self._registry.collect()
 
     def render(self) -> bytes:
-        """The metrics as text."""
-        return generate_latest(self._registry)
+        """The metrics as text; of several processes those of all, but for what collectors say."""
+        if not _are_counted_together():
+            return generate_latest(self._registry)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)
+        for collector in self._collectors:
+            registry.register(collector)
+        return generate_latest(registry)
+
+
+def _are_counted_together() -> bool:
+    """Whether several processes count into one folder, as `prometheus_client` has it."""
+    return "PROMETHEUS_MULTIPROC_DIR" in os.environ
 
 
 class EngineCollector(Collector):
@@ -59,7 +73,12 @@ class EngineCollector(Collector):
         self._engine = engine
 
     def collect(self) -> Iterator[Metric]:
-        """The values of this moment."""
+        """The values of this moment; of several processes what holds for all of them."""
+        if not _are_counted_together():
+            yield from self._describe_work()
+        yield from self._describe_gallery()
+
+    def _describe_work(self) -> Iterator[Metric]:
         engine = self._engine
         waiting = GaugeMetricFamily("retrieval_waiting", "Tasks that wait to be answered.", labels=["lane"])
         refused = CounterMetricFamily(
@@ -80,7 +99,6 @@ class EngineCollector(Collector):
         yield CounterMetricFamily(
             "retrieval_swaps", "Versions that took another's place.", value=engine.live.swaps
         )
-        yield from self._describe_gallery()
 
     def _describe_gallery(self) -> Iterator[Metric]:
         try:

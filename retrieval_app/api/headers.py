@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from retrieval_app.api.security.gradio_doors import is_below, is_data
+from retrieval_app.api.security.addresses import is_gradio, is_gradio_data
 
 PAGE_POLICY = (  # nothing may come from or go to another host
     "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'self'; form-action 'self';"
@@ -46,8 +46,8 @@ def allow_gradio_scripts(hashes: Iterable[str]) -> str:
 def list_headers(path: str, request_id: str) -> list[tuple[bytes, bytes]]:
     """What is added to the answer of an address."""
     is_api = path.startswith("/v1")
-    pages = GRADIO_HEADERS if is_below(path) else PAGE_HEADERS
-    headers = SECURITY_HEADERS if is_api or is_data(path) else pages
+    pages = GRADIO_HEADERS if is_gradio(path) else PAGE_HEADERS
+    headers = SECURITY_HEADERS if is_api or is_gradio_data(path) else pages
     added = [*headers, (b"x-request-id", request_id.encode())]
     return [*added, (b"cache-control", b"no-store")] if is_api else added
 

@@ -12,8 +12,7 @@ from index.commands.console import NAMED, backend_option, config_options, help_a
 from index.config_fields import make_config
 from index.errors import InputError
 from index.text import printable_path
-from retrieval_app.api.security.rate_limits import RateConfig
-from retrieval_app.api.security.sign_in_config import SignInConfig
+from retrieval_app.api.security.rate_limits import RateConfig, SignInConfig
 from retrieval_app.commands.settings_command import SettingsCommand, config_file_option, show_config_option
 from retrieval_app.server.options import ConnectionConfig, LogConfig
 from retrieval_app.serving.serving_config import ServingConfig
@@ -60,7 +59,7 @@ class ServeCommand(SettingsCommand):
 )  # fmt: skip
 @click.option(
     "--trusted-proxy", "trusted_proxies", multiple=True, metavar="ADDRESS|NETWORK",
-    help="Proxy that is believed to say who asks, by which scheme and for which host; can be repeated.",
+    help="Proxy that is believed to say who asks and by which scheme; can be repeated.",
 )  # fmt: skip
 @click.option(
     "--cors-origin", "cors_origins", multiple=True, metavar="ORIGIN",
@@ -91,7 +90,7 @@ class ServeCommand(SettingsCommand):
 )
 @click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N",
-    help="Processes that answer, each with a model and an index and its share of the threads; 1 answers in this one.",
+    help="Processes that answer, each with a model and an index and its share of the threads; the Gradio app needs 1.",
 )  # fmt: skip
 @click.option("--writable", is_flag=True, help="Let the API add and remove images; a token is asked for.")
 @click.option(
@@ -171,11 +170,10 @@ def serve(
       retrieval serve gallery --config serve.toml --photos-waiting 64 --show-config
       curl -s localhost:7860/v1/search/image?k=5 --data-binary @query.jpg
     """
-    from retrieval_app.api.security.hosts import is_loopback
-    from retrieval_app.commands.served_galleries import choose_galleries
+    from retrieval_app.api.security.addresses import is_loopback
+    from retrieval_app.commands.serve_arguments import choose_galleries, choose_token
     from retrieval_app.server.options import ServeOptions
     from retrieval_app.server.serve import find_address, serve_gallery
-    from retrieval_app.server.serve_token import choose_token
 
     context = click.get_current_context()
     configs = _make_configs(context, {**limits, "access_log": access_log})
@@ -217,7 +215,7 @@ def serve(
             click.echo(f"Where the network knows this machine's name: {served.by_name}", err=True)
         for name, page in served.pages.items():
             click.echo(f"{name}: {page}", err=True)
-        if not served.pages:
+        if not served.pages and workers == 1:
             click.echo(f"As a Gradio app: {served.url}gradio/", err=True)
         click.echo("Ctrl-C ends it.", err=True)
         if open_browser:

@@ -14,10 +14,9 @@ from index.commands.console import NAMED, backend_option, emit, output_options
 from index.errors import GalleryError, InputError, MissingDependencyError
 from index.text import align, printable_path
 from index.versions.people import PEOPLE
-from retrieval_app.server.serve_token import read_or_make_token
 
 if TYPE_CHECKING:
-    from retrieval_app.api.security.token_entries import TokenEntry
+    from retrieval_app.api.security.tokens import TokenEntry
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _file = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, readable=False))
@@ -69,7 +68,7 @@ def add(file: Path, name: str, may: tuple[str, ...], days: int | None, as_json: 
       retrieval tokens add team.tokens prometheus --may metrics
       retrieval tokens add team.tokens ben --may read --may review:shop
     """
-    from retrieval_app.api.security.token_file import add_token
+    from retrieval_app.api.security.tokens import add_token
 
     _tell_new(*add_token(file, name, may=may, days=days), as_json=as_json)
 
@@ -84,7 +83,7 @@ def list_all(file: Path, as_json: bool) -> None:
     Examples:
       retrieval tokens list team.tokens
     """
-    from retrieval_app.api.security.token_file import read_token_entries
+    from retrieval_app.api.security.tokens import read_token_entries
 
     entries = read_token_entries(file).entries
     rows = [("name", "may", "made", "until"), *(_describe(entry) for entry in entries)]
@@ -104,7 +103,7 @@ def rotate(file: Path, name: str, days: int | None, as_json: bool) -> None:
     Examples:
       retrieval tokens rotate team.tokens anna
     """
-    from retrieval_app.api.security.token_file import rotate_token
+    from retrieval_app.api.security.tokens import rotate_token
 
     _tell_new(*rotate_token(file, name, days=days), as_json=as_json)
 
@@ -120,7 +119,7 @@ def revoke(file: Path, name: str, as_json: bool) -> None:
     Examples:
       retrieval tokens revoke team.tokens anna
     """
-    from retrieval_app.api.security.token_file import revoke_token
+    from retrieval_app.api.security.tokens import revoke_token
 
     entry = revoke_token(file, name)
     emit({"revoked": _to_json(entry)}, as_json=as_json, text=f"{entry.name}: the token opens nothing any more")
@@ -229,7 +228,7 @@ def mcp(
         extra = "agents" if (error.name or "").startswith("mcp") else "ui"
         raise MissingDependencyError(package=error.name or "mcp", extra=extra, purpose="serving agents") from error
 
-    from retrieval_app.commands.served_galleries import choose_galleries
+    from retrieval_app.commands.serve_arguments import choose_galleries, read_or_make_token
 
     if port is None and (host != "127.0.0.1" or allowed_hosts or token_file is not None or tokens is not None):
         raise click.UsageError(

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from retrieval_app.api.headers import allow_gradio_scripts
-from retrieval_app.api.security.gradio_doors import GRADIO
+from retrieval_app.api.security.addresses import GRADIO
 from retrieval_app.api.visitors import find_visitor
 from retrieval_app.reports.standalone import name_source
 from retrieval_app.serving.bounded_pool import asking

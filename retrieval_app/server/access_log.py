@@ -4,6 +4,9 @@
 
 A thread of its own writes the lines, so that no request waits for a disk. Lines that fit neither the queue nor the disk
 are dropped and counted. Whoever rotates the file may move it away at any time.
+
+Beside it OpenTelemetry spans, one a request, where its packages are installed and configured; else none of it is
+imported. They hold what a line of the log holds: automatic instrumentation would send URLs with tokens in them.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ MOST_SEARCHES = 8  # of one request that are listed one by one
 _MODE = 0o640
 _WARN_S = 60.0  # between two warnings that nothing can be written
 _CLOSE_S = 5.0
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_NAMES = ("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES")
+_FLUSH_S = 3.0  # for what was not sent when the server ends
 
 
 @contextmanager
@@ -188,7 +194,7 @@ def _describe_slow(answered: Answered, *, ms: float) -> dict[str, Any]:
         "time": _show_time(answered.at_s), "event": "slow_search", "request_id": answered.request_id,
         **_name_gallery(answered), "route": answered.route, "status": answered.status, "ms": round(ms, 3),
         "body_ms": round(watch.body_s * 1000, 3), "embed_ms": round(watch.embed_s * 1000, 3),
-        "searches_count": watch.count, "searches": [one.to_json() for one in watch.searches[:MOST_SEARCHES]],
+        "searches_count": len(watch.searches), "searches": [one.to_json() for one in watch.searches[:MOST_SEARCHES]],
     }  # fmt: skip
 
 
@@ -200,3 +206,63 @@ def _name_gallery(answered: Answered) -> dict[str, str]:
 def _show_time(seconds: float) -> str:
     """UTC, to the millisecond."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@contextmanager
+def open_spans() -> Iterator[list[Observer]]:
+    """What is to be told of requests, by the standard variables of OpenTelemetry; nothing without them."""
+    endpoint = next((name for name in _ENDPOINTS if os.environ.get(name)), None)
+    if endpoint is None or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        yield []
+        return
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ModuleNotFoundError as error:
+        logger.warning("%s is set, but %s is not installed: no spans; pip install 'retrieval-app[traces]'",
+                       endpoint, error.name)  # fmt: skip
+        yield []
+        return
+    own = {} if any(os.environ.get(name) for name in _NAMES) else {"service.name": "retrieval"}
+    provider = TracerProvider(resource=Resource.create(own), shutdown_on_exit=False)
+    exporter = OTLPSpanExporter()
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    try:
+        yield [_Spans(provider.get_tracer("retrieval_app"))]
+    finally:
+        last = threading.Thread(target=provider.force_flush, name="spans", daemon=True)
+        last.start()
+        last.join(_FLUSH_S)
+        exporter.shutdown()  # which ends its waiting for a collector that is gone
+        provider.shutdown()
+
+
+class _Spans:
+    def __init__(self, tracer: Any) -> None:
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._tracer, self._kind = tracer, SpanKind.SERVER
+        self._failed = Status(StatusCode.ERROR)
+        self._propagator = TraceContextTextMapPropagator()
+
+    def __call__(self, answered: Answered) -> None:
+        carrier = {} if answered.traceparent is None else {"traceparent": answered.traceparent}
+        end_ns = int(answered.at_s * 1e9)
+        span = self._tracer.start_span(
+            f"{answered.method} {answered.route}",
+            context=self._propagator.extract(carrier),
+            kind=self._kind,
+            start_time=end_ns - int(answered.seconds * 1e9),
+            attributes={
+                "http.request.method": answered.method, "http.route": answered.route,
+                "url.query": hide_typed(answered.query_string), "http.response.status_code": answered.status,
+                "http.response.body.size": answered.sent_bytes, "client.address": answered.visitor.address,
+                "retrieval.request_id": answered.request_id, "retrieval.searches": len(answered.watch.searches),
+            },
+        )  # fmt: skip
+        if answered.status >= 500:
+            span.set_status(self._failed)
+        span.end(end_time=end_ns)

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn on its public options, which ends in order on Ctrl-C and SIGTERM.
+"""The HTTP server: uvicorn on its public options.
 
 It bounds heads, bodies and connections. Slow heads and floods of connections are left to a proxy: docs/deploy.md.
 """
@@ -12,8 +12,7 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -26,12 +25,12 @@ from retrieval_app.server.options import ConnectionConfig
 
 logger = logging.getLogger(__name__)
 
-OTHER_FILES = 256  # of the gallery, of libraries, of processes
+_OTHER_FILES = 256  # of the gallery, of libraries, of processes
 
 
 def run_server(
     app: ASGIApp, *, listener: socket.socket, on_ready: Callable[[], None], on_end: Callable[[], None],
-    limits: ConnectionConfig | None = None, more_files: int = 0,
+    limits: ConnectionConfig | None = None,
 ) -> None:  # fmt: skip
     """Serve on an already listening socket until interrupted or terminated; what is under way is finished.
 
@@ -41,12 +40,23 @@ def run_server(
         on_ready: called when it answers.
         on_end: called by the event loop when it is to end, with what is under way still to be finished.
         limits: on connections.
-        more_files: that the application holds open.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted or terminated, and has ended.
     """
     limits = limits or ConnectionConfig()
-    allow_files(limits.connections + more_files + OTHER_FILES)
-    config = uvicorn.Config(
-        Lifecycle(app, on_ready=on_ready, on_end=on_end),
+    allow_files(limits)
+    quiet_uvicorn()
+    if threading.current_thread() is threading.main_thread():  # which alone may set handlers
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises the signal again in the end
+    config = make_config(Lifecycle(app, on_ready=on_ready, on_end=on_end), limits)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def make_config(app: Any, limits: ConnectionConfig, **more: Any) -> uvicorn.Config:
+    """uvicorn's options for an application, or with `factory` for a function that makes one."""
+    return uvicorn.Config(
+        app,
         http="h11",  # the one parser that bounds heads
         h11_max_incomplete_event_size=limits.max_head_bytes,
         limit_concurrency=limits.connections,
@@ -57,18 +67,8 @@ def run_server(
         ws="none",
         proxy_headers=False,
         server_header=False,
+        **more,
     )
-    of_uvicorn = logging.getLogger("uvicorn.error")
-    level = of_uvicorn.level
-    of_uvicorn.setLevel(logging.ERROR)
-    of_uvicorn.addFilter(_is_no_departure)
-    try:
-        with _terminating_as_interrupted():
-            uvicorn.Server(config).run(sockets=[listener])
-    finally:
-        of_uvicorn.removeFilter(_is_no_departure)
-        of_uvicorn.setLevel(level)
-        gc.unfreeze()
 
 
 class Lifecycle:
@@ -78,18 +78,27 @@ class Lifecycle:
         app: the application.
         on_ready: called when it has started.
         on_end: called when a signal tells the server to end, while requests are still under way.
+        on_closed: called when the application has ended.
     """
 
-    def __init__(self, app: ASGIApp, *, on_ready: Callable[[], None], on_end: Callable[[], None]) -> None:
-        self._app, self._on_ready, self._on_end = app, on_ready, on_end
+    def __init__(
+        self, app: ASGIApp, *, on_ready: Callable[[], object], on_end: Callable[[], object],
+        on_closed: Callable[[], object] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._app, self._on_ready, self._on_end, self._on_closed = app, on_ready, on_end, on_closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, as ASGI has it."""
-        if scope["type"] != "lifespan":
-            await self._app(scope, receive, _tolerant(send))
-            return
+
+        async def send_if_there(message: Message) -> None:
+            try:
+                await send(message)
+            except h11.LocalProtocolError as error:  # as where a client has left with requests waiting
+                logger.debug("an answer could not be sent: %s", error)
 
         async def send_told(message: Message) -> None:
+            if message["type"] == "lifespan.shutdown.complete":
+                self._on_closed()
             await send(message)
             if message["type"] == "lifespan.startup.complete":
                 gc.collect()
@@ -97,11 +106,11 @@ class Lifecycle:
                 self._watch_signals()
                 self._on_ready()
 
-        await self._app(scope, receive, send_told)
+        await self._app(scope, receive, send_told if scope["type"] == "lifespan" else send_if_there)
 
     def _watch_signals(self) -> None:
         """Call `on_end` beside uvicorn's own handlers, which wait for what is under way."""
-        if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
+        if threading.current_thread() is not threading.main_thread():
             return
         loop = asyncio.get_running_loop()
 
@@ -115,43 +124,25 @@ class Lifecycle:
 
     def _end(self) -> None:
         # What is still under way in the end is cancelled, and a traceback of each tells nobody anything.
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        quiet_uvicorn(logging.CRITICAL)
         self._on_end()
 
 
-def _tolerant(send: Send) -> Send:
-    """uvicorn raises where a client has left with requests waiting; what else it may mean a debug log tells."""
-
-    async def send_if_there(message: Message) -> None:
-        try:
-            await send(message)
-        except h11.LocalProtocolError as error:
-            logger.debug("an answer could not be sent: %s", error)
-
-    return send_if_there
+def quiet_uvicorn(level: int = logging.ERROR) -> None:
+    """Let uvicorn tell of failures only, and of none where a client has left."""
+    of_uvicorn = logging.getLogger("uvicorn.error")
+    of_uvicorn.setLevel(level)
+    of_uvicorn.addFilter(_is_no_departure)
 
 
 def _is_no_departure(record: logging.LogRecord) -> bool:
-    """Leaves out what uvicorn says of each such answer."""
     return not str(record.msg).startswith("ASGI callable returned without")
 
 
-def allow_files(wanted: int) -> None:
-    """Let this process have so many open files, or as many as it may."""
+def allow_files(limits: ConnectionConfig) -> None:
+    """Let this process have a file open for each connection, or as many as it may."""
+    wanted = limits.connections + _OTHER_FILES
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY != files < wanted:
         files = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
-
-
-@contextmanager
-def _terminating_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM end the server as Ctrl-C does: uvicorn raises the signal again once it has shut down."""
-    if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -9,14 +9,16 @@ from typing import Any
 from index.config_fields import check_fields, option
 from index.errors import InputError
 from index.text import printable_path
-from retrieval_app.api.security.cors_origins import check_origins
-from retrieval_app.api.security.gallery_names import check_gallery_name
-from retrieval_app.api.security.hosts import check_host, is_loopback
-from retrieval_app.api.security.rate_limits import RateConfig
-from retrieval_app.api.security.root_path import check_root_path
-from retrieval_app.api.security.sign_in_config import SignInConfig
+from retrieval_app.api.security.addresses import (
+    check_host,
+    check_origins,
+    check_proxies,
+    check_root_path,
+    is_loopback,
+)
+from retrieval_app.api.security.rate_limits import RateConfig, SignInConfig
+from retrieval_app.api.security.rights import check_gallery_name
 from retrieval_app.api.security.tokens import check_token
-from retrieval_app.api.security.trusted_proxies import TrustedProxies
 from retrieval_app.serving.serving_config import ServingConfig
 
 MOST_WORKERS = 64
@@ -90,7 +92,7 @@ class ServeOptions:
         tokens: file of tokens with names and rights, of which every request has to bring one; in the place of `token`.
         allowed_hosts: names that it answers to besides those of the machine and of the address.
         root_path: below which it lives behind a proxy, as `/photos`.
-        trusted_proxies: addresses and networks of proxies that are believed to say who asks, how and for which host.
+        trusted_proxies: addresses and networks of proxies that are believed to say who asks and by which scheme.
         cors_origins: sites whose pages may ask the API.
         writable: whether images may be added and removed, which needs a token.
         fetches: whether photos are fetched from addresses that visitors name.
@@ -147,7 +149,7 @@ class ServeOptions:
         for name in self.allowed_hosts:
             check_host(name)
         check_root_path(self.root_path)
-        TrustedProxies.of(self.trusted_proxies)
+        check_proxies(self.trusted_proxies)
         check_origins(self.cors_origins)
 
     @classmethod

@@ -15,12 +15,13 @@ from index.errors import InputError, MissingDependencyError
 from index.telemetry import switch_off_telemetry
 from index.text import printable_path
 from index.versions.versions import find_version
-from retrieval_app.api.security.root_path import check_root_path
+from retrieval_app.api.security.addresses import check_root_path
 from retrieval_app.server.options import ServeOptions
-from retrieval_app.server.own_addresses import choose_shown, name_listened, write_url
 
 logger = logging.getLogger(__name__)
-_BACKLOG = 1024
+_ELSEWHERE = {"0.0.0.0": (socket.AF_INET, "192.0.2.1", "127.0.0.1"), "::": (socket.AF_INET6, "2001:db8::1", "::1")}
+"""Of those that stand for all addresses: their family, an address of nobody, and that of the machine itself."""
+_DISCARD_PORT = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,9 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] =
     switch_off_telemetry()
     with listen(options.host, options.port) as listener:
         try:
-            from retrieval_app.server.assembly import assemble
+            from retrieval_app.server.app import make_code, open_server_app
             from retrieval_app.server.http_server import run_server
+            from retrieval_app.server.workers import run_workers
         except ModuleNotFoundError as error:
             package = error.name or "gradio"
             raise MissingDependencyError(package=package, extra="ui", purpose="the search page") from error
@@ -72,19 +74,19 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] =
         by_name = None if name is None else write_url(name, port, root_path=below)
 
         def tell() -> None:
-            code = None if options.token is None else assembled.make_code()
+            first_visit = url if options.token is None else f"{url}?code={make_code(options)}"
             names = [served.name for served in options.galleries if served.name is not None]
-            pages = {name: f"{url}g/{name}/" for name in names}
-            on_ready(Served(url, url if code is None else f"{url}?code={code}", by_name, pages))
-            if options.workers == 1:  # of several, the one that is asked first imports it then
-                # It takes seconds, for which the page does not wait.
+            on_ready(Served(url, first_visit, by_name, {name: f"{url}g/{name}/" for name in names}))
+            if options.workers == 1:  # it takes seconds, for which the page does not wait
                 threading.Thread(target=import_gradio, name="gradio").start()
 
-        with assemble(options) as assembled, suppress(KeyboardInterrupt):  # the usual way to end it
+        if options.workers > 1:
+            run_workers(options, listener=listener, on_ready=tell)
+            return
+        with open_server_app(options) as served_app, suppress(KeyboardInterrupt):  # the usual way to end it
             run_server(
-                assembled.app, listener=listener, on_ready=tell, on_end=assembled.end, limits=options.connections,
-                more_files=0 if options.workers == 1 else options.connections.connections,
-            )  # fmt: skip
+                served_app.app, listener=listener, on_ready=tell, on_end=served_app.end, limits=options.connections
+            )
 
 
 def import_gradio() -> None:
@@ -105,7 +107,7 @@ def listen(host: str, port: int) -> socket.socket:
     """
     family, address = find_address(host, port)
     try:
-        return socket.create_server(address, family=family, backlog=_BACKLOG)
+        return socket.create_server(address, family=family)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise InputError(
@@ -126,3 +128,26 @@ def find_address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str,
         problem = error.strerror if isinstance(error, socket.gaierror) else "no name of a host"
         raise InputError(f"--host {printable_path(host)}: not a known address: {problem}") from error
     return family, (str(address[0]), int(address[1]))
+
+
+def choose_shown(host: str) -> str:
+    """An address that is listened on, as others ask for it; the machine's own where it is in no network."""
+    if host not in _ELSEWHERE:
+        return host
+    family, elsewhere, own = _ELSEWHERE[host]
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as asking:
+            asking.connect((elsewhere, _DISCARD_PORT))  # sends nothing: it chooses by which address it would
+            return str(asking.getsockname()[0])
+    except OSError:  # no way to anybody, or no such family
+        return own
+
+
+def name_listened(host: str) -> str | None:
+    """What this machine calls itself, where all its addresses are listened on; a network need not know it."""
+    return socket.gethostname() if host in _ELSEWHERE else None
+
+
+def write_url(host: str, port: int, *, root_path: str = "") -> str:
+    """The address of the page."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{root_path}/"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mcp.server import MCPServer
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -15,6 +16,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from index.errors import InputError
 from index.text import printable_path
@@ -23,18 +25,22 @@ from retrieval_app.agents.mcp_server import make_server
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import add_missing, list_headers
 from retrieval_app.api.security.access import Access
-from retrieval_app.api.security.cross_site import comes_from_another_site
-from retrieval_app.api.security.forwarding import came_by_tls
-from retrieval_app.api.security.hosts import HostNames, check_host, choose_hosts, is_loopback
+from retrieval_app.api.security.addresses import (
+    LOCAL_PROXIES,
+    HostNames,
+    check_host,
+    choose_hosts,
+    comes_from_another_site,
+    is_loopback,
+)
 from retrieval_app.api.security.sign_in import SignIn
-from retrieval_app.api.security.token_book import TokenBook
+from retrieval_app.api.security.tokens import TokenBook
 from retrieval_app.api.visitors import find_visitor
 from retrieval_app.gallery_answers import GalleryAnswers
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.server.http_server import run_server
-from retrieval_app.server.own_addresses import choose_shown, write_url
-from retrieval_app.server.serve import listen
+from retrieval_app.server.serve import choose_shown, listen, write_url
 from retrieval_app.serving.search_engine import Engine
 
 # Access control of MCP over HTTP. The protocol's package sees the token alone, not the client's address, by which wrong
@@ -43,8 +49,8 @@ MCP_PATH = "/mcp"
 _AS_IN_THE_API = f"/v1{MCP_PATH}"  # refusals are told as the API tells them, and a token has to open that much
 
 
-class AgentsDoor:
-    """Lets requests in that ask for this server and bring a token, where one is asked for.
+class AgentAccess:
+    """Access control middleware: lets requests in that ask for this server and bring a token, where one is asked for.
 
     Args:
         app: of the protocol's package.
@@ -85,14 +91,14 @@ class AgentsDoor:
             return refuse_with(scope, 421, message, code="host")
         if scope["path"].removesuffix("/") != MCP_PATH:
             return refuse_with(scope, 404, f"this server has nothing at that address: ask {MCP_PATH}")
-        if comes_from_another_site(headers, by_tls=came_by_tls(scope, headers)):
+        if comes_from_another_site(headers, by_tls=scope["scheme"] == "https"):
             return refuse_with(scope, 403, "no page of another site may ask this server", code="cross_site")
         return await self._sign_in.admit({**scope, "path": _AS_IN_THE_API}, headers)
 
 
 _BASE64, _BESIDE = 2, 1 << 20  # times as many bytes, at most, and those of the rest of a request
 _MOST_SESSIONS = 1000  # one more is told so; those that nobody uses end after half an hour
-_LEFT_TO_THE_DOOR = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+_LEFT_TO_ACCESS = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,18 +179,19 @@ def _serve_http(
     access = Access(token=options.token, book=book, loopback=here, hosts=hosts, galleries=names)
     sign_in = SignIn(access, draw=lambda *_: "", logs={options.name or "": log})  # nobody is shown a page here
     app = server.streamable_http_app(
-        streamable_http_path=MCP_PATH, host=options.host, transport_security=_LEFT_TO_THE_DOOR,
+        streamable_http_path=MCP_PATH, host=options.host, transport_security=_LEFT_TO_ACCESS,
         max_request_body_size=_BASE64 * engine.config.max_upload_bytes + _BESIDE, max_sessions=_MOST_SESSIONS,
     )  # fmt: skip
+    guarded: Any = AgentAccess(app, sign_in=sign_in, hosts=hosts)
     assert options.port is not None
 
     def end() -> None:
         engine.refuse_costly()
-        sign_in.visits.close()
+        sign_in.close()
 
     with listen(options.host, options.port) as listener:
         url = write_url(choose_shown(options.host), listener.getsockname()[1]).removesuffix("/") + MCP_PATH
         run_server(
-            AgentsDoor(app, sign_in=sign_in, hosts=hosts), listener=listener, on_ready=lambda: announce(url),
-            on_end=end,
+            ProxyHeadersMiddleware(guarded, trusted_hosts=LOCAL_PROXIES), listener=listener,  # type: ignore[arg-type]
+            on_ready=lambda: announce(url), on_end=end,
         )  # fmt: skip

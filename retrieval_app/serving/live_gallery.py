@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -87,7 +86,6 @@ class LiveGallery:
         self._refreshing = threading.Lock()
         self._stop = threading.Event()
         self._watcher: threading.Thread | None = None
-        self._tell_swap: Callable[[str], object] = lambda _: None
 
     @property
     def digest(self) -> str:
@@ -135,9 +133,8 @@ class LiveGallery:
                 self._current = replace(snapshot, gallery=gallery)
                 snapshot.insights.follow(gallery)
 
-    def watch(self, *, poll_s: float, tell_swap: Callable[[str], object] = lambda _: None) -> None:
-        """Look for new versions from now on, in a thread; `tell_swap` is told the digest of each that is served."""
-        self._tell_swap = tell_swap
+    def watch(self, *, poll_s: float) -> None:
+        """Look for new versions from now on, in a thread."""
         self._watcher = threading.Thread(target=self._watch, args=(poll_s,), name="versions", daemon=True)
         self._watcher.start()
 
@@ -167,7 +164,6 @@ class LiveGallery:
                 before, self._current = self._current, snapshot
             self._seen, self.problem = snapshot.gallery.digest, None
             self.swaps += 1
-            self._tell_swap(snapshot.gallery.digest)
         before.insights.close()
         logger.info("serving version %s", snapshot.version)
         return True

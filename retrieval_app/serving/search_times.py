@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from index.filters.condition import Among, And, Column, Compare, Condition, HasWord, IsNull, Like, Not, Or
 
@@ -97,34 +97,19 @@ class SearchTimes:
         return told
 
 
-class Timed(Protocol):
-    """A search that was timed, here or in another process."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The search without a value that anybody typed, and the milliseconds of its steps."""
-        ...
-
-
 @dataclass(slots=True)
 class SearchWatch:
     """What the searches of one request took.
 
     Attributes:
         searches: each of them.
-        untold: how many there were besides, of which another process told nothing.
         embed_s: seconds in which the photo that is the body was decoded and embedded.
         body_s: seconds in which the body arrived.
     """
 
-    searches: list[Timed] = field(default_factory=list)
-    untold: int = 0
+    searches: list[SearchTimes] = field(default_factory=list)
     embed_s: float = 0.0
     body_s: float = 0.0
-
-    @property
-    def count(self) -> int:
-        """How many searches there were."""
-        return len(self.searches) + self.untold
 
 
 watching: ContextVar[SearchWatch | None] = ContextVar("watching", default=None)

@@ -19,7 +19,7 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from retrieval_app.api.security.token_file import add_token, revoke_token
+from retrieval_app.api.security.tokens import add_token, revoke_token
 from retrieval_app.review.activity_log import read_log
 from tests.forked import run
 from tests.serving_server import Answer, Server, serve

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from retrieval_app.api.security.token_file import add_token
+from retrieval_app.api.security.tokens import add_token
 from tests.forked import ForkedCommand
 from tests.page_browser import DESKTOP, PHONE, OpenVisit, skip_without_browser
 from tests.serving_server import TOKEN, Server, serve

@@ -1,4 +1,4 @@
-"""A server of several processes: one that is killed fails no request but with 503, and what one knows all know."""
+"""A server of several processes: one that is killed cuts only its own connections, and what one knows all know."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,10 +20,14 @@ if "CI" not in os.environ:
     pytest.importorskip("gradio", reason="needs the extra `ui`")
 
 from index.gallery.verify import verify_gallery
-from retrieval_app.api.security.token_file import add_token
-from tests.gradio_clients import connect
-from tests.serving_load import WAIT_S, Load, build_images, draw_png, swap_from_outside, wait_for_job, write_state
-from tests.serving_server import TOKEN, Server, serve
+from index.writing.build import update_gallery
+from retrieval_app.api.security.tokens import add_token, revoke_token
+from retrieval_app.server.app import make_code
+from retrieval_app.server.options import ServeOptions
+from tests.forked import run
+from tests.index.galleries import SMALL
+from tests.serving_load import WAIT_S, Load, build_images, draw_png, wait_for_job, write_state
+from tests.serving_server import TOKEN, Answer, Server, serve
 
 
 @pytest.fixture(scope="module")
@@ -33,56 +37,59 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterat
     log = str(images.parent / "access")
     with serve_by_two(images, "--writable", "--access-log", log, "--slow-query-ms", "0") as server:
         yield server
+        assert "Traceback" not in server.log.read_text()
 
 
 @contextmanager
 def serve_by_two(images: Path, *options: str) -> Iterator[Server]:
-    """A server of two workers, both of which answer."""
-    gallery = images.parent / "gallery"
-    with serve(gallery, "--workers", "2", *options, log=images.parent / "log", token=TOKEN) as server:
+    """A server of two workers."""
+    with serve(
+        images.parent / "gallery", "--workers", "2", *options, log=images.parent / "log", token=TOKEN
+    ) as server:
         wait_for_workers(server)
         yield server
 
 
 def list_workers(server: Server) -> list[int]:
-    """The processes that answer, by their numbers."""
-    return [worker for starter in list_children(server.process.pid) for worker in list_children(starter)]
-
-
-def list_children(pid: int) -> list[int]:
-    """The processes that a process has started, and that live."""
+    """The processes that answer or will, by their numbers."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            status = (folder / "status").read_text()
+            status, command = (folder / "status").read_text(), (folder / "cmdline").read_bytes()
         except (FileNotFoundError, ProcessLookupError):  # ended meanwhile
             continue
-        if f"\nPPid:\t{pid}\n" in status and "\nState:\tZ" not in status:
+        if f"\nPPid:\t{server.process.pid}\n" in status and b"spawn_main" in command:
             found.append(int(folder.name))
     return sorted(found)
 
 
-def read_metric(server: Server, name: str, *, having: str = "") -> float:
-    """The sum of a metric's values, of those whose labels have some words."""
-    lines = server.get("/v1/metrics").body.decode().splitlines()
-    found = [line for line in lines if re.match(rf"{name}[ {{]", line) and having in line]
-    return sum(float(line.rsplit(" ", 1)[1]) for line in found)
+def wait(is_so: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def wait_for_workers(server: Server, *, without: Collection[int] = ()) -> None:
-    """Wait until two answer, none of them among those `without`."""
+    """Wait until there are two, none of them among those `without`, and the server answers."""
+    wait(lambda: len(set(list_workers(server)) - set(without)) == 2)
+    wait(lambda: ask_until_answered(server, "GET", "/v1/ready").status == 200)
+
+
+def ask_until_answered(server: Server, method: str, path: str, **sent: object) -> Answer:
+    """One request, asked again where its process was killed."""
     deadline = time.monotonic() + WAIT_S
-    while len(set(list_workers(server)) - set(without)) < 2 or read_metric(server, "retrieval_workers") < 2:
-        assert time.monotonic() < deadline, server.log.read_text()
-        time.sleep(0.05)
+    while True:
+        try:
+            return server.ask(method, path, **sent)  # type: ignore[arg-type]
+        except (OSError, HTTPException):
+            assert time.monotonic() < deadline
 
 
 def wait_for_the_end_of(workers: Collection[int]) -> None:
     """Wait until none of these processes is there."""
-    deadline = time.monotonic() + WAIT_S
-    while any(Path(f"/proc/{worker}").exists() for worker in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
 
 
 def kill_workers(server: Server, workers: Collection[int]) -> None:
@@ -94,7 +101,7 @@ def kill_workers(server: Server, workers: Collection[int]) -> None:
 
 @contextmanager
 def killing(server: Server, *, seed: int) -> Iterator[list[int]]:
-    """Kill a worker again and again, any of those that answer; the list has those that were."""
+    """Kill a worker again and again, any of those that there are; the list has those that were."""
     chance, stopped, killed = random.Random(seed), threading.Event(), list[int]()
 
     def kill() -> None:
@@ -113,36 +120,43 @@ def killing(server: Server, *, seed: int) -> Iterator[list[int]]:
 
 
 def swap_whoever_lives(server: Server, number: int) -> None:
-    """A new version that the server makes itself, asked for again where it answers 503."""
-    while (answer := server.ask("POST", "/v1/update", body=b"")).status == 503:
-        time.sleep(int(answer.headers["retry-after"]))
-    assert wait_for_job(server, answer.json()["job"])["state"] == "done"
-    deadline = time.monotonic() + WAIT_S
-    while server.get("/v1/ready").json().get("version") != f"{number:06d}":  # who made it may be gone, too
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    """A new version that the server makes itself."""
+    job = ask_until_answered(server, "POST", "/v1/update", body=b"").json()["job"]
+    wait(lambda: ask_until_answered(server, "GET", f"/v1/jobs/{job}").json().get("state") == "done")
+    wait_for_version(server, number)
 
 
-def test_no_request_fails_but_with_503_while_workers_are_killed_and_versions_come_and_go(images: Path) -> None:
+def wait_for_version(server: Server, number: int) -> None:
+    """Until all processes serve it, as ten answers in a row say."""
+    name = f"{number:06d}"
+    wait(
+        lambda: all(
+            ask_until_answered(server, "GET", "/v1/ready").json().get("version") == name for _ in range(10)
+        )
+    )
+
+
+def test_only_connections_of_a_killed_worker_are_cut_while_versions_come_and_go(images: Path) -> None:
     with serve_by_two(images, "--writable") as server:
-        load = Load(server, may_be_busy=True)
+        load = Load(server, may_be_busy=True, may_be_cut=True)
         with load.running(), killing(server, seed=1) as killed:
-            for number in range(2, 6):
+            for number in range(2, 5):
                 write_state(images, number)
-                (swap_from_outside if number % 2 else swap_whoever_lives)(server, number)
+                if number % 2:
+                    update_gallery(images.parent / "gallery", config=SMALL)
+                    wait_for_version(server, number)
+                else:
+                    swap_whoever_lives(server, number)
                 load.learn()
-            deadline = time.monotonic() + WAIT_S
-            while len(killed) < 4 and not load.failures:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            wait(lambda: len(killed) >= 3 or load.failures)
         assert load.failures == []
         assert set(load.statuses) <= {200, 404, 422, 503}
-        assert load.statuses[200] > 5 * load.statuses[503]
+        assert load.statuses[200] > 10 * (load.statuses[503] + load.cut)
         wait_for_workers(server)
-        assert read_metric(server, "retrieval_worker_ends_total") == len(killed)
-        answered = read_metric(server, "retrieval_requests_total")
-        assert answered >= load.statuses.total()  # each once, whoever answered and whether it lives
+        workers = list_workers(server)
         assert server.stop() == 0
+        wait_for_the_end_of(workers)
+        assert "Traceback" not in server.log.read_text()
     assert verify_gallery(images.parent / "gallery").problems == []
 
 
@@ -162,108 +176,97 @@ def test_what_one_worker_was_told_the_others_know_and_a_job_whose_worker_is_kill
         assert decision["new_label"] == "other"
     states = [wait_for_job(server, job) for job in jobs]
     assert [state["state"] for state in states] == ["done"] * len(jobs), states
-    assert server.get("/v1/gallery").json()["images"] == images + len(jobs)
+    wait(lambda: server.get("/v1/gallery").json()["images"] == images + len(jobs))
 
 
-def test_where_no_worker_lives_the_answer_is_503_and_health_comes_back(server: Server) -> None:
-    workers = list_workers(server)
-    for worker in workers:
+def test_where_no_worker_lives_requests_wait_for_the_next(server: Server) -> None:
+    for worker in list_workers(server):
         os.kill(worker, signal.SIGKILL)
-    deadline = time.monotonic() + WAIT_S
-    while (answer := server.get("/v1/images")).status == 200 and list_workers(server)[:1] == workers[:1]:
-        assert time.monotonic() < deadline
-    if answer.status != 200:  # others may have come already
-        assert answer.status == 503
-        assert answer.json()["error"]["code"] == "busy"
-        assert "process" in answer.json()["error"]["message"]
-    while server.get("/v1/ready").status != 200:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert ask_until_answered(server, "GET", "/v1/images").status == 200
 
 
-def test_where_what_starts_workers_is_killed_others_answer(server: Server) -> None:
-    wait_for_workers(server)
-    workers = list_workers(server)
-    photo = server.ask("POST", "/v1/photos", body=draw_png(3)).json()["photo"]
-    [starter] = [pid for pid in list_children(server.process.pid) if list_children(pid)]
-    os.kill(starter, signal.SIGKILL)
-    wait_for_workers(server, without=workers)
-    assert server.post("/v1/search", {"queries": [{"photo": photo}], "k": 1}).status == 200
-    wait_for_the_end_of(workers)
+def test_the_gradio_app_says_that_it_needs_one_process(server: Server) -> None:
+    for path in ("/gradio", "/gradio/", "/gradio/config"):
+        answer = server.get(path)
+        assert answer.status == 404
+        assert "--workers" in answer.json()["error"]["message"]
 
 
-def test_the_gradio_app_is_that_of_one_worker_and_another_has_it_where_that_ends(server: Server) -> None:
-    for _ in range(2):
-        waiting = {"timeout": WAIT_S}  # for what imports Gradio first
-        with connect(server, headers=server.headers(), httpx_kwargs=waiting) as client:
-            hits = client.predict(image=None, image_id=1, k=3, where="", by="kind", api_name="/search")
-        assert len(hits) == 3
-        kill_workers(server, list_workers(server)[:1])
-
-
-def test_what_workers_count_adds_up_and_is_not_lost_with_them(server: Server) -> None:
+def test_requests_of_all_workers_add_up_and_are_not_lost_with_them(server: Server) -> None:
     def count() -> float:
-        return read_metric(server, "retrieval_answered_total", having="searches")
+        lines = server.get("/v1/metrics").body.decode().splitlines()
+        found = [line for line in lines if re.match('retrieval_requests_total{.*route="/v1/facets"', line)]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in found)
 
     before = count()
-    for expected in (4, 8):
-        for _ in range(4):
-            assert server.post("/v1/search", {"queries": [{"image_id": 1}]}).status == 200
+    for expected in (8, 16):
+        for _ in range(8):
+            assert server.get("/v1/facets").status == 200
         assert count() - before == expected
         kill_workers(server, list_workers(server))
         assert count() - before == expected
+    assert "retrieval_gallery_images" in server.get("/v1/metrics").body.decode()
 
 
-def test_requests_reach_a_worker_as_they_came(server: Server) -> None:
-    mine = {"X-Request-Id": "mine"}
-    for words, status in (
-        ("text=%C3%A9%25%26", 200), ("where=label+%3D+%27constant%27", 200), ("where=((", 422),
-    ):  # fmt: skip
-        answer = server.get(f"/v1/images?{words}", **mine)
-        assert (answer.status, answer.headers["x-request-id"]) == (status, "mine")
-    assert server.get("/v1/no%2Fsuch/%25").status == 404
-    assert server.get("/v1/images", **{"X-Retrieval-Asked": "{}"}).status == 200  # nobody else is believed
-    assert server.get("/page/base.css").status == 404
-    head = server.ask("HEAD", "/")
-    assert (head.status, head.body) == (200, b"")
-    thumbnail = server.get("/v1/images/1/thumbnail")
-    assert server.get("/v1/images/1/thumbnail", **{"If-None-Match": thumbnail.headers["etag"]}).status == 304
-    search = {"queries": [{"image_id": 1}], "k": 2}
-    assert server.ask("POST", "/v1/search", json=search, headers={"X-Request-Id": "mine-too"}).status == 200
-    log, slow, deadline = server.log.with_name("access"), list[dict[str, Any]](), time.monotonic() + WAIT_S
-    while not slow:
-        assert time.monotonic() < deadline
-        lines = [json.loads(line) for line in log.read_text().splitlines()]
-        slow = [line for line in lines if line["event"] == "slow_search" and line["request_id"] == "mine-too"]
-    assert {line["route"] for line in lines if line["event"] == "request"} >= {
-        "/v1/images", "/v1/images/{image_id}/thumbnail", "/v1/metrics", "none",
-    }  # fmt: skip
-    assert slow[0]["searches"][0]["k"] == 2
-    assert "search" in slow[0]["searches"][0]["ms"]
+def test_lines_of_all_workers_are_in_one_log(server: Server) -> None:
+    ids = [f"mine-{number}" for number in range(20)]
+    for name in ids:
+        asked = {"queries": [{"image_id": 1}], "k": 2}
+        assert server.ask("POST", "/v1/search", json=asked, headers={"X-Request-Id": name}).status == 200
+
+    def read(event: str) -> list[str]:
+        lines = [json.loads(line) for line in server.log.with_name("access").read_text().splitlines()]
+        return [line["request_id"] for line in lines if line["event"] == event and line["request_id"] in ids]
+
+    wait(lambda: sorted(read("request")) == sorted(read("slow_search")) == sorted(ids))
 
 
-def test_who_is_signed_in_is_so_at_all_workers_which_end_with_their_front_even_where_it_is_killed(
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def test_who_is_signed_in_is_so_at_all_workers_and_after_a_new_start_until_signing_out_or_losing_the_token(
     images: Path,
 ) -> None:
     tokens, gallery = images.parent / "team", images.parent / "gallery"
     _, token = add_token(tokens, "reader", may=["read"])
-    with serve(gallery, "--workers", "2", "--tokens", str(tokens), log=images.parent / "log") as server:
-        form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": server.url}
-        answer = server.ask("POST", "/", body=f"token={token}".encode(), headers=form)
-        assert answer.status == 303
-        cookie = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
-        for _ in range(4):
-            assert server.get("/v1/images", **cookie).status == 200
+    options = ("--workers", "2", "--tokens", str(tokens))
+    with serve(gallery, *options, log=images.parent / "log") as server:
+        wait_for_workers(server)
+        form = {**FORM, "Origin": server.url}
+        cookies = []
+        for _ in range(2):
+            answer = server.ask("POST", "/", body=f"token={token}".encode(), headers=form)
+            assert answer.status == 303
+            cookies.append({"Cookie": answer.headers["set-cookie"].partition(";")[0]})
+        first, second = cookies
+        assert {server.get("/v1/images", **first).status for _ in range(10)} == {200}
         assert server.get("/v1/images").status == 401
         change = {"decisions": [{"image_id": 1, "decision": "keep"}]}
-        assert (
-            server.ask(
-                "POST", "/v1/labels/decisions", json=change, headers={"Origin": server.url, **cookie}
-            ).status
-            == 403
-        )
-        assert server.get("/v1/metrics", **cookie).status == 403
-        workers = list_workers(server)
-        assert len(workers) == 2
-        server.kill()
+        sent = {"Origin": server.url, **first}
+        assert server.ask("POST", "/v1/labels/decisions", json=change, headers=sent).status == 403
+        assert server.get("/v1/metrics", **first).status == 403
+        assert server.ask("POST", "/", body=b"sign_out=", headers={**form, **first}).status == 303
+        assert {server.get("/v1/images", **first).status for _ in range(10)} == {401}
+        workers, port = list_workers(server), server.port
+        server.kill()  # the supervisor alone
         wait_for_the_end_of(workers)
+    with serve(gallery, *options, log=images.parent / "log", port=port) as server:
+        assert {server.get("/v1/images", **first).status for _ in range(10)} == {401}
+        assert {server.get("/v1/images", **second).status for _ in range(10)} == {200}
+        revoke_token(tokens, "reader")
+        wait(lambda: {server.get("/v1/images", **second).status for _ in range(10)} == {401})
+
+
+def test_the_printed_code_opens_the_page_once_whichever_worker_is_asked(images: Path) -> None:
+    with serve_by_two(images) as server:
+        code = make_code(ServeOptions.of(images.parent / "gallery", token=TOKEN))
+        statuses = [server.ask("GET", f"/?code={code}", headers={"Authorization": ""}).status for _ in range(6)]
+        assert (statuses[0], set(statuses[1:]) <= {401, 429}) == (303, True)
+
+
+def test_a_gallery_that_no_worker_can_open_is_told_as_by_one_process(images: Path) -> None:
+    for catalogue in (images.parent / "gallery").glob("versions/*/catalog.sqlite"):
+        os.truncate(catalogue, 100)
+    told = [run(["serve", images.parent / "gallery", "--port", 0, "--workers", count]) for count in (1, 2)]
+    assert told[0].returncode == told[1].returncode != 0
+    assert told[0].stderr.splitlines()[-1] == told[1].stderr.splitlines()[-1]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
+from functools import cache
 
 from fastapi import Request
 from starlette.datastructures import Headers
 
 from retrieval_app.api.errors import ApiError
-from retrieval_app.api.security.forwarding import is_forwarded
-from retrieval_app.api.security.hosts import HostNames
+from retrieval_app.api.security.addresses import HostNames, is_forwarded
 from retrieval_app.api.security.rights import METRICS, READ, REVIEW, WRITE
-from retrieval_app.api.security.token_book import TokenBook
-from retrieval_app.api.security.token_entries import TokenEntry
-from retrieval_app.api.security.tokens import check_token
+from retrieval_app.api.security.tokens import TokenBook, TokenEntry, check_token
 from retrieval_app.api.visitors import Visitor, find_visitor
 
 OPEN_PATHS = frozenset(("/v1/health", "/v1/ready"))
@@ -56,10 +55,11 @@ class Access:
         """Whether every request must bring a token."""
         return self.token is not None or self.book is not None
 
-    @property
-    def takes_decisions(self) -> bool:
-        """Whether anybody may decide here, or change anything."""
-        return self.loopback or self.asks_token
+    def session_key(self) -> bytes | None:
+        """The key of signed cookies, which end with what it comes from."""
+        if self.book is not None:
+            return self.book.session_key()
+        return None if self.token is None else _derive_key(self.token)
 
     def opens_to_all(self, path: str) -> bool:
         """Whether an address is answered to who brings no token."""
@@ -78,6 +78,12 @@ class Access:
         if self.trusts(headers):
             return Visitor(rights=frozenset((READ, REVIEW, METRICS)), name=THIS_MACHINE)
         return Visitor(rights=frozenset((READ, METRICS)))
+
+
+@cache
+def _derive_key(token: str) -> bytes:
+    """Slowly, as people choose tokens that a cookie is not to help to guess."""
+    return hashlib.scrypt(token.encode(), salt=b"retrieval sessions", n=1 << 14, r=8, p=1)
 
 
 def may_reach(visitor: Visitor, path: str) -> bool:
@@ -108,11 +114,7 @@ def sees_folders(request: Request) -> bool:
 
 
 def require_review(request: Request) -> None:
-    """A route's dependency: decisions must be allowed.
-
-    Raises:
-        ApiError: they are not.
-    """
+    """A route's dependency: decisions must be allowed."""
     if not may_review(request):
         message = "decisions are taken only on the machine itself, and there without a proxy, or with a token"
         if find_visitor(request.scope).has_token:
@@ -121,22 +123,14 @@ def require_review(request: Request) -> None:
 
 
 def require_fetching(request: Request) -> None:
-    """A route's dependency: photos must be fetched from addresses.
-
-    Raises:
-        ApiError: they are not.
-    """
+    """A route's dependency: photos must be fetched from addresses."""
     if not may_fetch(request):
         message = "this server fetches nothing: save the picture and send it, or start it with --fetch-addresses"
         raise ApiError(message, status=403)
 
 
 def require_writing(request: Request) -> None:
-    """A route's dependency: the gallery must be open to changes.
-
-    Raises:
-        ApiError: it is not.
-    """
+    """A route's dependency: the gallery must be open to changes."""
     if not may_write(request):
         message = "this server does not change its gallery: start it with --writable and a token"
         if request.app.state.access.writable and find_visitor(request.scope).has_token:
@@ -145,11 +139,7 @@ def require_writing(request: Request) -> None:
 
 
 def require_metrics(request: Request) -> None:
-    """A route's dependency: the visitor may know what the server counts.
-
-    Raises:
-        ApiError: that is not so.
-    """
+    """A route's dependency: the visitor may know what the server counts."""
     if METRICS not in find_visitor(request.scope).rights:
         raise ApiError(
             "this token may not read the metrics; one with the right metrics, or write, does", status=403

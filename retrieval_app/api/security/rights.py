@@ -5,10 +5,27 @@ A right is of every gallery of a server, or with a colon of the one of a name: `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 
 from index.errors import InputError
-from retrieval_app.api.security.gallery_names import check_gallery_name
+
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
+
+
+def check_gallery_name(name: str) -> str:
+    """The name, if it may be one.
+
+    Raises:
+        InputError: it may not: it stands in addresses.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{name[:80]!r} is no name of a gallery: expected 1 to 64 letters and digits of ASCII and . _ -, "
+            "of which the first is a letter or digit, as in shop=photos/shop-gallery"
+        )
+    return name
+
 
 READ, REVIEW, WRITE, METRICS = "read", "review", "write", "metrics"
 RIGHTS = (READ, REVIEW, WRITE, METRICS)

@@ -1,21 +1,23 @@
-"""How a visitor who has a token gets in: by a header, by the one-time address, or by typing it into the page.
+"""Signing in: by a header, by the one-time address, or by a token that is typed into the page.
 
-Of a request one credential is looked at: the code of the address, or else the header, or else the cookie.
+Of a request one credential is looked at: the code of the address, or else the header, or else the cookie. Cookies and
+codes are signed values, which every process of a server can check; their key comes from the token or from the file of
+tokens, so that they hold after a new start and end with the token.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import logging
 import secrets
 import time
-from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from math import ceil
+from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
@@ -28,155 +30,14 @@ from starlette.types import Scope
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import SIGN_IN_HEADERS
 from retrieval_app.api.security.access import THE_TOKEN, Access, may_reach
-from retrieval_app.api.security.forwarding import came_by_tls, name_client
+from retrieval_app.api.security.addresses import name_client
+from retrieval_app.api.security.rate_limits import FailedTries, SignInConfig
 from retrieval_app.api.security.rights import ALL, READ
-from retrieval_app.api.security.sign_in_config import SignInConfig
-from retrieval_app.api.security.token_entries import TokenEntry
-from retrieval_app.api.security.visit_log import VisitLog
-from retrieval_app.api.visitors import Visitor, find_visitor, keep_visitor
-from retrieval_app.review.activity_log import ActivityLog
+from retrieval_app.api.security.tokens import TokenEntry, are_equal
+from retrieval_app.api.visitors import STRANGER, Visitor, find_visitor, keep_visitor
+from retrieval_app.review.activity_log import REFUSED, SIGN_IN, SIGN_OUT, ActivityLog
 
-# Sessions: a code for the first visit and the value of a cookie. Both are random and known to this process alone, so
-# they end with it, and with its token.
-_BYTES = 32
-
-Clock = Callable[[], float]
-
-
-class OneTimeCode:
-    """A code that opens the page once, and soon."""
-
-    def __init__(self, config: SignInConfig | None = None, *, clock: Clock = time.monotonic) -> None:
-        self._config, self._clock = config or SignInConfig(), clock
-        self._code, self._until = "", 0.0
-
-    def make(self) -> str:
-        """A new code, in the place of the one before."""
-        self._code, self._until = secrets.token_urlsafe(_BYTES), self._clock() + self._config.first_visit_s
-        return self._code
-
-    def use(self, text: str) -> bool:
-        """Whether this is the code; from then on it is not."""
-        if not self._code or self._clock() > self._until or not are_equal(text, self._code):
-            return False
-        self._code = ""
-        return True
-
-
-class Sessions:
-    """The cookies that were given out and still hold; the least recently used of too many end."""
-
-    def __init__(self, config: SignInConfig | None = None, *, clock: Clock = time.monotonic) -> None:
-        self._config, self._clock = config or SignInConfig(), clock
-        self._held: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
-
-    def open(self, owner: str = "") -> str:
-        """The value of a new cookie, of an owner."""
-        value = secrets.token_urlsafe(_BYTES)
-        self._held[_digest(value)] = self._clock() + self._config.session_s, owner
-        while len(self._held) > self._config.max_sessions:
-            self._held.popitem(last=False)
-        return value
-
-    def hold(self, value: str) -> bool:
-        """Whether a cookie has this value, and then for another while."""
-        return self.find_owner(value) is not None
-
-    def find_owner(self, value: str) -> str | None:
-        """Whose cookie has this value, and then for another while; None where none has."""
-        key = _digest(value)  # which of a guess tells nothing, however long it takes to be found
-        until, owner = self._held.get(key, (0.0, ""))
-        if self._clock() > until:
-            self._held.pop(key, None)
-            return None
-        self._held[key] = self._clock() + self._config.session_s, owner
-        self._held.move_to_end(key)
-        return owner
-
-    def close(self, value: str) -> None:
-        """End the session of a cookie, if there is one."""
-        self._held.pop(_digest(value), None)
-
-
-def are_equal(text: str, expected: str) -> bool:
-    """Whether two texts are the same, in a time that does not tell how much of them is."""
-    return hmac.compare_digest(text.encode("utf-8", "surrogatepass"), expected.encode())
-
-
-def _digest(value: str) -> bytes:
-    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).digest()
-
-
-# Back-off for wrong tokens and codes, longer each time. A right token is answered at once, from whatever address, so
-# nobody can lock others out.
 logger = logging.getLogger(__name__)
-
-_MAX_ADDRESSES = 10_000
-_MAX_NAMED = 3
-
-
-class FailedTries:
-    """Counts wrong tries by address; used by the event loop alone."""
-
-    def __init__(self, config: SignInConfig | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._config, self._clock = config or SignInConfig(), clock
-        self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._waiting = Counter[str]()
-        self._untold = Counter[str]()
-        self._line_due: asyncio.TimerHandle | None = None
-
-    async def hold_back(self, address: str, *, what: str = "a wrong token") -> bool:
-        """Let a wrong try from an address wait; False where too many do, and it is to be sent away at once.
-
-        The log names `what` it was.
-        """
-        seconds = self._count(address)
-        self._tell(address, what)
-        most, most_in_all = self._config.failed_tries_waiting, self._config.failed_tries_waiting_in_all
-        if self._waiting[address] >= most or self._waiting.total() >= most_in_all:
-            return False
-        self._waiting[address] += 1
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            self._waiting[address] -= 1
-            if not self._waiting[address]:
-                del self._waiting[address]
-        return True
-
-    def _count(self, address: str) -> float:
-        """The seconds that this try has to wait."""
-        now, config = self._clock(), self._config
-        count, last = self._tries.pop(address, (0, now))
-        count = 1 if now - last > config.failed_tries_forgotten_s else count + 1
-        self._tries[address] = count, now
-        while len(self._tries) > _MAX_ADDRESSES:
-            self._tries.popitem(last=False)
-        return float(min(config.failed_try_longest_wait_s, config.failed_try_wait_s * 2 ** min(count - 1, 10)))
-
-    def _tell(self, address: str, what: str) -> None:
-        """Log the first try at once, and the others of the next seconds in one line."""
-        if self._line_due is None:
-            logger.warning("%s from %s", what, address)
-            self._line_due = asyncio.get_running_loop().call_later(
-                self._config.failed_tries_log_s, self._tell_rest
-            )
-        elif address in self._untold or len(self._untold) < _MAX_ADDRESSES:
-            self._untold[address] += 1
-
-    def _tell_rest(self) -> None:
-        self._line_due = None
-        if not self._untold:
-            return
-        named = ", ".join(f"{count:,} from {address}" for address, count in self._untold.most_common(_MAX_NAMED))
-        others = max(0, len(self._untold) - _MAX_NAMED)
-        more = f", the rest from {others:,} other address{'' if others == 1 else 'es'}" if others else ""
-        total = self._untold.total()
-        tries = "1 more wrong try" if total == 1 else f"{total:,} more wrong tries"
-        logger.warning("%s in %g s: %s%s", tries, self._config.failed_tries_log_s, named, more)
-        self._untold.clear()
-        self._line_due = asyncio.get_running_loop().call_later(self._config.failed_tries_log_s, self._tell_rest)
-
 
 FORM_PATH, FORM_FIELD, SIGN_OUT_FIELD = "/", "token", "sign_out"
 FORM_TYPE = "application/x-www-form-urlencoded"
@@ -184,10 +45,75 @@ MAX_FORM_BYTES = 4096
 _CODE = "code"
 _NO_GALLERY = "there is no such gallery here, or this token does not open it"
 
+Clock = Callable[[], float]
 Problem = Literal["wrong token", "wrong code", "token in address", "too many tries", "no page", "no gallery"]
-router = APIRouter(include_in_schema=False)
 DrawPage = Callable[[str, Problem | None], str]
 """The page with the field, for a form that is sent to an address; a problem is told above it."""
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedValue:
+    """What a cookie or a code says.
+
+    Attributes:
+        id: random; that of a session stays when its cookie is renewed.
+        owner: by what the token is known that it was given for.
+        until: when it ends, in seconds since 1970.
+    """
+
+    id: str
+    owner: str
+    until: int
+
+
+class SignedValues:
+    """Values that only who has the key can make, that end, and that can be spent before.
+
+    Args:
+        spent: folder in which a file tells of each that was spent; made when it is needed.
+        key: of the signatures; None reads no value.
+    """
+
+    def __init__(self, spent: Path, *, key: Callable[[], bytes | None], clock: Clock = time.time) -> None:
+        self._spent, self._key, self._clock = spent, key, clock
+
+    def make(self, kind: str, *, owner: str = "", seconds: float, of: SignedValue | None = None) -> str:
+        """A new value, or another of one that ends later."""
+        made = of or SignedValue(secrets.token_urlsafe(16), owner, 0)
+        text = f"{kind}.{made.id}.{made.owner}.{int(self._clock() + seconds)}"
+        return f"{text}.{self._sign(text)}"
+
+    def read(self, kind: str, value: str) -> SignedValue | None:
+        """What a value says; None where it is none, or holds no more."""
+        text, _, signature = value.rpartition(".")
+        expected = self._sign(text)
+        if not expected or not are_equal(signature, expected):
+            return None
+        given, name, owner, until = text.split(".")
+        if given != kind or self._clock() > int(until) or (self._spent / name).exists():
+            return None
+        return SignedValue(name, owner, int(until))
+
+    def spend(self, value: SignedValue) -> bool:
+        """Let a value hold no more, in any process; False where it was spent already."""
+        self._spent.mkdir(parents=True, exist_ok=True)
+        for old in self._spent.iterdir():
+            with suppress(FileNotFoundError):  # another process was quicker
+                if float(old.read_text() or self._clock()) < self._clock():
+                    old.unlink()
+        try:
+            with (self._spent / value.id).open("x") as file:
+                file.write(str(value.until + 1))
+        except FileExistsError:
+            return False
+        return True
+
+    def _sign(self, text: str) -> str:
+        key = self._key()
+        return (
+            "" if key is None else hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,19 +142,23 @@ class SignIn:
     Args:
         access: has the token, or the tokens.
         draw: the page for those who come without.
+        spent: folder that tells of sessions that were ended, of all processes of the server and those after it; with
+            None there are no sessions and no codes.
         config: how long wrong ones wait, and right ones hold.
         root_path: below which the cookie of who is signed in is sent.
         logs: of who did what, where it is told who came and went, by the names of the server's galleries.
     """
 
     def __init__(
-        self, access: Access, *, draw: DrawPage, config: SignInConfig | None = None, root_path: str = "",
-        logs: Mapping[str, ActivityLog] | None = None,
+        self, access: Access, *, draw: DrawPage, spent: Path | None = None, config: SignInConfig | None = None,
+        root_path: str = "", logs: Mapping[str, ActivityLog] | None = None, clock: Clock = time.time,
     ) -> None:  # fmt: skip
         self._access, self._draw, self._config = access, draw, config or SignInConfig()
         self._cookie_path = f"{root_path}/"
-        self._sessions, self._code = Sessions(self._config), OneTimeCode(self._config)
-        self._tries, self.visits = FailedTries(self._config), VisitLog(logs or {})
+        key = access.session_key if spent is not None else lambda: None
+        self._values = SignedValues(spent or Path(), key=key, clock=clock)
+        self._tries, self._clock = FailedTries(self._config, tell=self._tell_wrong), clock
+        self._logs = logs or {}
 
     def for_gallery(self, access: Access) -> SignIn:
         """The same for one of several galleries of a server: who is signed in to one of them is in all."""
@@ -241,17 +171,21 @@ class SignIn:
         """Whether there is a token to be asked for."""
         return self._access.asks_token
 
+    def close(self) -> None:
+        """Tell of the wrong tries that are not told yet."""
+        self._tries.close()
+
     def make_code(self) -> str:
         """A code for the address of the first visit: it opens the page once, and nothing else."""
-        return self._code.make()
+        return self._values.make(_CODE, seconds=self._config.first_visit_s)
 
     async def admit(self, scope: Scope, headers: Headers) -> Response | None:
         """Find out who asks; the answer where that is all there is to it."""
-        address = name_client(scope, headers)
+        address = name_client(scope)
         if not self.asks:
             keep_visitor(scope, replace(self._access.describe_untold(headers), address=address))
             return None
-        visitor = Visitor(address=address, by_tls=came_by_tls(scope, headers))
+        visitor = Visitor(address=address, by_tls=scope["scheme"] == "https")
         keep_visitor(scope, visitor)
         if scope["path"] == FORM_PATH and scope["method"] == "POST":
             return None
@@ -288,6 +222,15 @@ class SignIn:
         is_unknown = self._access.is_hidden and not grant.rights
         return self.refuse_unknown(scope) if is_unknown else self._ask(scope, "no page")
 
+    def renew(self, scope: Scope, headers: Headers) -> str | None:
+        """The cookie of who opens the page, made anew where more than half of its time is over."""
+        session = self._read_cookie(scope, headers) if scope["path"] == "/" else None
+        if session is None or session.until - self._clock() > self._config.session_s / 2:
+            return None
+        response = Response()
+        self._set_cookie(scope, response, self._values.make("session", seconds=self._config.session_s, of=session))
+        return response.headers["set-cookie"]
+
     def find_rights(self, scope: Scope) -> frozenset[str]:
         """What the one whose request was admitted already, at whatever gallery of the server, may here."""
         if not self.asks:
@@ -313,66 +256,76 @@ class SignIn:
             return None if entry is None else self._grant(entry)
         return _EVERYTHING if access.token is not None and are_equal(given, access.token) else None
 
-    def _find_session(self, scope: Scope, headers: Headers) -> _Grant | None:
-        """What the token opens now that the cookie was given for; its session ends with it."""
+    def _read_cookie(self, scope: Scope, headers: Headers) -> SignedValue | None:
         # Browsers send the cookies of all ports of a host, and of those some are no cookies by the book.
         brought = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope))
-        key = None if brought is None else self._sessions.find_owner(brought)
-        if brought is None or key is None:
-            return None
-        if self._access.book is None:
-            return _EVERYTHING
-        entry = self._access.book.find_again(key)
-        if entry is None:
-            self._sessions.close(brought)
-            return None
-        return self._grant(entry)
+        return None if brought is None else self._values.read("session", brought)
+
+    def _find_session(self, scope: Scope, headers: Headers) -> _Grant | None:
+        """What the token opens now that the cookie was given for; its session ends with it."""
+        session = self._read_cookie(scope, headers)
+        if session is None or self._access.book is None:
+            return None if session is None else _EVERYTHING
+        entry = self._access.book.find_again(session.owner)
+        return None if entry is None else self._grant(entry)
 
     def _grant(self, entry: TokenEntry) -> _Grant:
-        opened = frozenset(name for name in self.visits.galleries if entry.rights_in((name,)))
+        opened = frozenset(name for name in self._logs if entry.rights_in((name,)))
         return _Grant(entry.name, self._access.rights_of(entry), entry.sha256, opened)
 
     def _sign_out(self, scope: Scope, headers: Headers) -> Response:
-        brought, grant = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope)), None
-        if brought is not None:
-            grant = self._find_session(scope, headers)
-            self._sessions.close(brought)
+        grant, session = self._find_session(scope, headers), self._read_cookie(scope, headers)
+        if session is not None:
+            self._values.spend(session)
         if grant is not None:
-            self.visits.sign_out(scope, grant.name, among=grant.galleries)
+            self._record(SIGN_OUT, scope, grant)
         response = _go_on(scope)
-        response.delete_cookie(
-            _name_cookie(scope),
-            path=self._cookie_path,
-            httponly=True,
-            samesite="lax",
-            secure=find_visitor(scope).by_tls,
-        )
+        self._set_cookie(scope, response, "", max_age=0)
         return response
 
     async def _exchange(self, scope: Scope, headers: Headers, *, codes: list[str]) -> Response:
-        if len(codes) == 1 and self._code.use(codes[0]):
+        code = self._values.read(_CODE, codes[0]) if len(codes) == 1 else None
+        if code is not None and self._values.spend(code):
             return self._let_in(scope, _EVERYTHING, by="code")
         if self._find_session(scope, headers) is not None:
             return _go_on(scope)
         return await self._refuse_wrong(scope, "wrong code")
 
     def _let_in(self, scope: Scope, grant: _Grant, *, by: str) -> Response:
-        self.visits.sign_in(scope, grant.name, by=by, among=grant.galleries)
+        self._record(SIGN_IN, scope, grant, by=by)
         response = _go_on(scope)
-        response.set_cookie(
-            _name_cookie(scope),
-            self._sessions.open(grant.key),
-            path=self._cookie_path,
-            httponly=True,
-            samesite="lax",  # strict would ask again whoever follows a link to a search from a letter
-            secure=find_visitor(scope).by_tls,
-        )
+        value = self._values.make("session", owner=grant.key, seconds=self._config.session_s)
+        self._set_cookie(scope, response, value)
         return response
 
+    def _set_cookie(self, scope: Scope, response: Response, value: str, *, max_age: int | None = None) -> None:
+        response.set_cookie(
+            _name_cookie(scope), value, path=self._cookie_path, httponly=True, max_age=max_age,
+            samesite="lax",  # strict would ask again whoever follows a link to a search from a letter
+            secure=scope["scheme"] == "https",
+        )  # fmt: skip
+
+    def _record(self, what: str, scope: Scope, grant: _Grant, **details: str) -> None:
+        """Tell who came or went in the logs of the galleries that the token opens."""
+        for name, log in self._logs.items():
+            if grant.galleries is None or name in grant.galleries:
+                log.record(
+                    what, who=grant.name, address=find_visitor(scope).address, request=scope["state"]["request_id"],
+                    wait=False, **details,
+                )  # fmt: skip
+
+    def _tell_wrong(self, address: str, tries: int, *, by: str = "", request: str = "") -> None:
+        what = "a used or wrong address code" if by == "code" else "a wrong token"
+        logger.warning("%s from %s", what if tries == 1 else f"{tries:,} more wrong tries", address)
+        for log in self._logs.values():
+            details = {"by": by} if by else {}
+            log.record(
+                REFUSED, who=STRANGER.name, address=address, request=request, wait=False, tries=tries, **details
+            )
+
     async def _refuse_wrong(self, scope: Scope, problem: Problem) -> Response:
-        what = "a used or wrong address code" if problem == "wrong code" else "a wrong token"
-        self.visits.refuse(scope, by="code" if problem == "wrong code" else "token")
-        if await self._tries.hold_back(find_visitor(scope).address, what=what):
+        by = "code" if problem == "wrong code" else "token"
+        if await self._tries.hold_back(find_visitor(scope).address, by=by, request=scope["state"]["request_id"]):
             return self._ask(scope, problem)
         if scope["path"].startswith("/v1"):
             message = "too many wrong tokens; wait before the next"

@@ -1,31 +1,69 @@
-"""The token of a server: what it may be, where it is kept, and a new one."""
+"""Tokens: the one of a server, and files of tokens with names and rights.
+
+A file keeps names, rights, ends and hashes. A token is 256 random bits, so a plain SHA-256 keeps it: nobody tries so
+many. Slow hashes are for passwords; here one would let anybody keep the server busy with wrong tokens. The salt of the
+file lets a hash be looked up in one step and makes those of two files differ.
+
+    {"format": "retrieval-tokens", "format_version": 1, "salt": "9f…", "tokens": [
+     {"name": "anna", "may": ["read", "review:shop"], "sha256": "3c…", "made_at": "2026-11-01T09:00:00+00:00",
+      "days": 90}]}
+
+A server follows the file while it runs. One that is missing, damaged or open to others opens nothing until it is
+mended; the log says so.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
+import logging
 import os
 import re
 import secrets
 import stat
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+from index.durable import replacing, try_lock
 from index.errors import InputError
 from index.text import printable_path
+from retrieval_app.api.security.rights import check_rights, spread_rights
+
+logger = logging.getLogger(__name__)
 
 MIN_CHARACTERS, MAX_CHARACTERS = 16, 512
-_TOKEN = re.compile(rf"[!-~]{{{MIN_CHARACTERS},{MAX_CHARACTERS}}}")
-_BYTES = 16  # 128 bits
-_MAX_FILE_BYTES = 4096
-_FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+MAX_TOKENS, MAX_DAYS = 1000, 3650
+MAX_BYTES = 1 << 20
+LOOK_S = 0.5  # between two looks at the file
+_ONE_TOKEN = re.compile(rf"[!-~]{{{MIN_CHARACTERS},{MAX_CHARACTERS}}}")
+_MAX_ONE_BYTES = 4096
+_FORMAT, _VERSION = "retrieval-tokens", 1
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._@+-]{0,63}")
+_HEX = re.compile(r"[0-9a-f]{64}")
+_PREFIX = "retrieval_"  # by which programs that look for leaked tokens find them
+_LOCK_S, _LOCK_LOOK_S = 10.0, 0.05
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def are_equal(text: str, expected: str) -> bool:
+    """Whether two texts are the same, in a time that does not tell how much of them is."""
+    return hmac.compare_digest(text.encode("utf-8", "surrogatepass"), expected.encode())
 
 
 def make_token() -> str:
     """A token that nobody guesses."""
-    return secrets.token_hex(_BYTES)
+    return secrets.token_hex(16)  # 128 bits
 
 
 def check_token(text: str) -> None:
     """Raise InputError where a text is too easily guessed, or no header can carry it."""
-    if not _TOKEN.fullmatch(text):
+    if not _ONE_TOKEN.fullmatch(text):
         raise InputError(
             f"a token has {MIN_CHARACTERS} to {MAX_CHARACTERS} characters of ASCII, and no spaces; this one, of "
             f"{len(text):,}, is none. `openssl rand -hex 16` makes one"
@@ -47,7 +85,7 @@ def read_token_file(path: Path) -> str:
         raise InputError(f"{shown}: cannot be made: {error.strerror}") from error
     try:
         with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES)
+            content = file.read(_MAX_ONE_BYTES)
     except OSError as error:
         raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
     token = content.decode("utf-8", "replace").strip()
@@ -60,7 +98,7 @@ def read_token_file(path: Path) -> str:
 
 def is_open_to_others(path: Path) -> bool:
     """Whether other users of the machine may do anything with a file."""
-    return bool(path.stat().st_mode & _FOR_OTHERS)
+    return bool(path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
 
 
 def _write_new(path: Path) -> str:
@@ -69,3 +107,323 @@ def _write_new(path: Path) -> str:
     with os.fdopen(number, "w", encoding="ascii") as file:
         file.write(f"{token}\n")
     return token
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEntry:
+    """What is kept of a token.
+
+    Attributes:
+        name: of whom or what brings it.
+        may: the rights that it was given, each of every gallery, or of the one whose name follows a colon.
+        sha256: of the file's salt and the token, 64 hexadecimal digits.
+        made_at: UTC.
+        days: that it holds from then on; None without an end.
+    """
+
+    name: str
+    may: tuple[str, ...]
+    sha256: str
+    made_at: datetime
+    days: int | None = None
+
+    def rights_in(self, galleries: Collection[str]) -> frozenset[str]:
+        """All that it may in any of these galleries of a server."""
+        return spread_rights(self.may, galleries=galleries)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """From when on it opens nothing."""
+        return None if self.days is None else self.made_at + timedelta(days=self.days)
+
+    def is_over(self) -> bool:
+        """Whether its days are over."""
+        return self.expires_at is not None and datetime.now(UTC) >= self.expires_at
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEntries:
+    """All of a file; `salt` is 64 hexadecimal digits."""
+
+    salt: str
+    entries: tuple[TokenEntry, ...] = ()
+
+
+def hash_token(salt: str, token: str) -> str:
+    """What a file keeps of a token."""
+    return hashlib.sha256(salt.encode() + token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def check_name(name: str) -> str:
+    """The name, if it may be one.
+
+    Raises:
+        InputError: it may not: it goes into logs and tables.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{name[:80]!r} is no name of a token: expected 1 to 64 letters and digits of ASCII and . _ @ + -, "
+            "of which the first is a letter or digit, such as anna or anna@example.org"
+        )
+    return name
+
+
+def write_entries(entries: TokenEntries) -> bytes:
+    """The content of a file."""
+    listed = [
+        {
+            "name": entry.name,
+            "may": list(entry.may),
+            "sha256": entry.sha256,
+            "made_at": entry.made_at.isoformat(timespec="seconds"),
+            "days": entry.days,
+        }
+        for entry in entries.entries
+    ]
+    document = {"format": _FORMAT, "format_version": _VERSION, "salt": entries.salt, "tokens": listed}
+    return json.dumps(document, indent=1).encode() + b"\n"
+
+
+def read_entries(content: bytes) -> TokenEntries:
+    """What a file holds.
+
+    Raises:
+        InputError: it is no such file, or not all of it is sound: then nothing of it holds.
+    """
+    try:
+        document = json.loads(content)
+        if document["format"] != _FORMAT or document["format_version"] != _VERSION:
+            raise ValueError("another format, or a version that this program does not know")
+        entries = TokenEntries(_hex(document["salt"]), tuple(map(_read_entry, document["tokens"])))
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError, InputError) as error:
+        raise InputError(f"no file of tokens, or a damaged one: {type(error).__name__}: {error}") from error
+    names, hashes = ({getattr(entry, what) for entry in entries.entries} for what in ("name", "sha256"))
+    if not len(names) == len(hashes) == len(entries.entries) <= MAX_TOKENS:
+        raise InputError(f"a damaged file of tokens: names occur twice, or there are more than {MAX_TOKENS:,}")
+    return entries
+
+
+def _read_entry(values: Any) -> TokenEntry:
+    made_at, days, may = datetime.fromisoformat(values["made_at"]), values["days"], values["may"]
+    if made_at.tzinfo is None:
+        raise ValueError("a time without its zone")
+    if not isinstance(may, list) or not all(isinstance(text, str) for text in (values["name"], *may)):
+        raise TypeError("expected a name, and a list of rights")
+    if days is not None and (isinstance(days, bool) or not isinstance(days, int) or not 1 <= days <= MAX_DAYS):
+        raise ValueError(f"days are 1 to {MAX_DAYS:,} or none")
+    name = check_name(values["name"])
+    return TokenEntry(name, check_rights(may), _hex(values["sha256"]), made_at.astimezone(UTC), days)
+
+
+def _hex(value: Any) -> str:
+    if not isinstance(value, str) or not _HEX.fullmatch(value):
+        raise ValueError("expected 64 hexadecimal digits")
+    return value
+
+
+def add_token(file: Path, name: str, *, may: Iterable[str], days: int | None = None) -> tuple[TokenEntry, str]:
+    """Add a token to a file, which is made where there is none; what is kept of it, and the token, which is not.
+
+    Raises:
+        InputError: the name is taken or none, the rights or days are, or the file is damaged or cannot be written.
+    """
+    rights, token = check_rights(may), _make_long_token()
+    with _changing(file, may_make=True) as (salt, entries):
+        if check_name(name) in entries:
+            raise InputError(
+                f"there is a token of the name {name} already; rotate or revoke it, or choose another name"
+            )
+        if len(entries) >= MAX_TOKENS:
+            raise InputError(f"a file holds at most {MAX_TOKENS:,} tokens; revoke those that nobody uses")
+        entries[name] = TokenEntry(name, rights, hash_token(salt, token), _now(), _check_days(days))
+    return entries[name], token
+
+
+def rotate_token(file: Path, name: str, *, days: int | None = None) -> tuple[TokenEntry, str]:
+    """Put a new token in the place of the one of a name, for `days` or as many as that had; else as `add_token`."""
+    token = _make_long_token()
+    with _changing(file) as (salt, entries):
+        before = _require(entries, name)
+        lasts = before.days if days is None else _check_days(days)
+        entries[name] = replace(before, sha256=hash_token(salt, token), made_at=_now(), days=lasts)
+    return entries[name], token
+
+
+def revoke_token(file: Path, name: str) -> TokenEntry:
+    """Take the token of a name out of a file; what was kept of it. Raises as `rotate_token`."""
+    with _changing(file) as (_, entries):
+        gone = _require(entries, name)
+        del entries[name]
+    return gone
+
+
+def read_token_entries(file: Path) -> TokenEntries:
+    """All that a file keeps.
+
+    Raises:
+        InputError: it is missing, unreadable or damaged, or others may write to it and so add tokens of theirs.
+    """
+    with _named(file):
+        return _read(file)
+
+
+@contextmanager
+def _changing(file: Path, *, may_make: bool = False) -> Iterator[tuple[str, dict[str, TokenEntry]]]:
+    """The salt of a file and its entries by name, which are written when the context ends without an error."""
+    path = Path(os.path.realpath(file))
+    with _named(file):
+        if not path.parent.is_dir():
+            raise InputError("its folder does not exist; make it first")
+        with _alone(path.parent):
+            is_new = may_make and not os.path.lexists(path)
+            before = TokenEntries(secrets.token_hex(32)) if is_new else _read(path)
+            entries = {entry.name: entry for entry in before.entries}
+            yield before.salt, entries
+            content = write_entries(TokenEntries(before.salt, tuple(entries.values())))
+            if len(content) > MAX_BYTES:
+                raise InputError(
+                    f"the file would have {len(content):,} bytes, of at most {MAX_BYTES:,}: revoke tokens that nobody "
+                    "uses, or give rights in all galleries where they are the same"
+                )
+            with replacing(path, mode=0o600) as temporary:
+                temporary.write_bytes(content)
+
+
+def _read(path: Path) -> TokenEntries:
+    with path.open("rb") as opened:
+        mode = os.fstat(opened.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise InputError("it is no file")
+        if mode & _WRITABLE_BY_OTHERS:
+            raise InputError(
+                "other users of this machine may write to it, and so add tokens of theirs: chmod 600 it"
+            )
+        return read_entries(opened.read(MAX_BYTES))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of the file's folder, which leaves no file behind; it ends with the process, however that does."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        end = time.monotonic() + _LOCK_S
+        while not try_lock(descriptor):
+            if time.monotonic() > end:
+                problem = f"another process holds its folder since {_LOCK_S:g} seconds; stop it, and try again"
+                raise InputError(problem)
+            time.sleep(_LOCK_LOOK_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
+    """Errors name the file."""
+    shown = printable_path(str(file))
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputError(f"{shown}: there is no such file; `retrieval tokens add` makes one") from error
+    except InputError as error:
+        raise InputError(f"{shown}: {error}") from error
+    except OSError as error:
+        raise InputError(
+            f"{shown}: cannot be read or written: {error.strerror or error}; nothing was changed"
+        ) from error
+
+
+def _require(entries: Mapping[str, TokenEntry], name: str) -> TokenEntry:
+    if name not in entries:
+        names = ", ".join([*entries][:10]) or "none"
+        raise InputError(f"there is no token of the name {name[:80]!r}; those there are: {names}")
+    return entries[name]
+
+
+def _make_long_token() -> str:
+    return _PREFIX + secrets.token_urlsafe(32)
+
+
+def _check_days(days: int | None) -> int | None:
+    if days is not None and not 1 <= days <= MAX_DAYS:
+        raise InputError(f"--days {days}: expected 1 to {MAX_DAYS:,}")
+    return days
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+class TokenBook:
+    """Tokens of a file; used by the event loop alone.
+
+    Args:
+        file: made by `retrieval tokens add`.
+        clock: of seconds.
+
+    Raises:
+        InputError: it cannot be used.
+    """
+
+    def __init__(self, file: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._file, self._clock = file, clock
+        self._state = self._look()
+        self._entries: TokenEntries | None = read_token_entries(file)
+        self._looked_at = clock()
+
+    def find(self, token: str) -> TokenEntry | None:
+        """What is known of a token; None of one that opens nothing."""
+        entries = self._current()
+        return None if entries is None else self._find_hash(entries, hash_token(entries.salt, token))
+
+    def find_again(self, sha256: str) -> TokenEntry | None:
+        """What is known now of a token that was found before; None where it opens nothing any more."""
+        entries = self._current()
+        return None if entries is None else self._find_hash(entries, sha256)
+
+    def session_key(self) -> bytes | None:
+        """The key of signed cookies: they end where the file is made anew, or opens nothing."""
+        entries = self._current()
+        return None if entries is None else hashlib.sha256(b"sessions" + entries.salt.encode()).digest()
+
+    def warn_of_others(self, galleries: Collection[str]) -> None:
+        """Log the galleries in which tokens have rights, and that are none of the server's: names may be mistyped."""
+        entries = self._current()
+        rights = () if entries is None else (right for entry in entries.entries for right in entry.may)
+        for name in sorted({right.partition(":")[2] for right in rights if ":" in right} - {*galleries}):
+            logger.warning(
+                "tokens have rights in a gallery %s, which this server does not have by that name", name
+            )
+
+    def _find_hash(self, entries: TokenEntries, sha256: str) -> TokenEntry | None:
+        """All are compared, in a time that does not tell how much of one is right."""
+        found = None
+        for entry in entries.entries:
+            if hmac.compare_digest(entry.sha256, sha256):
+                found = entry
+        return None if found is None or found.is_over() else found
+
+    def _current(self) -> TokenEntries | None:
+        now = self._clock()
+        if now - self._looked_at < LOOK_S:
+            return self._entries
+        self._looked_at, state = now, self._look()
+        if state == self._state:
+            return self._entries
+        was_sound, self._state = self._entries is not None, state
+        try:
+            self._entries = read_token_entries(self._file)
+            if not was_sound:
+                logger.warning("the file of tokens can be read again")
+        except InputError as error:
+            self._entries = None
+            logger.error("no token opens anything: %s", error)
+        return self._entries
+
+    def _look(self) -> tuple[int, ...] | None:
+        """What tells a file from the one before; None where there is none."""
+        try:
+            status = self._file.stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode

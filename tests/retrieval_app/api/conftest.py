@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from fastapi.responses import PlainTextResponse
 from fastapi.testclient import TestClient
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from retrieval_app.api.counters import EngineCollector, Metrics
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
 from retrieval_app.api.security.access import Access
-from retrieval_app.api.security.guard import Security
-from retrieval_app.api.security.rate_limits import RateConfig, RateLimits
+from retrieval_app.api.security.middleware import ApiCors, Security
+from retrieval_app.api.security.rate_limits import RateConfig, RateLimits, SignInConfig
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
-from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.page.sign_in_page import draw_sign_in
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
@@ -35,6 +35,7 @@ BASE_URL = "http://127.0.0.1:7860"
 def serve(
     gallery: Path, *, access: Access | None = None, config: ServingConfig | None = None,
     sign_in: SignInConfig | None = None, rates: RateConfig | None = None,
+    origins: frozenset[str] = frozenset(),
 ) -> Iterator[TestClient]:  # fmt: skip
     """A client of a server for a gallery: the API as the server has it, without the page."""
     engine = Engine(gallery, config=config or ServingConfig(threads=1))
@@ -44,7 +45,7 @@ def serve(
     app = make_api(asks_token=access.asks_token)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.log, app.state.metrics = log, Metrics(EngineCollector(engine))
-    app.state.sign_in = SignIn(access, draw=draw_sign_in, config=sign_in)
+    app.state.sign_in = SignIn(access, draw=draw_sign_in, spent=gallery / "people/sessions", config=sign_in)
     add_error_handlers(app)
     add_last_routes(app)
     app.include_router(sign_in_router)
@@ -56,7 +57,10 @@ def serve(
         sign_in=app.state.sign_in,
         metrics=app.state.metrics,
         rates=RateLimits(rates or RateConfig()),
+        origins=origins,
     )
+    app.add_middleware(ApiCors, origins=origins)
+    app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=["127.0.0.1", "::1"])
     try:
         yield TestClient(app, base_url=BASE_URL, raise_server_exceptions=False)
     finally:

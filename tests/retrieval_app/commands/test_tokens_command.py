@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from retrieval_app.api.security.token_book import TokenBook
+from retrieval_app.api.security.tokens import TokenBook
 from retrieval_app.commands.cli import main
 
 

@@ -19,12 +19,18 @@ from click.testing import CliRunner
 
 from index.errors import GalleryError, InputError
 from retrieval_app.api.security.tokens import check_token
+from retrieval_app.commands import serve_arguments
+from retrieval_app.commands.serve_arguments import choose_token
 from retrieval_app.commands.serve_command import serve
-from retrieval_app.server import serve_token
 from retrieval_app.server.options import ServeOptions
-from retrieval_app.server.own_addresses import choose_shown, name_listened, write_url
-from retrieval_app.server.serve import import_gradio, listen, serve_gallery
-from retrieval_app.server.serve_token import choose_token
+from retrieval_app.server.serve import (
+    choose_shown,
+    import_gradio,
+    listen,
+    name_listened,
+    serve_gallery,
+    write_url,
+)
 
 SERVE = """
 import sys
@@ -197,8 +203,8 @@ def test_no_new_token_is_told_to_what_is_no_terminal() -> None:
 def test_a_new_token_is_shown_once(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     leader, follower = pty.openpty()
     with os.fdopen(follower, "w") as terminal:
-        monkeypatch.setattr(serve_token.sys, "stderr", terminal)
-        token = serve_token._tell_new()
+        monkeypatch.setattr(serve_arguments.sys, "stderr", terminal)
+        token = serve_arguments._tell_new()
         terminal.flush()
     told = os.read(leader, 1000).decode()
     os.close(leader)

@@ -16,7 +16,7 @@ import pytest
 
 from index.errors import InputError
 from index.writing.build import update_gallery
-from retrieval_app.api.security.token_file import add_token
+from retrieval_app.api.security.tokens import add_token
 from retrieval_app.review.activity_log import read_log
 from retrieval_app.server.options import LogConfig, ServedGallery, ServeOptions
 from tests.conftest import draw_image

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from retrieval_app.api.security.token_file import add_token, revoke_token, rotate_token
+from retrieval_app.api.security.tokens import add_token, revoke_token, rotate_token
 from retrieval_app.review.activity_log import read_log
 from retrieval_app.server.options import ServeOptions
 from tests.retrieval_app.conftest import build_small_gallery

@@ -13,8 +13,8 @@ from httpx import Response
 
 from retrieval_app.api.security import sign_in
 from retrieval_app.api.security.access import Access
-from retrieval_app.api.security.sign_in import OneTimeCode, Sessions, SignIn
-from retrieval_app.api.security.sign_in_config import SignInConfig
+from retrieval_app.api.security.rate_limits import SignInConfig
+from retrieval_app.api.security.sign_in import SignedValues, SignIn
 from tests.retrieval_app.api.conftest import BASE_URL, TOKEN, serve
 from tests.retrieval_app.api.security.conftest import Clock
 
@@ -140,7 +140,7 @@ def test_where_no_token_is_asked_for_there_is_no_field(client: TestClient) -> No
     assert client.get("/?code=any&token=any").status_code == 200
 
 
-def test_a_cookie_is_of_its_port_and_ends_with_the_server_and_its_token(served: Path) -> None:
+def test_a_cookie_is_of_its_port_outlives_the_server_and_ends_with_its_token(served: Path) -> None:
     with serve(served, access=Access(token=TOKEN)) as one:
         one.follow_redirects = False
         other = TestClient(one.app, base_url="http://127.0.0.1:7861", follow_redirects=False)
@@ -151,9 +151,34 @@ def test_a_cookie_is_of_its_port_and_ends_with_the_server_and_its_token(served: 
         cookie = {"Cookie": f"retrieval_7860={value}"}
         assert one.get("/v1/gallery", headers=cookie).status_code == 200
         assert other.get("/v1/gallery", headers=cookie).status_code == 401
-    for token in (TOKEN, f"{TOKEN}2"):
+    for token, status in ((TOKEN, 200), (f"{TOKEN}2", 401)):
         with serve(served, access=Access(token=token)) as other:
-            assert other.get("/v1/gallery", headers=cookie).status_code == 401
+            assert other.get("/v1/gallery", headers=cookie).status_code == status
+
+
+def test_signing_out_ends_a_session_wherever_its_cookie_was_copied_to_and_for_good(served: Path) -> None:
+    with serve(served, access=Access(token=TOKEN)) as client:
+        client.follow_redirects = False
+        cookie = {"Cookie": _send(client, f"token={TOKEN}").headers["set-cookie"].partition(";")[0]}
+        client.cookies.clear()
+        assert client.get("/v1/gallery", headers=cookie).status_code == 200
+        left = client.post("/", content="sign_out=", headers={**FORM, **cookie})
+        assert "max-age=0" in left.headers["set-cookie"].lower()
+    with serve(served, access=Access(token=TOKEN)) as again:
+        assert again.get("/v1/gallery", headers=cookie).status_code == 401
+
+
+@pytest.mark.parametrize("guarded", [replace(SHORTLY, session_s=2)], indirect=True)
+def test_who_opens_the_page_stays_signed_in_until_the_session_is_ended(guarded: TestClient) -> None:
+    first = _send(guarded, f"token={TOKEN}").headers["set-cookie"].partition(";")[0]
+    assert "set-cookie" not in guarded.get("/").headers  # it holds for long enough
+    time.sleep(1.2)
+    second = guarded.get("/").headers["set-cookie"].partition(";")[0]
+    assert second != first
+    time.sleep(2)
+    guarded.cookies.clear()
+    assert guarded.get("/v1/gallery", headers={"Cookie": first}).status_code == 401
+    assert _send(guarded, f"token={TOKEN}").status_code == 303
 
 
 def test_cookies_of_others_and_a_password_for_a_proxy_do_not_hide_ours(guarded: TestClient) -> None:
@@ -221,38 +246,59 @@ def test_the_log_tells_who_tried_and_never_what(guarded: TestClient, caplog: pyt
     assert TOKEN not in caplog.text
 
 
-def test_a_code_is_used_once_and_soon(clock: Clock) -> None:
-    codes = OneTimeCode(clock=clock)
-    assert not codes.use("")
-    code = codes.make()
-    assert len(code) >= 22  # 128 bits
-    assert not codes.use(code[:-1])
-    assert codes.use(code)
-    assert not codes.use(code)
-    assert not codes.use("")
-    code = codes.make()
-    clock.now += SignInConfig().first_visit_s + 1
-    assert not codes.use(code)
+@pytest.fixture
+def values(tmp_path: Path, clock: Clock) -> SignedValues:
+    return SignedValues(tmp_path / "spent", key=lambda: b"key", clock=clock)
 
 
-def test_a_session_holds_while_it_is_used(clock: Clock) -> None:
-    sessions = Sessions(clock=clock)
-    value = sessions.open()
-    for made_up in ("", "x", "é" * 40, "\udcff", value[:-1]):
-        assert not sessions.hold(made_up)
-    for _ in range(5):
-        clock.now += SignInConfig().session_s - 1
-        assert sessions.hold(value)
-    clock.now += SignInConfig().session_s + 1
-    assert not sessions.hold(value)
-    assert not sessions.hold(value)
+def test_a_value_is_of_its_kind_key_and_time(values: SignedValues, tmp_path: Path, clock: Clock) -> None:
+    value = values.make("code", owner="anna", seconds=60)
+    read = values.read("code", value)
+    assert read is not None
+    assert (read.owner, read.until) == ("anna", clock.now + 60)
+    assert values.read("session", value) is None
+    for key in (b"another", None):
+        assert SignedValues(tmp_path, key=lambda key=key: key, clock=clock).read("code", value) is None  # type: ignore[misc]
+    for other in (
+        "",
+        "x",
+        ".",
+        "é" * 40,
+        "\udcff",
+        value[:-1],
+        value.replace("anna", "ben"),
+        f"{value}.",
+        f"x{value}",
+    ):
+        assert values.read("code", other) is None
+    clock.now += 61
+    assert values.read("code", value) is None
 
 
-def test_of_too_many_sessions_the_least_recently_used_end(clock: Clock) -> None:
-    sessions = Sessions(clock=clock)
-    first, second = sessions.open(), sessions.open()
-    assert sessions.hold(first)
-    for _ in range(SignInConfig().max_sessions - 1):
-        sessions.open()
-    assert sessions.hold(first)
-    assert not sessions.hold(second)
+def test_a_value_is_spent_once_whoever_asks_and_forgotten_when_it_is_over(
+    values: SignedValues, tmp_path: Path, clock: Clock
+) -> None:
+    value = values.make("code", seconds=60)
+    read = values.read("code", value)
+    assert read is not None
+    other = SignedValues(tmp_path / "spent", key=lambda: b"key", clock=clock)
+    assert [other.spend(read), values.spend(read), other.spend(read)] == [True, False, False]
+    assert values.read("code", value) is None
+    clock.now += 100
+    later = values.read("code", values.make("code", seconds=60))
+    assert later is not None
+    assert values.spend(later)
+    assert [file.name for file in (tmp_path / "spent").iterdir()] == [later.id]
+
+
+def test_a_renewed_session_ends_with_the_one_that_it_was(values: SignedValues, clock: Clock) -> None:
+    first = values.make("session", owner="anna", seconds=60)
+    read = values.read("session", first)
+    assert read is not None
+    second = values.make("session", seconds=90, of=read)
+    clock.now += 70
+    renewed = values.read("session", second)
+    assert renewed is not None
+    assert (renewed.id, renewed.owner) == (read.id, "anna")
+    values.spend(renewed)
+    assert values.read("session", second) is None

@@ -15,11 +15,19 @@ from hypothesis import strategies as st
 
 from index.durable import is_temporary
 from index.errors import InputError
-from retrieval_app.api.security import token_entries
+from retrieval_app.api.security import tokens
 from retrieval_app.api.security.rights import ALL, spread_rights
-from retrieval_app.api.security.token_book import TokenBook
-from retrieval_app.api.security.token_file import add_token, read_token_entries, revoke_token, rotate_token
-from retrieval_app.api.security.tokens import check_token, is_open_to_others, make_token, read_token_file
+from retrieval_app.api.security.tokens import (
+    TokenBook,
+    add_token,
+    check_token,
+    is_open_to_others,
+    make_token,
+    read_token_entries,
+    read_token_file,
+    revoke_token,
+    rotate_token,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +83,7 @@ def test_a_file_without_a_token_is_named_and_not_told(tmp_path: Path, content: b
 ADD_ENDLESSLY = """
 import sys, itertools
 from pathlib import Path
-from retrieval_app.api.security.token_file import add_token, revoke_token
+from retrieval_app.api.security.tokens import add_token, revoke_token
 file, name = Path(sys.argv[1]), sys.argv[2]
 for number in itertools.count():
     add_token(file, f"{name}-{number}", may=["read"])
@@ -176,7 +184,7 @@ def test_a_token_expires_and_rotation_renews_it(file: Path, monkeypatch: pytest.
             del tz
             return now + timedelta(days=cls.days)
 
-    monkeypatch.setattr(token_entries, "datetime", Later)
+    monkeypatch.setattr(tokens, "datetime", Later)
     found = book.find(token)
     assert found is not None
     Later.days = 91

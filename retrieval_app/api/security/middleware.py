@@ -1,6 +1,6 @@
-"""What stands before every route: only what the pages and the API need gets through, and only in a sensible shape.
+"""Access control middleware: only what the page and the API need gets through, and only in a sensible shape.
 
-Bodies are read here too, whole.
+Bodies are read here, whole. Beside it: the path below which a server lives, and CORS for the API.
 """
 
 from __future__ import annotations
@@ -11,20 +11,29 @@ import time
 from collections.abc import Sequence
 
 from starlette.datastructures import Headers
-from starlette.responses import Response
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from retrieval_app.api.answered import METHODS, MOST_QUERY_BYTES, Answered, Observer
 from retrieval_app.api.counters import Metrics
 from retrieval_app.api.errors import refuse_with
-from retrieval_app.api.headers import add_missing, list_headers
+from retrieval_app.api.headers import SECURITY_HEADERS, add_missing, list_headers
 from retrieval_app.api.security.access import OPEN_PATHS, Access
-from retrieval_app.api.security.bodies import BodyRoom, Refused
-from retrieval_app.api.security.cross_site import comes_from_another_site
-from retrieval_app.api.security.forwarding import came_by_tls, comes_from_here, drop_forwarding, name_client
-from retrieval_app.api.security.gradio_doors import UPLOAD_PATH, is_below, is_data, is_open
+from retrieval_app.api.security.addresses import (
+    GRADIO_UPLOAD,
+    comes_from_another_site,
+    comes_from_here,
+    drop_forwarding,
+    is_gradio,
+    is_gradio_data,
+    is_open_gradio,
+    name_client,
+    strip_root_path,
+)
 from retrieval_app.api.security.rate_limits import RateConfig, RateLimits
 from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
+from retrieval_app.api.security.upload_limits import BodyRoom, Refused
 from retrieval_app.api.visitors import STRANGER, Visitor, find_visitor
 from retrieval_app.serving.bounded_pool import asking
 from retrieval_app.serving.errors import BusyError
@@ -32,11 +41,59 @@ from retrieval_app.serving.search_times import SearchWatch, watching
 from retrieval_app.serving.serving_config import ServingConfig
 
 _IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images"))
-_UPLOAD_PATHS = _IMAGE_PATHS | {"/v1/photos/address"}
+_UPLOAD_PATHS = _IMAGE_PATHS | {"/v1/photos/address", GRADIO_UPLOAD}
 _API = re.compile(r"/v1/.*", re.DOTALL)
 _PAGE = re.compile(r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+|docs(/[\w.-]*)?)", re.ASCII)
 _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
+_OF_BROWSERS = (b"origin", b"referer", b"cookie", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest")
 _CLIENT_LEFT = 499  # counted; nobody is there to get it
+
+
+class RootPath:
+    """Lets paths begin where the server does, whether a proxy takes the path before away or not.
+
+    Args:
+        app: what is behind.
+        root_path: below which the server lives, without a slash at its end; empty for none.
+    """
+
+    def __init__(self, app: ASGIApp, *, root_path: str) -> None:
+        self._app, self._root_path = app, root_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection, as ASGI has it."""
+        if scope["type"] == "http" and self._root_path:
+            scope["root_path"] = self._root_path
+            within = strip_root_path(scope["path"], self._root_path)
+            if within == "":
+                await redirect_to_slash(scope, self._root_path)(scope, receive, send)
+                return
+            scope["path"] = scope["path"] if within is None else within
+        await self._app(scope, receive, send)
+
+
+def redirect_to_slash(scope: Scope, path: str) -> RedirectResponse:
+    """The way to the page below a path, whose own addresses are relative to it."""
+    query = scope["query_string"].decode("latin-1")
+    headers = {name.decode(): value.decode() for name, value in SECURITY_HEADERS}
+    address = f"{path}/" + (f"?{query}" if query else "")
+    return RedirectResponse(address, status_code=307, headers=headers)
+
+
+class ApiCors(CORSMiddleware):
+    """CORS for named sites and the API alone: with a token, never with a cookie, as no answer allows credentials."""
+
+    def __init__(self, app: ASGIApp, *, origins: frozenset[str]) -> None:
+        super().__init__(
+            app, allow_origins=sorted(origins), allow_methods=["GET", "HEAD", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "If-None-Match", "X-Request-Id"],
+            expose_headers=["Content-Disposition", "ETag", "Retry-After", "WWW-Authenticate", "X-Request-Id"],
+        )  # fmt: skip
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection, as ASGI has it."""
+        is_api = scope["type"] == "http" and scope["path"].startswith("/v1/")
+        await (super().__call__ if is_api else self.app)(scope, receive, send)
 
 
 class Security:
@@ -50,17 +107,19 @@ class Security:
         metrics: counts the answers.
         observers: are told of them.
         rates: how often one visitor may ask, here or elsewhere.
+        origins: of other sites whose pages may ask the API.
         gallery: the name of the one among several that requests are for.
     """
 
     def __init__(
         self, app: ASGIApp, *, limits: ServingConfig, access: Access, sign_in: SignIn, metrics: Metrics,
-        observers: Sequence[Observer] = (), rates: RateLimits | None = None, gallery: str | None = None,
+        observers: Sequence[Observer] = (), rates: RateLimits | None = None,
+        origins: frozenset[str] = frozenset(), gallery: str | None = None,
     ) -> None:  # fmt: skip
         self._app, self._limits, self._access, self._metrics = app, limits, access, metrics
         self._bodies = BodyRoom(limits)
         self._sign_in, self._observers, self._rates = sign_in, observers, rates or RateLimits(RateConfig())
-        self._gallery = gallery
+        self._origins, self._gallery = origins, gallery
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, as ASGI has it."""
@@ -73,7 +132,11 @@ class Security:
         await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers, started, status, sent_bytes = Headers(scope=scope), time.perf_counter(), 0, 0
+        started, status, sent_bytes = time.perf_counter(), 0, 0
+        headers = Headers(scope=scope)
+        if headers.get("origin") in self._origins and scope["path"].startswith("/v1/"):  # as a program asks
+            scope["headers"] = [pair for pair in scope["headers"] if pair[0] not in _OF_BROWSERS]
+            headers = Headers(scope=scope)
         watch = SearchWatch()
         watching.set(watch)
         request_id = _choose_request_id(headers)
@@ -85,6 +148,8 @@ class Security:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = add_missing(message.get("headers", ()), added)
+                if status == 200 and (cookie := self._sign_in.renew(scope, headers)) is not None:
+                    message["headers"].append((b"set-cookie", cookie.encode()))
             elif message["type"] == "http.response.body":
                 sent_bytes += len(message.get("body", b""))
             await send(message)
@@ -105,7 +170,7 @@ class Security:
             if self._observers:
                 visitor = find_visitor(scope)
                 if visitor is STRANGER:  # refused before anybody looked
-                    visitor = Visitor(address=name_client(scope, headers))
+                    visitor = Visitor(address=name_client(scope))
                 answered = Answered(
                     at_s=time.time(), seconds=seconds, request_id=request_id,
                     method=method if method in METHODS else "other", route=route,
@@ -139,7 +204,7 @@ class Security:
         visitor, path = find_visitor(scope), scope["path"]
         if path in OPEN_PATHS or not self._rates.are_set or comes_from_here(scope, headers):
             return None
-        is_upload = scope["method"] == "POST" and (path in _UPLOAD_PATHS or path == UPLOAD_PATH)
+        is_upload = scope["method"] == "POST" and path in _UPLOAD_PATHS
         who = f"name {visitor.name}" if visitor.has_token else visitor.address
         wait_s = self._rates.take(who, is_upload=is_upload)
         if not wait_s:
@@ -154,23 +219,23 @@ class Security:
             message = "this server answers only to names that it knows: retrieval serve --allowed-host NAME"
             return refuse_with(scope, 400, message, code="host")
         is_page = _PAGE.fullmatch(path) is not None and ".." not in path
-        is_gradio = is_open(path, scope["method"])
-        if not is_page and not is_gradio and not _API.fullmatch(path):
+        is_of_gradio = is_open_gradio(path, scope["method"])
+        if not is_page and not is_of_gradio and not _API.fullmatch(path):
             return refuse_with(scope, 404, "this server has nothing at that address")
-        if is_read and (is_page or (is_gradio and not is_data(path))):
+        if is_read and (is_page or (is_of_gradio and not is_gradio_data(path))):
             return None
         is_form = self._sign_in.asks and path == FORM_PATH and scope["method"] == "POST"
         if is_page and not is_form:
             refusal = refuse_with(scope, 405, f"{scope['method'][:20]} is not among the methods of this address")
             refusal.headers["Allow"] = "GET, HEAD"
             return refusal
-        if comes_from_another_site(headers, by_tls=came_by_tls(scope, headers)):
+        if comes_from_another_site(headers, by_tls=scope["scheme"] == "https"):
             message = f"only this server's own page may {'read from' if is_read else 'send to'} it"
             return refuse_with(scope, 403, message, code="cross_site")
         return None if is_read else self._refuse_body(scope, headers)
 
     def _refuse_body(self, scope: Scope, headers: Headers) -> Response | None:
-        length, is_form_of_files = _read_length(headers), scope["path"] == UPLOAD_PATH
+        length, is_form_of_files = _read_length(headers), scope["path"] == GRADIO_UPLOAD
         is_image = scope["path"] in _IMAGE_PATHS or is_form_of_files
         if length is None:
             return refuse_with(scope, 411, "the body must announce its length: Content-Length")
@@ -197,7 +262,7 @@ def _choose_request_id(headers: Headers) -> str:
 def _name_route(scope: Scope) -> str:
     """The template of the route that answered: never what a client made up."""
     if not scope["path"].startswith("/v1"):
-        return "gradio" if is_below(scope["path"]) else "page"
+        return "gradio" if is_gradio(scope["path"]) else "page"
     return str(getattr(scope.get("route"), "path", "none"))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retrieval_app.api.security.bodies import SMALL_BYTES, BodyRoom, Refused
+from retrieval_app.api.security.upload_limits import SMALL_BYTES, BodyRoom, Refused
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.serving_config import ServingConfig
 

@@ -1,0 +1,270 @@
+"""Hosts, paths, proxies and origins: which requests are meant for this server, and where they come from.
+
+Host names keep others from reaching the server by pointing a name of theirs at its address. Headers that proxies add
+take trust away: what has one comes from elsewhere, though its address may be local.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from index.errors import InputError
+from index.network.public_addresses import group_address, read_address
+from index.text import printable_path
+
+if TYPE_CHECKING:  # the options of a server are read where nothing of the extra `ui` is installed
+    from starlette.datastructures import Headers
+    from starlette.types import Scope
+
+LOOPBACK_NAMES = frozenset(("127.0.0.1", "localhost", "::1"))
+LOCAL_PROXIES = ["127.0.0.1", "::1"]
+"""They may say who asks where no proxy is named: that gives no right, and wrong tokens are counted by it."""
+_WITH_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+))(?::\d{1,5})?")
+_NAME = re.compile(r"(?!-)[0-9a-z_-]{1,63}(?:\.[0-9a-z_-]{1,63})*")
+_ROOT_PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
+_OWN_PATHS = frozenset(("v1", "page", "gradio", "docs", "g"))  # with which the server's own addresses begin
+_ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[0-9a-z_-]+(\.[0-9a-z_-]+)*)(:[0-9]{1,5})?")
+_FORWARDING = re.compile(
+    rb"forwarded|via|x-forwarded(-.*)?|x-original-.*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"
+    rb"|x-gradio-server",
+    re.DOTALL,
+)
+
+GRADIO = "/gradio"
+"""Where the Gradio app is."""
+_GRADIO_API = f"{GRADIO}/gradio_api"
+GRADIO_UPLOAD = f"{_GRADIO_API}/upload"
+_GRADIO_READ = re.compile(
+    rf"{GRADIO}(/(config|theme\.css|favicon\.ico|(assets|static|svelte)/[\w./@+~-]+)?)?"
+    rf"|{_GRADIO_API}/(info|app_id|startup-events|theme\.css|queue/(data|status)|heartbeat/\w+|upload_progress"
+    r"|call/(v2/)?\w+/\w+|file=/[^\x00-\x1f]+)/?",
+    re.ASCII,
+)
+_GRADIO_WRITTEN = re.compile(rf"{_GRADIO_API}/(upload|queue/join|call/(v2/)?\w+|cancel|reset)/?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class HostNames:
+    """The names and addresses of a server.
+
+    Attributes:
+        names: besides those that only the machine itself has for it.
+        any_name: whether the others are answered to as well: what needs a token is not opened by another name.
+        own_address: whether the address that a connection came in on is one, too.
+    """
+
+    names: frozenset[str] = frozenset()
+    any_name: bool = False
+    own_address: bool = False
+
+    def admit(self, scope: Scope, headers: Headers) -> bool:
+        """Whether a request asks for this server."""
+        given = headers.getlist("host")
+        name = _read_with_port(given[0]) if len(given) == 1 else None
+        if name is None:
+            return False
+        if self.any_name or name in LOOPBACK_NAMES or name in self.names:
+            return True
+        local = scope.get("server")
+        return self.own_address and local is not None and name == read_host(str(local[0]))
+
+
+def choose_hosts(listened: str, *, loopback: bool, token: bool, allowed: Iterable[str] = ()) -> HostNames:
+    """The names for an address that is listened on.
+
+    Args:
+        listened: the address, or its name.
+        loopback: whether only this machine reaches it.
+        token: whether a token is asked for.
+        allowed: names that it goes by besides.
+
+    Raises:
+        InputError: one of them is none.
+    """
+    names = {check_host(text) for text in allowed}
+    any_name = token and not loopback and not names
+    own = [listened]
+    if not loopback:  # what this machine calls itself, for which no name server is asked
+        machine = socket.gethostname()
+        own += [machine, first := machine.partition(".")[0], f"{first}.local"]
+    names |= {name for name in map(read_host, own) if name is not None}
+    return HostNames(frozenset(names), any_name=any_name, own_address=not loopback)
+
+
+def check_host(text: str) -> str:
+    """A name as it is compared.
+
+    Raises:
+        InputError: it is none.
+    """
+    name = read_host(text.removeprefix("[").removesuffix("]"))
+    if name is None:
+        raise InputError(
+            f"--allowed-host {printable_path(text)}: expected a name or an address alone, as photos.example.org"
+        )
+    return name
+
+
+def read_host(text: str) -> str | None:
+    """A name in lower case without the dot at its end, an address in its shortest form; None where it is neither."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        name = text.lower().removesuffix(".")
+        return name if _NAME.fullmatch(name) else None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    name = read_host(host)
+    try:
+        return name == "localhost" or ipaddress.ip_address(name or "").is_loopback
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=1024)
+def _read_with_port(text: str) -> str | None:
+    found = _WITH_PORT.fullmatch(text)
+    return None if found is None else read_host(found[1] or found[2])
+
+
+def check_root_path(text: str) -> str:
+    """A path as it is put before addresses: with a slash at its start and none at its end, or nothing for `/`.
+
+    Raises:
+        InputError: it is none.
+    """
+    path = text.removesuffix("/")
+    if path and _ROOT_PATH.fullmatch(path) is None:
+        raise InputError(f"--root-path {printable_path(text)}: expected a path of plain names, as /photos")
+    if path.split("/", 2)[1:2] and path.split("/", 2)[1] in _OWN_PATHS:
+        raise InputError(
+            f"--root-path {printable_path(text)}: the server has addresses of its own there; choose another, as /photos"
+        )
+    return path
+
+
+def strip_root_path(path: str, root: str) -> str | None:
+    """The address within the server; an empty one for the root itself without its slash.
+
+    None where it does not begin with the root path: the proxy has taken that away before.
+    """
+    if not root or not path.startswith(root):
+        return None
+    rest = path[len(root) :]
+    return rest if not rest or rest.startswith("/") else None
+
+
+def check_proxies(texts: Iterable[str]) -> list[str]:
+    """Addresses and networks of proxies.
+
+    Raises:
+        InputError: one of them is neither, or everybody.
+    """
+    texts = list(texts)
+    for text in texts:
+        try:
+            network = ipaddress.ip_network(text)
+        except ValueError as error:
+            raise InputError(
+                f"--trusted-proxy {printable_path(text)}: expected an address or a network, as 127.0.0.1 or "
+                f"10.0.0.0/8 ({error})"
+            ) from error
+        if network.prefixlen == 0:
+            raise InputError(
+                f"--trusted-proxy {printable_path(text)}: that is everybody, who could then be whoever they say; name "
+                "the proxy's address"
+            )
+    return texts
+
+
+def is_forwarded(headers: Headers) -> bool:
+    """Whether a proxy has passed a request on."""
+    return any(_FORWARDING.fullmatch(name) for name, _ in headers.raw)
+
+
+def drop_forwarding(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers, whose names are in lower case, without what proxies added: nothing behind may believe it."""
+    return [pair for pair in headers if not _FORWARDING.fullmatch(pair[0])]
+
+
+def comes_from_here(scope: Scope, headers: Headers) -> bool:
+    """Whether a program on this machine sent a request, and no proxy on it passed it on."""
+    peer = read_address(str((scope.get("client") or ("",))[0]))
+    return peer is not None and peer.is_loopback and not is_forwarded(headers)
+
+
+def name_client(scope: Scope) -> str:
+    """The address that a request comes from, by which wrong tries are counted."""
+    peer = read_address(str((scope.get("client") or ("",))[0]))
+    return "unknown" if peer is None else group_address(str(peer))
+
+
+def check_origins(texts: Iterable[str]) -> frozenset[str]:
+    """Origins of sites that may ask the API, as browsers write them.
+
+    Raises:
+        InputError: one of them is none.
+    """
+    origins = set()
+    for text in texts:
+        if text == "*":
+            raise InputError("--cors-origin *: every site could ask this server; name those that may")
+        origin = text.lower().removesuffix("/")
+        if _ORIGIN.fullmatch(origin) is None:
+            raise InputError(
+                f"--cors-origin {printable_path(text)}: expected a site without a path, as https://app.example.org"
+            )
+        scheme, _, authority = origin.partition("://")
+        origins.add(f"{scheme}://{authority.removesuffix(':443' if scheme == 'https' else ':80')}")
+    return frozenset(origins)
+
+
+def comes_from_another_site(headers: Headers, *, by_tls: bool = False) -> bool:
+    """Whether a page of another site caused a request, by the headers that browsers send of it.
+
+    Where the browser speaks TLS with this server, a page that came without is another site's. Programs send no such
+    header. Neither do browsers always: they leave `Sec-Fetch-Site` out over plain HTTP, `Origin` where a picture is
+    embedded, and `Referer` where the other page wishes so. What is left then are the cookie, which is not sent for such
+    a picture, and `Cross-Origin-Resource-Policy`, which keeps it from being shown.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in ("same-origin", "none")
+    origin = headers.get("origin", headers.get("referer"))
+    if origin is None:
+        return False
+    is_less_safe = by_tls and origin.lower().startswith("http:")
+    authority = origin.partition("://")[2].partition("/")[0].lower()
+    return is_less_safe or authority != headers.get("host", "").lower()
+
+
+def is_gradio(path: str) -> bool:
+    """Whether an address is the Gradio app's, open or not."""
+    return path == GRADIO or path.startswith(f"{GRADIO}/")
+
+
+def is_gradio_data(path: str) -> bool:
+    """Whether an address answers with data, or a file that somebody sent, and is no page."""
+    return path.startswith(f"{_GRADIO_API}/")
+
+
+def is_open_gradio(path: str, method: str) -> bool:
+    """Whether a request may pass to the Gradio app: only what its page and its clients need.
+
+    Gradio brings other addresses too: it proxies (also as the name of a file), runs functions beside its queue, takes
+    logins, records, monitors. They answer 404.
+    """
+    if ".." in path:
+        return False
+    known = {"GET": _GRADIO_READ, "HEAD": _GRADIO_READ, "POST": _GRADIO_WRITTEN}.get(method)
+    return known is not None and known.fullmatch(path) is not None
