@@ -261,27 +261,13 @@ def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, *
             click.get_current_context(), *limits, needs="--kind near: equal files are equal in everything"
         )
     from index.gallery.gallery import Gallery
-    from retrieval_app.reports.duplicates_report import (
-        PAGE_NAME,
-        TABLE_NAME,
-        check_duplicates_folder,
-        describe_report,
-        format_report,
-        read_report,
-        require_outside,
-        write_duplicates_page,
-        write_table,
-    )
+    from retrieval_app.reports.duplicates_report import check_duplicates_folder, write_duplicates
 
     config = build_config(DuplicateConfig, options) if kind == "near" else None
     opened = Gallery.open(settle_gallery(gallery, check=lambda: check_duplicates_folder(out)))
-    require_outside(out, gallery=opened)
-    check_duplicates_folder(out)
     with progress_bars() as begin:
-        report = read_report(opened, config=config, progress=begin("comparing", unit="images"))
-        table, page = out / TABLE_NAME, out / PAGE_NAME
-        out.mkdir(parents=True, exist_ok=True)
-        write_table(report, table)
-        shown = write_duplicates_page(report, page, limit=limit, progress=begin("page", unit="groups"))
-    document = describe_report(report) | {"kind": kind, "shown": shown, "files": [str(table), str(page)]}
-    emit(document, as_json=as_json, text=format_report(report, out=out, shown=shown))
+        units = {"comparing": "images", "page": "groups"}
+        document, text = write_duplicates(
+            opened, out, config=config, limit=limit, begin=lambda step: begin(step, unit=units[step])
+        )
+    emit({**document, "kind": kind}, as_json=as_json, text=text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -187,12 +187,44 @@ def _grouped_image(gallery: Gallery, row: CatalogRow, found: Duplicate | None) -
 
 
 def check_duplicates_folder(out: Path) -> None:
-    """See that the table and the page replace nothing but those of an earlier call.
-
-    Raises:
-        InputError: a file of somebody else has one of their names.
-    """
+    """Refuse a folder in which somebody else's files have the names of the table or the page."""
     check_own_files(out, (TABLE_NAME, PAGE_NAME), header=_COLUMNS[:3])
+
+
+def write_duplicates(
+    gallery: Gallery, out: Path, *, config: DuplicateConfig | None, limit: int, begin: Callable[[str], Progress]
+) -> tuple[dict[str, Any], str]:
+    """Write the table and the page of a gallery's duplicates; the report without its groups, and the same for people.
+
+    Args:
+        config: as of `read_report`.
+        limit: groups on the page.
+        begin: gives the progress of a step.
+    """
+    for folder in (gallery.path, *(Path(s.root) for s in gallery.sources.values() if isinstance(s, FolderSource))):
+        if out.resolve().is_relative_to(folder.resolve()):
+            raise InputError(
+                f"--out {printable_path(str(out))} lies inside {printable_path(str(folder))}, where the gallery or its "
+                "images are; choose a place beside it"
+            )
+    check_duplicates_folder(out)
+    report = read_report(gallery, config=config, progress=begin("comparing"))
+    table, page = out / TABLE_NAME, out / PAGE_NAME
+    out.mkdir(parents=True, exist_ok=True)
+    write_table(report, table)
+    shown = write_duplicates_page(report, page, limit=limit, progress=begin("page"))
+    document = {
+        "gallery": report.gallery,
+        "images": report.images,
+        "groups": len(report.groups),
+        "duplicates": report.duplicates,
+        "duplicate_bytes": sum(image.size_bytes for group in report.groups for image in group.duplicates),
+        "groups_with_different_labels": report.differing,
+        "config": None if report.config is None else asdict(report.config),
+        "shown": shown,
+        "files": [str(table), str(page)],
+    }
+    return document, format_report(report, out=out, shown=shown)
 
 
 def write_table(report: DuplicateReport, path: Path) -> None:
@@ -227,19 +259,6 @@ def _word(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def describe_report(report: DuplicateReport) -> dict[str, Any]:
-    """The report without its groups, as plain values."""
-    return {
-        "gallery": report.gallery,
-        "images": report.images,
-        "groups": len(report.groups),
-        "duplicates": report.duplicates,
-        "duplicate_bytes": sum(image.size_bytes for group in report.groups for image in group.duplicates),
-        "groups_with_different_labels": report.differing,
-        "config": None if report.config is None else asdict(report.config),
-    }
-
-
 def format_report(report: DuplicateReport, *, out: Path, shown: int) -> str:
     """The report for people."""
     groups, differing = len(report.groups), report.differing
@@ -256,17 +275,6 @@ def format_report(report: DuplicateReport, *, out: Path, shown: int) -> str:
             f"duplicates.html shows {shown:,} of the groups: different labels first, then the largest (--limit)"
         )
     return "\n".join(lines)
-
-
-def require_outside(out: Path, *, gallery: Gallery) -> None:
-    """Refuse to write where the next scan of a source would meet the files, or into the gallery itself."""
-    folders = [gallery.path, *(Path(s.root) for s in gallery.sources.values() if isinstance(s, FolderSource))]
-    for folder in folders:
-        if out.resolve().is_relative_to(folder.resolve()):
-            raise InputError(
-                f"--out {printable_path(str(out))} lies inside {printable_path(str(folder))}, where the gallery or its "
-                "images are; choose a place beside it"
-            )
 
 
 def write_duplicates_page(
