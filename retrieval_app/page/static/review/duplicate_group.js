@@ -3,7 +3,7 @@
 import {button, count, fileSize, make, percent, refill, refillKeepingFocus, shownText} from '../core/dom.js';
 import {decisionButton, openZoom} from './review_bar.js';
 import {zoomer} from '../core/thumbs.js';
-import {drawLead} from './surroundings.js';
+import {drawLead} from './label_file.js';
 
 /** What a decision says, in words; null is one taken back. @param {GroupDecision | null} decision */
 export function wordsFor(decision) {

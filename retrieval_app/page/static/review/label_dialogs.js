@@ -4,7 +4,7 @@ import {openDialog} from '../core/dialog.js';
 import {button, count, make, percent, refill, sentence, shownScore, shownText} from '../core/dom.js';
 import {drawPair, wordsFor} from './label_rows.js';
 import {openZoom} from './review_bar.js';
-import {drawLead} from './surroundings.js';
+import {drawLead} from './label_file.js';
 import {thumb} from '../core/thumbs.js';
 
 /** Ask for a label; `done(label)` hears of it once the dialog is closed and the focus back on the row. */

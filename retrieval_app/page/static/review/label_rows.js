@@ -94,7 +94,7 @@ export function drawRow(item, {on, canReview}) {
     make('p.doubt-head', [
       make('b', {class: item.wrong >= 0.5 ? 'bad' : ''}, percent(item.wrong)),
       ' chance that the label is wrong',
-      item.verdict && drawVerdict(item, on),
+      make('span.chip', item.verdict),
     ]),
     item.kind && item.kind !== 'wrong' && make('p.small.soft', `${KINDS[item.kind].title}: ${KINDS[item.kind].means}`),
     drawPair(item),
@@ -135,17 +135,6 @@ export function drawRow(item, {on, canReview}) {
   };
 }
 
-// What an audit says; that of a duplicate leads to the image with the other label.
-function drawVerdict(item, on) {
-  const props = {
-    class: `chip verdict ${item.verdict}`,
-    title: `Confidence in the label from all other images: ${percent(item.confidence)}`,
-  };
-  if (!item.twin) return make('span', props, item.verdict);
-  const title = `Its duplicate is labelled ${shownText(item.twin.label)}: show it`;
-  return make('button', {...props, title, onclick: () => on.zoomNeighbour(item.twin, item)}, item.verdict);
-}
-
 function drawSuggestion(item, {label, confidence}, n, {on, canReview}) {
   const own = label === item.label;
   const words = own ? 'Keep the label' : `Change to ${shownText(label)}`;
@@ -164,9 +153,8 @@ function drawSuggestion(item, {label, confidence}, n, {on, canReview}) {
 function drawNear(title, neighbours, item, on) {
   const items = neighbours.slice(0, 3).map(neighbour => {
     const label = shownText(neighbour.label ?? item.label);
-    const isTwin = neighbour.id === item.twin?.id;
-    const score = isTwin ? 'same' : shownScore(neighbour.score);
-    return make(isTwin ? 'li.twin' : 'li', [
+    const score = shownScore(neighbour.score);
+    return make('li', [
       zoomer(neighbour.id, `neighbour, ${label}, score ${score}`, () => on.zoomNeighbour(neighbour, item), 128),
       make('span', {class: 'clip', title: label}, label),
       make('span.soft.figures', score),

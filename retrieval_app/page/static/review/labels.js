@@ -9,7 +9,7 @@ import {makeAccept, makeSelection} from './label_selection.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
 import {ReviewList} from './review_list.js';
-import {drawHint, FILE, KEPT, moreFilters, PAGE} from './surroundings.js';
+import {drawHint, FILE, KEPT, PAGE} from './label_file.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
 const ONE_LABEL = 'All labelled images have the same label, so that none can be doubted for another.';
@@ -69,8 +69,7 @@ async function open(body, about, retry) {
 /** How many wrong labels are left to be found, and whether it still pays to go on. */
 function describeLeft({judged, open: listed, left: {wrong, in_next: inNext, next}}, filter) {
   const some = wrong < 0.5 ? 'Hardly any' : `About ${Math.round(wrong).toLocaleString('en')}`;
-  const isChosen =
-    filter.label || filter.suggested || filter.kind || filter.text || (filter.verdict ?? 'all') !== 'all';
+  const isChosen = filter.label || filter.suggested || filter.kind;
   const labels = isChosen ? 'labels of this choice' : `${judged.toLocaleString('en')} labels`;
   const pays = next && inNext < next / 10 ? ' It hardly pays to go on.' : '';
   return `${some} of the ${labels} are estimated wrong and not decided yet; ${listed.toLocaleString('en')} doubtful ones are listed.${pays}`;
@@ -79,11 +78,11 @@ function describeLeft({judged, open: listed, left: {wrong, in_next: inNext, next
 const describeAgreement = ({reviewers, both, alike}) =>
   `${reviewers.join(' and ')} decided ${alike.toLocaleString('en')} of ${count(both, 'label')} alike.`;
 
+/** @type {(state?: State) => any} */
 const readChoice = (state = readState()) => ({
   label: state.extra.label ?? '',
   suggested: state.extra.suggested ?? '',
   kind: state.extra.kind ?? '',
-  ...moreFilters(state),
 });
 const readFilter = (state = readState()) => ({state: readListState(state), ...readChoice(state)});
 const choose = change => writeState({extra: {...readState().extra, ...change}});

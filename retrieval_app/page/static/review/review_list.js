@@ -5,8 +5,8 @@ import {button, debounce, refill} from '../core/dom.js';
 import {showFailure} from '../core/loading.js';
 import {announce, toast, toastError} from '../core/toast.js';
 
-/** @typedef {{state: 'open' | 'decided' | 'all', label?: string, suggested?: string, kind?: string, verdict?: string,
- *   text?: string, labels_differ?: boolean}} ListFilter */
+/** @typedef {{state: 'open' | 'decided' | 'all', label?: string, suggested?: string, kind?: string,
+ *   labels_differ?: boolean}} ListFilter */
 
 /**
  * The list in `place`, with what leads on in `more`.

@@ -1,4 +1,4 @@
-// What the label list says and offers because it stands in the page of a gallery; an audit's page has its own of this.
+// The label file below the list, what is said of it, and the way from an image to a search with it.
 
 import {count, make} from '../core/dom.js';
 import {linkTo} from '../core/url_state.js';
@@ -21,9 +21,6 @@ export const drawHint = () => [
 
 /** The file to take away: its route, the words of the button, and what is said once it is saved. */
 export const FILE = {path: 'labels/file', text: 'Download label file', after: describeFile, hasPaths: true};
-
-/** What else the list is filtered by. @type {(state: State) => object} */
-export const moreFilters = () => ({});
 
 /** What leads from an image to more of it. */
 export function drawLead(id, close, props = {}) {
