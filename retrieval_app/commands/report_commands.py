@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from retrieval_app.label_tools.judged import JudgedLabels
 
 _FORMATS = ("label-studio", "fiftyone", "cleanlab", "csv", "parquet")
+_workers_option = click.option(
+    "--workers", type=click.IntRange(min=1), default=usable_cores, show_default="cores", help="Decoding threads."
+)
 
 
 @contextmanager
@@ -74,9 +77,7 @@ def step_bars() -> Iterator[Callable[[str, int, int], None]]:
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
     help="Where to compute.",
 )  # fmt: skip
-@click.option(
-    "--workers", type=click.IntRange(min=1), default=usable_cores, show_default="cores", help="Decoding threads."
-)
+@_workers_option
 @output_options
 def audit(
     run: Path, out: Path | None, apply_to: Path | None, decisions: Path | None, limit: int,
@@ -190,9 +191,7 @@ def _judge(place: Path) -> JudgedLabels:
     help="Folder of vectors and features: what is there is not embedded again.",
 )  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Embed everything, and keep nothing.")
-@click.option(
-    "--workers", type=click.IntRange(min=1), default=usable_cores, show_default="cores", help="Decoding threads."
-)
+@_workers_option
 @backend_option
 @output_options
 def compare(
