@@ -14,7 +14,7 @@ from index.catalog.reader import Catalog
 from index.catalog.rows import COLUMNS, CatalogRow, make_row
 from index.errors import ImageError
 from index.sources.items import FoundItem
-from index.sources.source import ImageSource, KnownItem
+from index.sources.source import ImageSource
 from index.text import printable_path
 
 PLACE = "source, path, archive, starts_at, size_bytes, mtime_ns, label, metadata"  # what a scan says of an item
@@ -225,11 +225,11 @@ class CatalogScan(CatalogEditor):
         rows = self._connection.execute(f"SELECT {COLUMNS} FROM images WHERE {members} ORDER BY id", values)
         return map(_as_found, map(make_row, rows.fetchall()))
 
-    def known_item(self, source: int, path: str, *, ask: bool) -> KnownItem | None:
-        """What the row of an item says; `ask` is whether one that is in the gallery shall be doubted."""
+    def known_state(self, source: int, path: str) -> tuple[int, int, str] | None:
+        """Size, time and status of the row of an item; None where there is none."""
         query = "SELECT size_bytes, mtime_ns, status FROM images WHERE source = ? AND path = ?"
-        row = self._connection.execute(query, (source, os.fsencode(path))).fetchone()
-        return None if row is None else KnownItem(row[0], row[1], ask and row[2] in ("indexed", "duplicate"))
+        row: tuple[int, int, str] | None = self._connection.execute(query, (source, os.fsencode(path))).fetchone()
+        return row
 
     def was_scanned(self, source: int) -> bool:
         """Whether the work in progress has scanned a source before, in a command that was stopped."""

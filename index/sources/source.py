@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Protocol, Self
 
 from index.images.image_files import CheckContent, check_content
 from index.sources.items import FoundItem, ItemFields, Place
-
-
-@dataclass(frozen=True, slots=True)
-class KnownItem:
-    """The size and time, or what stands for it, of an item as it was; and whether to ask if that is so still."""
-
-    size_bytes: int
-    mtime_ns: int
-    is_doubted: bool
 
 
 class Known(Protocol):
@@ -27,16 +17,16 @@ class Known(Protocol):
     def enter(self, archive: FoundItem, scan: Callable[[], Iterator[FoundItem]]) -> Iterator[FoundItem]:
         """The items of an archive that is met on the way: those known, or those that scanning it gives."""
 
-    def find(self, path: str) -> KnownItem | None:
-        """An item by its path; None for a new one."""
+    def recall(self, item: FoundItem) -> tuple[FoundItem, bool]:
+        """An item with the size and time that it had, and whether to ask if that is so still; a new one as it is."""
 
 
 class _NothingKnown:
     def enter(self, archive: FoundItem, scan: Callable[[], Iterator[FoundItem]]) -> Iterator[FoundItem]:
         return scan()
 
-    def find(self, path: str) -> None:
-        return None
+    def recall(self, item: FoundItem) -> tuple[FoundItem, bool]:
+        return item, False
 
 
 NOTHING_KNOWN: Known = _NothingKnown()

@@ -21,7 +21,7 @@ from index.sources.items import FoundItem, ItemFields, Place
 from index.sources.local_source import read_lines
 from index.sources.remote import RemoteFileSource
 from index.sources.remote_reading import RemoteReader, as_image_error
-from index.sources.source import NOTHING_KNOWN, Known, KnownItem, Reach
+from index.sources.source import NOTHING_KNOWN, Known, Reach
 from index.sources.table_columns import TABLE_SUFFIXES, TableColumns, make_address, split_address
 from index.sources.table_rows import TableRow, label_conflict, read_column_names, read_table_rows
 from index.text import printable_path
@@ -78,7 +78,7 @@ class UrlListSource:
         """
         unsure = count()
         check = _Check(unsure)
-        asked = ((item, known.find(item.path)) for item in self._items())
+        asked = map(known.recall, self._items())
         with closing(map_ahead(check, asked, workers=_ASKED_AT_ONCE, ahead=_ASKED_AHEAD)) as found:
             yield from found
         if unanswered := next(unsure):
@@ -130,24 +130,22 @@ class _Check:
     def __init__(self, unsure: Iterator[int]) -> None:
         self._unsure = unsure
 
-    def __call__(self, asked: tuple[FoundItem, KnownItem | None]) -> FoundItem:
-        item, was = asked
-        if item.problem is not None or was is None:
+    def __call__(self, asked: tuple[FoundItem, bool]) -> FoundItem:
+        item, is_doubted = asked
+        if not is_doubted:
             return item
-        same = replace(item, size_bytes=was.size_bytes, mtime_ns=was.mtime_ns)
-        if not was.is_doubted:
-            return same
         try:
             now = open_store("").look(item.path)
         except FetchError as error:
             if error.reason in (NOT_FOUND, NO_RIGHTS, REFUSED):
-                return replace(item, problem=as_image_error(error, name=printable_path(item.path)))
+                problem = as_image_error(error, name=printable_path(item.path))
+                return replace(item, size_bytes=0, mtime_ns=0, problem=problem)
             next(self._unsure)
-            return same
-        if now.stamp == was.mtime_ns != 0:
-            return same
+            return item
+        if now.stamp == item.mtime_ns != 0:
+            return item
         # Its server tells nothing by which a change can be seen, or it changed: other than before, so that it is read.
-        return replace(item, size_bytes=now.size_bytes or 0, mtime_ns=now.stamp or was.mtime_ns + 1)
+        return replace(item, size_bytes=now.size_bytes or 0, mtime_ns=now.stamp or item.mtime_ns + 1)
 
 
 def _has_addresses(file: str) -> bool:

@@ -19,7 +19,7 @@ from index.progress import Progress, no_progress
 from index.sources.archive_scan import is_compressed
 from index.sources.items import FoundItem
 from index.sources.local_source import FolderSource, below
-from index.sources.source import ImageSource, KnownItem, Reach
+from index.sources.source import ImageSource, Reach
 from index.sources.table_rows import read_labels
 from index.text import printable_path
 
@@ -110,9 +110,13 @@ class CatalogKnown:
             )
         return scan() if known is None else known
 
-    def find(self, path: str) -> KnownItem | None:
-        """The row of an item."""
-        return self._catalog.known_item(self._number, path, ask=self._asks)
+    def recall(self, item: FoundItem) -> tuple[FoundItem, bool]:
+        """An item as its row has it."""
+        if item.problem is not None or (known := self._catalog.known_state(self._number, item.path)) is None:
+            return item, False
+        size_bytes, mtime_ns, status = known
+        same = replace(item, size_bytes=size_bytes, mtime_ns=mtime_ns)
+        return same, self._asks and status in ("indexed", "duplicate")
 
 
 def scan_sources(

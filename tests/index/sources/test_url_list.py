@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow
@@ -16,7 +17,6 @@ from index.sources import remote_reading
 from index.sources.items import FoundItem
 from index.sources.reading import read_place
 from index.sources.registry import find_source
-from index.sources.source import KnownItem
 from tests.index.sources.test_shards import PICTURES
 from tests.remote_servers import Fault, FileServer
 
@@ -191,7 +191,7 @@ def test_what_a_server_says_of_itself_may_be_anything(tmp_path: Path, web: FileS
     for modified, length in ((f"{far} +9999", "9" * 5000), (f"{far} GMT", "-1")):
         web.odd["/0.png"] = {"Last-Modified": modified, "ETag": "W/\xff", "Content-Length": length}
         source = find_source(str(write_list(tmp_path, web, "csv")))
-        known = _KnownBefore({f"{web.address}/0.png": KnownItem(1, 1, is_doubted=True)})
+        known = _KnownBefore(f"{web.address}/0.png", size_bytes=1, mtime_ns=1)
         [item, *_] = source.scan(known=known)
         assert 0 <= item.mtime_ns < 2**63
         assert 0 <= item.size_bytes < 2**63
@@ -227,8 +227,13 @@ def test_hosts_that_are_not_there_are_said(web: FileServer, monkeypatch: pytest.
 
 
 class _KnownBefore:
-    def __init__(self, items: dict[str, KnownItem]) -> None:
-        self.find = items.get
+    """One item that is known, and doubted."""
+
+    def __init__(self, path: str, **was: int) -> None:
+        self._path, self._was = path, was
+
+    def recall(self, item: FoundItem) -> tuple[FoundItem, bool]:
+        return (replace(item, **self._was), True) if item.path == self._path else (item, False)
 
     def enter(self, *_: object) -> None:
         raise AssertionError("no archives here")
@@ -245,7 +250,7 @@ def test_known_items_are_asked_whether_they_changed_and_not_fetched(
     source = find_source(str(write_list(tmp_path, web, "csv")))
     [first, *_] = source.scan()
     fetched = source.locate(first).reader.fetch(source.locate(first)).file
-    was = KnownItem(fetched.size_bytes, fetched.stamp, is_doubted=True)
+    size_bytes, mtime_ns = fetched.size_bytes, fetched.stamp
     if case == "changed":
         web.files["/0.png"] = PICTURES[5]
     elif case == "gone":
@@ -256,10 +261,11 @@ def test_known_items_are_asked_whether_they_changed_and_not_fetched(
         web.has_head = False
     elif case == "tells nothing":
         web.plain.add("/0.png")
-        was = KnownItem(fetched.size_bytes, 0, is_doubted=True)
+        mtime_ns = 0
     before = web.count("GET")
-    [now, *others] = source.scan(known=_KnownBefore({first.path: was}))
-    assert ((now.size_bytes, now.mtime_ns) == (was.size_bytes, was.mtime_ns)) is is_same
+    known = _KnownBefore(first.path, size_bytes=size_bytes, mtime_ns=mtime_ns)
+    [now, *others] = source.scan(known=known)
+    assert ((now.size_bytes, now.mtime_ns) == (size_bytes, mtime_ns)) is is_same
     assert (now.problem and now.problem.reason) == reason
     assert [item.mtime_ns for item in others] == [0, 0]
     assert (web.count("GET"), web.count("HEAD")) == (before, 1)
