@@ -24,10 +24,23 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-_PRELOADED = ("retrieval_app.server.serve", "retrieval_app.gradio_app.app",
-              "retrieval_app.server.app", "retrieval_app.server.http_server",
-              "retrieval_app.commands.serve_command", "faiss", "pytest", "tests.conftest",
-              "index.commands.index_group", "index.writing.build", "index.repair.repair")  # fmt: skip
+_PRELOADED = (
+    "retrieval_app.commands.cli",
+    "faiss",
+    "pytest",
+    "tests.conftest",
+    "index.commands.index_group",
+    "index.writing.build",
+    "index.repair.repair",
+)
+_SERVERS = (
+    "retrieval_app.server.serve",
+    "retrieval_app.gradio_app.app",
+    "retrieval_app.server.app",
+    "retrieval_app.server.http_server",
+    "retrieval_app.commands.serve_command",
+)
+"""Loaded as well before the first command that serves, with Gradio, which takes seconds."""
 _COMMAND = ("retrieval_app.commands.cli", "run")
 _LARGEST_REQUEST = 1 << 17
 _LEFT_TO_THE_PARENT = {"OMP_NUM_THREADS", "OMP_WAIT_POLICY"}  # read when a library is loaded
@@ -167,6 +180,9 @@ def _answer_requests(requests: socket.socket) -> dict[str, Any] | None:
                 for pid, _ in running.values():
                     os.kill(pid, signal.SIGKILL)
                 return None
+            wanted = json.loads(request)
+            if wanted["call"] == [*_COMMAND] and wanted["words"][0] in ("serve", "mcp"):
+                _load(_SERVERS)
             pid = os.fork()
             if pid == 0:
                 requests.close()
@@ -177,7 +193,7 @@ def _answer_requests(requests: socket.socket) -> dict[str, Any] | None:
                     os.dup2(files[number], number)
                 for file in files:
                     os.close(file)
-                return dict(json.loads(request))
+                return dict(wanted)
             *standard, telling = files
             for file in standard:
                 os.close(file)
@@ -190,11 +206,15 @@ def _tell(telling: int, number: int) -> None:
         os.write(telling, f"{number}\n".encode())
 
 
-def main() -> None:
-    """Load everything, fork for whoever asks, and become the command in each process that is forked."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which end this one
-    for name in _PRELOADED:
+def _load(modules: Sequence[str]) -> None:
+    for name in modules:
         importlib.import_module(name)
+
+
+def main() -> None:
+    """Load what most commands need, fork for whoever asks, and become the command in each process that is forked."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which end this one
+    _load(_PRELOADED)
     requests = socket.socket(fileno=int(sys.argv[1]))
     wanted = _answer_requests(requests)
     if wanted is None:

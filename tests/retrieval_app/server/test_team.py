@@ -34,6 +34,7 @@ ASKS_ONLY = {
 }  # fmt: skip
 """Operations that are sent a body, and change nothing."""
 PATIENCE_S = 5
+LOOK_S = 0.05  # between two looks at the file of tokens
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
@@ -52,7 +53,9 @@ def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def server(gallery: Path, team: dict[str, str]) -> Iterator[App]:
-    with open_app(ServeOptions.of(gallery, writable=True, fetches=True, tokens=Path(team["file"]))) as app:
+    options = ServeOptions.of(gallery, writable=True, fetches=True, tokens=Path(team["file"]))
+    with pytest.MonkeyPatch.context() as patched, open_app(options) as app:
+        patched.setattr("retrieval_app.api.security.token_book.LOOK_S", LOOK_S)
         yield app
 
 
@@ -109,7 +112,7 @@ def _wait_until_shut(server: App, **brought: Any) -> None:
 def test_a_token_and_its_sessions_end_while_the_server_runs(server: App, team: dict[str, str], way: str) -> None:
     file, name = Path(team["file"]), f"guest-{way}"
     _, token = add_token(file, name, may=["review"])
-    time.sleep(1)
+    time.sleep(2 * LOOK_S)
     cookie, bearer = _sign_in(server, token), {"Authorization": f"Bearer {token}"}
     other = _sign_in(server, team["reader"])
     assert server.ask("GET", "/v1/gallery", headers=cookie).json()["can"]["review"]
@@ -132,14 +135,14 @@ def test_a_damaged_file_opens_nothing(server: App, team: dict[str, str], caplog:
     try:
         for damaged in (b"", b"{}", sound[:-40], sound.replace(b'"review"', b'"all"')):
             file.write_bytes(damaged)
-            time.sleep(0.6)
+            time.sleep(2 * LOOK_S)
             _wait_until_shut(server, headers=cookie)
             assert server.ask("GET", "/v1/gallery", token="").status == 401
         assert "no token opens anything" in caplog.text
         assert not any(token in caplog.text for name, token in team.items() if name != "file")
     finally:
         file.write_bytes(sound)
-    time.sleep(1)
+    time.sleep(2 * LOOK_S)
     assert server.ask("GET", "/v1/gallery", token=team["admin"]).status == 200
 
 
