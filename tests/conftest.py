@@ -29,6 +29,7 @@ __all__ = ["milvus_rights", "milvus_server", "shared"]
 CLASSES = {"blue": (40, 60, 220), "green": (30, 190, 60), "red": (220, 40, 40)}
 IMAGES_PER_CLASS = 5
 _CACHE = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
+LONGEST = ("test_commands", "test_features_of_exports", "test_gallery_model", "test_log_contract", "test_story")
 OUTLIVE_MODULES = {"milvus_server", "page_server"}  # fixtures of a package that start processes
 
 # A machine that does other things, too, is no error.
@@ -62,6 +63,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chance.shuffle(names)
     for name in names:
         chance.shuffle(modules[name])
+    # Servers and browsers outlive the modules of one folder; of two workers, one would wait for the other's long file.
+    names.sort(key=lambda name: ("/e2e/" not in name, Path(name).stem not in LONGEST))
     items[:] = [item for name in names for item in modules[name]]
 
 

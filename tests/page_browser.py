@@ -169,7 +169,7 @@ def watch(context: BrowserContext, server: Server) -> Visit:
     return visit
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def page_gallery(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> PageGallery:
     """Photos of clothes as a gallery. Only decisions may be written to it."""
     return build_page_gallery(tmp_path_factory.mktemp("page"), shared=shared)

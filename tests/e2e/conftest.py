@@ -30,29 +30,14 @@ __all__ = [
 ]
 
 
-# Those that take longest, which two workers begin with, or one would wait for the other at the end.
-LONGEST_FIRST = (
-    "documents",
-    "page_search",
-    "serve_workers",
-    "page_access",
-    "gradio_app",
-    "page_review",
-    "reports_nothing",
-)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test of this folder slow, and begin with the longest files, unless another order is asked for."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder slow."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.slow)
-    if config.getoption("--shuffle") is None:
-        order = {f"test_{name}": place for place, name in enumerate(LONGEST_FIRST)}
-        items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Gallery:
     """A gallery that answers by kind and by picture. Not to be written to."""
     folder = tmp_path_factory.mktemp("two")

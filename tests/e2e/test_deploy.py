@@ -79,6 +79,9 @@ def site(sites: dict[str, Site], request: pytest.FixtureRequest) -> Site:
     return sites[request.param]
 
 
+one_of_each = pytest.mark.parametrize("site", ["nginx", "caddy, path stripped"], indirect=True)
+
+
 @pytest.fixture(scope="module")
 def photo(gallery: Path) -> bytes:
     """A photo of the gallery."""
@@ -110,6 +113,7 @@ def test_the_page_names_no_address_outside_its_path(site: Site) -> None:
         assert answer.status in (200, 307), (address, answer)
 
 
+@one_of_each
 def test_a_photo_is_searched_with_and_a_large_one_is_taken_or_refused_by_its_size(
     site: Site, photo: bytes
 ) -> None:
@@ -121,6 +125,7 @@ def test_a_photo_is_searched_with_and_a_large_one_is_taken_or_refused_by_its_siz
         assert site.ask("POST", "/v1/search/image", body=bytes(21 * 1024 * 1024), headers=BEARER).status == 413
 
 
+@one_of_each
 def test_decisions_are_taken_from_this_sites_pages_by_tls_alone(site: Site) -> None:
     cookie = _sign_in(site).headers["set-cookie"].partition(";")[0]
     image = site.ask("GET", "/v1/images?limit=1", headers=BEARER).json()["images"][0]["id"]
@@ -136,6 +141,7 @@ def test_decisions_are_taken_from_this_sites_pages_by_tls_alone(site: Site) -> N
         assert decide(Cookie=cookie, Origin=origin) == 403, origin
 
 
+@one_of_each
 def test_the_gradio_app_is_told_where_it_is_and_streams_its_answers(site: Site) -> None:
     config = site.ask("GET", "/gradio/config", headers=BEARER).json()
     assert config["root"] == f"{site.origin}{site.root}/gradio"
@@ -148,6 +154,7 @@ def test_the_gradio_app_is_told_where_it_is_and_streams_its_answers(site: Site) 
     assert b"event: complete" in events.body
 
 
+@one_of_each
 def test_another_host_gets_nothing(site: Site) -> None:
     forged = {"X-Forwarded-Host": "evil.example", "Forwarded": "host=evil.example"}
     for path in ("/", "/v1/health", "/v1/gallery"):

@@ -24,7 +24,7 @@ from tests.watched import Watched, read_log, require_strace, strace_command
 ROOT = Path(__file__).parents[2]
 NAME_SERVICE = "/var/run/nscd/socket"  # asked by the C library for the name of the user, on this machine
 SYSTEM = (Path("/dev/null"), Path("/dev/tty"), Path("/dev/shm"))
-LONG_S = 20  # ONNX Runtime, left alone, looks its maker's host up after some ten seconds
+LONG_S = 13  # ONNX Runtime, left alone, looks its maker's host up after some ten seconds
 
 
 @dataclass(frozen=True)
