@@ -90,6 +90,7 @@ def test_a_backbone_without_a_graph_falls_back_to_torch_and_says_why(trainer, mo
     assert _train(trainer, resume=True, **given) == noted
 
 
+@pytest.mark.slow
 def test_features_that_are_not_those_of_torch_are_not_taken(trainer: Trainer, monkeypatch, caplog) -> None:
     def keep_another(extractor: Extractor, *, cache: Path) -> SealedModel:
         other = load_backbone("squeezenet1_1", "none", seed=1)
