@@ -55,7 +55,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 def server(gallery: Path, team: dict[str, str]) -> Iterator[App]:
     options = ServeOptions.of(gallery, writable=True, fetches=True, tokens=Path(team["file"]))
     with pytest.MonkeyPatch.context() as patched, open_app(options) as app:
-        patched.setattr("retrieval_app.api.security.token_book.LOOK_S", LOOK_S)
+        patched.setattr("retrieval_app.api.security.tokens.LOOK_S", LOOK_S)
         yield app
 
 
