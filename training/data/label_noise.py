@@ -147,18 +147,7 @@ def add_label_noise(
     hierarchy: Hierarchy | None,
     seed: int,
 ) -> Labels:
-    """Noise of the asked kind.
-
-    Args:
-        labels: (N,) int64 numbers of `classes`.
-        noise: the kind, and the share of the samples.
-        classes: C names.
-        features: (N, F) float32, for nearest-class noise.
-        hierarchy: for semantic noise.
-
-    Returns:
-        (N,) int64, a new array.
-    """
+    """(N,) int64 labels with noise of a kind, as the functions below have it."""
     count = len(classes)
     if noise.kind == "uniform":
         return add_uniform_noise(labels, class_count=count, rate=noise.rate, seed=seed)
@@ -212,15 +201,7 @@ def add_nearest_class_noise(
     Likeness is the cosine of class means, of L2-normalised features under the labels given in. Classes without
     samples are never drawn; where fewer than `nearest` others have some, all of those are.
 
-    Args:
-        labels: (N,) int64 in 0..class_count-1.
-        features: (N, F) float32.
-        class_count: C, at least 2.
-        rate: share of the samples in 0..1.
-        nearest: at least 1.
-
-    Returns:
-        (N,) int64, a new array.
+    Arguments as of `add_uniform_noise`; features are (N, F) float32.
     """
     _check(class_count=class_count, rate=rate)
     if nearest < 1:
@@ -254,17 +235,7 @@ def add_semantic_noise(
     but such a child may be an inner node: we then draw uniformly among the classes below it, so that every branch
     is as likely as any other, however many classes it has.
 
-    Args:
-        labels: (N,) int64 numbers of `classes`.
-        classes: C names.
-        hierarchy: with all of the classes.
-        rate: share of the samples in 0..1.
-
-    Returns:
-        (N,) int64, a new array.
-
-    Raises:
-        InputError: a class is alone under its root or not in the hierarchy, one class only, or a rate outside 0..1.
+    Labels are (N,) int64 numbers of the C classes, all of which the hierarchy has.
     """
     _check(class_count=len(classes), rate=rate)
     relatives = hierarchy.relatives(classes)

@@ -24,8 +24,8 @@ from training.head.projection import count_directions
 from training.head.untrained import UNTRAINED_DIM, fit_rival, fit_rivals, fit_untrained
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.make_loss import loss_class
-from training.network.blocks import Block
 from training.network.decoded_images import DecodingPlan
+from training.network.model import Block
 from training.options.config import FIRM_HOLD, TrainConfig
 from training.options.losses import CLASS_WHITENED, RIVALS, UNTRAINED_METHODS
 from training.options.machine import Machine

@@ -12,8 +12,8 @@ from torchvision.models import VisionTransformer
 from index.errors import InputError
 from tests.training.small_towers import RESNET, TIMM, VIT
 from training.backbone.backbones import Backbone, load_backbone, with_features
-from training.network.blocks import Block, choose_blocks, find_blocks, find_units
 from training.network.kept_inputs import Tail, find_tail
+from training.network.model import Block, choose_blocks, find_blocks, find_units
 
 FAMILIES = [  # blocks, the class of the last one, its modules
     ("mobilenet_v2", 19, "Conv2dNormActivation", ("features.18",)),

@@ -15,8 +15,7 @@ from training.backbone.backbones import load_backbone, with_features
 from training.backbone.extract import Extractor
 from training.head.embedding_heads import ProjectionHead
 from training.losses.interface import Batch
-from training.network.blocks import choose_blocks, find_blocks
-from training.network.model import NetworkModel
+from training.network.model import NetworkModel, choose_blocks, find_blocks
 from training.options.network import NetworkConfig
 from training.run.network import blocks as run_blocks
 from training.run.network.blocks import choose_precision

@@ -12,10 +12,9 @@ from index.images.preprocess import Pixels
 from training.backbone.backbones import Backbone, require_input_size
 from training.backbone.extract import Extractor, resolve_precision
 from training.head.embedding_heads import ProjectionHead
-from training.network.blocks import Block, choose_blocks, find_blocks
 from training.network.convolutions import find_convolutions
 from training.network.decoded_images import draw_views
-from training.network.model import NetworkModel
+from training.network.model import Block, NetworkModel, choose_blocks, find_blocks
 from training.options.config import TrainConfig
 from training.run.phases import NETWORK, phase_generator
 

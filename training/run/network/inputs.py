@@ -21,10 +21,9 @@ from index.images.preprocess import Pixels
 from index.threads import map_ahead
 from training.backbone.backbones import arrange_images
 from training.backbone.extract import BATCH_IMAGES, Extractor
-from training.network.blocks import Block, find_units
 from training.network.decoded_images import centre_views, cut_windows, draw_views, draw_windows, require_space
 from training.network.kept_inputs import KeptInputs, Prepare, Tail, find_tail
-from training.network.model import NetworkModel
+from training.network.model import Block, NetworkModel, find_units
 from training.options.config import TrainConfig
 from training.run.network.blocks import view_side
 from training.run.phases import NETWORK, phase_generator
@@ -61,10 +60,16 @@ class NetworkInputs:
 
         Views that are kept are the next ones in every epoch, and the first again after the last; others are new.
         """
-        if self._views is None:
-            windows = draw_windows(len(rows), generator)
+        windows = draw_windows(len(rows), generator) if self._views is None else None
+        return self._show(rows, windows, epoch=epoch, part=part)
+
+    def _show(self, rows: Tensor, windows: Tensor | None, *, epoch: int, part: slice) -> Tensor:
+        """Kept views, or windows that were drawn; any thread may do this part."""
+        if windows is not None:
             return cut_windows(self._pixels, rows[part], windows[part], side=self._side)
-        return self._take(rows[part], epoch)
+        assert self._views is not None
+        kept, opened = self._views
+        return kept.take(opened, rows[part].numpy(), view=(epoch - 1) % kept.views)
 
     def draw_each(
         self, batches: Iterable[Tensor], *, epoch: int, generator: torch.Generator,
@@ -89,32 +94,21 @@ class NetworkInputs:
     def _draw_each(
         self, batches: Iterable[Tensor], *, epoch: int, generator: torch.Generator, part_of: Callable[[int], slice]
     ) -> Generator[tuple[Tensor, Tensor], None, None]:
-        if not self.threads:
-            for rows in batches:
-                yield rows, self.draw(rows, epoch=epoch, generator=generator, part=part_of(len(rows)))
-            return
-
         def ask(rows: Tensor) -> tuple[Tensor, Tensor | None]:
             return rows, draw_windows(len(rows), generator) if self._views is None else None
 
         def draw(asked: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
             rows, windows = asked
-            part = part_of(len(rows))
-            if windows is None:
-                views = self._take(rows[part], epoch)
-            else:
-                views = cut_windows(self._pixels, rows[part], windows[part], side=self._side)
+            views = self._show(rows, windows, epoch=epoch, part=part_of(len(rows)))
             return rows, views.pin_memory() if self._pins else views
 
+        if not self.threads:
+            yield from map(draw, map(ask, batches))
+            return
         with closing(
             map_ahead(draw, map(ask, batches), workers=self.threads, ahead=self.threads + _WAITING)
         ) as drawn:
             yield from drawn
-
-    def _take(self, rows: Tensor, epoch: int) -> Tensor:
-        assert self._views is not None
-        kept, opened = self._views
-        return kept.take(opened, rows.numpy(), view=(epoch - 1) % kept.views)
 
     def read_features(self, rows: npt.NDArray[np.int64]) -> Tensor:
         """(n, F) float32 features of the usual views by the weights that the backbone has now, on the CPU."""

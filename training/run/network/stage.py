@@ -25,9 +25,8 @@ from training.head.untrained import LabelledFeatures, fit_rival
 from training.losses.guidance import Guidance
 from training.losses.interface import MetricLoss, ProxyLoss
 from training.losses.make_loss import build_loss
-from training.network.blocks import Block, find_blocks
 from training.network.decoded_images import DecodingPlan, decode_images
-from training.network.model import NetworkModel
+from training.network.model import Block, NetworkModel, find_blocks
 from training.options.config import TrainConfig
 from training.options.losses import RIVALS
 from training.options.machine import Machine, name_device

@@ -37,8 +37,10 @@ def test_a_run_trains_until_its_time_is_over_and_its_rates_fall_with_the_time(tr
     told: list[EpochReport] = []
     config = budget_config("6s")
     network = trainer(config=config, watcher=Watcher(on_epoch=told.append))["network"]
-    assert 5 < network["seconds"] < 12
-    assert len(network["epochs"]) > 2
+    used_s = load_checkpoint(trainer.folder / "run" / "checkpoints" / "network.safetensors")[1]["used_s"]
+    assert used_s >= 3, "at least half of the time trains, at most what choosing weights takes is left"
+    assert network["seconds"] < 20, "on a machine with other work"
+    assert len(network["epochs"]) > 1
     assert network["epochs"][-1]["map_at_r"] is not None, "the last epoch is judged"
     shares = [step / steps for step, steps in rates]
     assert shares == sorted(shares)

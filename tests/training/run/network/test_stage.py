@@ -26,7 +26,7 @@ from training.audit.run_audit import audit_labels
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.data.datasets import list_dataset
-from training.network.blocks import find_blocks
+from training.network.model import find_blocks
 from training.options.config import TrainConfig
 from training.options.resolve import resolve
 from training.run.checkpoint import load_checkpoint
