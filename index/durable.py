@@ -25,55 +25,6 @@ _TEMPORARY = re.compile(r"\.retrieval-[0-9a-f]{16}\.tmp")
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
 
-def check_own_files(folder: Path, names: Sequence[str], *, header: Sequence[str]) -> None:
-    """See that nothing is in the way of files, of which the first is a CSV table that begins with a header.
-
-    What is there may be replaced where that table is one of the command's own.
-    """
-    taken = [name for name in names if os.path.lexists(folder / name)]
-    if taken and not _begins_with(folder / names[0], ",".join(header).encode()):
-        raise InputError(
-            f"{printable_path(str(folder / taken[0]))}: exists already, and is not what this command writes there; "
-            "move it away, or give another --out"
-        )
-
-
-def _begins_with(path: Path, start: bytes) -> bool:
-    if not path.is_file():
-        return False
-    try:
-        with path.open("rb") as file:
-            return file.read(len(start)) == start
-    except OSError:
-        return False
-
-
-def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Replace a CSV file atomically; undecodable bytes of paths stay what they are."""
-    with (
-        replacing(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-    ):
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
-
-
-def try_lock(file: int | IO[Any]) -> bool:
-    """Whether the lock of an open file, or of a descriptor, is now this process's alone; it does not wait."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file, as hexadecimal text."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def is_temporary(name: str) -> bool:
     """Whether a file is called as one that a killed program had not finished."""
     return _TEMPORARY.fullmatch(name) is not None
@@ -172,3 +123,52 @@ def link_file(source: Path, target: Path) -> None:
         if error.errno not in _NO_LINKS:
             raise
         shutil.copyfile(source, target)
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file, as hexadecimal text."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def try_lock(file: int | IO[Any]) -> bool:
+    """Whether the lock of an open file, or of a descriptor, is now this process's alone; it does not wait."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def check_own_files(folder: Path, names: Sequence[str], *, header: Sequence[str]) -> None:
+    """See that nothing is in the way of files, of which the first is a CSV table that begins with a header.
+
+    What is there may be replaced where that table is one of the command's own.
+    """
+    taken = [name for name in names if os.path.lexists(folder / name)]
+    if taken and not _begins_with(folder / names[0], ",".join(header).encode()):
+        raise InputError(
+            f"{printable_path(str(folder / taken[0]))}: exists already, and is not what this command writes there; "
+            "move it away, or give another --out"
+        )
+
+
+def _begins_with(path: Path, start: bytes) -> bool:
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(start)) == start
+    except OSError:
+        return False
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Replace a CSV file atomically; undecodable bytes of paths stay what they are."""
+    with (
+        replacing(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)

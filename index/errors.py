@@ -36,22 +36,6 @@ DAMAGE_ADVICE = (
 )
 
 
-@contextmanager
-def naming_extras(purpose: str) -> Iterator[None]:
-    """Name the extra to install where a library is missing that the block imports; `purpose` needs it.
-
-    Raises:
-        MissingDependencyError: in the place of the ModuleNotFoundError of a library that an extra brings.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in EXTRAS:
-            raise
-        raise MissingDependencyError(package=package, extra=EXTRAS[package], purpose=purpose) from error
-
-
 class RetrievalError(Exception):
     """Base of every expected error: the message says what failed, on what, and what to do."""
 
@@ -152,6 +136,22 @@ class ParityError(RetrievalError):
         )
         self.min_cosine = min_cosine
         self.required = required
+
+
+@contextmanager
+def naming_extras(purpose: str) -> Iterator[None]:
+    """Name the extra to install where a library is missing that the block imports; `purpose` needs it.
+
+    Raises:
+        MissingDependencyError: in the place of the ModuleNotFoundError of a library that an extra brings.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise MissingDependencyError(package=package, extra=EXTRAS[package], purpose=purpose) from error
 
 
 class MissingDependencyError(RetrievalError):

@@ -9,6 +9,20 @@ from collections.abc import Mapping, Sequence
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
+def printable_path(path: str) -> str:
+    """A path that is safe to print: control characters and undecodable bytes are shown as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in path)
+
+
+def valid_text(path: str) -> str:
+    r"""A path as Unicode that every encoder takes: undecodable bytes are shown as escapes, all else is kept.
+
+    >>> valid_text(os.fsdecode(b"caf\xe9/1.jpg"))
+    'caf\\xe9/1.jpg'
+    """
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def align(rows: Sequence[tuple[str, ...]], *, right: set[int]) -> list[str]:
     """Rows as lines of aligned columns; those in `right` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -33,17 +47,3 @@ def command_line(name: str, gallery: object, options: Mapping[str, str | None] |
     """A command of `retrieval index` to copy."""
     words = [word for flag, value in (options or {}).items() if value is not None for word in (flag, value)]
     return printable_path(shlex.join(["retrieval", "index", name, str(gallery), *words]))
-
-
-def printable_path(path: str) -> str:
-    """A path that is safe to print: control characters and undecodable bytes are shown as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in path)
-
-
-def valid_text(path: str) -> str:
-    r"""A path as Unicode that every encoder takes: undecodable bytes are shown as escapes, all else is kept.
-
-    >>> valid_text(os.fsdecode(b"caf\xe9/1.jpg"))
-    'caf\\xe9/1.jpg'
-    """
-    return os.fsencode(path).decode("utf-8", "backslashreplace")

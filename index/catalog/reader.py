@@ -70,99 +70,6 @@ _LOOKED_AT = 100  # steps of SQLite between two looks at the clock
 _DAMAGES = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CONSTRAINT", "SQLITE_FORMAT")
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How many rows there are in all, and with each value; folders are the bytes of those that directly hold them.
-
-    `metadata` has, by name, the kind and value of what a row has under it; truths are 1 and 0.
-    """
-
-    total: int
-    labels: Mapping[str | None, int]
-    folders: Mapping[bytes, int]
-    sources: Mapping[int, int]
-    metadata: Mapping[str, Mapping[tuple[Kind, Any], int]]
-
-
-def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence[str]) -> Counts:
-    """Count the rows that a condition keeps, all without one, by what they have; metadata of these names only."""
-    execute, kept = catalog.connection.execute, _INDEXED
-    if where is not None:
-        found = catalog.find_matching(where)
-        execute(f"CREATE TEMP TABLE kept AS {found.text}", found.values)
-        kept = "images.id IN kept"
-    rows = f"FROM images NOT INDEXED WHERE {kept}"
-    metadata: dict[str, dict[tuple[Kind, Any], int]] = {name: {} for name in columns}
-    if columns:
-        query = (
-            f"SELECT j.key, {_KIND} AS kind, j.value, count(*) FROM images NOT INDEXED, "
-            f"json_each(images.metadata) AS j WHERE {kept} AND {_IS_PLAIN} "
-            f"AND j.key IN ({', '.join('?' for _ in columns)}) GROUP BY j.key, kind, j.value"
-        )
-        for name, kind, value, count in execute(query, columns):
-            metadata[name][kind, value] = count
-    return Counts(
-        total=int(execute(f"SELECT count(*) {rows}").fetchone()[0]),
-        labels=dict(execute(f"SELECT label, count(*) {rows} GROUP BY label").fetchall()),
-        folders=Counter(path.rpartition(b"/")[0] for (path,) in execute(f"SELECT path {rows}")),
-        sources=dict(execute(f"SELECT source, count(*) {rows} GROUP BY source").fetchall()),
-        metadata=metadata,
-    )
-
-
-def list_columns(catalog: Catalog, *, limit: int) -> list[str]:
-    """The names of the rows' metadata, what most have first."""
-    query = (
-        f"SELECT j.key FROM images NOT INDEXED, json_each(images.metadata) AS j WHERE {_INDEXED} "
-        "GROUP BY j.key ORDER BY count(*) DESC, j.key LIMIT ?"
-    )
-    return [name for (name,) in catalog.connection.execute(query, (limit,))]
-
-
-def list_plain_columns(catalog: Catalog, *, most_values: int, limit: int) -> list[str]:
-    """The names of the metadata that has at most so many plain values, what most rows have first."""
-    query = (
-        "SELECT j.key, count(*) AS members, count(DISTINCT j.value) AS found FROM images, json_each(metadata) AS j "
-        f"WHERE {_INDEXED} AND {_IS_PLAIN} GROUP BY j.key HAVING found <= ? ORDER BY members DESC, j.key LIMIT ?"
-    )
-    return [name for name, _, _ in catalog.connection.execute(query, (most_values, limit))]
-
-
-def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables of an empty catalogue, all or none; one that has them is left as it is."""
-    if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        connection.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")
-    check_version(connection)
-
-
-def check_version(connection: sqlite3.Connection) -> None:
-    """Refuse the tables of another version."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != VERSION:
-        raise sqlite3.DatabaseError(
-            f"its tables are of version {version}, expected {VERSION}: a pre-release or a newer program made it; "
-            "build the gallery again into another folder"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedLabels:
-    """How many labels the indexed rows have, how many rows have one, and the rows of each of the largest."""
-
-    count: int
-    images: int
-    largest: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Fingerprints:
-    """(N,) int64 ids, (N,) int64 perceptual hashes, and (N,) bool whether there is a label."""
-
-    ids: Ids
-    hashes: Ids
-    labelled: npt.NDArray[np.bool_]
-
-
 @contextmanager
 def read_catalog(
     path: Path, *, limit_s: float | None = None, spoiled: bool = False, decided: DecidedRows = NOTHING_DECIDED
@@ -458,6 +365,99 @@ class Catalog:
         found = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise sqlite3.DatabaseError(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many rows there are in all, and with each value; folders are the bytes of those that directly hold them.
+
+    `metadata` has, by name, the kind and value of what a row has under it; truths are 1 and 0.
+    """
+
+    total: int
+    labels: Mapping[str | None, int]
+    folders: Mapping[bytes, int]
+    sources: Mapping[int, int]
+    metadata: Mapping[str, Mapping[tuple[Kind, Any], int]]
+
+
+def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence[str]) -> Counts:
+    """Count the rows that a condition keeps, all without one, by what they have; metadata of these names only."""
+    execute, kept = catalog.connection.execute, _INDEXED
+    if where is not None:
+        found = catalog.find_matching(where)
+        execute(f"CREATE TEMP TABLE kept AS {found.text}", found.values)
+        kept = "images.id IN kept"
+    rows = f"FROM images NOT INDEXED WHERE {kept}"
+    metadata: dict[str, dict[tuple[Kind, Any], int]] = {name: {} for name in columns}
+    if columns:
+        query = (
+            f"SELECT j.key, {_KIND} AS kind, j.value, count(*) FROM images NOT INDEXED, "
+            f"json_each(images.metadata) AS j WHERE {kept} AND {_IS_PLAIN} "
+            f"AND j.key IN ({', '.join('?' for _ in columns)}) GROUP BY j.key, kind, j.value"
+        )
+        for name, kind, value, count in execute(query, columns):
+            metadata[name][kind, value] = count
+    return Counts(
+        total=int(execute(f"SELECT count(*) {rows}").fetchone()[0]),
+        labels=dict(execute(f"SELECT label, count(*) {rows} GROUP BY label").fetchall()),
+        folders=Counter(path.rpartition(b"/")[0] for (path,) in execute(f"SELECT path {rows}")),
+        sources=dict(execute(f"SELECT source, count(*) {rows} GROUP BY source").fetchall()),
+        metadata=metadata,
+    )
+
+
+def list_columns(catalog: Catalog, *, limit: int) -> list[str]:
+    """The names of the rows' metadata, what most have first."""
+    query = (
+        f"SELECT j.key FROM images NOT INDEXED, json_each(images.metadata) AS j WHERE {_INDEXED} "
+        "GROUP BY j.key ORDER BY count(*) DESC, j.key LIMIT ?"
+    )
+    return [name for (name,) in catalog.connection.execute(query, (limit,))]
+
+
+def list_plain_columns(catalog: Catalog, *, most_values: int, limit: int) -> list[str]:
+    """The names of the metadata that has at most so many plain values, what most rows have first."""
+    query = (
+        "SELECT j.key, count(*) AS members, count(DISTINCT j.value) AS found FROM images, json_each(metadata) AS j "
+        f"WHERE {_INDEXED} AND {_IS_PLAIN} GROUP BY j.key HAVING found <= ? ORDER BY members DESC, j.key LIMIT ?"
+    )
+    return [name for name, _, _ in catalog.connection.execute(query, (most_values, limit))]
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables of an empty catalogue, all or none; one that has them is left as it is."""
+    if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        connection.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")
+    check_version(connection)
+
+
+def check_version(connection: sqlite3.Connection) -> None:
+    """Refuse the tables of another version."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != VERSION:
+        raise sqlite3.DatabaseError(
+            f"its tables are of version {version}, expected {VERSION}: a pre-release or a newer program made it; "
+            "build the gallery again into another folder"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedLabels:
+    """How many labels the indexed rows have, how many rows have one, and the rows of each of the largest."""
+
+    count: int
+    images: int
+    largest: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """(N,) int64 ids, (N,) int64 perceptual hashes, and (N,) bool whether there is a label."""
+
+    ids: Ids
+    hashes: Ids
+    labelled: npt.NDArray[np.bool_]
 
 
 def identify_file(path: Path) -> tuple[int, int, int] | None:

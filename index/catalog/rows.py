@@ -24,47 +24,6 @@ COLUMNS = (
 _LABEL = COLUMNS.split(", ").index("label")
 
 
-def read_metadata(text: str | None) -> Mapping[str, Any]:
-    """JSON values by name; empty without, and where the text is no JSON object or one of an absurd size or depth."""
-    if not text or not isinstance(text, str) or len(text) > MAX_CHARACTERS:
-        return {}
-    try:
-        values = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) and not _is_deep(values) else {}
-
-
-def has_spoiled_labels(connection: sqlite3.Connection) -> bool:
-    """Whether some row of a catalogue has a label that is none: numbers sort before texts, bytes behind."""
-    query = "SELECT typeof((SELECT min(label) FROM images)), typeof((SELECT max(label) FROM images))"
-    return not set(connection.execute(query).fetchone()) <= {"text", "null"}
-
-
-def has_spoiled_metadata(connection: sqlite3.Connection) -> bool:
-    """Whether some row of a catalogue has metadata that is none; all rows are read for that."""
-    query = f"SELECT 1 FROM images WHERE metadata IS NOT ({SOUND}) LIMIT 1"
-    return connection.execute(query).fetchone() is not None
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _is_deep(values: Mapping[str, Any]) -> bool:
-    level: list[Any] = [values]
-    for _ in range(_MAX_NESTING):
-        level = [
-            inner
-            for value in level
-            for inner in (value.values() if isinstance(value, dict) else value)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return False
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class CatalogRow:
     """One item.
@@ -107,3 +66,44 @@ def make_row(values: tuple[Any, ...]) -> CatalogRow:
     number, source, path, archive, *others = values
     place = os.fsdecode(path), None if archive is None else os.fsdecode(archive)
     return CatalogRow(*(number, source, *place, *others, values[_LABEL]))
+
+
+def read_metadata(text: str | None) -> Mapping[str, Any]:
+    """JSON values by name; empty without, and where the text is no JSON object or one of an absurd size or depth."""
+    if not text or not isinstance(text, str) or len(text) > MAX_CHARACTERS:
+        return {}
+    try:
+        values = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) and not _is_deep(values) else {}
+
+
+def has_spoiled_labels(connection: sqlite3.Connection) -> bool:
+    """Whether some row of a catalogue has a label that is none: numbers sort before texts, bytes behind."""
+    query = "SELECT typeof((SELECT min(label) FROM images)), typeof((SELECT max(label) FROM images))"
+    return not set(connection.execute(query).fetchone()) <= {"text", "null"}
+
+
+def has_spoiled_metadata(connection: sqlite3.Connection) -> bool:
+    """Whether some row of a catalogue has metadata that is none; all rows are read for that."""
+    query = f"SELECT 1 FROM images WHERE metadata IS NOT ({SOUND}) LIMIT 1"
+    return connection.execute(query).fetchone() is not None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _is_deep(values: Mapping[str, Any]) -> bool:
+    level: list[Any] = [values]
+    for _ in range(_MAX_NESTING):
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, dict) else value)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True

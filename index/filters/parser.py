@@ -60,140 +60,6 @@ _COMPARISON = "a comparison: =, !=, <, <=, >, >=, IN, LIKE, BETWEEN or IS NULL"
 _VALUE = "a number, 'text', TRUE or FALSE"
 
 
-def find_words(text: str) -> Condition:
-    """The filter that keeps what has every word somewhere: in its path, label, source, or a value of its metadata.
-
-    Words lie between spaces, may be parts of words, and match in whatever case. No character of them means anything
-    but itself. A letter with an accent matches however it is encoded. A word takes 0.1 s among 200,000 images, and
-    0.5 s where each has metadata of 130 characters (one core of a small machine).
-    """
-    words = list(dict.fromkeys(text.split()))
-    if not words:
-        raise InputError("the text is empty; write a word that is in a path, label or other text of the images")
-    if len(text) > MAX_WORDS_CHARACTERS or len(words) > MAX_WORDS:
-        seen = f"{len(words):,} words in {len(text):,} characters"
-        raise InputError(
-            f"the text has {seen}; at most {MAX_WORDS} words in {MAX_WORDS_CHARACTERS} are looked for"
-        )
-    if max(map(len, words)) > MAX_WORD_CHARACTERS:
-        raise InputError(f"a word of the text has more than {MAX_WORD_CHARACTERS} characters")
-    try:
-        text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as error:
-        raise InputError("the text holds half of a surrogate pair, which is no text; leave it out") from error
-    if "\0" in text:
-        raise InputError("the text holds a NUL character; leave it out")
-    return join([HasWord(word) for word in words])
-
-
-def write_condition(condition: tree.Condition) -> str:
-    """The text of a condition that looks for no words, which texts of the language cannot name.
-
-    >>> write_condition(tree.Not(tree.Like(tree.Column(("on sale",)), "it's %")))
-    'NOT "on sale" LIKE \\'it\\'\\'s %\\''
-    """
-    match condition:
-        case tree.Compare(column, sign, constant):
-            return f"{write_column(column)} {sign} {_write_constant(constant)}"
-        case tree.Among(column, constants):
-            return f"{write_column(column)} IN ({', '.join(map(_write_constant, constants))})"
-        case tree.Like(column, pattern):
-            return f"{write_column(column)} LIKE {_quote(pattern)}"
-        case tree.IsNull(column):
-            return f"{write_column(column)} IS NULL"
-        case tree.Not(part):
-            return f"NOT {_write_part(part)}"
-        case tree.And(parts):
-            return " AND ".join(map(_write_part, parts))
-        case tree.Or(parts):
-            return " OR ".join(map(_write_part, parts))
-        case tree.HasWord(word):
-            raise ValueError(f"no text of a filter looks for the word {word!r} everywhere")
-
-
-def write_column(column: tree.Column) -> str:
-    """A column as a filter names it."""
-    own = len(column.names) == 1 and column.names[0] in tree.OWN_COLUMNS
-    is_ambiguous = own if len(column.names) == 1 else column.names[0] == "metadata"
-    names = ("metadata", *column.names) if is_ambiguous and not column.is_own else column.names
-    return ".".join(map(write_name, names))
-
-
-def _write_part(part: tree.Condition) -> str:
-    return f"({write_condition(part)})" if isinstance(part, tree.And | tree.Or) else write_condition(part)
-
-
-def _write_constant(constant: tree.Constant) -> str:
-    if constant.kind == "truth":
-        return "TRUE" if constant.text == "1" else "FALSE"
-    return constant.text if constant.kind == "number" else _quote(constant.text)
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A piece of a filter.
-
-    Attributes:
-        kind: "number", "word", "single" or "double" (by its quotes), "sign", or "end".
-    """
-
-    kind: str
-    text: str
-    start: int
-
-    @property
-    def reserved(self) -> str:
-        """The word of the language that it is, in capitals, or its sign; empty for all else."""
-        if self.kind == "sign":
-            return self.text
-        return self.text.upper() if self.kind == "word" and self.text.upper() in RESERVED else ""
-
-    @property
-    def content(self) -> str:
-        """The text without its quotes."""
-        quote = self.text[:1]
-        return self.text[1:-1].replace(quote * 2, quote) if self.kind in ("single", "double") else self.text
-
-
-def write_name(name: str) -> str:
-    """A name as a filter has it: in double quotes where it would be taken for something else."""
-    is_bare = re.fullmatch(_WORD, name) is not None and name.upper() not in RESERVED
-    return name if is_bare else '"' + name.replace('"', '""') + '"'
-
-
-def read_tokens(text: str) -> Iterator[Token]:
-    """Every token, and an "end" after the last."""
-    start = 0
-    while start < len(text):
-        match = _TOKEN.match(text, start)
-        if match is None:
-            raise place_error(text, start, _explain(text[start]))
-        if match.lastgroup != "space":
-            yield Token(str(match.lastgroup), match[0], start)
-        start = match.end()
-    yield Token("end", "", len(text))
-
-
-def place_error(text: str, start: int, problem: str) -> InputError:
-    """The error for what begins there."""
-    rest = text[start:]
-    shown = rest if len(rest) <= _SHOWN_CHARACTERS else rest[:_SHOWN_CHARACTERS] + "…"
-    place = f"at character {start + 1}, {printable_path(shown)}" if shown else "at its end"
-    return InputError(f"the filter cannot be read {place}: {problem}")
-
-
-def _explain(character: str) -> str:
-    if character in "'\"":
-        return f"the quote is never closed; within a text write {character * 2}"
-    if character.isdigit() or character in "+-":
-        return "expected a number like 20 or -1.5e3; dates and other text go in quotes: '2024-05-31'"
-    return "expected a name, a comparison like < or IN, or a value; text goes in quotes: 'text'"
-
-
 def parse_filter(text: str) -> tree.Condition:
     """The condition of a text.
 
@@ -363,3 +229,137 @@ class _Parser:
     def _unexpected(self, wanted: str, advice: str = "") -> InputError:
         found = printable_path(self.token.text) or "nothing more"
         return place_error(self.text, self.token.start, f"expected {wanted}; found {found}{advice}")
+
+
+def find_words(text: str) -> Condition:
+    """The filter that keeps what has every word somewhere: in its path, label, source, or a value of its metadata.
+
+    Words lie between spaces, may be parts of words, and match in whatever case. No character of them means anything
+    but itself. A letter with an accent matches however it is encoded. A word takes 0.1 s among 200,000 images, and
+    0.5 s where each has metadata of 130 characters (one core of a small machine).
+    """
+    words = list(dict.fromkeys(text.split()))
+    if not words:
+        raise InputError("the text is empty; write a word that is in a path, label or other text of the images")
+    if len(text) > MAX_WORDS_CHARACTERS or len(words) > MAX_WORDS:
+        seen = f"{len(words):,} words in {len(text):,} characters"
+        raise InputError(
+            f"the text has {seen}; at most {MAX_WORDS} words in {MAX_WORDS_CHARACTERS} are looked for"
+        )
+    if max(map(len, words)) > MAX_WORD_CHARACTERS:
+        raise InputError(f"a word of the text has more than {MAX_WORD_CHARACTERS} characters")
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise InputError("the text holds half of a surrogate pair, which is no text; leave it out") from error
+    if "\0" in text:
+        raise InputError("the text holds a NUL character; leave it out")
+    return join([HasWord(word) for word in words])
+
+
+def write_condition(condition: tree.Condition) -> str:
+    """The text of a condition that looks for no words, which texts of the language cannot name.
+
+    >>> write_condition(tree.Not(tree.Like(tree.Column(("on sale",)), "it's %")))
+    'NOT "on sale" LIKE \\'it\\'\\'s %\\''
+    """
+    match condition:
+        case tree.Compare(column, sign, constant):
+            return f"{write_column(column)} {sign} {_write_constant(constant)}"
+        case tree.Among(column, constants):
+            return f"{write_column(column)} IN ({', '.join(map(_write_constant, constants))})"
+        case tree.Like(column, pattern):
+            return f"{write_column(column)} LIKE {_quote(pattern)}"
+        case tree.IsNull(column):
+            return f"{write_column(column)} IS NULL"
+        case tree.Not(part):
+            return f"NOT {_write_part(part)}"
+        case tree.And(parts):
+            return " AND ".join(map(_write_part, parts))
+        case tree.Or(parts):
+            return " OR ".join(map(_write_part, parts))
+        case tree.HasWord(word):
+            raise ValueError(f"no text of a filter looks for the word {word!r} everywhere")
+
+
+def write_column(column: tree.Column) -> str:
+    """A column as a filter names it."""
+    own = len(column.names) == 1 and column.names[0] in tree.OWN_COLUMNS
+    is_ambiguous = own if len(column.names) == 1 else column.names[0] == "metadata"
+    names = ("metadata", *column.names) if is_ambiguous and not column.is_own else column.names
+    return ".".join(map(write_name, names))
+
+
+def _write_part(part: tree.Condition) -> str:
+    return f"({write_condition(part)})" if isinstance(part, tree.And | tree.Or) else write_condition(part)
+
+
+def _write_constant(constant: tree.Constant) -> str:
+    if constant.kind == "truth":
+        return "TRUE" if constant.text == "1" else "FALSE"
+    return constant.text if constant.kind == "number" else _quote(constant.text)
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of a filter.
+
+    Attributes:
+        kind: "number", "word", "single" or "double" (by its quotes), "sign", or "end".
+    """
+
+    kind: str
+    text: str
+    start: int
+
+    @property
+    def reserved(self) -> str:
+        """The word of the language that it is, in capitals, or its sign; empty for all else."""
+        if self.kind == "sign":
+            return self.text
+        return self.text.upper() if self.kind == "word" and self.text.upper() in RESERVED else ""
+
+    @property
+    def content(self) -> str:
+        """The text without its quotes."""
+        quote = self.text[:1]
+        return self.text[1:-1].replace(quote * 2, quote) if self.kind in ("single", "double") else self.text
+
+
+def write_name(name: str) -> str:
+    """A name as a filter has it: in double quotes where it would be taken for something else."""
+    is_bare = re.fullmatch(_WORD, name) is not None and name.upper() not in RESERVED
+    return name if is_bare else '"' + name.replace('"', '""') + '"'
+
+
+def read_tokens(text: str) -> Iterator[Token]:
+    """Every token, and an "end" after the last."""
+    start = 0
+    while start < len(text):
+        match = _TOKEN.match(text, start)
+        if match is None:
+            raise place_error(text, start, _explain(text[start]))
+        if match.lastgroup != "space":
+            yield Token(str(match.lastgroup), match[0], start)
+        start = match.end()
+    yield Token("end", "", len(text))
+
+
+def place_error(text: str, start: int, problem: str) -> InputError:
+    """The error for what begins there."""
+    rest = text[start:]
+    shown = rest if len(rest) <= _SHOWN_CHARACTERS else rest[:_SHOWN_CHARACTERS] + "…"
+    place = f"at character {start + 1}, {printable_path(shown)}" if shown else "at its end"
+    return InputError(f"the filter cannot be read {place}: {problem}")
+
+
+def _explain(character: str) -> str:
+    if character in "'\"":
+        return f"the quote is never closed; within a text write {character * 2}"
+    if character.isdigit() or character in "+-":
+        return "expected a number like 20 or -1.5e3; dates and other text go in quotes: '2024-05-31'"
+    return "expected a name, a comparison like < or IN, or a value; text goes in quotes: 'text'"

@@ -30,6 +30,75 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII
 _INT64 = range(-(2**63), 2**63)
 
 
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One row.
+
+    Attributes:
+        where: "line 3" or "row 2", for messages.
+        path: as written; not empty and without NUL.
+        label: stripped, "" for an empty one; None where the table has no such column.
+        metadata: the other columns as JSON values, without nulls and empty texts of CSV.
+        problem: why the row cannot be used; it then has neither label nor metadata.
+    """
+
+    where: str
+    path: str
+    label: str | None
+    metadata: Mapping[str, Any]
+    problem: str | None = None
+
+
+def read_table_rows(
+    path: Path,
+    *,
+    columns: TableColumns = USUAL,
+    required: tuple[str, ...] = ("path",),
+    metadata: bool = True,
+    checked: bool = True,
+) -> Iterator[TableRow]:
+    """Every row in the table's order: Parquet or JSON lines where its name ends in `.parquet` or `.jsonl`, else CSV.
+
+    Args:
+        path: the table.
+        columns: what its columns of path and label are called.
+        required: which of `path` and `label` must be there.
+        metadata: whether the other columns are read.
+        checked: whether a row without a path, or whose path can be none, is an error.
+
+    Raises:
+        InputError: the file is missing or damaged, lacks a required column, or a row's path is empty or no path.
+        MissingDependencyError: Parquet without pyarrow.
+    """
+    read = {".parquet": _read_parquet, ".jsonl": _read_json_lines}.get(path.suffix.lower(), _read_csv)
+    for row in read(path, columns=columns, required=required, metadata=metadata):
+        if checked and (not row.path or "\0" in row.path or len(row.path) > _MAX_PATH_CHARACTERS):
+            problem = "is empty" if not row.path else "has a NUL in it" if "\0" in row.path else "is far too long"
+            raise InputError(f"{printable_path(str(path))}, {row.where}: the path {problem}")
+        yield row
+
+
+def read_column_names(path: Path) -> list[str]:
+    """What the columns of a CSV or Parquet file are called; none where it cannot be read, which reading it tells."""
+    try:
+        if path.suffix.lower() == ".parquet":
+            with import_pyarrow("reading Parquet").parquet.ParquetFile(path) as file:
+                return list(file.schema_arrow.names)
+        with path.open(newline="", encoding="utf-8-sig") as text:
+            first = text.readline(_MAX_PATH_CHARACTERS)
+            return next(csv.reader([first], delimiter=_find_delimiter(first)), [])
+    except (OSError, ValueError, csv.Error, MissingDependencyError):  # pyarrow's errors are among these
+        return []
+
+
+def label_conflict(path: Path, row: TableRow, *, above: str | None) -> InputError:
+    """The error for a table that gives one path two labels."""
+    return InputError(
+        f"{printable_path(str(path))}, {row.where}: {printable_path(row.path)} is labelled "
+        f"{row.label!r} here and {above!r} above; keep one"
+    )
+
+
 def folder_label(relative_path: str) -> str | None:
     """The first folder of a `/`-separated path below the root; None for a file in the root itself.
 
@@ -101,75 +170,6 @@ def read_column(path: Path, name: str, *, columns: TableColumns = USUAL) -> dict
                 "above; keep one"
             )
     return {image: text for image, text in texts.items() if text}
-
-
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """One row.
-
-    Attributes:
-        where: "line 3" or "row 2", for messages.
-        path: as written; not empty and without NUL.
-        label: stripped, "" for an empty one; None where the table has no such column.
-        metadata: the other columns as JSON values, without nulls and empty texts of CSV.
-        problem: why the row cannot be used; it then has neither label nor metadata.
-    """
-
-    where: str
-    path: str
-    label: str | None
-    metadata: Mapping[str, Any]
-    problem: str | None = None
-
-
-def read_table_rows(
-    path: Path,
-    *,
-    columns: TableColumns = USUAL,
-    required: tuple[str, ...] = ("path",),
-    metadata: bool = True,
-    checked: bool = True,
-) -> Iterator[TableRow]:
-    """Every row in the table's order: Parquet or JSON lines where its name ends in `.parquet` or `.jsonl`, else CSV.
-
-    Args:
-        path: the table.
-        columns: what its columns of path and label are called.
-        required: which of `path` and `label` must be there.
-        metadata: whether the other columns are read.
-        checked: whether a row without a path, or whose path can be none, is an error.
-
-    Raises:
-        InputError: the file is missing or damaged, lacks a required column, or a row's path is empty or no path.
-        MissingDependencyError: Parquet without pyarrow.
-    """
-    read = {".parquet": _read_parquet, ".jsonl": _read_json_lines}.get(path.suffix.lower(), _read_csv)
-    for row in read(path, columns=columns, required=required, metadata=metadata):
-        if checked and (not row.path or "\0" in row.path or len(row.path) > _MAX_PATH_CHARACTERS):
-            problem = "is empty" if not row.path else "has a NUL in it" if "\0" in row.path else "is far too long"
-            raise InputError(f"{printable_path(str(path))}, {row.where}: the path {problem}")
-        yield row
-
-
-def read_column_names(path: Path) -> list[str]:
-    """What the columns of a CSV or Parquet file are called; none where it cannot be read, which reading it tells."""
-    try:
-        if path.suffix.lower() == ".parquet":
-            with import_pyarrow("reading Parquet").parquet.ParquetFile(path) as file:
-                return list(file.schema_arrow.names)
-        with path.open(newline="", encoding="utf-8-sig") as text:
-            first = text.readline(_MAX_PATH_CHARACTERS)
-            return next(csv.reader([first], delimiter=_find_delimiter(first)), [])
-    except (OSError, ValueError, csv.Error, MissingDependencyError):  # pyarrow's errors are among these
-        return []
-
-
-def label_conflict(path: Path, row: TableRow, *, above: str | None) -> InputError:
-    """The error for a table that gives one path two labels."""
-    return InputError(
-        f"{printable_path(str(path))}, {row.where}: {printable_path(row.path)} is labelled "
-        f"{row.label!r} here and {above!r} above; keep one"
-    )
 
 
 def as_json(value: Any) -> Any:

@@ -26,6 +26,31 @@ _ANNOUNCED_NAME = "publishing"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
+def read_plan(gallery: Path) -> Mapping[str, Any] | None:
+    """What the work in progress starts from and by which model; None where there is no plan, or nothing like one."""
+    values = read_object(gallery / BUILDING / PLAN_NAME)
+    if values is None or values.get("format_version") != FORMAT_VERSION or "base" not in values:
+        return None
+    model = values.get("model_sha256")
+    return values if isinstance(model, str) and _SHA256.fullmatch(model) else None
+
+
+def announce(gallery: Path, version: str) -> None:
+    """Say which version is about to be published, so that the next writer takes that one on, and no other."""
+    write_durably(gallery / BUILDING / _ANNOUNCED_NAME, version.encode("ascii"))
+
+
+def find_announced(gallery: Path, *, identity: str) -> str | None:
+    """The version that was complete and about to be published when its writer was killed, or had just been."""
+    if not is_part(gallery / BUILDING, of=identity):
+        return None
+    try:
+        name = (gallery / BUILDING / _ANNOUNCED_NAME).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return name if name.isdigit() and is_part(gallery / "versions" / name, of=identity) else None
+
+
 def describe_no_gallery(path: Path) -> str:
     """Why a path is no gallery, and what would be."""
     if not path.exists():
@@ -50,28 +75,3 @@ def describe_no_gallery(path: Path) -> str:
         "there is no gallery, nor one in the making; GALLERY, which comes first, is the folder that "
         "`retrieval index build --out` made"
     )
-
-
-def read_plan(gallery: Path) -> Mapping[str, Any] | None:
-    """What the work in progress starts from and by which model; None where there is no plan, or nothing like one."""
-    values = read_object(gallery / BUILDING / PLAN_NAME)
-    if values is None or values.get("format_version") != FORMAT_VERSION or "base" not in values:
-        return None
-    model = values.get("model_sha256")
-    return values if isinstance(model, str) and _SHA256.fullmatch(model) else None
-
-
-def announce(gallery: Path, version: str) -> None:
-    """Say which version is about to be published, so that the next writer takes that one on, and no other."""
-    write_durably(gallery / BUILDING / _ANNOUNCED_NAME, version.encode("ascii"))
-
-
-def find_announced(gallery: Path, *, identity: str) -> str | None:
-    """The version that was complete and about to be published when its writer was killed, or had just been."""
-    if not is_part(gallery / BUILDING, of=identity):
-        return None
-    try:
-        name = (gallery / BUILDING / _ANNOUNCED_NAME).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
-        return None
-    return name if name.isdigit() and is_part(gallery / "versions" / name, of=identity) else None

@@ -38,60 +38,6 @@ from index.writing.publishing import write_version
 _FEW_QUERIES = 100
 
 
-def compact_gallery(
-    gallery: Path, *, begin_step: BeginStep = no_steps, wait_s: float = LOCK_WAIT_S
-) -> BuildReport:
-    """Write the current version anew: one index over all members, and no room for what is none any more."""
-    start = time.perf_counter()
-    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
-        return run_change(work, None, begin_step=begin_step, start=start, how=Publication(compact=True))
-
-
-def tune_gallery(
-    gallery: Path,
-    *,
-    changes: Mapping[str, Any] | None = None,
-    queries: Sequence[str] = (),
-    begin_step: BeginStep = no_steps,
-    wait_s: float = LOCK_WAIT_S,
-) -> BuildReport:
-    """Measure the index of a gallery again, and build it again where other wishes call for another one.
-
-    Args:
-        changes: fields of `AnnConfig` that are other from now on; the gallery remembers the rest.
-        queries: images or vectors, as `gallery.queries.read_queries` takes them, that ask in place of those vectors
-            that the index has not seen. They are to be such as are asked later, and no members.
-
-    Raises:
-        InputError: a field is out of range, no index fits, or fewer than 100 queries can be used.
-        GalleryError: as `build_gallery`.
-    """
-    start = time.perf_counter()
-    AnnConfig(**(changes or {}))  # before any query is embedded
-    asking = _embed(gallery, queries) if queries else None
-
-    def change(catalog: CatalogWriter) -> None:
-        config = replace(AnnConfig.from_text(catalog.setting(INDEX_SETTING)), **(changes or {}))
-        catalog.set({INDEX_SETTING: config.to_text()})
-        if queries and find_reason_for_flat(catalog.count("indexed"), config) is not None:
-            raise InputError("the index is flat and finds everything, so there is nothing to measure with queries")
-
-    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
-        how = Publication(tune=True, queries=asking)
-        return run_change(work, change, begin_step=begin_step, start=start, how=how)
-
-
-def _embed(gallery: Path, queries: Sequence[str]) -> Vectors:
-    found = [query.vector for query in read_queries(queries, ids=(), gallery=Gallery.open(gallery))]
-    vectors = [vector for vector in found if vector is not None]
-    if len(vectors) < _FEW_QUERIES:
-        raise InputError(
-            f"{len(vectors)} of {len(found)} queries can be used; at least {_FEW_QUERIES} are needed to measure an "
-            "index with, so give more of them, or none: then vectors of the gallery ask"
-        )
-    return np.stack(vectors)
-
-
 @dataclass(frozen=True, slots=True)
 class CopyReport:
     """What was copied: `indexed` images of a `version` of `source`, into `gallery`, whose vectors lie in `store`."""
@@ -192,3 +138,57 @@ def _copy(
     remove_part(building, of=make_mark(out))
     store_of(finished).tidy(out, finished)
     return finished
+
+
+def compact_gallery(
+    gallery: Path, *, begin_step: BeginStep = no_steps, wait_s: float = LOCK_WAIT_S
+) -> BuildReport:
+    """Write the current version anew: one index over all members, and no room for what is none any more."""
+    start = time.perf_counter()
+    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
+        return run_change(work, None, begin_step=begin_step, start=start, how=Publication(compact=True))
+
+
+def tune_gallery(
+    gallery: Path,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    queries: Sequence[str] = (),
+    begin_step: BeginStep = no_steps,
+    wait_s: float = LOCK_WAIT_S,
+) -> BuildReport:
+    """Measure the index of a gallery again, and build it again where other wishes call for another one.
+
+    Args:
+        changes: fields of `AnnConfig` that are other from now on; the gallery remembers the rest.
+        queries: images or vectors, as `gallery.queries.read_queries` takes them, that ask in place of those vectors
+            that the index has not seen. They are to be such as are asked later, and no members.
+
+    Raises:
+        InputError: a field is out of range, no index fits, or fewer than 100 queries can be used.
+        GalleryError: as `build_gallery`.
+    """
+    start = time.perf_counter()
+    AnnConfig(**(changes or {}))  # before any query is embedded
+    asking = _embed(gallery, queries) if queries else None
+
+    def change(catalog: CatalogWriter) -> None:
+        config = replace(AnnConfig.from_text(catalog.setting(INDEX_SETTING)), **(changes or {}))
+        catalog.set({INDEX_SETTING: config.to_text()})
+        if queries and find_reason_for_flat(catalog.count("indexed"), config) is not None:
+            raise InputError("the index is flat and finds everything, so there is nothing to measure with queries")
+
+    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
+        how = Publication(tune=True, queries=asking)
+        return run_change(work, change, begin_step=begin_step, start=start, how=how)
+
+
+def _embed(gallery: Path, queries: Sequence[str]) -> Vectors:
+    found = [query.vector for query in read_queries(queries, ids=(), gallery=Gallery.open(gallery))]
+    vectors = [vector for vector in found if vector is not None]
+    if len(vectors) < _FEW_QUERIES:
+        raise InputError(
+            f"{len(vectors)} of {len(found)} queries can be used; at least {_FEW_QUERIES} are needed to measure an "
+            "index with, so give more of them, or none: then vectors of the gallery ask"
+        )
+    return np.stack(vectors)
