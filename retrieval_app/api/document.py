@@ -74,14 +74,7 @@ def make_api(
     routers: Sequence[APIRouter] = _ROUTERS,
     summary: str = _SUMMARY,
 ) -> FastAPI:
-    """The routes under /v1; they can answer once the application's state has what they ask.
-
-    Args:
-        asks_token: whether its document says that the server's token is asked for.
-        lifespan: of the application.
-        routers: those of a gallery, or others.
-        summary: what they are for.
-    """
+    """The routes under /v1; they can answer once the application's state has what they ask."""
     app = Api(
         lifespan=lifespan,
         title="Image retrieval",

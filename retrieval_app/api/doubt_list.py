@@ -266,12 +266,6 @@ def is_spared(
     """Whether an image is not dropped for its near-duplicates: none of them stays, or one that stays has its label.
 
     Verdicts may be older than decisions, and do not know what was dropped before.
-
-    Args:
-        label: of the image.
-        group: that it is in.
-        dropping: images whose verdict is `drop`.
-        decisions: that hold.
     """
     staying = set()
     for image in group.images:

@@ -44,12 +44,7 @@ async def read_image(asked: Asking) -> bytes:
 
 
 def read_form_file(body: bytes, kind: str) -> bytes:
-    """The file of a form.
-
-    Args:
-        body: of the request.
-        kind: its media type, which tells the boundary.
-    """
+    """The file of a form."""
     boundary = parse_options_header(kind)[1].get(b"boundary", b"")
     if not 1 <= len(boundary) <= _MAX_BOUNDARY_CHARACTERS:
         raise _refuse("its media type tells no boundary")

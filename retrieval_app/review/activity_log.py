@@ -65,9 +65,6 @@ class ActivityLog:
 
     What fails, as on a full disk, costs nobody anything: lines wait for the disk, and of too many the oldest are lost,
     those of visits first and those of changes last, which a line tells once there is room.
-
-    Args:
-        gallery: its folder.
     """
 
     def __init__(self, gallery: Path) -> None:
@@ -204,11 +201,6 @@ def read_log(gallery: Path, *, since: datetime | None = None, who: str | None = 
     """The lines of a gallery's log, in the order of their times; nothing where there is none.
 
     A line that a power cut left unfinished is left out.
-
-    Args:
-        gallery: its folder.
-        since: only lines of this time and later.
-        who: only those of one name.
     """
     folder, found = log_folder(gallery), dict[str, Line]()
     try:

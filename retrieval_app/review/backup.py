@@ -178,12 +178,6 @@ def back_up(
 
     The decisions are of one moment; of images that are sent meanwhile some may be missing.
 
-    Args:
-        gallery: its folder.
-        out: the file.
-        overwrite: whether a file that is there is replaced.
-        progress: called with (done, total) images.
-
     Raises:
         InputError: there is such a file, it lies where the gallery would find it, or it cannot be written.
         GalleryError: there is no such gallery.

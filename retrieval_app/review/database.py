@@ -67,9 +67,6 @@ class Database:
     """One connection under one lock, opened at first use; without a file there is nothing to read.
 
     A transaction that was left is on the disk: neither a killed process nor a power cut takes it back.
-
-    Args:
-        path: where the file is, or will be made.
     """
 
     def __init__(self, path: Path) -> None:

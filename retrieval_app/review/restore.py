@@ -85,18 +85,10 @@ def restore(
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
 ) -> RestoreReport:
-    """Bring a backup into a gallery with a finished version; done again it goes on where it was stopped.
+    """Bring a backup into its gallery, or another with the same images; done again it goes on where it was stopped.
 
     Nothing that is in the gallery is lost: of two decisions about the same the later holds, files are never replaced
     but by the bytes that their own name tells. What was taken out stays out, and is taken out of a gallery built anew.
-
-    Args:
-        file: of the backup.
-        gallery: the same one as before, or another one with the same images.
-        config: how images are embedded.
-        checking: called with (done, total) images of the file.
-        progress: called with (done, total) images to embed.
-        begin_step: called when any other step begins that may take long.
 
     Raises:
         BackupError: the file is no sound backup; nothing is changed.

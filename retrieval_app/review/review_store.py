@@ -114,9 +114,6 @@ class ReviewStore:
 
     The file is made by the first decision. A later decision about the same image and label, or group, takes the place
     of the one before; undoing it brings that one back. What a call has answered is on the disk.
-
-    Args:
-        path: of the file.
     """
 
     def __init__(self, path: Path) -> None:

@@ -105,14 +105,9 @@ class Workers:
         timeout_s: float,
         then: Callable[[Answer], tuple[Lane[Any, Any], Any]] | None = None,
     ) -> Future[Any]:
-        """The answer to come: a lane's, or that of what follows from it, which is not refused any more.
+        """The answer to come: the lane's, or that of the lane and task that `then` gives for it, which is never refused.
 
-        Args:
-            lane: where the task waits.
-            task: what it is to answer.
-            timeout_s: until it has to begin.
-            then: gives the lane and the task that follow from an answer; called by the worker; what it raises, the
-                future does.
+        The worker calls `then`; what it raises, the future does.
 
         Raises:
             BusyError: the lane is full, or the workers are closed.

@@ -22,14 +22,7 @@ _ADVICE = "save the picture and send it instead"
 
 
 class PhotoFetcher:
-    """Fetches photos, a few at a time, each in a thread of its own.
-
-    Args:
-        max_bytes: of one photo.
-        seconds: until it has to be there.
-        at_once: photos that are fetched.
-        may_connect: which addresses may be asked, at which port.
-    """
+    """Fetches photos, a few at a time, each in a thread of its own."""
 
     def __init__(
         self, *, max_bytes: int, seconds: float = 20.0, at_once: int = 4, may_connect: MayConnect = is_public_web

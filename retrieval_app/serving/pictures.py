@@ -27,11 +27,7 @@ _QUALITY, _EFFORT = 80, 2  # of WebP; the next effort takes half as long again f
 
 
 class Pictures:
-    """Makes pictures, and keeps the most recently used ones in memory.
-
-    Args:
-        capacity_bytes: of all that are kept.
-    """
+    """Makes pictures, and keeps the most recently used ones in memory."""
 
     def __init__(self, *, capacity_bytes: int) -> None:
         self._kept: RecentlyUsed[tuple[str, int, int], bytes] = RecentlyUsed(capacity_bytes, size=len)

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from index.gallery.gallery import Gallery
+from retrieval_app.api import image_routes
+from retrieval_app.review.places import read_sound_metadata
 from tests.retrieval_app.conftest import VANISHED
 
 HUGE = 2**53
@@ -117,3 +121,20 @@ def test_labels_of_neighbours_and_vectors_are_given(client: TestClient, image_id
     assert client.get(f"/v1/images/{image_ids['blue/0.jpg']}/labels", params={"k": 10**9}).status_code == 422
     answer = client.get(f"/v1/images/{image_ids['blue/0.jpg']}/vector").json()
     assert sum(value * value for value in answer["vector"]) == pytest.approx(1, abs=1e-4)
+
+
+def test_what_the_description_does_not_tell_is_not_sent(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"version": "1", "total": 0, "images": [], "next_after": None}
+    monkeypatch.setattr(image_routes, "_read_random", lambda *_, **__: answer)
+    assert client.get("/v1/images/random").json() == answer
+    answer["secret"] = "/home"
+    assert client.get("/v1/images/random").status_code == 500
+
+
+def test_metadata_is_told_without_halves_of_surrogate_pairs(gallery: Gallery) -> None:
+    [row] = gallery.rows(gallery.ids[:1].tolist())
+    odd = replace(row, metadata_json=r'{"\ud800": ["caf\u00e9", "\udcff", "\ud83d\ude00", 1e999]}')
+    assert read_sound_metadata(odd) == {"?": ["café", "?", "😀", float("inf")]}
+    assert read_sound_metadata(row) == row.metadata
