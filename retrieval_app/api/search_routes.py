@@ -172,9 +172,9 @@ _JPEG = {200: {"content": {"image/jpeg": BYTES}, "description": "re-encoded pixe
     summary="Search by images of the gallery, photos and vectors, alone or weighted together",
     **answers(SearchResponse, 404, *BODY_ERRORS),
 )
-async def search(asked: AskedAlone, body: SearchRequest) -> dict[str, Any]:
+async def search(asked: AskedAlone, body: SearchRequest) -> Response | dict[str, Any]:
     """The members most like what the queries ask for; ids and scores, and what `include` names."""
-    return await _search(asked, body)
+    return await _send(asked, await _search(asked, body))
 
 
 @router.post(
@@ -202,15 +202,16 @@ async def search_batch(asked: AskedAlone, body: BatchRequest) -> Response | dict
     openapi_extra=IMAGE_BODY,
     **answers(SearchResponse, *BODY_ERRORS),
 )
-async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query()]) -> dict[str, Any]:
+async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query()]) -> Response | dict[str, Any]:
     """The members most like the photo, which is not kept."""
     query = _read_query(parameters, folders=asked.folders)  # before the photo is read
     include = read_includes(parameters.include)
     query = replace(query, describe=needs_row(include))
     upload = Upload(await read_image(asked), printable_path(parameters.name))
-    return await describe_search(
+    found = await describe_search(
         asked.engine, asked.snapshot, query, include=include, folders=asked.folders, upload=upload
     )
+    return await _send(asked, found)
 
 
 @router.post(
@@ -269,6 +270,12 @@ async def embed(asked: Asked, parameters: Annotated[EmbedPhoto, Query()]) -> dic
     vector = await asked.engine.embed(asked.snapshot.by(parameters.by), await read_image(asked), name=name)
     model = asked.snapshot.gallery.manifest.model_sha256
     return {"vector": vector.tolist(), "embedding_dim": len(vector), "model_sha256": model}
+
+
+async def _send(asked: Asking, found: dict[str, Any]) -> Response | dict[str, Any]:
+    """The answer of a search; a long one is written in a thread, as others wait for the event loop."""
+    is_long = len(found["hits"]) > DESCRIBED_AT_ONCE
+    return await asked.engine.run(write, SearchResponse, found) if is_long else found
 
 
 async def _search(asked: Asking, body: SearchRequest) -> dict[str, Any]:

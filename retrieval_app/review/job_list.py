@@ -7,7 +7,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -77,9 +77,8 @@ class Job:
 
     def to_json(self) -> dict[str, Any]:
         """The document of the API."""
-        values = asdict(self)
-        del values["asker"]
-        return {"job": values.pop("id"), **values}
+        told = {"kind": self.kind, "state": self.state, "message": self.message, "result": self.result}
+        return {"job": self.id, **told}
 
 
 class JobList(Generic[Work]):

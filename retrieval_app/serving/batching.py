@@ -105,7 +105,7 @@ class Workers:
         timeout_s: float,
         then: Callable[[Answer], tuple[Lane[Any, Any], Any]] | None = None,
     ) -> Future[Any]:
-        """The answer to come: the lane's, or that of the lane and task that `then` gives for it, which is never refused.
+        """The answer to come: the lane's, or of the lane and task that `then` gives for it, never refused.
 
         The worker calls `then`; what it raises, the future does.
 
