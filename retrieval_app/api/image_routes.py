@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Required
 
 import numpy as np
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from index.catalog.rows import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
@@ -25,7 +26,9 @@ from retrieval_app.api.duplicate_list import CopyEntry, describe_duplicates
 from retrieval_app.api.errors import ApiError, explain
 from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.schemas import (
+    STRICT,
     Answer,
+    GivenLabel,
     ImageId,
     ImagePage,
     NeighbourCount,
@@ -45,17 +48,16 @@ _STATUSES = ("indexed", "duplicate")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class ImageEntry(Answer):
+class ImageEntry(TypedDict, total=False):
     """An image of a list; what was not asked for by `include` is left out."""
 
-    id: int
-    label: str | None = None
-    given_label: str | None = Field(
-        default=None, description="the label that its source gave, only where a decision changed it"
-    )
-    path: str | None = None
-    source: str | None = None
-    metadata: dict[str, Any] | None = None
+    __pydantic_config__ = STRICT  # type: ignore[misc]
+    id: Required[int]
+    label: str | None
+    given_label: GivenLabel
+    path: str | None
+    source: str | None
+    metadata: dict[str, Any] | None
 
 
 class ImageList(Versioned):
@@ -72,9 +74,7 @@ class ImageDetails(Answer):
     id: int
     path: str
     label: str | None
-    given_label: str | None = Field(
-        default=None, description="the label that its source gave, only where a decision changed it"
-    )
+    given_label: GivenLabel = None
     source: str
     metadata: dict[str, Any]
     size_bytes: int

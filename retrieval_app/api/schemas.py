@@ -87,6 +87,13 @@ def read_includes(text: str) -> list[Include]:
     return [name for name in names if name in wanted]
 
 
+GivenLabel = Annotated[
+    str | None, Field(description="the label that its source gave, only where a decision changed it")
+]
+STRICT = ConfigDict(extra="forbid")
+"""Of entries that an answer may have hundreds of: as dicts they are checked and written in half the time of models."""
+
+
 class Body(BaseModel):
     """A JSON body, or a part of one."""
 

@@ -7,11 +7,12 @@ import time
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from typing import Annotated, Any
+from typing import Annotated, Any, Required
 
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from index.outputs import KIND, PICTURE
 from index.text import printable_path
@@ -20,9 +21,11 @@ from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.form_files import BYTES, IMAGE_BODY, read_image
 from retrieval_app.api.schemas import (
+    STRICT,
     Answer,
     BatchRequest,
     EmbedPhoto,
+    GivenLabel,
     ImageSearch,
     MemberQuery,
     PhotoAddress,
@@ -45,35 +48,35 @@ from retrieval_app.serving.searching import QueryPart, RankedHit, Ranking, Searc
 DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
 
 
-class CopyHit(Answer):
+class CopyHit(TypedDict):
     """A near-duplicate that is folded into a result."""
 
+    __pydantic_config__ = STRICT  # type: ignore[misc]
     id: int
     score: float
 
 
-class SearchHit(Answer):
-    """One result; what was not asked for by `include` is left out."""
+class SearchHit(TypedDict, total=False):
+    """One result; what was not asked for by `include` is left out, as are `copies` where there are none."""
 
-    rank: int
-    id: int
-    score: float = Field(description="cosine similarity")
-    label: str | None = None
-    given_label: str | None = Field(
-        default=None, description="the label that its source gave, only where a decision changed it"
-    )
-    path: str | None = None
-    source: str | None = None
-    metadata: dict[str, Any] | None = None
-    band: Band | None = Field(
-        default=None,
-        description="of a search with one image or photo; null for others, which scores mean less for",
-    )
-    is_copy: bool | None = Field(
-        default=None, description="of a search by picture: whether the score says that it is the same picture"
-    )
-    copies: list[CopyHit] = Field(default=[], description="at most 100 of them")
-    copies_count: int = 0
+    __pydantic_config__ = STRICT  # type: ignore[misc]
+    rank: Required[int]
+    id: Required[int]
+    score: Required[Annotated[float, Field(description="cosine similarity")]]
+    label: str | None
+    given_label: GivenLabel
+    path: str | None
+    source: str | None
+    metadata: dict[str, Any] | None
+    band: Annotated[
+        Band | None,
+        Field(description="of a search with one image or photo; null for others, which scores mean less for"),
+    ]
+    is_copy: Annotated[
+        bool, Field(description="of a search by picture: whether the score says that it is the same picture")
+    ]
+    copies: Annotated[list[CopyHit], Field(description="at most 100 of them")]
+    copies_count: int
 
 
 class SearchResponse(Versioned):
