@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chance.shuffle(names)
     for name in names:
         chance.shuffle(modules[name])
-    # Servers and browsers outlive the modules of one folder; of two workers, one would wait for the other's long file.
+    # Modules of one folder share a server, and for a long one that comes last the other workers would wait.
     names.sort(key=lambda name: ("/e2e/" not in name, Path(name).stem not in LONGEST))
     items[:] = [item for name in names for item in modules[name]]
 

@@ -21,7 +21,10 @@ from retrieval_app.serving.serving_config import ServingConfig
 if TYPE_CHECKING:
     import gradio as gr
 
-pytestmark = pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `ui`")
+pytestmark = [
+    pytest.mark.slow,  # Gradio takes seconds to import
+    pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `ui`"),
+]
 Value = TypeVar("Value")
 
 
@@ -47,7 +50,6 @@ def test_a_folder_without_a_gallery_is_told(tmp_path: Path) -> None:
         build_app(tmp_path)
 
 
-@pytest.mark.slow
 def test_it_asks_who_a_user_is_reports_nothing_and_lets_go_of_its_gallery(small_gallery: Path) -> None:
     program = (
         "import os, sys, pathlib, threading, retrieval_app.gradio_app as package\n"
@@ -85,7 +87,6 @@ def _write(file: Path) -> Path:
     return file
 
 
-# Gradio takes seconds to import, which whoever only collects these tests is spared.
 def _image() -> gr.Image:
     import gradio as gr
 
