@@ -35,6 +35,17 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"folder:{folder / 'train'}:{folder / 'test'}"
 
 
+@pytest.fixture
+def one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peers try one setting in the place of many, each of which is a process."""
+    from benchmarks.indexing import peers
+    from benchmarks.serving.speed import VARIANTS
+
+    climb = peers._climb
+    monkeypatch.setattr(peers, "_climb", lambda *asked: climb(*asked[:3], [asked[3][0][:1]]))
+    monkeypatch.setitem(VARIANTS, "fastapi", VARIANTS["fastapi"][:1])
+
+
 def test_noise(tmp_path: Path, dataset: str, capsys: pytest.CaptureFixture[str]) -> None:
     methods = [word for name in ("default", "proxy-nca-filtered", "spa", "raw") for word in ("--method", name)]
     small = ("--backbone", "squeezenet1_1", "--weights", "none", "--resize", "40", "--crop", "32", "--width", "4")
@@ -83,14 +94,10 @@ def test_label_chances(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_indexing(tmp_path: Path, dataset: str, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("one_trial")
+def test_indexing(tmp_path: Path, dataset: str, tiny_model: Path) -> None:
     import torchvision
     from safetensors.torch import save_file
-
-    from benchmarks.indexing import peers
-
-    climb = peers._climb  # of whose many trials each is a process
-    monkeypatch.setattr(peers, "_climb", lambda *asked: climb(*asked[:3], [asked[3][0][:1]]))
 
     save_file(torchvision.models.mobilenet_v2().state_dict(), tmp_path / "weights.safetensors")
     photos = (
@@ -126,6 +133,7 @@ def test_ann(tmp_path: Path) -> None:
     assert len(json.loads(filters.read_text())["results"]["cells"]) == 8
 
 
+@pytest.mark.usefixtures("one_trial")
 def test_serving(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     few = ("--rounds", "1", "--seconds", "0.5", "--warm-up", "0", "--clients", "1", "--clients", "32")
     alone = ("--alone-images", "15", "--without", "gradio", "--without", "int8")
