@@ -1,4 +1,4 @@
-"""HTML document of the page: a header and an empty place for every view, which the modules in `static` fill."""
+"""HTML documents of the page: a header and an empty place for every view, and the sign-in page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.resources import files
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from retrieval_app.reports.standalone import load_template
+from retrieval_app.reports.standalone import draw_document, load_template
 
 VIEWS = json.loads(files("retrieval_app.page").joinpath("views.json").read_text(encoding="utf-8"))
 """The views in their order: `name` in addresses, `title`, `icon`, `module` and `styles` below `static`.
@@ -16,8 +16,15 @@ VIEWS = json.loads(files("retrieval_app.page").joinpath("views.json").read_text(
 The first is shown where an address names none. A module has `start(panel)`, as `static/nav.js` says.
 """
 STYLES = ("core/base.css", "core/frame.css", *dict.fromkeys(style for view in VIEWS for style in view["styles"]))
-
 router = APIRouter(include_in_schema=False)
+_PROBLEMS = {
+    "wrong token": "That is not the token.",
+    "wrong code": "This address has been used, or is too old: it opens the page once. The token always does.",
+    "token in address": "The token does not belong in the address, where others read it. Type it here.",
+    "no page": "This token opens no page here.",
+    "no gallery": "There is no such gallery here, or your token does not open it. Another token may.",
+    "too many tries": "Too many wrong tokens came from your address. Wait a little, then try again.",
+}
 
 
 @router.api_route("/", methods=["GET", "HEAD"])
@@ -46,3 +53,16 @@ def draw_page(name: str, *, who: str | None = None, is_one_of_several: bool = Fa
     """
     values = {"name": name, "who": who, "views": VIEWS, "styles": STYLES}
     return load_template("page.html").render(**values, is_one_of_several=is_one_of_several)
+
+
+def draw_sign_in(address: str, problem: str | None) -> str:
+    """The sign-in page as HTML, without a script; its form is sent to `address`, and `problem` is a known one."""
+    return "".join(
+        draw_document(
+            "sign_in.html",
+            address=address,
+            problem=None if problem is None else _PROBLEMS[problem],
+            others=problem == "no gallery",
+            invalid=problem in ("wrong token", "no page", "no gallery"),
+        )
+    )

@@ -43,8 +43,7 @@ from retrieval_app.api.security.tokens import TokenBook
 from retrieval_app.api.several_routes import list_galleries
 from retrieval_app.gradio_app.mounted import GradioProcess, MountedApp
 from retrieval_app.page import api_docs, shell, static_files
-from retrieval_app.page.shell import name_signed_in
-from retrieval_app.page.sign_in_page import draw_sign_in
+from retrieval_app.page.shell import draw_sign_in, name_signed_in
 from retrieval_app.reports.standalone import load_template
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs

@@ -19,7 +19,7 @@ from retrieval_app.api.security.middleware import ApiCors, Security
 from retrieval_app.api.security.rate_limits import RateConfig, RateLimits, SignInConfig
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
-from retrieval_app.page.sign_in_page import draw_sign_in
+from retrieval_app.page.shell import draw_sign_in
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.review_store import ReviewStore
