@@ -31,8 +31,7 @@ from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.graphs import PixelModel
 from training.data.datasets import list_dataset
 from training.head.embedding_heads import Head, RawHead
-from training.head.projection import count_directions
-from training.head.untrained import fit_untrained
+from training.head.untrained import count_directions, fit_untrained
 from training.options.backbone_libraries import preprocess_for
 from training.options.config import USUAL_DIM
 from training.options.resolve import resolve_input

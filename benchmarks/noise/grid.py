@@ -25,7 +25,7 @@ from benchmarks.noise.features import FeatureSet, load_features
 from index.commands.console import progress_bar
 from index.evaluation.evaluate import nmi
 from index.evaluation.metrics import ranking_auc
-from training.backbone.feature_sources import CachedSource
+from training.backbone.extract import CachedSource
 from training.confidence.confidences import (
     Beliefs,
     FixedConfidences,
@@ -35,8 +35,7 @@ from training.confidence.confidences import (
 )
 from training.data.label_noise import add_label_noise, read_hierarchy
 from training.head.embedding_heads import Head
-from training.head.projection import count_directions
-from training.head.untrained import LabelledFeatures, fit_rival
+from training.head.untrained import LabelledFeatures, count_directions, fit_rival
 from training.options.config import (
     ConfidenceConfig,
     DataConfig,

@@ -1,4 +1,4 @@
-"""Feature extraction: one overlapped pass of decoding and inference, and the feature store on disk that keeps it."""
+"""Feature extraction: decoding and inference in one pass, the store on disk, and what training loops read of it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,7 @@ from torch import Tensor
 from index.durable import replacing, write_durably
 from index.errors import ImageError, InputError
 from index.images.decode import return_memory
-from index.images.image_files import decode_image, read_bytes
+from index.images.image_files import decode_image, read_bytes, read_image
 from index.images.preprocess import DECODING_VERSION, Pixels, PreprocessConfig
 from index.model.backends.backend import InferenceBackend
 from index.progress import Progress, no_progress
@@ -32,8 +33,66 @@ from index.threads import map_ahead
 from training.backbone.backbones import Backbone, arrange_images
 from training.backbone.pooling import POOLING_VERSION
 from training.data.datasets import SkippedImage
-from training.data.transforms import DrawViews, fixed_views
+from training.data.transforms import DrawViews, fixed_views, random_view
 from training.options.machine import PRECISIONS, TORCH
+
+
+class FeatureSource(Protocol):
+    """Features of N training images.
+
+    `centre` is (N, F) float32, the features of the centre crops; `views` is how many fixed views an image has, None
+    where every one is new.
+    """
+
+    centre: Tensor
+    views: int | None
+
+    def batch(self, rows: Tensor, *, generator: torch.Generator) -> Tensor:
+        """(B,) row numbers to (B, F) float32 features of one view an image, drawn by the generator."""
+
+
+class CachedSource:
+    """Fixed views from the feature store, in memory.
+
+    Args:
+        views: (N, V, F) float32; view 0 is the centre crop.
+    """
+
+    def __init__(self, views: Tensor) -> None:
+        self.centre = views[:, 0]
+        self.views: int | None = views.shape[1]
+        self._views = views
+
+    def batch(self, rows: Tensor, *, generator: torch.Generator) -> Tensor:
+        if self.views == 1:
+            return self.centre[rows]
+        drawn = torch.randint(self._views.shape[1], (len(rows),), generator=generator)
+        return self._views[rows, drawn.to(rows.device)]
+
+
+class LiveSource:
+    """A random crop and flip of every image each time it is asked for, through the backbone.
+
+    Args:
+        centre: (N, F) float32 features of their centre crops.
+    """
+
+    def __init__(self, paths: Sequence[Path], *, centre: Tensor, extractor: Extractor, workers: int) -> None:
+        self.centre = centre
+        self.views: int | None = None
+        self._paths, self._extractor = paths, extractor
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
+
+    def batch(self, rows: Tensor, *, generator: torch.Generator) -> Tensor:
+        seeds = torch.randint(2**62, (len(rows),), generator=generator).tolist()
+        views = list(self._pool.map(self._view, rows.tolist(), seeds))
+        return self._extractor.extract(np.stack(views)).to(self.centre.device).clone()
+
+    def _view(self, row: int, seed: int) -> np.ndarray:
+        config = self._extractor.preprocess
+        image = read_image(self._paths[row], target_side=config.resize).image
+        return random_view(image, config, generator=np.random.default_rng(seed))
+
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's <malloc.h>
 _KEEP = (1 << 31) - 1

@@ -75,14 +75,10 @@ def find_open_clip_model(name: str) -> OpenClipModel:
             f"--backbone open_clip:{name}: these weights were trained with another activation; choose "
             f"open_clip:{other}/{tag}"
         )
-    return OpenClipModel(model, tag or None, config, _agree(known) | {"size": size})
-
-
-def _agree(known: list[dict[str, Any]]) -> dict[str, Any]:
-    """The preprocessing of all these weights where it is one, else open_clip's default."""
     merged = [merge_preprocess_dict(PreprocessCfg(), weights) for weights in known]
-    same = bool(merged) and all(one == merged[0] for one in merged)
-    return dict(merged[0]) if same else asdict(PreprocessCfg())
+    agree = bool(merged) and all(one == merged[0] for one in merged)
+    preprocess = dict(merged[0]) if agree else asdict(PreprocessCfg())
+    return OpenClipModel(model, tag or None, config, preprocess | {"size": size})
 
 
 def describe_input(name: str) -> PreprocessConfig:

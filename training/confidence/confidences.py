@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from index.labels.leave_one_out import LeaveOneOut, LeftOut, SumMoments, own_against_others, sum_moments
-from training.backbone.feature_sources import FeatureSource
+from training.backbone.extract import FeatureSource
 from training.losses.pairs import ClassColumns
 
 KEPT = 64
@@ -37,7 +37,12 @@ class TopConfidences:
     @classmethod
     def of(cls, blocks: Iterable[Tensor]) -> TopConfidences:
         """From (B, C) confidences of all images, block after block."""
-        parts = [_choose_top(block) for block in blocks]
+        parts = []
+        for block in blocks:
+            values, classes = block.topk(min(KEPT, block.shape[1]), dim=1)
+            others = max(block.shape[1] - values.shape[1], 1)
+            rest = (block.sum(dim=1, dtype=torch.float64) - values.sum(dim=1, dtype=torch.float64)) / others
+            parts.append((classes, values, rest.clamp(min=0).to(values.dtype)))
         return cls(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
     def take(self, rows: Tensor) -> TopConfidences:
@@ -64,13 +69,6 @@ class TopConfidences:
 
     def _parts(self) -> list[Tensor]:
         return [getattr(self, part.name) for part in fields(self)]
-
-
-def _choose_top(block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    values, classes = block.topk(min(KEPT, block.shape[1]), dim=1)
-    others = max(block.shape[1] - values.shape[1], 1)
-    rest = ((block.sum(dim=1, dtype=torch.float64) - values.sum(dim=1, dtype=torch.float64)) / others).clamp(min=0)
-    return classes, values, rest.to(values.dtype)
 
 
 class ConfidenceModule(nn.Module):

@@ -1,4 +1,4 @@
-"""The methods without a step of training: raw features, PCA more or less whitened, whitening within classes."""
+"""Closed-form projections: PCA, whitening within classes, and the untrained methods and starts made of them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,153 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from index.arrays import Floats, Ids, Labels
+from index.arrays import Floats, Ids, Labels, normalise_rows
+from index.errors import InputError
 from index.labels.leave_one_out import LeaveOneOut
 from training.head.embedding_heads import Head, ProjectionHead, RawHead
-from training.head.projection import (
-    PrincipalAxes,
-    Projection,
-    count_directions,
-    fit_principal_axes,
-    fit_within_classes,
-)
 from training.options.losses import CLASS_WHITENED
+
+Doubles = npt.NDArray[np.float64]
+_SMALLEST_VARIANCE_SHARE = (
+    1e-7  # of the largest: directions below it are rounding, which whitening must not amplify
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """An affine map of L2-normalised features: `weight` (D, F) float32, `bias` (D,) float32."""
+
+    weight: Floats
+    bias: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipalAxes:
+    """PCA of L2-normalised features: `mean` (F,), `variances` (D,) falling, `axes` (D, F), all float64."""
+
+    mean: Doubles
+    variances: Doubles
+    axes: Doubles
+
+    def projection(self, *, power: float = 0) -> Projection:
+        """The map onto the axes, every direction divided by its variance to `power`: 0.5 whitens."""
+        floor = _SMALLEST_VARIANCE_SHARE * max(self.variances[0], np.finfo(np.float32).tiny)
+        weight = self.axes / np.maximum(self.variances, floor)[:, None] ** power
+        return Projection(weight.astype(np.float32), (-weight @ self.mean).astype(np.float32))
+
+
+def count_directions(features: Floats) -> int:
+    """How many directions (N, F) features span at most, once they are centred."""
+    count, width = features.shape
+    return max(0, min(width, count - 1))
+
+
+def fit_principal_axes(features: Floats, *, embedding_dim: int) -> PrincipalAxes:
+    """The `embedding_dim` directions of most variance of the L2-normalised features, without labels.
+
+    Args:
+        features: (N, F) float32 of the training images.
+        embedding_dim: D.
+    """
+    count, width = features.shape
+    if embedding_dim > count_directions(features):
+        raise InputError(
+            f"--embedding-dim {embedding_dim} exceeds what PCA can give: {count} images of {width} features "
+            f"span at most {count_directions(features)} directions"
+        )
+    unit = normalise_rows(features)
+    mean = unit.mean(axis=0, dtype=np.float64)
+    if count < width:  # the images span fewer directions than there are features: the same axes, far cheaper
+        _, lengths, axes = np.linalg.svd(unit - mean, full_matrices=False)
+        return PrincipalAxes(mean, lengths[:embedding_dim] ** 2 / count, axes[:embedding_dim])
+    covariance = np.zeros((width, width))
+    for start in range(0, count, 4096):  # blocked: the centred float64 copy of everything is never held
+        centred = unit[start : start + 4096] - mean
+        covariance += centred.T @ centred
+    variances, vectors = np.linalg.eigh(covariance / count)
+    top = np.argsort(variances)[::-1][:embedding_dim]
+    return PrincipalAxes(mean, variances[top], vectors[:, top].T)
+
+
+DIRECTIONS = 512  # of most variance that whitening works on; the others are mostly noise
+RIDGE = 1.0  # times the mean variance within classes, added to every direction: whitening never trusts one fully
+FLATTEN = 0.1  # how far the kept directions' variances are evened out: 0 not at all, 0.5 whitened again
+
+
+def fit_within_classes(
+    features: Floats,
+    labels: np.ndarray,
+    *,
+    weights: Floats,
+    embedding_dim: int,
+    directions: int = DIRECTIONS,
+    ridge: float = RIDGE,
+    flatten: float = FLATTEN,
+) -> Projection:
+    """Directions in which images of one class are near each other and others are not, the most telling ones first.
+
+    With unit features on their top principal axes x, weights w_i and weighted class means m_c,
+
+        S_w = sum_i w_i (x_i - m_{y_i}) (x_i - m_{y_i})' / sum_i w_i,     A = (S_w + ridge mean(diag S_w) I)^(-1/2)
+
+    (within-class covariance normalisation, Hatch et al. 2006), then the principal axes of all Ax, each divided by its
+    variance to the power `flatten`. An image whose label is not believed hardly moves its class mean. Labels only
+    shape S_w: with weights of 0 this is PCA.
+
+    Args:
+        features: (N, F) float32 of the training images.
+        labels: (N,) int64.
+        weights: (N,) confidence in each label, in 0..1.
+        embedding_dim: D; the first D of the directions given back are the start of a D-d head.
+        directions, ridge, flatten: as the constants of this module say; docs/recipe.md has others beside them.
+
+    Returns:
+        A projection onto K = max(D, directions) directions, fewer where F or N allow no more; the mean squared length
+        of the images' first D coordinates is 1.
+    """
+    spanned = count_directions(features)
+    if embedding_dim > spanned:
+        raise InputError(
+            f"--embedding-dim {embedding_dim} exceeds what a whitened start can give: {features.shape[0]} images of "
+            f"{features.shape[1]} features span at most {spanned} directions; lower it, or choose --start random"
+        )
+    axes = fit_principal_axes(features, embedding_dim=min(spanned, max(embedding_dim, directions)))
+    coordinates = (normalise_rows(features) - axes.mean.astype(np.float32)) @ axes.axes.T.astype(np.float32)
+    within = _scatter_within(coordinates, labels, weights=weights)
+    width = len(axes.variances)
+    within += (ridge * np.trace(within) / width + _smallest(axes.variances)) * np.eye(width)
+    values, vectors = np.linalg.eigh(within)
+    whiten = (vectors / np.sqrt(values)) @ vectors.T  # (K, K), symmetric
+    variances, rotation = np.linalg.eigh((whiten * axes.variances) @ whiten)
+    order = np.argsort(variances)[::-1]
+    variances = np.maximum(variances[order], _smallest(variances))
+    weight = (rotation[:, order] / variances**flatten).T @ whiten @ axes.axes  # (K, F)
+    length = np.sqrt((variances ** (1 - 2 * flatten))[:embedding_dim].sum())
+    return Projection((weight / length).astype(np.float32), (-(weight / length) @ axes.mean).astype(np.float32))
+
+
+def _scatter_within(coordinates: Floats, labels: np.ndarray, *, weights: Floats) -> Doubles:
+    """(K, K) weighted covariance around the weighted class means; zeros where all weights are."""
+    weights = weights.astype(np.float64)
+    counts = np.bincount(labels, weights=weights)
+    sums = np.zeros((len(counts), coordinates.shape[1]))
+    total = np.zeros((coordinates.shape[1],) * 2)
+    for start in range(0, len(labels), 4096):  # blocked: no float64 copy of everything
+        rows = slice(start, start + 4096)
+        weighted = coordinates[rows] * weights[rows, None]
+        np.add.at(sums, labels[rows], weighted)
+        total += weighted.T @ coordinates[rows]
+    means = sums / np.maximum(counts, np.finfo(np.float64).tiny)[:, None]
+    return (total - means.T @ sums) / max(weights.sum(), np.finfo(np.float64).tiny)
+
+
+def _smallest(variances: Doubles) -> float:
+    """What keeps directions without variance from being divided by 0."""
+    return max(1e-7 * float(variances.max()), float(np.finfo(np.float32).tiny))
+
 
 UNTRAINED_DIM = 256  # of the output that labels are judged by: see docs/results/labels.md
 POWERS: Mapping[str, float] = MappingProxyType({"pca": 0.0, "pca-half-whitened": 0.25, "pca-whitened": 0.5})

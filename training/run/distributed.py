@@ -68,7 +68,9 @@ class Team:
             self._send(_Told(value))
             return value
         while True:
-            message = self._receive()
+            received: list[Any] = [None]
+            dist.broadcast_object_list(received, 0, group=self._control)
+            message = received[0]
             if isinstance(message, _Told):
                 told: Value = message.value
                 return told
@@ -181,11 +183,6 @@ class Team:
 
     def _send(self, message: _Told | _Task) -> None:
         dist.broadcast_object_list([message], 0, group=self._control)
-
-    def _receive(self) -> Any:
-        message: list[Any] = [None]
-        dist.broadcast_object_list(message, 0, group=self._control)
-        return message[0]
 
     def _pad(self, own: Tensor, count: int) -> Tensor:
         padded = own.new_zeros(-(-count // self.size), *own.shape[1:])

@@ -22,8 +22,7 @@ from training.backbone.extract import Extractor, FeatureStore, open_store
 from training.backbone.pooling import average_views
 from training.confidence.same_pictures import find_duplicates
 from training.data.datasets import Record, keep_usable_classes
-from training.head.projection import count_directions
-from training.head.untrained import fit_untrained
+from training.head.untrained import count_directions, fit_untrained
 from training.options.config import AUTO, POOLINGS, VIEW_COSTS, InputConfig, TrainConfig
 from training.options.machine import Machine
 from training.run.extraction import extract_together

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from index.errors import RunError
-from training.backbone.feature_sources import FeatureSource
+from training.backbone.extract import FeatureSource
 from training.confidence.confidences import ConfidenceModule, Confidences, rows_at_once
 from training.head.embedding_heads import EmbeddingHead, Head, WhitenedHead
-from training.head.projection import fit_within_classes
+from training.head.untrained import fit_within_classes
 from training.losses.guidance import Guidance
 from training.losses.interface import Batch, MetricLoss, ProxyLoss
 from training.losses.make_loss import build_loss

@@ -11,7 +11,7 @@ from torch import Tensor
 from index.arrays import Floats, Labels
 from index.errors import InputError
 from index.labels.leave_one_out import Doubles, Sums, Tell, sum_moments
-from training.backbone.feature_sources import FeatureSource
+from training.backbone.extract import FeatureSource
 from training.confidence.confidences import Beliefs, believe_module, believe_others, rows_to_trust
 from training.head.embedding_heads import Head
 from training.losses.guidance import Guidance

@@ -19,8 +19,16 @@ from index.images.preprocess import resize_image
 from index.sources.table_columns import USUAL
 from index.text import printable_path
 from training.backbone.backbones import Backbone, with_features
-from training.backbone.extract import ExtractedSet, Extractor, Features, FeatureStore, open_store
-from training.backbone.feature_sources import CachedSource, FeatureSource, LiveSource
+from training.backbone.extract import (
+    CachedSource,
+    ExtractedSet,
+    Extractor,
+    Features,
+    FeatureSource,
+    FeatureStore,
+    LiveSource,
+    open_store,
+)
 from training.confidence.same_pictures import MOST_COMPARED, find_duplicates
 from training.data.datasets import (
     Dataset,

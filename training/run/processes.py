@@ -202,18 +202,15 @@ def _explain(error: Exception, place: Place) -> RetrievalError | None:
     if isinstance(error, RetrievalError):
         named = place.rank == 0 or str(error).startswith("rank ")
         return error if named else RunError(f"rank {place.rank}: {error}")
-    if not _is_lost(error):
+    is_lost = (
+        isinstance(error, dist.DistError) or "gloo" in str(error) or "Connection closed by peer" in str(error)
+    )
+    if not isinstance(error, RuntimeError) or not is_lost:
         return None
     what = (str(error).splitlines() or [""])[0].rpartition("] ")[2] if "] " in str(error) else str(error)
     return RunError(
         f"rank {place.rank}: another of the {place.size} processes has ended or keeps the others waiting ({what}); "
         f"what it said itself tells why, as does torchrun; {_GO_ON}"
-    )
-
-
-def _is_lost(error: Exception) -> bool:
-    return isinstance(error, RuntimeError) and (
-        isinstance(error, dist.DistError) or "gloo" in str(error) or "Connection closed by peer" in str(error)
     )
 
 

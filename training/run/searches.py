@@ -272,19 +272,14 @@ def _search_training(validation: KnownImages, training: KnownImages) -> AgainstT
     if scenes is None:
         return copies
     apart = part(scenes.groups)
-    is_told = scenes.is_certain or _are_parted(copies, apart, features[count:], features[:count])
-    return apart if is_told else copies
-
-
-def _are_parted(copies: AgainstTraining, apart: AgainstTraining, validation: Floats, training: Floats) -> bool:
-    """Whether photos that only look alike are scenes parted between the sets: then these searches live on them.
-
-    Of two sets from different days each may be full of scenes, and no photo finds its own in the other.
-    """
-    found, found_apart = (search.score(validation, training, ks=(1,)) for search in (copies, apart))
+    if scenes.is_certain:
+        return apart
+    # Photos that only look alike: of two sets from different days each may be full of scenes, and no photo finds its
+    # own in the other. Where the searches live on them, the scenes are parted between the sets.
+    found, found_apart = (one.score(features[count:], features[:count], ks=(1,)) for one in (copies, apart))
     if found is None or found_apart is None:
-        return False
-    return makes_a_difference(1 - found.recall[1], 1 - found_apart.recall[1])
+        return copies
+    return apart if makes_a_difference(1 - found.recall[1], 1 - found_apart.recall[1]) else copies
 
 
 def _describe(scores: RetrievalScores) -> dict[str, Any]:

@@ -20,8 +20,7 @@ from training.confidence.confidences import Beliefs
 from training.data.datasets import Dataset, require_outside
 from training.data.label_noise import describe_noise
 from training.head.embedding_heads import Head
-from training.head.projection import count_directions
-from training.head.untrained import UNTRAINED_DIM, fit_rival, fit_rivals, fit_untrained
+from training.head.untrained import UNTRAINED_DIM, count_directions, fit_rival, fit_rivals, fit_untrained
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.make_loss import loss_class
 from training.network.decoded_images import DecodingPlan

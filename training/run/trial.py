@@ -20,11 +20,10 @@ from index.arrays import Floats, Labels
 from index.evaluation.comparison import PairedDifference, paired_bootstrap
 from index.evaluation.metrics import Scores
 from index.progress import Progress
-from training.backbone.feature_sources import CachedSource
+from training.backbone.extract import CachedSource
 from training.confidence.confidences import Beliefs
 from training.head.embedding_heads import Head
-from training.head.projection import count_directions
-from training.head.untrained import LabelledFeatures, fit_rivals
+from training.head.untrained import LabelledFeatures, count_directions, fit_rivals
 from training.options.config import FIRM_HOLD, HOLDS, TrainConfig
 from training.run.heads import choose_rows, find_beliefs, train_head
 from training.run.phases import PhaseContext

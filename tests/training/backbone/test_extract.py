@@ -19,13 +19,14 @@ from tests.training.conftest import BACKBONE
 from training.backbone.backbones import Backbone, load_backbone
 from training.backbone.extract import (
     BATCH_IMAGES,
+    CachedSource,
     ExtractedSet,
     Extractor,
     FeatureStore,
+    LiveSource,
     extract_features,
     open_store,
 )
-from training.backbone.feature_sources import CachedSource, LiveSource
 from training.data.transforms import fixed_views, random_view
 
 SMALL = PreprocessConfig(resize=40, crop=32)

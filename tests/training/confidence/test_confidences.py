@@ -11,7 +11,7 @@ import torch
 from index.arrays import NO_ID
 from index.labels.leave_one_out import LeaveOneOut
 from tests.training.losses.draws import draw, value_and_gradients
-from training.backbone.feature_sources import CachedSource
+from training.backbone.extract import CachedSource
 from training.confidence import confidences
 from training.confidence.confidences import (
     KEPT,

@@ -13,8 +13,19 @@ from index.arrays import normalise_rows
 from index.errors import InputError
 from index.labels.leave_one_out import LeaveOneOut
 from training.head.embedding_heads import ProjectionHead, RawHead
-from training.head.projection import DIRECTIONS, FLATTEN, RIDGE, Projection, fit_principal_axes, fit_within_classes
-from training.head.untrained import POWERS, LabelledFeatures, fit_rival, fit_rivals, fit_untrained
+from training.head.untrained import (
+    DIRECTIONS,
+    FLATTEN,
+    POWERS,
+    RIDGE,
+    LabelledFeatures,
+    Projection,
+    fit_principal_axes,
+    fit_rival,
+    fit_rivals,
+    fit_untrained,
+    fit_within_classes,
+)
 from training.options.losses import CLASS_WHITENED, RIVALS, UNTRAINED_METHODS
 from training.run.searches import ValidationSet, embed_features
 

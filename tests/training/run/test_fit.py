@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from index.errors import InputError, RunError
 from tests.training.losses.draws import loss_config
-from training.backbone.feature_sources import CachedSource
+from training.backbone.extract import CachedSource
 from training.confidence.confidences import ConfidenceModule, Confidences, FixedConfidences, make_confidences
 from training.head.embedding_heads import Head
-from training.head.projection import fit_within_classes
+from training.head.untrained import fit_within_classes
 from training.options.config import ConfidenceConfig, EmbeddingConfig
 from training.options.losses import NEEDS_CONFIDENCES, TRAINED_METHODS
 from training.run.checkpoint import load_checkpoint

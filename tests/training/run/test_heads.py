@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from index.errors import InputError
 from tests.training.conftest import make_config
-from training.backbone.feature_sources import CachedSource
+from training.backbone.extract import CachedSource
 from training.confidence.confidences import Beliefs, FixedConfidences
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, WhitenedHead
-from training.head.projection import fit_within_classes
+from training.head.untrained import fit_within_classes
 from training.losses.interface import MetricLoss
 from training.options.config import EmbeddingConfig, TrainConfig
 from training.options.losses import METHODS, LossConfig

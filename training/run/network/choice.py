@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from index.arrays import Floats
 from training.head.embedding_heads import Head, ProjectionHead
-from training.head.projection import count_directions
-from training.head.untrained import LabelledFeatures, fit_rival
+from training.head.untrained import LabelledFeatures, count_directions, fit_rival
 from training.network.model import NetworkModel
 from training.options.losses import CLASS_WHITENED
 from training.run.distributed import ALONE, Team

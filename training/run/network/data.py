@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
 from index.images.preprocess import Pixels
-from training.backbone.feature_sources import CachedSource
+from training.backbone.extract import CachedSource
 from training.confidence.confidences import Beliefs, TopConfidences, believe_others, fit_in_memory
 from training.losses.interface import Batch
 from training.options.losses import LossConfig

@@ -20,8 +20,7 @@ from index.images.preprocess import PreprocessConfig
 from training.backbone.extract import Extractor, keep_freed_memory
 from training.confidence.confidences import Beliefs
 from training.head.embedding_heads import Head, ProjectionHead
-from training.head.projection import count_directions
-from training.head.untrained import LabelledFeatures, fit_rival
+from training.head.untrained import LabelledFeatures, count_directions, fit_rival
 from training.losses.guidance import Guidance
 from training.losses.interface import MetricLoss, ProxyLoss
 from training.losses.make_loss import build_loss
