@@ -790,10 +790,10 @@ export interface components {
             can_undo: boolean;
         };
         /**
-         * AgreementEntry
-         * @description Two people who decided about the same labels, each by the last decision, and how many of these alike.
+         * Agreement
+         * @description Of two people: labels that both decided about, each by the last decision, and those decided alike.
          */
-        AgreementEntry: {
+        Agreement: {
             /** Reviewers */
             reviewers: [
                 string,
@@ -1132,7 +1132,7 @@ export interface components {
              * Agreement
              * @description of those with names; empty for whoever may not decide
              */
-            agreement: components["schemas"]["AgreementEntry"][];
+            agreement: components["schemas"]["Agreement"][];
             /**
              * Learnt
              * @description decisions that the list was ranked anew with; it goes on learning beside the server
@@ -1975,7 +1975,7 @@ export interface components {
         };
         /**
          * SearchHit
-         * @description One result; what was not asked for by `include` is left out.
+         * @description One result; what was not asked for by `include` is left out, as are `copies` where there are none.
          */
         SearchHit: {
             /** Rank */
@@ -2008,17 +2008,13 @@ export interface components {
              * Is Copy
              * @description of a search by picture: whether the score says that it is the same picture
              */
-            is_copy?: boolean | null;
+            is_copy?: boolean;
             /**
              * Copies
              * @description at most 100 of them
-             * @default []
              */
             copies?: components["schemas"]["CopyHit"][];
-            /**
-             * Copies Count
-             * @default 0
-             */
+            /** Copies Count */
             copies_count?: number;
         };
         /**
@@ -2186,7 +2182,7 @@ export interface components {
 }
 export type AcceptVerdicts = components['schemas']['AcceptVerdicts'];
 export type Accepted = components['schemas']['Accepted'];
-export type AgreementEntry = components['schemas']['AgreementEntry'];
+export type Agreement = components['schemas']['Agreement'];
 export type ApartEntry = components['schemas']['ApartEntry'];
 export type Band = components['schemas']['Band'];
 export type BatchRequest = components['schemas']['BatchRequest'];
