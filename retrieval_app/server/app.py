@@ -6,11 +6,11 @@ One gallery is the application itself. Several have one each below `/g/NAME/`, b
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
@@ -351,16 +351,10 @@ def _create_list_app(galleries: Mapping[str, FastAPI], *, asks_token: bool) -> F
 
 async def _send_list(request: Request) -> Response:
     listed = await list_galleries(request)
-    html = draw_galleries([entry.model_dump() for entry in listed.galleries], who=name_signed_in(request))
+    galleries = []
+    for entry in listed.galleries:
+        may = ["search", *(["review"] if entry.can.review else []), *(["change"] if entry.can.write else [])]
+        galleries.append({**entry.model_dump(), "may": ", ".join(may)})
+    values = {"galleries": galleries, "who": name_signed_in(request), "styles": _LIST_STYLES}
+    html = load_template("galleries.html").render(values)  # which escapes names
     return HTMLResponse(html, headers={"Cache-Control": "no-store"})
-
-
-def draw_galleries(galleries: Iterable[Mapping[str, Any]], *, who: str | None = None) -> str:
-    """The page as HTML, of entries as the API lists them, with names escaped; `who` is signed in and can leave."""
-    entries = [{**gallery, "may": _say_rights(gallery["can"])} for gallery in galleries]
-    return load_template("galleries.html").render(galleries=entries, who=who, styles=_LIST_STYLES)
-
-
-def _say_rights(can: Mapping[str, bool]) -> str:
-    """What of a gallery its visitor may."""
-    return ", ".join(["search", *(["review"] if can["review"] else []), *(["change"] if can["write"] else [])])

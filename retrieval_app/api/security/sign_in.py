@@ -77,6 +77,7 @@ class SignedValues:
 
     def __init__(self, spent: Path, *, key: Callable[[], bytes | None], clock: Clock = time.time) -> None:
         self._spent, self._key, self._clock = spent, key, clock
+        self._only_here = set[str]()  # of those spent where no file can tell of it
 
     def make(self, kind: str, *, owner: str = "", seconds: float, of: SignedValue | None = None) -> str:
         """A new value, or another of one that ends later."""
@@ -91,22 +92,28 @@ class SignedValues:
         if not expected or not are_equal(signature, expected):
             return None
         given, name, owner, until = text.split(".")
-        if given != kind or self._clock() > int(until) or (self._spent / name).exists():
+        is_spent = name in self._only_here or (self._spent / name).exists()
+        if given != kind or self._clock() > int(until) or is_spent:
             return None
         return SignedValue(name, owner, int(until))
 
     def spend(self, value: SignedValue) -> bool:
         """Let a value hold no more, in any process; False where it was spent already."""
-        self._spent.mkdir(parents=True, exist_ok=True)
-        for old in self._spent.iterdir():
-            with suppress(FileNotFoundError):  # another process was quicker
-                if float(old.read_text() or self._clock()) < self._clock():
-                    old.unlink()
+        if value.id in self._only_here:
+            return False
         try:
+            self._spent.mkdir(parents=True, exist_ok=True)
+            for old in self._spent.iterdir():
+                with suppress(FileNotFoundError):  # another process was quicker
+                    if float(old.read_text() or self._clock()) < self._clock():
+                        old.unlink()
             with (self._spent / value.id).open("x") as file:
                 file.write(str(value.until + 1))
         except FileExistsError:
             return False
+        except OSError as error:
+            logger.error("other processes, and the next start, do not know that a session was ended: %s", error)
+            self._only_here.add(value.id)
         return True
 
     def _sign(self, text: str) -> str:

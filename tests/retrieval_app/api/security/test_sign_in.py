@@ -302,3 +302,16 @@ def test_a_renewed_session_ends_with_the_one_that_it_was(values: SignedValues, c
     assert (renewed.id, renewed.owner) == (read.id, "anna")
     values.spend(renewed)
     assert values.read("session", second) is None
+
+
+def test_where_no_file_can_be_written_a_spent_value_is_so_here(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    values = SignedValues(tmp_path / "file" / "spent", key=lambda: b"key")
+    value = values.make("code", seconds=60)
+    read = values.read("code", value)
+    assert read is not None
+    assert [values.spend(read), values.spend(read)] == [True, False]
+    assert values.read("code", value) is None
+    assert "do not know that a session was ended" in caplog.text
