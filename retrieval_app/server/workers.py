@@ -94,6 +94,11 @@ def create_worker_app(options: ServeOptions, shared: Path) -> ASGIApp:
     switch_off_telemetry()
     allow_files(options.connections)
     threading.Thread(target=_end_with, args=(os.getppid(), shared), daemon=True).start()
+    begun = shared / "begun"
+    begun.mkdir(exist_ok=True)
+    (begun / str(os.getpid())).touch()
+    if len([*begun.iterdir()]) > options.workers:
+        logger.warning("a process of the server has ended, and process %d takes its place", os.getpid())
     opened = ExitStack()
     try:
         served = opened.enter_context(open_server_app(options, shared=shared))

@@ -161,7 +161,7 @@ def test_the_printed_address_opens_the_page_once(browser: Browser, gallery: Path
         try:
             address = announced.readline().strip()
             code = urlsplit(address).query.removeprefix("code=")
-            assert re.fullmatch(r"[\w-]{43}", code)
+            assert re.fullmatch(r"code\.[\w-]{22}\.\.\d+\.[0-9a-f]{64}", code)
             visits = [browser.new_context() for _ in range(2)]
             first, second = (context.new_page() for context in visits)
             first.goto(address)
