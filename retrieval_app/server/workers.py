@@ -39,7 +39,9 @@ logger = logging.getLogger(__name__)
 _METRICS = "PROMETHEUS_MULTIPROC_DIR"
 _STARTED, _FAILED = "started", "failed"
 _LOOK_S = 0.1
-_HUNG_S = 60  # without an answer to the supervisor, after which a process is killed and another started
+# Seconds in which a process answers its supervisor, also one that starts; else it is killed and another started. One
+# that is killed just as it is asked is waited for as long.
+_HUNG_S = 15
 _PAUSE_S = 1.0  # before another is started where one cannot open the gallery any more
 
 
