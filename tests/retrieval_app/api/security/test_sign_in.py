@@ -168,17 +168,20 @@ def test_signing_out_ends_a_session_wherever_its_cookie_was_copied_to_and_for_go
         assert again.get("/v1/gallery", headers=cookie).status_code == 401
 
 
-@pytest.mark.parametrize("guarded", [replace(SHORTLY, session_s=2)], indirect=True)
-def test_who_opens_the_page_stays_signed_in_until_the_session_is_ended(guarded: TestClient) -> None:
+def test_who_opens_the_page_stays_signed_in(
+    guarded: TestClient, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for timed in (_sign_in(guarded), _sign_in(guarded)._values):
+        monkeypatch.setattr(timed, "_clock", clock)
     first = _send(guarded, f"token={TOKEN}").headers["set-cookie"].partition(";")[0]
+    clock.now += 0.4 * SHORTLY.session_s
     assert "set-cookie" not in guarded.get("/").headers  # it holds for long enough
-    time.sleep(1.2)
+    clock.now += 0.4 * SHORTLY.session_s
     second = guarded.get("/").headers["set-cookie"].partition(";")[0]
-    assert second != first
-    time.sleep(2)
+    clock.now += 0.4 * SHORTLY.session_s
     guarded.cookies.clear()
-    assert guarded.get("/v1/gallery", headers={"Cookie": first}).status_code == 401
-    assert _send(guarded, f"token={TOKEN}").status_code == 303
+    for cookie, status in ((first, 401), (second, 200)):
+        assert guarded.get("/v1/gallery", headers={"Cookie": cookie}).status_code == status
 
 
 def test_cookies_of_others_and_a_password_for_a_proxy_do_not_hide_ours(guarded: TestClient) -> None:
