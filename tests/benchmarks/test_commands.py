@@ -78,15 +78,8 @@ def test_label_chances(tmp_path: Path) -> None:
     known = tmp_path / "known" / "groceries-report.npz"  # where the command keeps its features
     np.savez(known, features=features.astype(np.float32), right=names, paths=names)
     has_datalab = importlib.util.find_spec("datasets") is not None
-    asked = (
-        "--dataset",
-        "groceries",
-        "--kind",
-        "any:0.2",
-        "--seeds",
-        "0",
-        *([] if has_datalab else ["--no-peers"]),
-    )
+    alone = [] if has_datalab else ["--no-peers"]
+    asked = ("--dataset", "groceries", "--kind", "any:0.2", "--seeds", "0", *alone)
     results = run("labels.chances", tmp_path, *asked, record="chances.json")
     assert results["rows"][0]["average_precision"] > 0.8
     if has_datalab:
@@ -99,15 +92,9 @@ def test_indexing(tmp_path: Path, dataset: str, tiny_model: Path) -> None:
     import torchvision
     from safetensors.torch import save_file
 
-    save_file(torchvision.models.mobilenet_v2().state_dict(), tmp_path / "weights.safetensors")
-    photos = (
-        "--photos",
-        dataset.split(":")[1],
-        "--weights",
-        tmp_path / "weights.safetensors",
-        "--model",
-        tiny_model,
-    )
+    weights = tmp_path / "weights.safetensors"
+    save_file(torchvision.models.mobilenet_v2().state_dict(), weights)
+    photos = ("--photos", dataset.split(":")[1], "--weights", weights, "--model", tiny_model)
     few = ("--part", "photos", "--rounds", "1", "--limit", "12", "--warm-up", "4")
     results = run("indexing.__main__", tmp_path / "out", *photos, *few, record="record-photos.json")
     assert results["images"] == 12
