@@ -243,7 +243,9 @@ def export_untrained(
         view=view,
         pooling=pooling,
     )
-    own = None if whiten is None or lowered is None else (whiten, _list_labelled(whiten))
+    own = None
+    if whiten is not None and lowered is not None and lowered.images in (None, whiten):
+        own = whiten, _list_labelled(whiten)
     model = EmbeddingModel(loaded, head, preprocess)
     return _write(model, out, contract=contract, images=checked, lowered=lowered, own=own)
 

@@ -165,7 +165,7 @@ class Insights:
             return None
         with self._lock:
             if self._audit is not None or not decisions:
-                self._seen, self._learnt = decisions, None
+                self._seen, self._find_ids, self._learnt = decisions, None, None
             elif self._seen is not decisions and dict(self._seen) != dict(decisions):
                 works = self._states.get("learnt", Computed("ready")).state == "computing"
                 if not works and not self._closed and monotonic() >= self._retry_at.get("learnt", 0.0):
@@ -301,10 +301,11 @@ class Insights:
 
     def _learn_now(self, progress: Progress) -> Learnt | None:
         """The doubts as the decisions teach them that were seen last."""
-        decisions, find_ids, base = self._seen, self._find_ids, self._states["doubts"].value
-        if find_ids is None or base is None:
-            return self._learnt
-        self._find_ids = None  # or it would keep alive a version that is no longer served
+        with self._lock:
+            decisions, find_ids, base = self._seen, self._find_ids, self._states["doubts"].value
+            if find_ids is None or base is None:
+                return self._learnt
+            self._find_ids = None  # or it would keep alive a version that is no longer served
         duplicates = self._settle("duplicates") or duplicates_report.find_duplicate_groups(self._given)
         decided = {image_id: decisions[key].label_after for image_id, key in find_ids().items()}
         self._learnt, self._chances = label_issues.learn_from(

@@ -90,8 +90,8 @@ def count_facets(
     """Count the members that a filter keeps, all without one, by what they have.
 
     Metadata is a facet where it has at most `MOST_VALUES` plain values in the whole gallery, which is looked up once
-    for an opened gallery. Sources and absolute folders are told only with the folders of the machine. Of each facet
-    the `MOST_SHOWN` most frequent of the wanted values are told.
+    for an opened gallery. Sources, absolute folders and metadata called `path` are told only with the folders of the
+    machine. Of each facet the `MOST_SHOWN` most frequent of the wanted values are told.
 
     Raises:
         InputError: the filter names metadata, or a label, that no image has, or it takes too long.
@@ -111,7 +111,7 @@ def count_facets(
     ]
     for name, found in counts.metadata.items():
         column, merged = Column((name,)), _merge_equal(found)
-        if merged is not None:
+        if merged is not None and (folders or name != "path"):
             counted.append(_Counted(write_column(column), merged, partial(_equals, column)))
     facets = [_facet(one.name, wanted.pick(one.name, one.counts), one.find) for one in counted]
     return Facets(total=counts.total, facets=[facet for facet in facets if facet.values])

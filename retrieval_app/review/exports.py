@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import re
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from index.catalog.rows import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
@@ -17,7 +19,14 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, can_be_named, encode_labels
 from index.text import printable_path, valid_text
 from retrieval_app.reports.duplicates_report import guard_cell
-from retrieval_app.review.places import hide_folder, locate_image, name_source, shorten_path, strip_folders
+from retrieval_app.review.places import (
+    hide_folder,
+    hide_folders,
+    locate_image,
+    name_source,
+    shorten_path,
+    strip_folders,
+)
 from retrieval_app.review.subjects import (
     DUPLICATES,
     DuplicateDecision,
@@ -145,7 +154,8 @@ def stream_table(gallery: Gallery, ids: Sequence[int], *, folders: bool = True) 
     """A CSV of at most `MAX_ROWS` images in the order given, each once, in blocks.
 
     Text that a spreadsheet would take for a formula has an apostrophe before it, undecodable bytes of paths are shown
-    as escapes, metadata is a JSON object. Without folders a source is told by its name alone.
+    as escapes, metadata is a JSON object. Without folders a source is told by its name alone, and so
+    are absolute paths in metadata.
 
     Raises:
         InputError: before the first block: none, too many, or an id that no member has.
@@ -241,8 +251,12 @@ def _cells(gallery: Gallery, row: CatalogRow, *, folders: bool) -> tuple[object,
         guard_cell(row.label or ""),
         guard_cell(row.former_label or ""),
         guard_cell(name_source(gallery, row.source, folders=folders)),
-        row.metadata_json,
+        row.metadata_json if folders or not row.metadata_json else _write_hidden(row.metadata),
     )
+
+
+def _write_hidden(metadata: Mapping[str, Any]) -> str:
+    return json.dumps(hide_folders(metadata), ensure_ascii=False)
 
 
 def _encode_paths(rows: Iterable[Sequence[object]]) -> bytes:

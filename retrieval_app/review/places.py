@@ -84,7 +84,8 @@ def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], f
     if "source" in include:
         told["source"] = name_source(gallery, row.source, folders=folders)
     if "metadata" in include:
-        told["metadata"] = read_sound_metadata(row)
+        metadata = read_sound_metadata(row)
+        told["metadata"] = metadata if folders else hide_folders(metadata)
     return told
 
 

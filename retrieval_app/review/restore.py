@@ -107,9 +107,9 @@ def restore(
             if outcome in ("restored", "present"):
                 there[image.place] = image.removed
     options: dict[str, Any] = {"config": config, "progress": progress, "begin_step": begin_step}
-    indexed = _index(gallery, there, options=options)
+    indexed = _index(gallery, there, first_new=first_new, options=options)
     removals = _take_out(gallery, backup.manifest.removed, first_new=first_new, options=options)
-    attached, lost = _attach_steps(Gallery.open(gallery), backup.steps)
+    attached, lost = _attach_steps(Gallery.open(gallery), backup.steps, has_ids=first_new is not None)
     with closing(ReviewStore.of_gallery(gallery)) as store:
         merged = store.merge(attached)
     return RestoreReport(
@@ -153,18 +153,24 @@ def _hash(path: Path) -> str | None:
         return None
 
 
-def _index(gallery: Path, there: Mapping[str, bool], *, options: dict[str, Any]) -> int:
-    """Let the gallery have the images that it has no item of, but for those taken out; the number of these."""
+def _index(gallery: Path, there: Mapping[str, bool], *, first_new: int | None, options: dict[str, Any]) -> int:
+    """Let the gallery have the images that it has no item of, but for those taken out; the number of these.
+
+    Those that were taken out before the backup are taken out here too, but for what was added again since.
+    """
     known = read_added_rows(gallery)
     images = [AddedImage(path, None) for path in there if path not in known]
-    if not images:
-        return 0
-    add_to_gallery(gallery, name_sources(gallery, images), **options)
-    now = read_added_rows(gallery)
-    usable = [now[i.name] for i in images if i.name in now and now[i.name].status in USABLE]
-    if out := tuple(row.id for row in usable if there[row.path]):
-        remove_from_gallery(gallery, selection=Selection(ids=out), **options)
-    return len(usable) - len(out)
+    if images:
+        add_to_gallery(gallery, name_sources(gallery, images), **options)
+    now = read_added_rows(gallery) if images else known
+    usable = [now[path] for path in there if path in now and now[path].status in USABLE]
+    new = {row.id for row in usable if row.path not in known}
+    out = {
+        row.id for row in usable if there[row.path] and (row.id in new or first_new is None or row.id < first_new)
+    }
+    if out:
+        remove_from_gallery(gallery, selection=Selection(ids=tuple(sorted(out))), **options)
+    return len(new - out)
 
 
 def _take_out(
@@ -210,7 +216,9 @@ def _find_removed(catalog: Catalog, removals: Iterable[Removal]) -> list[int]:
     found = list[int]()
     for key, meant in wanted.items():
         left = here.get(key, {})
-        for removal in sorted(meant, key=lambda removal: removal.place not in left):  # the surest first
+        tails = tuple(f"/{row.path}" for row in left.values())
+        surest = sorted(meant, key=lambda removal: (removal.place not in left, not removal.place.endswith(tails)))
+        for removal in surest:
             place = max(left, key=partial(_count_alike, removal.place), default=None)
             if place is None or (place != removal.place and len(left) <= removal.kept):
                 continue
@@ -226,11 +234,18 @@ def _count_alike(path: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _attach_steps(gallery: Gallery, steps: Sequence[DecidedStep]) -> tuple[list[DecidedStep], list[Decision]]:
+def _attach_steps(
+    gallery: Gallery, steps: Sequence[DecidedStep], *, has_ids: bool
+) -> tuple[list[DecidedStep], list[Decision]]:
     """Steps that name images by the ids and paths that these have here; the last decisions about images not here.
 
-    An image is known by its bytes, one of a label by that too; of several it is the one of the same id, or else the one
-    whose path ends most alike.
+    An image is known by its bytes, one of a label by that too; of several it is the one of the same path, then that of
+    the same id, or else the one whose path ends most alike.
+
+    Args:
+        gallery: the images.
+        steps: of a backup.
+        has_ids: whether ids mean the same images as in the backup; a gallery that was built anew has others.
     """
     wanted = {d.sha256 for step in steps for d in step.labels}
     wanted |= {image.sha256 for step in steps for group in step.duplicates for image in group.images}
@@ -240,7 +255,11 @@ def _attach_steps(gallery: Gallery, steps: Sequence[DecidedStep]) -> tuple[list[
             here.setdefault(subject.sha256, []).append(subject)
 
     def choose(same: Iterable[Subject], image_id: int | None, path: str) -> Subject | None:
-        return max(same, key=lambda s: (s.image_id == image_id, _count_alike(s.path, path)), default=None)
+        def rate(subject: Subject) -> tuple[bool, bool, int]:
+            is_known = has_ids and subject.image_id == image_id
+            return subject.path == path, is_known, _count_alike(subject.path, path)
+
+        return max(same, key=rate, default=None)
 
     def attach_label(decision: LabelDecision) -> LabelDecision | None:
         same = (subject for subject in here.get(decision.sha256, ()) if subject.label == decision.label)

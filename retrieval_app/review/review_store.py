@@ -330,12 +330,15 @@ def _check_step(step: DecidedStep) -> DecidedStep:
         raise TypeError("expected an id")
     for image in images:
         os.fsencode(image.path)  # undecodable bytes have their surrogates
-    return DecidedStep(
+    checked = DecidedStep(
         decided_at.astimezone(UTC).isoformat(timespec="seconds"),
         tuple(map(check_label_decision, step.labels)),
         tuple(map(check_duplicate_decision, step.duplicates)),
         step.decided_by,
     )
+    if len(checked.by_subject()) < len(checked.labels) + len(checked.duplicates):
+        raise ValueError("a step decides twice about the same")
+    return checked
 
 
 def _insert_step(connection: sqlite3.Connection, step: DecidedStep) -> int:

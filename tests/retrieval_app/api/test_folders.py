@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import time
 import zipfile
@@ -34,7 +35,11 @@ def private(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     next(iter(sorted(first.rglob("*.png")))).rename(odd)
     (folder / "tables").mkdir()
     (folder / "tables" / "table.csv").write_text(f"path,label\n{odd},odd\n../second/red/1.png,table\n")
-    sources = [first, second, folder / "tables" / "table.csv"]
+    packed = folder / "tables" / "packed.zip"
+    with zipfile.ZipFile(packed, "w") as archive:  # of which the metadata names a folder
+        archive.write(second / "red" / "0.jpg", "noted.jpg")
+        archive.writestr("noted.json", json.dumps({"from": [{"path": str(odd)}], "path": str(odd)}))
+    sources = [first, second, folder / "tables" / "table.csv", packed]
     build_gallery(model_path=tiny_model, sources=sources, out=folder / "gallery")
     gallery = Gallery.open(folder / "gallery")
     gone = gallery.place(int(gallery.ids[0])).file

@@ -18,6 +18,7 @@ import pytest
 from index.arrays import UNLABELLED, Floats, Ids
 from index.errors import InputError
 from index.gallery.gallery import Gallery
+from index.labels.decisions import LabelDecision
 from index.progress import Progress
 from retrieval_app.insights import background as background_module
 from retrieval_app.insights import label_issues as doubts_module
@@ -165,6 +166,23 @@ def test_closing_stops_the_work(labelled: Gallery, insights: Insights, monkeypat
     assert held.ended.wait(_PATIENCE)
     for name in ("duplicates", "quality", "map"):
         assert insights.wait(name, timeout=_PATIENCE).state == "failed"
+
+
+def test_a_decision_that_is_undone_before_it_is_learnt_from_stops_nothing(
+    labelled: Gallery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insights, held = Insights(labelled, cache=None), Held("a map")
+    assert insights.wait("doubts", timeout=_PATIENCE).state == "ready"
+    monkeypatch.setattr(map_module, "lay_out", held)
+    insights.get("map")
+    assert held.begun.wait(_PATIENCE)
+    decision = LabelDecision("a" * 64, "red", "drop")
+    insights.learn({decision.key: decision}, find_ids=lambda: {int(labelled.ids[0]): decision.key})
+    insights.learn({}, find_ids=dict)
+    held.go_on.set()
+    found = insights.wait("map", timeout=_PATIENCE)
+    insights.close()
+    assert (found.state, found.value) == ("ready", "a map")
 
 
 def test_a_cache_is_optional(labelled: Gallery, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

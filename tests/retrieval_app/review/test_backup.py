@@ -238,6 +238,36 @@ def test_a_damaged_sent_image_is_mended_and_a_file_of_another_kind_stays(made: M
     assert decisions_file(gallery).exists()
 
 
+def test_of_equal_files_the_one_of_the_same_path_is_kept_in_a_gallery_whose_ids_are_others(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    first, second = draw_folder(tmp_path / "first", per_class=1), tmp_path / "second"
+    second.mkdir()
+    shutil.copy(first / "red" / "0.jpg", second / "copy.jpg")
+    gallery = tmp_path / "shop"
+    build_gallery(model_path=tiny_model, sources=[first / "red", second], out=gallery)
+    pair = sorted(read_all_subjects(Gallery.open(gallery)), key=lambda subject: subject.image_id)
+    ReviewStore.of_gallery(gallery).decide_duplicates([DuplicateDecision((*pair,), "copies", (pair[0].image_id,))])
+    back_up(gallery, tmp_path / "shop.zip")
+    shutil.rmtree(gallery)
+    build_gallery(model_path=tiny_model, sources=[second, first / "red"], out=gallery)
+    restore(tmp_path / "shop.zip", gallery)
+    now = {subject.path: subject.image_id for subject in read_all_subjects(Gallery.open(gallery))}
+    assert now[pair[0].path] != pair[0].image_id
+    [decision] = ReviewStore.of_gallery(gallery).duplicate_decisions().values()
+    assert decision.keep == (now[pair[0].path],)
+
+
+def test_sent_images_that_were_taken_out_are_taken_out_where_they_were_added_already(
+    made: Made, fresh: Path
+) -> None:
+    shutil.copytree(added_folder(made.gallery), added_folder(fresh))
+    with served(fresh) as jobs:
+        jobs.resume()
+    restore(made.backup, fresh)
+    check_restored(fresh, made)
+
+
 def paths_in(gallery: Path) -> set[str]:
     return {row.path for row in rows_of(gallery) if row.status in ("indexed", "duplicate")}
 
@@ -304,6 +334,24 @@ def test_of_copies_as_many_stay_as_were_kept(photos: Path, saved: Path, tmp_path
     new = build_anew(moved, tmp_path / "new", tiny_model)
     assert restore(saved, new).removals == {"taken_out": 1, "out": 1, "added_again": 0, "last": 0}
     assert "green/0.jpg" in paths_in(new)
+
+
+def test_of_copies_the_one_of_the_same_path_below_another_folder_is_taken_out(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    photos = draw_folder(tmp_path / "photos", per_class=1)
+    (photos / "red" / "0.jpg").rename(photos / "red" / "x.jpg")
+    for name in ("bx.jpg", "c.jpg", "kept.jpg"):
+        shutil.copy(photos / "red" / "x.jpg", photos / "red" / name)
+    gallery = tmp_path / "shop"
+    build_gallery(model_path=tiny_model, sources=[photos], out=gallery)
+    remove_from_gallery(gallery, selection=Selection(patterns=("red/bx.jpg", "red/c.jpg")))
+    back_up(gallery, tmp_path / "shop.zip")
+    moved = shutil.copytree(photos, tmp_path / "elsewhere")
+    (moved / "red" / "bx.jpg").unlink()
+    new = build_anew(moved, tmp_path / "new", tiny_model)
+    restore(tmp_path / "shop.zip", new)
+    assert {path for path in paths_in(new) if path.startswith("red/")} == {"red/x.jpg", "red/kept.jpg"}
 
 
 def test_equal_bytes_of_another_label_stay(photos: Path, saved: Path, tmp_path: Path, tiny_model: Path) -> None:

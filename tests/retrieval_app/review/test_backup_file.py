@@ -9,7 +9,7 @@ import random
 import shutil
 import sqlite3
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -150,10 +150,13 @@ def set_label(column: str, value: str) -> Change:
     )
 
 
-def add_group(images: str, keep: str) -> Change:
+def add_group(images: str, keep: str, *, names: Sequence[str] = ("g",)) -> Change:
     return spoil_decisions(
         "INSERT INTO steps (kind, decided_at) VALUES ('duplicates', '2026-01-01T10:00:00+00:00')",
-        f"INSERT INTO duplicate_decisions SELECT 'g', max(number), 'copies', '{images}', '{keep}' FROM steps",
+        *(
+            f"INSERT INTO duplicate_decisions SELECT '{name}', max(number), 'copies', '{images}', '{keep}' FROM steps"
+            for name in names
+        ),
     )
 
 
@@ -185,6 +188,7 @@ CHANGES: dict[str, Change] = {
     "an id of text": set_label("image_id", "'one'"),
     "a number as path": set_label("path", "5"),
     "images to keep of no group": add_group(PAIR, "[9]"),
+    "one group twice in a step": add_group(PAIR, "[1]", names=("g", "h")),
     "a group of one": add_group(PAIR.partition(", [")[0] + "]", "[1]"),
     "text for ids": add_group(PAIR, '"1"'),
     "an id of a group as text": add_group(PAIR.replace("2,", '"2",'), "[1]"),
