@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from index.durable import write_durably
 from index.errors import InputError, ModelFileError
 from index.images.preprocess import PreprocessConfig
-from index.model.backends.backend import INPUT_NAME
+from index.model.backends.backend import INPUT_NAME, InferenceBackend
 from index.model.backends.registry import open_backend
 from index.model.contract import GRAPH_NAMES, METADATA_KEY, ModelContract
 from index.model.seal import SealedModel, read_sealed, seal_model
@@ -202,7 +202,14 @@ def _write(extractor: Extractor) -> bytes:
 def compute_by_graph(extractor: Extractor, runtime: str, graph: SealedModel) -> Extractor:
     """The extractor, whose features a runtime computes from now on: on all cores, or on as many as torch may use."""
     threads = torch.get_num_threads()  # torchrun gives each of several processes its share
-    backend = open_backend(graph, name=runtime, threads=None if threads >= usable_cores() else threads)
+    return extractor.computed_by(
+        open_graph(graph, runtime, threads=None if threads >= usable_cores() else threads)
+    )
+
+
+def open_graph(graph: SealedModel, runtime: str, *, threads: int | None = None) -> InferenceBackend:
+    """The graph in a runtime; `ModelFileError` where that would run it on a GPU."""
+    backend = open_backend(graph, name=runtime, threads=threads)
     if backend.on_gpu:
         raise ModelFileError(str(graph.path), f"{runtime} would run it on a GPU, where torch is the one that runs")
-    return extractor.computed_by(backend)
+    return backend

@@ -18,11 +18,11 @@ from index.errors import ImageError, InputError, MissingDependencyError, ModelFi
 from index.images.image_files import read_image
 from index.images.preprocess import Pixels, preprocess_image
 from index.model.backends.names import AUTO, USUAL_BACKEND
-from index.model.backends.registry import Compared, compare, installed_backends, open_backend
+from index.model.backends.registry import Compared, compare, installed_backends
 from index.model.seal import SealedModel
 from training.backbone.backbones import Backbone
 from training.backbone.extract import Extractor, keep_freed_memory
-from training.backbone.graphs import NoGraphError, compute_by_graph, keep_graph
+from training.backbone.graphs import NoGraphError, compute_by_graph, keep_graph, open_graph
 from training.options.machine import EXTRAS, GRAPH_RUNTIMES, TORCH, Machine
 from training.run.run_folder import RunFolder
 
@@ -53,7 +53,7 @@ def compare_runtimes(extractor: Extractor, graph: SealedModel, paths: Sequence[P
     found = {}
     for name in GRAPH_RUNTIMES:
         try:
-            found[name] = compare(open_backend(graph, name=name), pixels, expected)
+            found[name] = compare(open_graph(graph, name), pixels, expected)
         except (MissingDependencyError, ModelFileError) as error:
             logger.debug("%s is not compared: %s", name, error)
     return found
@@ -190,7 +190,7 @@ def _settle(
     try:
         graph = keep_graph(extractor, cache=machine.cache)
         compared = compare_runtimes(extractor, graph, paths)
-        name, why = _choose(compared, machine)
+        name, why = _choose(compared, asked, precision=extractor.precision)
         settled = replace(settled, name=name, why=why, compared=compared)
         return settled, extractor if name == TORCH else compute_by_graph(extractor, name, graph)
     except _UNUSABLE as error:
@@ -210,19 +210,22 @@ def _why_torch(trains_network: bool, machine: Machine, images: int) -> str | Non
     return None
 
 
-def _choose(compared: Mapping[str, Compared], machine: Machine) -> tuple[str, str]:
+def _choose(compared: Mapping[str, Compared], asked: str, *, precision: str) -> tuple[str, str]:
     """The runtime, and why: the one that is asked for, or the first, of those whose features are torch's.
 
     In float32 ONNX Runtime is the fastest on most processors; bfloat16 is OpenVINO's alone.
+
+    Args:
+        precision: torch's, without `auto`.
     """
     agreeing = [name for name, one in compared.items() if agrees(one)]
     for name in compared.keys() - set(agreeing):
         logger.warning("%s gives other features than torch (a cosine of %.4f less the mean), and is not used",
                        name, compared[name].agreement)  # fmt: skip
-    if machine.backend != AUTO:
-        if machine.backend in agreeing:
-            return machine.backend, "as it is named"
-        return TORCH, f"as {machine.backend} cannot give the same features of this backbone"
-    if machine.precision == "bfloat16" and USUAL_BACKEND in agreeing:
+    if asked != AUTO:
+        if asked in agreeing:
+            return asked, "as it is named"
+        return TORCH, f"as {asked} cannot give the same features of this backbone"
+    if precision == "bfloat16" and USUAL_BACKEND in agreeing:
         agreeing.remove(USUAL_BACKEND)  # which has no such numbers
     return (agreeing[0], "the first choice of those that agree") if agreeing else (TORCH, "as no other one agrees")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import torch
 
 from index.errors import InputError, MissingDependencyError, RunError
 from index.model.backends.names import AUTO
+from index.model.backends.onnxruntime import OnnxRuntimeBackend
+from index.model.backends.registry import Compared
 from index.model.seal import SealedModel
 from tests.training.conftest import Trainer, make_machine
 from tests.training.runs import figures
@@ -24,7 +27,7 @@ from training.backbone.graphs import keep_graph
 from training.options.machine import GRAPH_RUNTIMES, TORCH
 from training.run import feature_runtime
 from training.run.extraction import SentExtractor
-from training.run.feature_runtime import reopen_extractor, require_runtime
+from training.run.feature_runtime import reopen_extractor, require_runtime, settle_runtime
 from training.run.phases import Watcher
 from training.run.run_folder import RunFolder
 
@@ -63,6 +66,30 @@ def test_few_images_are_left_to_torch_and_more_to_the_first_that_agrees(trainer:
     monkeypatch.setattr(feature_runtime, "LEAST_IMAGES", 48)
     more = _train(trainer, "more")
     assert (more["name"], more["why"]) == ("onnxruntime", "the first choice of those that agree")
+
+
+@pytest.mark.parametrize(("precision", "name"), [("float32", "onnxruntime"), ("bfloat16", "openvino")])
+def test_the_precision_that_auto_comes_to_decides_which_runtime_is_taken(
+    precision: str, name: str, tmp_path: Path, monkeypatch
+) -> None:
+    compared = {one: Compared("1", "float32", 1.0) for one in GRAPH_RUNTIMES}
+    monkeypatch.setattr(feature_runtime, "keep_graph", lambda extractor, *, cache: None)
+    monkeypatch.setattr(feature_runtime, "compare_runtimes", lambda extractor, graph, paths: compared)
+    monkeypatch.setattr(feature_runtime, "compute_by_graph", lambda extractor, name, graph: name)
+    run = SimpleNamespace(read_runtime=lambda: None, write_runtime=lambda settled: None)
+    settled = settle_runtime(
+        run, SimpleNamespace(precision=precision), [tmp_path], views=feature_runtime.LEAST_IMAGES,
+        trains_network=False, machine=make_machine(tmp_path, precision="auto"), tell=lambda told: None,
+    )  # fmt: skip
+    assert settled == name
+
+
+def test_a_runtime_that_would_use_a_gpu_is_passed_over(trainer: Trainer, monkeypatch) -> None:
+    monkeypatch.setattr(feature_runtime, "LEAST_IMAGES", 48)
+    monkeypatch.setattr(
+        OnnxRuntimeBackend, "on_gpu", property(lambda self: True, lambda self, value: None), raising=False
+    )
+    assert _train(trainer)["name"] == "openvino"
 
 
 def test_an_interrupted_run_goes_on_with_its_runtime_to_the_same_bits(trainer: Trainer) -> None:
