@@ -29,6 +29,10 @@ def describe_network(network: Mapping[str, Any] | None) -> list[str]:
         f"{network['device']}, {len(network['epochs']) - 1} epochs on {network['trained_on']:,} images, "
         f"{network['seconds']:.0f} s{budget}"
     ]
+    if len(network["epochs"]) == 1:
+        return [*lines, "exported: the embedding on the frozen backbone: preparing the network took "
+                f"{network['prepared_s']:.1f} s, which left no time of --time-budget {network['time_budget']} for a "
+                "step of training; give a longer one"]  # fmt: skip
     tried = network["tried"]
     if not tried:
         return [*lines, "nothing could be held out to judge it by: it ships, its weights averaged"]

@@ -75,6 +75,7 @@ def choose_weights(
     First the trained weights are chosen, each with its own head: the last ones, the averaged ones, those of the best
     epoch, or of the start where no epoch found more. Those that ship lie between the start and them. Then the head: the
     trained one, or one in closed form on the features of those weights. What ships has to find more than `frozen`.
+    Without an epoch nothing is tried, and `frozen` ships.
 
     Args:
         frozen: the run's embedding without this stage, fitted without what is held out.
@@ -83,6 +84,8 @@ def choose_weights(
             the classes that train, and what will be searched may not be.
         team: whose processes all call this, as they read features together; rank 0 judges, and has the head.
     """
+    if len(fitted.epochs) == 1:  # no time was left to train
+        return NetworkChoice(weights=START, ships=False), model.head.freeze(), frozen_features
     choice = NetworkChoice()
     candidates = {"average": fitted.average, "last": fitted.last}
     if fitted.best_epoch != len(fitted.epochs) - 1:

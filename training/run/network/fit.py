@@ -254,6 +254,9 @@ class NetworkFit:
         team: the processes that train this network together, each with its own fit of the same arguments.
         on_images: called with (images seen, images of all epochs).
         begun: when the stage began, by `time.perf_counter`: a time budget counts from there.
+
+    Attributes:
+        prepared_s: seconds of the stage before its first step, and those that a resumed one had used.
     """
 
     def __init__(
@@ -272,10 +275,9 @@ class NetworkFit:
     ) -> None:
         self._team = team
         self._begun = time.perf_counter() if begun is None else begun
-        self._time_s, self._elapsed = (
-            config.network.budget_s,
-            0.0,
-        )  # of the time budget: seconds to train in, the share
+        self._first_step = self._deadline = self._begun  # by the same clock
+        self._used = self._elapsed = 0.0  # shares of the time from the first step to the deadline: before, and now
+        self.prepared_s = 0.0
         self._model, self._loss, self._data, self._inputs = model, loss, data, inputs
         self._beliefs, self._config, self._context, self._on_images = beliefs, config, context, on_images
         self._options = config.network
@@ -300,13 +302,17 @@ class NetworkFit:
         )
 
     def run(self) -> FittedWeights:
-        """Train, from the checkpoint where there is one, until patience, the epochs or the time budget end."""
+        """Train, from the checkpoint where there is one, until patience, the epochs or the time budget end.
+
+        Where preparation has used up a time budget, no step is taken: only the start has a score.
+        """
         start = copy_weights(self._model)
         last, average, best = (copy_weights(self._model) for _ in range(3))
         fitted = FittedWeights(start, last, average, best)
         self._resume_or_begin(fitted)
         self.share()
         penalty = self.hold_back(start)
+        self._start_clock(fitted)
         while not self._is_done(fitted):
             self._run_epoch(len(fitted.epochs), fitted, penalty)
         load_weights(self._model, fitted.last)
@@ -315,17 +321,23 @@ class NetworkFit:
     def _is_done(self, fitted: FittedWeights) -> bool:
         epochs = self._options.network_epochs
         if epochs is None:
-            return self._elapsed >= 1 and len(fitted.epochs) > 1
+            return self._elapsed >= 1
         return len(fitted.epochs) > epochs or fitted.waited(epochs) >= self._options.network_patience
 
     def _note_time(self) -> None:
         """See which share of the time budget has elapsed; the clock of rank 0 counts."""
-        if (seconds := self._time_s) is not None:
-            self._elapsed = self._team.first_does(lambda: (time.perf_counter() - self._begun) / seconds)
+        if self._options.budget_s is not None:
+            self._elapsed = self._team.first_does(self._measure_share)
+
+    def _measure_share(self) -> float:
+        now = time.perf_counter()
+        if now >= self._deadline:
+            return 1.0
+        return self._used + (1 - self._used) * (now - self._first_step) / (self._deadline - self._first_step)
 
     def _foresee(self, done: int, planned: int) -> int:
         """How many there will be in all of what is done; with a time budget by what was done so far."""
-        return planned if self._time_s is None else max(done, round(done / self._elapsed))
+        return planned if self._options.budget_s is None else max(done, round(done / self._elapsed))
 
     def share(self) -> None:
         """Let the processes sum their gradients from now on; all begin with the weights of rank 0."""
@@ -434,7 +446,6 @@ class NetworkFit:
             started = time.perf_counter()
             score = self._judge(0)
             fitted.note(EpochScore(0, score, seconds=time.perf_counter() - started))
-            self._leave_time(fitted)
             return
         tensors, state = found
         fitted.restore(tensors, state)
@@ -443,12 +454,17 @@ class NetworkFit:
         unpack_optimizer(self._optimizer, tensors)
         self._beliefs = NetworkBeliefs.unpack(tensors)
         self._begun -= state["used_s"]
-        self._leave_time(fitted)
+        self._used = state["share"]
 
-    def _leave_time(self, fitted: FittedWeights) -> None:
-        """Train until so much of the time budget is left as choosing weights takes, half of it at most."""
+    def _start_clock(self, fitted: FittedWeights) -> None:
+        """Train until so much of the time budget is left as choosing weights takes, half of it at most.
+
+        Rates go by the share of the time from the first step on: a slow preparation does not cut their rise.
+        """
+        self._first_step = time.perf_counter()
+        self.prepared_s = self._first_step - self._begun
         if (budget := self._options.budget_s) is not None:
-            self._time_s = max(budget / 2, budget - CANDIDATES * fitted.epochs[0].seconds)
+            self._deadline = self._begun + max(budget / 2, budget - CANDIDATES * fitted.epochs[0].seconds)
             self._note_time()
 
     def _has_unused(self) -> bool:
@@ -465,4 +481,5 @@ class NetworkFit:
         tensors = pack_modules(loss=self._loss) | pack_optimizer(self._optimizer)
         tensors |= fitted.pack() | self._beliefs.pack()
         used_s = time.perf_counter() - self._begun
-        self._context.save(tensors, state={"epoch": epoch, "used_s": used_s, **fitted.state()})
+        share = 0.0 if self._options.budget_s is None else self._measure_share()
+        self._context.save(tensors, state={"epoch": epoch, "used_s": used_s, "share": share, **fitted.state()})

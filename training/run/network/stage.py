@@ -273,6 +273,7 @@ def train_network(
         "device": name_device(extractor.device),
         "waited_s": inputs.waited_s,
         "seconds": time.perf_counter() - started,
+        "prepared_s": fit.prepared_s,
         "time_budget": config.network.time_budget,
     }
     return StageResult(head, shipped, report) if choice.ships else StageResult(None, features, report)

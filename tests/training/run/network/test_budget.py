@@ -62,8 +62,40 @@ def test_a_resumed_run_goes_on_with_the_time_that_it_had_used(trainer: Trainer, 
     assert rates[before] >= rates[before - 1]
 
 
-def test_in_a_time_that_is_too_short_one_step_is_taken_and_the_run_ends(trainer: Trainer) -> None:
-    report = trainer(config=budget_config("0.001s"))
-    assert [epoch["epoch"] for epoch in report["network"]["epochs"]] == [0, 1]
-    (line,) = [line for line in read_metrics(trainer.folder / "run") if line["phase"] == "network"]
-    assert (line["epoch"], line["epochs"]) == (1, 1)
+def test_preparation_that_uses_up_the_time_leaves_the_frozen_embedding_and_the_report_says_so(
+    trainer: Trainer, rates
+) -> None:
+    config = budget_config("0.001s")
+    report = trainer(config=config)
+    network = report["network"]
+    assert (len(network["epochs"]), network["ships"], rates) == (1, False, [])
+    assert not [line for line in read_metrics(trainer.folder / "run") if line["phase"] == "network"]
+    said = format_report(report, config=config)
+    assert (
+        f"preparing the network took {network['prepared_s']:.1f} s, which left no time of --time-budget 0.0"
+        in said
+    )
+    assert "give a longer one" in said
+    assert "MAP@R" not in said
+
+
+def test_rates_rise_from_the_first_step_on_and_go_on_with_the_share_of_an_interrupted_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(network_fit.time, "perf_counter", lambda: now)
+    fit = object.__new__(network_fit.NetworkFit)
+    fit._team, fit._options, fit._begun, fit._used = network_fit.ALONE, budget_config("100s").network, 930.0, 0.0
+    fitted = network_fit.FittedWeights({}, {}, {}, {}, [network_fit.EpochScore(0, {}, seconds=2.5)])
+    fit._start_clock(fitted)
+    assert (fit.prepared_s, fit._elapsed) == (70.0, 0.0), "of the 90 s that choosing weights leaves"
+    now = 1015.0
+    fit._note_time()
+    assert fit._elapsed == 0.75
+    fit._begun, fit._used = 935.0, 0.75  # interrupted there, and prepared again for 5 s
+    fit._begun -= 5.0
+    fit._start_clock(fitted)
+    assert fit._elapsed == 0.75
+    now = 1020.0
+    fit._note_time()
+    assert fit._elapsed == 1
