@@ -67,15 +67,18 @@ def _help_summing(count: int) -> None:
 
 
 def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> None:
-    """Refuse a width that a whitened start, or the PCA that `--select auto` may take, cannot have.
+    """Refuse a width that a closed-form method, a whitened start, or what `--select auto` may take, cannot have.
 
     Args:
         count: of images that train, or a number that it cannot exceed.
         feature_dim: F.
     """
-    if not config.loss.trains or config.embedding.embedding_dim is None:
+    method = config.loss.method
+    if config.embedding.embedding_dim is None or method == "raw":
         return
-    if config.embedding.start == "whitened":
+    if not config.loss.trains:
+        what, instead = f"--method {method}", "--method raw"
+    elif config.embedding.start == "whitened":
         what, instead = "--start whitened", "--start random"
     elif config.selection.select == "auto":
         what, instead = "--select auto", "--select trained"

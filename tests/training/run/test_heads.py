@@ -98,6 +98,14 @@ def test_a_width_that_a_projection_cannot_have_is_refused_by_name(changes: dict[
     require_directions(3, 4, config=make_config(embedding_dim=512, method="raw"))
 
 
+@pytest.mark.parametrize("method", ["pca", "class-whitened"])
+def test_a_width_that_a_closed_form_method_cannot_have_is_refused_by_name(method: str) -> None:
+    config = make_config(embedding_dim=40, method=method)
+    with pytest.raises(InputError, match=f"what --method {method} can give: 40 images .* --method raw"):
+        require_directions(40, 512, config=config)
+    require_directions(41, 512, config=config)
+
+
 def test_spa_weights_a_whitened_start_and_a_least_confidence_each_ask_for_confidences() -> None:
     assert [method for method in METHODS if make_config(method=method).needs_beliefs] == ["spa"]
     for changes in ({"sample_weights": "confidence"}, {"start": "whitened"}, {"min_confidence": 0.1}):
