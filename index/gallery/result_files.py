@@ -64,6 +64,8 @@ def check_results_path(path: Path) -> None:
 def open_results(path: Path) -> Iterator[Write]:
     """A function that writes rows; at the end they take the place of `path`, after an error nothing of them is left.
 
+    Errors of the caller pass as they are.
+
     Raises:
         InputError: as `check_results_path`, or the disk is full or fails.
         MissingDependencyError: Parquet without pyarrow.
@@ -72,18 +74,29 @@ def open_results(path: Path) -> Iterator[Write]:
     stopped: BaseException | None = None
     try:
         with replacing(path) as temporary, _KINDS[path.suffix.lower()](temporary) as write:
+
+            def write_or_tell(rows: Sequence[ResultRow]) -> None:
+                try:
+                    write(rows)
+                except OSError as error:
+                    raise _unwritable(path, error) from error
+
             try:
-                yield write
+                yield write_or_tell
             except BaseException as error:  # of whoever writes: no trouble with the file may hide it
                 stopped = error
                 raise
     except OSError as error:
-        if stopped is not None and not isinstance(stopped, OSError):
+        if stopped is error:
+            raise
+        if stopped is not None:
             raise stopped from error
-        advice = "; nothing was left there, mend the cause and run it again"
-        raise InputError(
-            f"{printable_path(str(path))}: cannot be written: {error.strerror or error}{advice}"
-        ) from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    advice = "nothing was left there, mend the cause and run it again"
+    return InputError(f"{printable_path(str(path))}: cannot be written: {error.strerror or error}; {advice}")
 
 
 @contextmanager

@@ -93,6 +93,12 @@ def test_a_full_device_is_an_error(tmp_path: Path, suffix: str, monkeypatch: pyt
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_error_of_the_caller_passes_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="query"), open_results(tmp_path / "r.csv"):
+        (tmp_path / "query").read_bytes()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_bad_results_paths_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "folder.csv").mkdir()
     for name, problem in (
