@@ -49,10 +49,9 @@ def check_fields(config: Any) -> None:
 
 
 def _check(flag: str, value: Any, *, hint: Any, meta: Any) -> None:
-    if get_origin(hint) is types.UnionType:
-        if value is None:
-            return
-        hint = next(kind for kind in get_args(hint) if kind is not types.NoneType)
+    if value is None and get_origin(hint) is types.UnionType:
+        return
+    hint = _without_none(hint)
     if "choices" in meta:
         if value not in meta["choices"]:
             raise InputError(f"{flag} must be one of {', '.join(meta['choices'])}, got {value!r}")
@@ -61,6 +60,12 @@ def _check(flag: str, value: Any, *, hint: Any, meta: Any) -> None:
         raise InputError(f"{flag} must be {_WORDS[hint]}, got {value!r}")
     if hint in _KINDS:
         _check_bounds(flag, value, meta=meta)
+
+
+def _without_none(hint: Any) -> Any:
+    if get_origin(hint) is not types.UnionType:
+        return hint
+    return next(kind for kind in get_args(hint) if kind is not types.NoneType)
 
 
 def _check_bounds(flag: str, value: float, *, meta: Any) -> None:
@@ -93,8 +98,14 @@ def make_config(config: type[Config], values: Mapping[str, Any]) -> Config:
         if is_dataclass(hint):
             made[own.name] = make_config(hint, values)  # type: ignore[arg-type]
         elif own.name in values:
-            made[own.name] = values[own.name]
+            made[own.name] = _as_builtin(values[own.name], _without_none(hint))
     return config(**made)
+
+
+def _as_builtin(value: Any, kind: Any) -> Any:
+    """A number of another library, such as NumPy's, as Python's own, which JSON can hold; all else as it is."""
+    is_foreign = kind in _KINDS and isinstance(value, _KINDS[kind]) and not isinstance(value, int | float)
+    return kind(value) if is_foreign else value
 
 
 def option_names(*configs: type) -> Iterator[str]:

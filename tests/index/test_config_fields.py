@@ -1,7 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 
+import numpy as np
 import pytest
 
 from index.config_fields import check_fields, make_config, option, option_names, refuse_unknown
@@ -30,6 +32,13 @@ class Outer:
 def test_a_config_and_those_in_it_are_filled_by_name() -> None:
     assert make_config(Outer, {"count": 3, "share": 1, "other": "x"}) == Outer(3, inner=Inner(1))
     assert list(option_names(Outer)) == ["count", "deep", "share", "name"]
+
+
+def test_numbers_of_numpy_become_those_of_python() -> None:
+    made = make_config(Outer, {"count": np.int64(3), "share": np.float32(0.25)})
+    assert json.dumps(asdict(made)) == json.dumps(asdict(Outer(3, inner=Inner(0.25))))
+    with pytest.raises(InputError, match=r"--count must be a whole number, got np.float32\(3.0\)"):
+        make_config(Outer, {"count": np.float32(3)})
 
 
 @pytest.mark.parametrize(
