@@ -16,7 +16,6 @@ SOUND = (
     "CASE WHEN json_valid(metadata) THEN CASE WHEN json_type(metadata) = 'object' THEN metadata END END END"
 )
 
-STATUSES = ("pending", "indexed", "duplicate", "skipped")
 COLUMNS = (
     "id, source, path, archive, starts_at, size_bytes, mtime_ns, sha256, phash, status, reason, detail, keeper, "
     "label, metadata"

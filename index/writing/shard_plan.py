@@ -173,7 +173,7 @@ def read_shard_plan(folder: Path) -> ShardPlan:
 
 
 def list_counts(folder: Path) -> list[int]:
-    """Into how many shards a listing was split: one number, but where people mix them; none where a cluster did it."""
+    """Into how many shards a listing was split, rising: none before the first, several where builds differed."""
     found = (_FOLDER.fullmatch(entry.name) for entry in os.scandir(folder))
     return sorted({int(match[2]) for match in found if match is not None})
 
