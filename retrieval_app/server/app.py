@@ -37,7 +37,7 @@ from retrieval_app.api.security.addresses import (
 )
 from retrieval_app.api.security.middleware import ApiCors, RootPath, Security, redirect_to_slash
 from retrieval_app.api.security.rate_limits import RateLimits
-from retrieval_app.api.security.sign_in import SignIn
+from retrieval_app.api.security.sign_in import SignIn, read_secret
 from retrieval_app.api.security.sign_in import router as sign_in_router
 from retrieval_app.api.security.tokens import TokenBook
 from retrieval_app.api.several_routes import list_galleries
@@ -86,7 +86,7 @@ def open_server_app(options: ServeOptions, *, shared: Path | None = None) -> Ite
         InputError: the file of tokens, or that of a log, cannot be used.
     """
     with ExitStack() as opened:
-        middleware = _open_middleware(opened, options)
+        middleware = _open_middleware(opened, options, shared)
         gradio = GradioProcess()
         opened.callback(gradio.close)
         apps = {
@@ -105,8 +105,12 @@ def open_server_app(options: ServeOptions, *, shared: Path | None = None) -> Ite
         yield ServerApp(_choose_app(apps, middleware), end)
 
 
-def choose_access(options: ServeOptions) -> Access:
+def choose_access(options: ServeOptions, *, secret: bytes | None = None) -> Access:
     """Who may do what: of all galleries together where there are several.
+
+    Args:
+        options: of the server.
+        secret: of sessions, where there is a file of tokens.
 
     Raises:
         InputError: the file of tokens cannot be used.
@@ -116,7 +120,7 @@ def choose_access(options: ServeOptions) -> Access:
         options.host, loopback=options.is_loopback, token=options.asks_token, allowed=options.allowed_hosts
     )
     return Access(
-        token=options.token, book=None if options.tokens is None else TokenBook(options.tokens),
+        token=options.token, book=None if options.tokens is None else TokenBook(options.tokens, secret=secret),
         # Behind a proxy that is named everybody is a stranger, whether it says so or not.
         loopback=options.is_loopback and not options.trusted_proxies,
         writable=options.writable, fetches=options.fetches, hosts=hosts, galleries=names,
@@ -125,13 +129,21 @@ def choose_access(options: ServeOptions) -> Access:
 
 def make_code(options: ServeOptions) -> str:
     """A code for the address of the first visit, which any process of the server takes."""
-    return _make_sign_in(options, choose_access(options)).make_code()
+    return _make_sign_in(options, choose_access(options), spent=_place_sessions(options)).make_code()
+
+
+def _place_sessions(options: ServeOptions, shared: Path | None = None) -> list[Path]:
+    """Where it is told which sessions were ended: in places that the order of galleries does not change."""
+    if options.tokens is not None:
+        places = [options.tokens.with_name(f"{options.tokens.name}.sessions")]
+    else:
+        places = [people_folder(served.path) / "sessions" for served in options.galleries]
+    return places if shared is None else [*places, shared / "sessions"]  # the last, where no other can be written
 
 
 def _make_sign_in(
-    options: ServeOptions, access: Access, *, logs: Mapping[str, ActivityLog] | None = None
+    options: ServeOptions, access: Access, *, spent: Sequence[Path], logs: Mapping[str, ActivityLog] | None = None
 ) -> SignIn:
-    spent = people_folder(options.galleries[0].path) / "sessions"
     root_path = check_root_path(options.root_path)
     return SignIn(access, draw=draw_sign_in, spent=spent, config=options.sign_in, root_path=root_path, logs=logs)
 
@@ -180,15 +192,17 @@ class _Middleware:
         app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=proxies)
 
 
-def _open_middleware(opened: ExitStack, options: ServeOptions) -> _Middleware:
-    access, root_path = choose_access(options), check_root_path(options.root_path)
+def _open_middleware(opened: ExitStack, options: ServeOptions, shared: Path | None) -> _Middleware:
+    spent = _place_sessions(options, shared)
+    access = choose_access(options, secret=None if options.tokens is None else read_secret(spent))
+    root_path = check_root_path(options.root_path)
     if access.book is not None:
         access.book.warn_of_others(access.galleries)
     observers = [*opened.enter_context(open_access_log(options.logs)), *opened.enter_context(open_spans())]
     logs = {served.name or "": ActivityLog(served.path) for served in options.galleries}
     for log in logs.values():
         opened.callback(log.close)
-    sign_in = _make_sign_in(options, access, logs=logs)
+    sign_in = _make_sign_in(options, access, spent=spent, logs=logs)
     return _Middleware(
         options=options, access=access, sign_in=sign_in, logs=logs, rates=RateLimits(options.rates),
         observers=observers, root_path=root_path,

@@ -67,7 +67,9 @@ class SignInConfig:
         600.0, "Seconds in which the printed address opens the page, from when it is printed.", at_least=1
     )
     session_s: float = option(
-        12 * 3600.0, "Seconds that a browser stays signed in, since it last opened the page.", at_least=1
+        12 * 3600.0,
+        "Seconds that a browser stays signed in; each request in the second half of them begins them anew.",
+        at_least=1,
     )
 
     def __post_init__(self) -> None:

@@ -1,18 +1,21 @@
 """Signing in: by a header, by the one-time address, or by a token that is typed into the page.
 
 Of a request one credential is looked at: the code of the address, or else the header, or else the cookie. Cookies and
-codes are signed values, which every process of a server can check; their key comes from the token or from the file of
-tokens, so that they hold after a new start and end with the token.
+codes are signed values, which every process of a server can check. Their key comes from the token, or from the file of
+tokens and a secret that is not in it, so that they hold after a new start and end with the token.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
+import os
 import secrets
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -27,6 +30,8 @@ from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import Scope
 
+from index.durable import replacing
+from index.text import printable_path
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import SIGN_IN_HEADERS
 from retrieval_app.api.security.access import THE_TOKEN, Access, may_reach
@@ -43,6 +48,8 @@ FORM_PATH, FORM_FIELD, SIGN_OUT_FIELD = "/", "token", "sign_out"
 FORM_TYPE = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES = 4096
 _CODE = "code"
+_SECRET = "secret"
+_CLEAN_S = 60.0  # between two looks for ended sessions that would be over by now
 _NO_GALLERY = "there is no such gallery here, or this token does not open it"
 
 Clock = Callable[[], float]
@@ -68,16 +75,19 @@ class SignedValue:
 
 
 class SignedValues:
-    """Values that only who has the key can make, that end, and that can be spent before.
+    """Values that only who has the key can make, that end, and that can be spent before; safe among threads.
 
     Args:
-        spent: folder in which a file tells of each that was spent; made when it is needed.
+        spent: folders in each of which a file tells of each that was spent; made when they are needed.
         key: of the signatures; None reads no value.
     """
 
-    def __init__(self, spent: Path, *, key: Callable[[], bytes | None], clock: Clock = time.time) -> None:
+    def __init__(
+        self, spent: Sequence[Path], *, key: Callable[[], bytes | None], clock: Clock = time.time
+    ) -> None:
         self._spent, self._key, self._clock = spent, key, clock
         self._only_here = set[str]()  # of those spent where no file can tell of it
+        self._lock, self._cleaned_at = threading.Lock(), -_CLEAN_S
 
     def make(self, kind: str, *, owner: str = "", seconds: float, of: SignedValue | None = None) -> str:
         """A new value, or another of one that ends later."""
@@ -92,29 +102,52 @@ class SignedValues:
         if not expected or not are_equal(signature, expected):
             return None
         given, name, owner, until = text.split(".")
-        is_spent = name in self._only_here or (self._spent / name).exists()
+        is_spent = name in self._only_here or any((folder / name).exists() for folder in self._spent)
         if given != kind or self._clock() > int(until) or is_spent:
             return None
         return SignedValue(name, owner, int(until))
 
-    def spend(self, value: SignedValue) -> bool:
-        """Let a value hold no more, in any process; False where it was spent already."""
-        if value.id in self._only_here:
-            return False
-        try:
-            self._spent.mkdir(parents=True, exist_ok=True)
-            for old in self._spent.iterdir():
-                with suppress(FileNotFoundError):  # another process was quicker
-                    if float(old.read_text() or self._clock()) < self._clock():
-                        old.unlink()
-            with (self._spent / value.id).open("x") as file:
-                file.write(str(value.until + 1))
-        except FileExistsError:
-            return False
-        except OSError as error:
-            logger.error("other processes, and the next start, do not know that a session was ended: %s", error)
-            self._only_here.add(value.id)
+    def spend(self, value: SignedValue, *, keep_s: float = 0) -> bool:
+        """Let a value hold no more, in any process; False where it was spent already.
+
+        Args:
+            value: what was read.
+            keep_s: seconds that another value of the same id may still hold.
+        """
+        until = max(value.until, self._clock() + keep_s) + 1
+        with self._lock:
+            if value.id in self._only_here:
+                return False
+            self._clean()
+            for folder in self._spent:
+                mark = folder / value.id
+                try:
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    with replacing(mark, only_new=True) as temporary:
+                        temporary.write_text(str(until))
+                        os.utime(temporary, (until, until))
+                except OSError as error:
+                    if mark.exists():
+                        return False
+                    logger.error(
+                        "other processes, and the next start, do not know that a session was ended: %s", error
+                    )
+                    self._only_here.add(value.id)
         return True
+
+    def _clean(self) -> None:
+        """Remove what tells of values that are over, once in a while; files of others stay."""
+        now = self._clock()
+        if now - self._cleaned_at < _CLEAN_S:
+            return
+        self._cleaned_at = now
+        for folder in self._spent:
+            with suppress(OSError):
+                for old in folder.iterdir():
+                    with suppress(OSError, ValueError):  # another process was quicker, or it is no mark
+                        # A copied file may have another time than its text.
+                        if old.name != _SECRET and old.stat().st_mtime < now and float(old.read_text()) < now:
+                            old.unlink()
 
     def _sign(self, text: str) -> str:
         key = self._key()
@@ -143,27 +176,49 @@ class _Grant:
 _EVERYTHING = _Grant(THE_TOKEN, ALL, "")
 
 
+def read_secret(folders: Sequence[Path]) -> bytes:
+    """A secret from the first folder that has one or takes a new one; where none does, one of this process alone."""
+    for folder in folders:
+        file = folder / _SECRET
+        try:
+            if not file.exists():
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with suppress(FileExistsError), replacing(file, only_new=True, mode=0o600) as temporary:
+                    temporary.write_text(secrets.token_hex(32))
+            if file.stat().st_mode & 0o077:
+                raise PermissionError(
+                    f"other users of this machine may read {printable_path(str(file))}: chmod 600 it"
+                )
+            if len(secret := file.read_bytes()) >= 64:
+                return secret
+            raise OSError(f"{printable_path(str(file))} is damaged: remove it")
+        except OSError as error:
+            logger.warning(
+                "no secret can be kept for sessions, so browsers are signed out when it ends: %s", error
+            )
+    return secrets.token_bytes(32)
+
+
 class SignIn:
     """Lets in who brings a token, and holds back who brings a wrong one.
 
     Args:
         access: has the token, or the tokens.
         draw: the page for those who come without.
-        spent: folder that tells of sessions that were ended, of all processes of the server and those after it; with
-            None there are no sessions and no codes.
+        spent: folders that tell of sessions that were ended, of all processes of the server and those after it;
+            without any there are no sessions and no codes.
         config: how long wrong ones wait, and right ones hold.
         root_path: below which the cookie of who is signed in is sent.
         logs: of who did what, where it is told who came and went, by the names of the server's galleries.
     """
 
     def __init__(
-        self, access: Access, *, draw: DrawPage, spent: Path | None = None, config: SignInConfig | None = None,
+        self, access: Access, *, draw: DrawPage, spent: Sequence[Path] = (), config: SignInConfig | None = None,
         root_path: str = "", logs: Mapping[str, ActivityLog] | None = None, clock: Clock = time.time,
     ) -> None:  # fmt: skip
         self._access, self._draw, self._config = access, draw, config or SignInConfig()
         self._cookie_path = f"{root_path}/"
-        key = access.session_key if spent is not None else lambda: None
-        self._values = SignedValues(spent or Path(), key=key, clock=clock)
+        self._values = SignedValues(spent, key=access.session_key if spent else lambda: None, clock=clock)
         self._tries, self._clock = FailedTries(self._config, tell=self._tell_wrong), clock
         self._logs = logs or {}
 
@@ -217,7 +272,7 @@ class SignIn:
         """The answer to a token that was typed into the page, or to leaving it."""
         form = _read_parameters(body)
         if SIGN_OUT_FIELD in form:
-            return self._sign_out(scope, headers)
+            return await self._sign_out(scope, headers)
         given = form.get(FORM_FIELD, [])
         if len(given) != 1:
             return self._ask(scope, "wrong token")
@@ -230,8 +285,12 @@ class SignIn:
         return self.refuse_unknown(scope) if is_unknown else self._ask(scope, "no page")
 
     def renew(self, scope: Scope, headers: Headers) -> str | None:
-        """The cookie of who opens the page, made anew where more than half of its time is over."""
-        session = self._read_cookie(scope, headers) if scope["path"] == "/" else None
+        """The cookie of who was answered, made anew where more than half of its time is over.
+
+        Not with the page's files, which caches that many share may keep.
+        """
+        is_own = scope["path"] == "/" or scope["path"].startswith("/v1/")
+        session = self._read_cookie(scope, headers) if is_own else None
         if session is None or session.until - self._clock() > self._config.session_s / 2:
             return None
         response = Response()
@@ -280,10 +339,10 @@ class SignIn:
         opened = frozenset(name for name in self._logs if entry.rights_in((name,)))
         return _Grant(entry.name, self._access.rights_of(entry), entry.sha256, opened)
 
-    def _sign_out(self, scope: Scope, headers: Headers) -> Response:
+    async def _sign_out(self, scope: Scope, headers: Headers) -> Response:
         grant, session = self._find_session(scope, headers), self._read_cookie(scope, headers)
         if session is not None:
-            self._values.spend(session)
+            await asyncio.to_thread(self._values.spend, session, keep_s=self._config.session_s)
         if grant is not None:
             self._record(SIGN_OUT, scope, grant)
         response = _go_on(scope)
@@ -292,7 +351,7 @@ class SignIn:
 
     async def _exchange(self, scope: Scope, headers: Headers, *, codes: list[str]) -> Response:
         code = self._values.read(_CODE, codes[0]) if len(codes) == 1 else None
-        if code is not None and self._values.spend(code):
+        if code is not None and await asyncio.to_thread(self._values.spend, code):
             return self._let_in(scope, _EVERYTHING, by="code")
         if self._find_session(scope, headers) is not None:
             return _go_on(scope)

@@ -359,14 +359,18 @@ class TokenBook:
 
     Args:
         file: made by `retrieval tokens add`.
+        secret: what the key of signed cookies needs besides the file; None makes one.
         clock: of seconds.
 
     Raises:
         InputError: it cannot be used.
     """
 
-    def __init__(self, file: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, file: Path, *, secret: bytes | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._file, self._clock = file, clock
+        self._secret = secret or secrets.token_bytes(32)
         self._state = self._look()
         self._entries: TokenEntries | None = read_token_entries(file)
         self._looked_at = clock()
@@ -382,9 +386,14 @@ class TokenBook:
         return None if entries is None else self._find_hash(entries, sha256)
 
     def session_key(self) -> bytes | None:
-        """The key of signed cookies: they end where the file is made anew, or opens nothing."""
+        """The key of signed cookies: they end where the file is made anew, or opens nothing.
+
+        What the file says is not enough to make one.
+        """
         entries = self._current()
-        return None if entries is None else hashlib.sha256(b"sessions" + entries.salt.encode()).digest()
+        return (
+            None if entries is None else hmac.digest(self._secret, b"sessions" + entries.salt.encode(), "sha256")
+        )
 
     def warn_of_others(self, galleries: Collection[str]) -> None:
         """Log the galleries in which tokens have rights, and that are none of the server's: names may be mistyped."""

@@ -172,6 +172,18 @@ def test_a_session_holds_for_all_galleries_of_its_token(server: App, team: dict[
     assert (refused.status, "set-cookie" in refused.headers) == (404, False)
 
 
+def test_ended_sessions_are_over_whichever_gallery_comes_first(folder: Path) -> None:
+    shop, fashion = (ServedGallery(folder / name / "small", name) for name in COUNTS)
+    token = "a-secret-of-the-tests"
+    with open_app(ServeOptions((shop,), token=token)) as server:
+        answer = server.ask("POST", "/", body=f"token={token}".encode(), headers=FORM)
+        cookie = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+        assert server.ask("GET", "/v1/galleries", headers=cookie).status == 200
+        server.ask("POST", "/", body=b"sign_out=", headers={**FORM, **cookie})
+    with open_app(ServeOptions((fashion, shop), token=token)) as server:
+        assert server.ask("GET", "/v1/galleries", headers=cookie).status == 401
+
+
 def test_decisions_and_logs_stay_with_their_gallery(server: App, team: dict[str, str], folder: Path) -> None:
     named = {"X-Request-Id": "decided-in-shop"}
     decided = server.ask("POST", "/g/shop/v1/labels/decisions", token=team["anna"], json=DECISION, headers=named)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -99,6 +102,21 @@ def _sign_in(server: App, token: str) -> dict[str, str]:
     answer = server.ask("POST", "/", body=f"token={token}".encode(), headers=FORM)
     assert answer.status == 303
     return {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+
+
+def test_what_the_file_of_tokens_says_makes_no_cookie(server: App, team: dict[str, str]) -> None:
+    file = Path(team["file"])
+    told = json.loads(file.read_text())
+    owner = next(entry["sha256"] for entry in told["tokens"] if entry["name"] == "admin")
+    text = f"session.{'x' * 22}.{owner}.{int(time.time()) + 1000}"
+    real = _sign_in(server, team["admin"])["Cookie"]
+    salt = b"sessions" + told["salt"].encode()
+    for key in (hashlib.sha256(salt).digest(), hmac.digest(b"", salt, "sha256")):
+        signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+        forged = f"{real.partition('=')[0]}={text}.{signature}"
+        assert server.ask("GET", "/v1/gallery", headers={"Cookie": forged}).status == 401
+    kept = file.with_name(f"{file.name}.sessions")
+    assert (kept.stat().st_mode & 0o777, (kept / "secret").stat().st_mode & 0o777) == (0o700, 0o600)
 
 
 def _wait_until_shut(server: App, **brought: Any) -> None:
