@@ -218,7 +218,20 @@ class JobList(Generic[Work]):
     def drop_waiting(self, explain: Callable[[str], str]) -> None:
         """Let no job wait any more; what is said depends on its kind."""
         for job in self._list(WAITING):
-            self.update([job], state=FAILED, message=explain(job.kind))
+            dropped = replace(job, state=FAILED, message=explain(job.kind))
+            with self._table.writing() as table:  # it may run by now
+                sql = "UPDATE jobs SET state = ?, message = ? WHERE id = ? AND state = ?"
+                told = (dropped.state, json.dumps(dropped.message), job.id, WAITING)
+                is_dropped = table.execute(sql, told).rowcount > 0
+            if is_dropped:
+                self._on_over(dropped)
+
+    def give_back(self, jobs: Sequence[Job]) -> None:
+        """Let running jobs wait again, for another process, as if they had not been begun."""
+        with self._table.writing() as table:
+            sql = "UPDATE jobs SET state = ?, message = ?, tries = tries - 1 WHERE id = ?"
+            message = json.dumps("waiting: the process that ran it was stopped")
+            table.executemany(sql, [(WAITING, message, job.id) for job in jobs])
 
     def _put_back(self) -> list[Work]:
         """Let jobs whose process has ended wait again, but for those tried often; the work of those called off."""

@@ -212,7 +212,8 @@ class Jobs:
     A job that fails or is cancelled leaves the gallery as it was, but for the image that an add which failed keeps, and
     what an update has embedded. A change waits for another process that writes the gallery.
 
-    Where several processes of a server share them, one at a time runs them, and another goes on where it is killed.
+    Where several processes of a server share them, one at a time runs them, and another goes on where it is stopped or
+    killed.
 
     Args:
         gallery_path: the gallery's folder.
@@ -242,7 +243,7 @@ class Jobs:
             max_waiting=_MAX_WAITING, max_kept=_MAX_KEPT, max_of_kind=_MAX_OF_KIND, on_over=self._log_end,
             path=None if shared is None else shared / "jobs.sqlite", pack=Work.pack, unpack=Work.unpack,
         )  # fmt: skip
-        self._log = log
+        self._log, self._is_shared = log, shared is not None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="gallery-writer")
         self._closed = False
         self._end_at = math.inf
@@ -320,7 +321,10 @@ class Jobs:
         return job
 
     def stop(self) -> None:
-        """Let the running job end within a few seconds or fail, and those that wait fail; may be called twice."""
+        """Let the running job end within a few seconds or fail, and those that wait fail; may be called twice.
+
+        What other processes of the server may do waits for them.
+        """
         self._closed = True
         self._end_at = min(self._end_at, time.monotonic() + _GRACE_S)
         self._drop_waiting()
@@ -364,6 +368,8 @@ class Jobs:
             )  # fmt: skip
 
     def _drop_waiting(self) -> None:
+        if self._is_shared:
+            return
         self._list.drop_waiting(lambda kind: _STOPPED_ADDING if kind == ADD else _STOPPED)
 
     def _note_failure(self, done: Future[None]) -> None:
@@ -376,7 +382,9 @@ class Jobs:
             if called_off is None:
                 return
             self._forget(called_off)
-            while batch := self._list.take(together=TOGETHER, most=_MAX_TOGETHER):
+            while not (self._closed and self._is_shared):
+                if not (batch := self._list.take(together=TOGETHER, most=_MAX_TOGETHER)):
+                    break
                 try:
                     for one in self._run(
                         batch, is_last_try=len(batch) == 1
@@ -397,6 +405,9 @@ class Jobs:
                 batch = self._leave_out_called_off(batch)
                 continue
             except RetrievalError as error:
+                if isinstance(error, _StoppedError) and self._is_shared:
+                    self._list.give_back(jobs)
+                    break
                 if isinstance(error, InputError) and not is_last_try:
                     return batch
                 kept = _KEPT if jobs[0].kind == ADD and not isinstance(error, _StoppedError) else ""
@@ -416,10 +427,10 @@ class Jobs:
             CancelledError: one of them was called off.
             RetrievalError: the server ends.
         """
-        if time.monotonic() > self._end_at:
-            raise _StoppedError(_STOPPED_ADDING if jobs[0].kind == ADD else _STOPPED_RUNNING)
         if self._list.called_off(jobs):
             raise CancelledError("the job was cancelled")
+        if time.monotonic() > self._end_at:
+            raise _StoppedError(_STOPPED_ADDING if jobs[0].kind == ADD else _STOPPED_RUNNING)
         self._list.update(jobs, state=RUNNING, message=words)
 
     def _leave_out_called_off(self, batch: list[tuple[Job, Work]]) -> list[tuple[Job, Work]]:

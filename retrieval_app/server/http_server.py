@@ -1,6 +1,6 @@
 """The HTTP server: uvicorn on its public options.
 
-It bounds heads, bodies and connections. Slow heads and floods of connections are left to a proxy: docs/deploy.md.
+It bounds heads and bodies. Slow heads, slow readers and floods of connections are left to a proxy: docs/deploy.md.
 """
 
 from __future__ import annotations
@@ -129,14 +129,15 @@ class Lifecycle:
 
 
 def quiet_uvicorn(level: int = logging.ERROR) -> None:
-    """Let uvicorn tell of failures only, and of none where a client has left."""
+    """Let uvicorn tell of failures only, and of none where a client has left or a process says itself why it ends."""
     of_uvicorn = logging.getLogger("uvicorn.error")
     of_uvicorn.setLevel(level)
-    of_uvicorn.addFilter(_is_no_departure)
+    of_uvicorn.addFilter(_is_news)
 
 
-def _is_no_departure(record: logging.LogRecord) -> bool:
-    return not str(record.msg).startswith("ASGI callable returned without")
+def _is_news(record: logging.LogRecord) -> bool:
+    said = str(record.msg)
+    return not (said.startswith("ASGI callable returned without") or "failed to start, stopping" in said)
 
 
 def allow_files(limits: ConnectionConfig) -> None:

@@ -67,7 +67,7 @@ def run_workers(options: ServeOptions, *, listener: socket.socket, on_ready: Cal
             partial(create_worker_app, each, shared), options.connections, factory=True, workers=options.workers,
             timeout_worker_healthcheck=_HUNG_S,
         )  # fmt: skip
-        quiet_uvicorn(logging.CRITICAL)  # processes say themselves why they end
+        quiet_uvicorn()
         announcing = threading.Thread(target=_announce, args=(shared, on_ready, ended), daemon=True)
         announcing.start()
         try:
@@ -100,16 +100,20 @@ def create_worker_app(options: ServeOptions, shared: Path) -> ASGIApp:
     begun.mkdir(exist_ok=True)
     (begun / str(os.getpid())).touch()
     if len([*begun.iterdir()]) > options.workers:
-        logger.warning("a process of the server has ended, and process %d takes its place", os.getpid())
+        logger.warning(
+            "process %d of the server takes the place of one that ended or is replaced, or is one more",
+            os.getpid(),
+        )
     opened = ExitStack()
     try:
         served = opened.enter_context(open_server_app(options, shared=shared))
-    except (RetrievalError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - an endless row of processes would mend none of them
+        told = str(error) if isinstance(error, RetrievalError | OSError) else f"{type(error).__name__}: {error}"
         if (shared / _STARTED).exists():
-            logger.error("a process cannot open the gallery, and is started anew: %s", error)
+            logger.error("a process cannot open the gallery, and is started anew: %s", told)
             time.sleep(_PAUSE_S)
             sys.exit(1)
-        (shared / _FAILED).write_text(str(error))
+        (shared / _FAILED).write_text(told)
         sys.exit(STARTUP_FAILURE)  # which ends the supervisor
     return Lifecycle(
         served.app, on_ready=(shared / _STARTED).touch, on_end=served.end, on_closed=opened.close

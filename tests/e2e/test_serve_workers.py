@@ -183,7 +183,7 @@ def test_where_no_worker_lives_requests_wait_for_the_next(server: Server) -> Non
     for worker in list_workers(server):
         os.kill(worker, signal.SIGKILL)
     assert ask_until_answered(server, "GET", "/v1/images").status == 200
-    wait(lambda: "takes its place" in server.log.read_text())
+    wait(lambda: "takes the place" in server.log.read_text())
 
 
 def test_the_gradio_app_says_that_it_needs_one_process(server: Server) -> None:

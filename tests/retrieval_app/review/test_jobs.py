@@ -218,6 +218,37 @@ def test_stopping_ends_a_job_that_would_take_long(shop: Shop, monkeypatch: pytes
     assert stopped.state == "failed"
 
 
+def test_a_process_that_is_stopped_leaves_jobs_to_the_others(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    def evaluate_without_end(*_: object, scoring: Callable[[int, int], None], **__: object) -> None:
+        while True:
+            begun.set()
+            scoring(0, 0)
+            time.sleep(0.001)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("retrieval_app.review.jobs.evaluate_gallery", evaluate_without_end)
+        patched.setattr("retrieval_app.review.jobs._GRACE_S", 0.05)
+        (shared := tmp_path / "shared").mkdir()
+        one, other = (
+            Jobs(shop.path, on_change=lambda: None, open_gallery=shop.open, shared=shared) for _ in range(2)
+        )
+        jobs = [one.evaluate(ks=[1]), one.evaluate(ks=[2])]
+        assert begun.wait(WAIT_SECONDS)
+        one.close()
+    assert [other.get(job.id).state for job in jobs] == ["waiting", "waiting"]
+    other.watch(poll_s=0.01)
+    deadline = time.monotonic() + WAIT_SECONDS
+    while any(other.get(job.id).state in ("waiting", "running") for job in jobs):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    other.close()
+    assert [other.get(job.id).state for job in jobs] == ["done", "done"]
+
+
 @pytest.mark.slow
 def test_a_killed_server_loses_no_image_that_it_took(folder: Path, tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.png" for number in range(4)]
