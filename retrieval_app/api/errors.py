@@ -43,7 +43,6 @@ CODES = {
     409: "conflict",
     411: "length_required",
     413: "too_large",
-    414: "address_too_long",
     415: "unsupported_media_type",
     422: "invalid",
     429: "too_many_tries",

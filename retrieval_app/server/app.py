@@ -185,6 +185,7 @@ class _Middleware:
         app.add_middleware(
             Security, limits=self.options.limits, access=access, sign_in=sign_in, metrics=metrics,
             observers=self.observers, rates=self.rates, origins=origins, gallery=gallery,
+            max_head_bytes=self.options.connections.max_head_bytes,
         )  # fmt: skip
         if origins:
             app.add_middleware(ApiCors, origins=origins)

@@ -31,7 +31,11 @@ class ConnectionConfig:
     What each field is, its help says. A page holds up to six connections while it loads.
     """
 
-    connections: int = option(1024, "Connections at once; requests on further ones are answered 503.", at_least=1)
+    connections: int = option(
+        1024,
+        "Open connections, idle ones too, from which on every request is answered 503; further ones are still opened.",
+        at_least=1,
+    )
     keep_alive_s: int = option(30, "Seconds that a connection waits for its next request.", at_least=1)
     shutdown_s: int = option(
         15, "Seconds that requests under way have to be finished in when the server ends.", at_least=1

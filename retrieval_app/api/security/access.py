@@ -16,7 +16,7 @@ from retrieval_app.api.security.tokens import TokenBook, TokenEntry, check_token
 from retrieval_app.api.visitors import Visitor, find_visitor
 
 OPEN_PATHS = frozenset(("/v1/health", "/v1/ready"))
-"""Those that need no token, and that are answered where there is no other place left."""
+"""Those that need no token."""
 METRICS_PATH = "/v1/metrics"
 THIS_MACHINE, THE_TOKEN = "this machine", "the token"
 """What visitors without a name are called in the log of what was done."""

@@ -109,17 +109,18 @@ class Security:
         rates: how often one visitor may ask, here or elsewhere.
         origins: of other sites whose pages may ask the API.
         gallery: the name of the one among several that requests are for.
+        max_head_bytes: of the head of a request; the parser bounds those alone that do not come at once.
     """
 
     def __init__(
         self, app: ASGIApp, *, limits: ServingConfig, access: Access, sign_in: SignIn, metrics: Metrics,
         observers: Sequence[Observer] = (), rates: RateLimits | None = None,
-        origins: frozenset[str] = frozenset(), gallery: str | None = None,
+        origins: frozenset[str] = frozenset(), gallery: str | None = None, max_head_bytes: int = 64 * 1024,
     ) -> None:  # fmt: skip
         self._app, self._limits, self._access, self._metrics = app, limits, access, metrics
         self._bodies = BodyRoom(limits)
         self._sign_in, self._observers, self._rates = sign_in, observers, rates or RateLimits(RateConfig())
-        self._origins, self._gallery = origins, gallery
+        self._origins, self._gallery, self._max_head_bytes = origins, gallery, max_head_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, as ASGI has it."""
@@ -214,6 +215,8 @@ class Security:
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         path, is_read = scope["path"], scope["method"] in ("GET", "HEAD")
+        if _count_head(scope) > self._max_head_bytes:
+            return refuse_with(scope, 431, f"the head of the request has more than {self._max_head_bytes:,} bytes")
         if not self._access.hosts.admit(scope, headers):
             # A page elsewhere must not reach this server by pointing its own name at its address.
             message = "this server answers only to names that it knows: retrieval serve --allowed-host NAME"
@@ -252,6 +255,12 @@ class Security:
         if length and not is_image and kind != "application/json" and not kind.endswith("+json"):
             return refuse_with(scope, 415, "the body must be JSON, with Content-Type: application/json")
         return None
+
+
+def _count_head(scope: Scope) -> int:
+    """Bytes of a request's head, but for its line's separators and version."""
+    lines = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+    return len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"]) + lines
 
 
 def _choose_request_id(headers: Headers) -> str:

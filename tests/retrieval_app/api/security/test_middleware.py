@@ -48,6 +48,13 @@ def test_a_request_id_of_the_client_is_taken_if_it_is_harmless(client: TestClien
     assert answer["request_id"] == "trace-8"
 
 
+def test_a_head_is_bounded_also_where_it_comes_at_once(client: TestClient) -> None:
+    assert client.get("/v1/health", headers={"X-Long": "x" * 60_000}).status_code == 200
+    for query, header in (("", "x" * 66_000), ("x" * 40_000, "x" * 26_000)):
+        response = client.get(f"/v1/health?x={query}", headers={"X-Long": header})
+        assert (response.status_code, response.json()["error"]["code"]) == (431, "head_too_large")
+
+
 def test_a_body_without_its_length_is_refused(client: TestClient) -> None:
     def chunks() -> Iterator[bytes]:
         yield b"{}"
