@@ -108,7 +108,7 @@ def create_worker_app(options: ServeOptions, shared: Path) -> ASGIApp:
     try:
         served = opened.enter_context(open_server_app(options, shared=shared))
     except Exception as error:  # noqa: BLE001 - an endless row of processes would mend none of them
-        told = str(error) if isinstance(error, RetrievalError | OSError) else f"{type(error).__name__}: {error}"
+        told = str(error) if isinstance(error, RetrievalError | OSError) else repr(error)
         if (shared / _STARTED).exists():
             logger.error("a process cannot open the gallery, and is started anew: %s", told)
             time.sleep(_PAUSE_S)
