@@ -46,7 +46,7 @@ def build_on_cluster(
     begin_step: BeginStep = no_steps,
     wait_s: float = LOCK_WAIT_S,
 ) -> BuildReport:
-    """Embed on a cluster what no shard of the work has, and merge.
+    """Embed on a cluster what the shards of the work lack, and merge.
 
     Args:
         address: of the cluster's head; see `connected`.
@@ -114,23 +114,23 @@ def _check_answers(address: str) -> None:
 
 
 def _embed_shards(ray: Any, work: SharedWork, *, progress: Progress) -> None:
-    """Let every shard be embedded by a task; the split of a build that was stopped is kept."""
+    """Let every shard be embedded by a task; the split of a build that was stopped is kept, where there is only one."""
     workers, needs = _plan_workers(ray, threads=work.config.workers)
     counts = list_counts(work.folder)
     count = counts[0] if len(counts) == 1 else max(1, _SHARDS_EACH * workers)
     config = replace(work.config, workers=int(needs["num_cpus"]))
     told = work.gallery, work.folder.resolve(), work.sources, work.plan, config
     task = ray.remote(embed_sent).options(max_retries=_MOST_DEATHS, scheduling_strategy="SPREAD", **needs)
-    waiting = {task.remote(*told, Shard(number, count)): number for number in range(1, count + 1)}
+    shards = [Shard(number, count) for number in range(1, count + 1)]
+    waiting = {task.remote(*told, shard): shard for shard in shards}
     done, lived, alive = 0, time.monotonic(), _list_nodes(ray)
     while waiting:
         ready, _ = ray.wait(list(waiting), num_returns=1, timeout=_LOOK_S)
         for ref in ready:
-            del waiting[ref]
-            report = _take(ray, ref)
+            report = _take(ray, ref, shard=waiting.pop(ref), folder=work.folder)
             _await_visible(Path(report.folder))
             done += report.images
-            progress(done, 0)
+            progress(done, round(done * count / (count - len(waiting))))  # shards are as large as each other
         now = _list_nodes(ray)
         for gone in alive.keys() - now.keys():
             logger.warning("lost the node %s; others do its work", alive[gone]["NodeManagerHostname"])
@@ -160,25 +160,39 @@ def _plan_workers(ray: Any, *, threads: int) -> tuple[int, dict[str, float]]:
         least = min(int(node["CPU"]) // int(node["GPU"]) for node in nodes)
         each = max(1, min(threads or least, least))
         return sum(int(node["GPU"]) for node in nodes), {"num_gpus": 1, "num_cpus": each}
+    if with_gpu := sum(node.get("GPU", 0) >= 1 for node in nodes):
+        logger.warning(
+            "%d of the cluster's %d nodes have a GPU, which stays idle: all embed with processors, as some have "
+            "none; take those without one out of the cluster",
+            with_gpu, len(nodes),
+        )  # fmt: skip
     least = min(int(node["CPU"]) for node in nodes)
     each = min(threads or least, least)
     return sum(int(node["CPU"]) // each for node in nodes), {"num_cpus": each}
 
 
-def _take(ray: Any, ref: Any) -> ShardReport:
+def _take(ray: Any, ref: Any, *, shard: Shard, folder: Path) -> ShardReport:
+    errors = ray.exceptions
+    place = f"{shard} ({printable_path(str(folder / shard.folder))})"
     try:
         result = ray.get(ref)
-    except ray.exceptions.RayTaskError as error:
-        raise GalleryError("the Ray cluster", f"a worker failed: {error.cause!r}") from error
-    except ray.exceptions.RayError as error:
-        cause = " ".join(str(error).split())[:300]
+    except errors.RayTaskError as error:
+        raise GalleryError("the Ray cluster", f"a worker failed at {place}: {error.cause!r}") from error
+    except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError) as error:
         advice = "take out the images that kill them, or give workers more memory; what is done is kept"
-        problem = f"workers died {1 + _MOST_DEATHS} times at one shard: {cause}; {advice}"
+        problem = f"workers died {1 + _MOST_DEATHS} times at {place}: {_join_lines(error)}; {advice}"
+        raise GalleryError("the Ray cluster", problem) from error
+    except errors.RayError as error:
+        problem = f"{place} failed: {_join_lines(error)}; what is done is kept"
         raise GalleryError("the Ray cluster", problem) from error
     if isinstance(result, RetrievalError):
         raise GalleryError("a node of the cluster", str(result)) from result
     report: ShardReport = result
     return report
+
+
+def _join_lines(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def _await_visible(folder: Path) -> None:

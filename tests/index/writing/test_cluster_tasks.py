@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import sys
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from index.errors import GalleryError, InputError, MissingDependencyError, RetrievalError
 from index.sources.local_source import FolderSource
+from index.writing import cluster_build
 from index.writing.build_config import BuildConfig
-from index.writing.cluster_build import connected, embed_sent
+from index.writing.cluster_build import build_on_cluster, connected, embed_sent
 from index.writing.shard_plan import Shard
 from index.writing.sharding import ShardReport, SharedWork, merge_shards, open_shards
 
@@ -64,3 +70,84 @@ def test_an_address_without_a_cluster_is_named(address: str) -> None:
     )
     with pytest.raises(InputError, match=said), connected(address):
         pass
+
+
+class PretendedRay:
+    """One that runs every task when its result is taken."""
+
+    class RayError(Exception):
+        pass
+
+    class RayTaskError(RayError):
+        cause = ValueError("no")
+
+    class WorkerCrashedError(RayError):
+        pass
+
+    class NodeDiedError(RayError):
+        pass
+
+    class OutOfMemoryError(RayError):
+        pass
+
+    def __init__(self, *nodes: Mapping[str, float], error: Exception | None = None) -> None:
+        self.exceptions, self._nodes, self._error = self, nodes, error
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"NodeID": str(n), "Alive": True, "Resources": found} for n, found in enumerate(self._nodes)]
+
+    def remote(self, run: Callable[..., Any]) -> Any:
+        task = SimpleNamespace(remote=lambda *told: lambda: run(*told))
+        return SimpleNamespace(options=lambda **_: task)
+
+    def wait(self, waiting: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
+        return waiting[:1], waiting[1:]
+
+    def get(self, ref: Any) -> Any:
+        if self._error is not None:
+            raise self._error
+        return ref()
+
+
+def build(work: SharedWork, ray: PretendedRay, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The progress that was told."""
+
+    @contextmanager
+    def give(_: str | None) -> Any:
+        yield ray
+
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(cluster_build, "connected", give)
+    build_on_cluster(work, progress=lambda done, total: told.append((done, total)))
+    return told
+
+
+def test_progress_has_a_total_and_ends_with_it(work: SharedWork, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = build(work, PretendedRay({"CPU": 1}, {"CPU": 1}), monkeypatch)
+    assert len(told) == 4
+    assert told[-1][0] == told[-1][1]
+    assert all(abs(total - told[-1][1]) < 4 for _, total in told)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("WorkerCrashedError", r"workers died 4 times at shard 1 of 2 \(.*00001-of-00002\): why; take out"),
+        ("OutOfMemoryError", r"workers died 4 times at shard 1 of 2 "),
+        ("RayError", r"shard 1 of 2 \(.*00001-of-00002\) failed: why; what is done"),
+        ("RayTaskError", r"a worker failed at shard 1 of 2 \(.*00001-of-00002\): ValueError"),
+    ],
+)
+def test_an_error_names_the_shard_and_only_what_died_has_died(
+    kind: str, said: str, work: SharedWork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = PretendedRay({"CPU": 1}, error=getattr(PretendedRay, kind)("why"))
+    with pytest.raises(GalleryError, match=said):
+        build(work, ray, monkeypatch)
+
+
+@pytest.mark.parametrize(("other", "warns"), [({"CPU": 1}, True), ({"CPU": 1, "GPU": 1}, False)])
+def test_gpus_that_stay_idle_are_told_of(other, warns: bool, work: SharedWork, monkeypatch, caplog) -> None:
+    caplog.set_level(logging.WARNING)
+    build(work, PretendedRay({"CPU": 1, "GPU": 1}, other), monkeypatch)
+    assert ("1 of the cluster's 2 nodes have a GPU, which stays idle" in caplog.text) is warns
