@@ -46,6 +46,7 @@ LEAST_AGREEMENT = 0.98
 _SAME_MODEL = 0.9  # below this a runtime computes another model: it is not used, whoever names it
 _IMAGES = 16
 _RULES = 3  # raise it when a runtime comes to compute otherwise: what was compared before is then compared again
+_CARDS = Path("/proc/driver/nvidia/gpus")
 _KEPT = 100  # models, machines and versions, the newest
 
 
@@ -209,7 +210,7 @@ def choose_backend(model: SealedModel, asked: str | None = None) -> Choice:
 def compare_backend(model: SealedModel, name: str) -> Compared | None:
     """How far an installed runtime gives the embeddings of the usual one; None where it does not take the model.
 
-    What is found is kept in the user's cache folder for a model, a processor and a version.
+    What is found is kept in the user's cache folder for a model, a processor, the GPUs and a version.
 
     Raises:
         ModelFileError: the model cannot be used.
@@ -217,7 +218,7 @@ def compare_backend(model: SealedModel, name: str) -> Compared | None:
     """
     versions = installed_backends()
     key = "; ".join([
-        model.sha256, platform.machine(), _processor(), f"rules {_RULES}",
+        model.sha256, platform.machine(), _processor(), *_graphics_cards(), f"rules {_RULES}",
         *(f"{one} {versions.get(one)}" for one in (USUAL_BACKEND, name)),
     ])  # fmt: skip
     kept = _read_kept()
@@ -299,3 +300,13 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _graphics_cards() -> list[str]:
+    """The names of NVIDIA's, as far as the system tells."""
+    try:
+        texts = [path.read_text(encoding="utf-8", errors="replace") for path in _CARDS.glob("*/information")]
+    except OSError:
+        return []
+    lines = (line.partition(":") for text in texts for line in text.splitlines())
+    return sorted(value.strip() for name, _, value in lines if name.strip() == "Model")
