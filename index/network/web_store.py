@@ -282,8 +282,11 @@ def _checked_network() -> Any:
         def close(self) -> None:
             self._stream.close()
 
-        def start_tls(self, *args: Any, **kwargs: Any) -> PatientStream:
-            return PatientStream(self._stream.start_tls(*args, **kwargs), self._patience)
+        def start_tls(
+            self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+        ) -> PatientStream:
+            left_s = _bound_connecting(self._patience, timeout)
+            return PatientStream(self._stream.start_tls(ssl_context, server_hostname, left_s), self._patience)
 
         def get_extra_info(self, info: str) -> Any:
             return self._stream.get_extra_info(info)
@@ -300,12 +303,28 @@ def _checked_network() -> Any:
             local_address: str | None = None,
             socket_options: Iterable[Any] | None = None,
         ) -> Any:
+            _bound_connecting(
+                self._patience, timeout
+            )  # before a name is looked up, which takes as long as it takes
             found, reach = _find_addresses(host, port), self._patience.reach
             check_addresses(host, port, found=found, may_connect=reach.may_connect, advice=reach.advice)
-            stream = super().connect_tcp(found[0], port, timeout, local_address, socket_options)
+            left_s = _bound_connecting(self._patience, timeout)
+            stream = super().connect_tcp(found[0], port, left_s, local_address, socket_options)
             return PatientStream(stream, self._patience)
 
     return CheckedNetwork
+
+
+def _bound_connecting(patience: _Patience, timeout: float | None) -> float:
+    """Seconds that a connection may take.
+
+    Raises:
+        httpcore.ConnectTimeout: none are left.
+    """
+    left_s = patience.bound(timeout)
+    if left_s <= 0:
+        raise import_httpcore().ConnectTimeout(f"no connection within {patience.reach.step_s:g} s")
+    return left_s
 
 
 def _find_addresses(host: str, port: int) -> list[str]:

@@ -299,8 +299,9 @@ def _show_log(lines: list[dict[str, Any]]) -> str:
         about = printable_path(", ".join(words))
         if len(about) > _MOST_CHARACTERS:
             about = f"{about[: _MOST_CHARACTERS - 1]}…"
-        when = line["at"][:19].replace("T", " ")
-        rows.append((when, printable_path(line["who"]), printable_path(line["from"]), line["what"], about))
+        when = printable_path(line["at"][:19].replace("T", " "))
+        who, address, what = (printable_path(line[name]) for name in ("who", "from", "what"))
+        rows.append((when, who, address, what, about))
     return "\n".join(align(rows, right=set()))
 
 

@@ -130,9 +130,10 @@ class ActivityLog:
                 lines = [line for line in batch if line.series == series]
                 self._append(series, lines)
                 written += lines
-            if self._lost:
-                lost, self._lost = self._lost, 0
+            if lost := self._lost:
                 self._append(CHANGES, [_make_line("lines-lost", who=THE_SERVER, address="", lines=lost)])
+                with self._changed:
+                    self._lost -= lost
             self._fails = False
         except OSError as error:
             self._fails = True

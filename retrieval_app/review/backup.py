@@ -21,10 +21,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import quote, unquote_to_bytes
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from index.catalog.catalog_scan import REMOVED
 from index.catalog.reader import Catalog, read_catalog
@@ -41,9 +49,12 @@ from index.versions.manifest import CATALOG_NAME, Manifest
 from index.versions.people import PEOPLE, added_folder
 from index.versions.versions import find_version, hold_current
 from retrieval_app.review.activity_log import Line, check_line, read_log
+from retrieval_app.review.database import ReviewError
 from retrieval_app.review.review_store import DecidedStep, ReviewStore, read_steps
 
 _DECISIONS, _LOG, _MANIFEST = "review.sqlite", "log.jsonl", "manifest.json"
+_FORMAT: Final = "retrieval-backup"
+_FORMAT_VERSION: Final = 1
 _BLOCK_BYTES = 1 << 20
 _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 USABLE = ("indexed", "duplicate")
@@ -117,8 +128,8 @@ class _Origin(_Part):
 
 
 class _Manifest(_Part):
-    format: Literal["retrieval-backup"] = "retrieval-backup"
-    format_version: Literal[1] = 1
+    format: Literal["retrieval-backup"] = _FORMAT
+    format_version: Literal[1] = _FORMAT_VERSION
     made_at: str
     gallery: _Origin
     sent: list[SentImage]
@@ -188,7 +199,13 @@ def back_up(
     _check_out(out, gallery=gallery, overwrite=overwrite)
     with closing(ReviewStore.of_gallery(gallery)) as store:
         decisions = store.copy()
-    steps, notes, known, log = read_steps(decisions), list[str](), _Known(), list[Line]()
+    notes, known, log = list[str](), _Known(), list[Line]()
+    try:
+        steps = read_steps(decisions)
+    except InputError as error:
+        raise ReviewError(
+            store.path, f"{error}; move the file away to begin anew, or put a copy of it back"
+        ) from error
     try:
         known = _read_known(gallery)
     except GalleryError as error:
@@ -387,7 +404,7 @@ def _read_backup(path: Path, archive: zipfile.ZipFile, progress: Progress) -> _B
         raise InputError("it is packed, which a backup never is")
     if _MANIFEST not in names:
         raise BackupError(path, "no backup: it has no manifest; give a file that `retrieval backup` wrote")
-    manifest = _Manifest.model_validate_json(archive.read(_MANIFEST))
+    manifest = _read_manifest(path, archive.read(_MANIFEST))
     members = {image.member: image.sha256 for image in manifest.sent}
     if sorted(names) != sorted([_DECISIONS, _LOG, _MANIFEST, *members]):
         raise InputError("its members are not those of its manifest")
@@ -401,6 +418,26 @@ def _read_backup(path: Path, archive: zipfile.ZipFile, progress: Progress) -> _B
             raise InputError(f"{member} is not what was written")
         progress(done, len(members))
     return _Backup(archive, manifest, steps, log)
+
+
+def _read_manifest(path: Path, content: bytes) -> _Manifest:
+    values = json.loads(content)
+    found = (values.get("format"), values.get("format_version")) if isinstance(values, dict) else (None, None)
+    if found[0] != _FORMAT:
+        raise BackupError(
+            path, f"no backup: its manifest does not say {_FORMAT}; give a file that `retrieval backup` wrote"
+        )
+    if found[1] != _FORMAT_VERSION:
+        raise BackupError(
+            path,
+            f"a backup of another format version; this program reads {_FORMAT_VERSION}: use the one that wrote it",
+        )
+    try:
+        return _Manifest.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(printable_path(f"{_MANIFEST}: {place}: {first['msg']}")) from error
 
 
 def read_blocks(archive: zipfile.ZipFile, member: str) -> Iterator[bytes]:

@@ -40,6 +40,7 @@ CREATE TABLE duplicate_decisions (             -- the one of the last step holds
 ) WITHOUT ROWID;
 CREATE INDEX duplicate_decisions_by_step ON duplicate_decisions (step);
 """
+_TABLES = ("steps", "label_decisions", "duplicate_decisions")
 _WAIT_SECONDS = 10.0
 _NO_RIGHT = "the gallery's folder cannot be written; give the server the right to write it"
 _CANNOT_WRITE = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
@@ -198,6 +199,20 @@ def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
+def copy_tables(connection: sqlite3.Connection) -> bytes:
+    """A file with these tables as they are at one moment, and nothing else that the file may have."""
+    with closing(sqlite3.connect(":memory:")) as whole, closing(sqlite3.connect(":memory:")) as ours:
+        connection.backup(whole)
+        _check_pages(whole)
+        _prepare(ours)
+        for table in _TABLES:
+            names = [row[1] for row in ours.execute(f"PRAGMA table_info({table})")]
+            rows = whole.execute(f"SELECT {', '.join(names)} FROM {table}")
+            ours.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(names))})", rows)
+        ours.commit()
+        return ours.serialize()
+
+
 def check_schema(connection: sqlite3.Connection) -> None:
     """See that a file that came from elsewhere is whole, and has these tables and nothing else."""
     connection.execute("PRAGMA trusted_schema = OFF")
@@ -207,5 +222,9 @@ def check_schema(connection: sqlite3.Connection) -> None:
         expected = ours.execute(listed).fetchall()
     if check_version(connection) != VERSION or connection.execute(listed).fetchall() != expected:
         raise sqlite3.DatabaseError("it has other tables")
+    _check_pages(connection)
+
+
+def _check_pages(connection: sqlite3.Connection) -> None:
     if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
         raise sqlite3.DatabaseError(str(found))

@@ -77,7 +77,8 @@ class Job:
 
     def to_json(self) -> dict[str, Any]:
         """The document of the API."""
-        told = {"kind": self.kind, "state": self.state, "message": self.message, "result": self.result}
+        message = self.message.encode("utf-8", "backslashreplace").decode()  # it may name what is no text
+        told = {"kind": self.kind, "state": self.state, "message": message, "result": self.result}
         return {"job": self.id, **told}
 
 

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from index.errors import InputError
 from index.labels.decisions import OPEN, LabelDecision, LabelKey, check_label_decision, read_labels
 from index.versions.people import decisions_file
-from retrieval_app.review.database import Database, DecidedSinceError, check_schema
+from retrieval_app.review.database import Database, DecidedSinceError, check_schema, copy_tables
 from retrieval_app.review.subjects import DuplicateDecision, Subject, check_duplicate_decision
 
 MAX_STEP_DECISIONS = 10_000
@@ -204,12 +204,8 @@ class ReviewStore:
 
     def copy(self) -> bytes:
         """All steps of one moment, for `read_steps`; other processes may go on deciding. b"" where there are none."""
-        with closing(sqlite3.connect(":memory:")) as copy:
-            with self._database.reading() as connection:
-                if connection is None:
-                    return b""
-                connection.backup(copy)
-            return copy.serialize()
+        with self._database.reading() as connection:
+            return b"" if connection is None else copy_tables(connection)
 
     def merge(self, steps: Sequence[DecidedStep]) -> Merged:
         """Bring steps in, all or none: about each subject the later decision holds.

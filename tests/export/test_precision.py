@@ -164,9 +164,9 @@ def test_a_run_is_measured_on_its_own_images(finished_run: FinishedRun, tmp_path
     assert Embedder(tmp_path / "int8.onnx").contract.run_id == Embedder(tmp_path / "full.onnx").contract.run_id
 
 
-def export_raw(out: Path, images: Path | None) -> ExportReport:
+def export_raw(out: Path, images: Path | None, *, whiten: Path | None = None) -> ExportReport:
     return export_untrained(
-        out, backbone=BACKBONE, weights="none", whiten=None, embedding_dim=64, resize=40, crop=32, cache=out.parent,
+        out, backbone=BACKBONE, weights="none", whiten=whiten, embedding_dim=4, resize=40, crop=32, cache=out.parent,
         workers=1, lowered=Lowered("float16", images, max_recall_drop=1),
     )  # fmt: skip
 
@@ -186,6 +186,16 @@ def test_images_of_one_label_measure_nothing(pictures: Path, tmp_path: Path) -> 
     (folder / "kind").symlink_to(next(path for path in sorted(pictures.iterdir()) if path.is_dir()))
     with pytest.raises(InputError, match="two or more labels; found"):
         export_raw(tmp_path / "raw.onnx", folder)
+
+
+def test_images_that_are_given_leave_the_whitening_folder_without_labels(pictures: Path, tmp_path: Path) -> None:
+    flat, one = tmp_path / "flat", tmp_path / "one"
+    kind = next(path for path in sorted(pictures.iterdir()) if path.is_dir())
+    flat.symlink_to(kind)
+    one.mkdir()
+    (one / "kind").symlink_to(kind)
+    with pytest.raises(InputError, match="two or more labels; found"):
+        export_raw(tmp_path / "raw.onnx", one, whiten=flat)
 
 
 def test_every_runtime_computes_int8_alike(tiny_model: Path, tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+import httpcore
 import pytest
 
 from index.network import web_store
@@ -70,3 +72,30 @@ def test_a_redirect_to_nowhere_is_told_as_one() -> None:
     with sending([b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n"]) as address:  # noqa: SIM117
         with pytest.raises(FetchError, match="status 302, and says not where it leads"):
             fetch(address)
+
+
+def test_looking_a_name_up_and_connecting_have_the_same_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float | None] = []
+
+    def look_up(*_: object) -> list[str]:
+        time.sleep(4 * BIT_S)
+        return ["127.0.0.1"]
+
+    def connect(_: object, host: str, port: int, timeout: float | None = None, *others: object) -> None:
+        seen.append(timeout)
+        raise httpcore.ConnectTimeout
+
+    monkeypatch.setattr(web_store, "_find_addresses", look_up)
+    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connect)
+    with pytest.raises(FetchError, match="cannot be reached"):
+        fetch("http://slow.example/a.jpg")
+    [timeout] = seen
+    assert timeout is not None
+    assert 0 < timeout < 7 * BIT_S
+
+
+def test_no_name_is_looked_up_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_store, "_OF_GALLERIES", replace(web_store._OF_GALLERIES, step_s=0))
+    monkeypatch.setattr(web_store, "_find_addresses", lambda *_: pytest.fail("it was looked up"))
+    with pytest.raises(FetchError, match="cannot be reached"):
+        fetch("http://slow.example/a.jpg")

@@ -11,7 +11,7 @@ import pytest
 
 from index.labels.decisions import LabelDecision
 from retrieval_app.commands.cli import main
-from retrieval_app.review.activity_log import ActivityLog, read_log
+from retrieval_app.review.activity_log import ActivityLog, bring_lines, read_log
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder
 from tests.index.galleries import build
@@ -103,6 +103,15 @@ def test_the_log_is_safe_to_print_filtered_and_json(logged: Path, capsys: pytest
     assert main(["log", str(logged), "--since", "2999-01-01"]) == 0
     assert capsys.readouterr().out == "nothing was logged\n"
     assert main(["log", str(logged), "--since", "yesterday"]) == 2
+
+
+def test_a_log_that_was_restored_sends_no_escapes_to_a_terminal(
+    logged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = {"at": "2026-11-01\u001b10:00:00", "who": "a", "from": "b", "what": "c\u001b[2J", "request": ""}
+    bring_lines(logged, [line])
+    assert main(["log", str(logged)]) == 0
+    assert "\u001b" not in capsys.readouterr().out
 
 
 def test_a_backup_says_what_is_left_out(logged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,4 +113,10 @@ def test_filters_show_their_queries_with_right_hits_marked_and_nobody_is_asked(c
                     hits.locator(".hit").first.get_attribute("class") for hits in query.locator(".hits").all()
                 ]
                 assert marks == [f"hit {mark}" for mark in first_marks]
+        chosen = page.get_by_label("Class", exact=True)
+        chosen.select_option(HOSTILE)
+        page.get_by_label("Candidate A").select_option("2")
+        expect(chosen).to_have_value(HOSTILE)  # also where no list of classes has it
+        chosen.select_option("")
+        expect(page.locator(".query").first).to_be_visible()
     assert complaints == []

@@ -138,6 +138,25 @@ def test_visits_are_lost_first(log: ActivityLog, tmp_path: Path, monkeypatch: py
     assert lines[-1]["lines"] == 48
 
 
+def test_lost_lines_are_told_even_where_that_fails_at_first(
+    log: ActivityLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activity_log, "_AGAIN_S", 0.05)
+    log._lost = 3
+    append, failures = log._append, [OSError(errno.ENOSPC, "full")]
+
+    def fail_once(series: str, lines: list[activity_log._Waiting]) -> None:
+        if failures and any(b"lines-lost" in line.text for line in lines):
+            raise failures.pop()
+        append(series, lines)
+
+    monkeypatch.setattr(log, "_append", fail_once)
+    _record(log, number=1)
+    _record(log, number=2)
+    log.close()
+    assert [line["lines"] for line in read_log(tmp_path) if line["what"] == "lines-lost"] == [3]
+
+
 @pytest.mark.slow
 def test_what_a_killed_process_had_recorded_is_there_and_others_go_on(tmp_path: Path) -> None:
     writers = [

@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
 import zipfile
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from index.versions.people import added_folder, decisions_file
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from retrieval_app.review.backup import BackupError, back_up
+from retrieval_app.review.database import ReviewError
 from retrieval_app.review.restore import restore
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import DuplicateDecision, Subject, find_decided_ids, read_all_subjects
@@ -151,6 +154,25 @@ def test_decisions_about_missing_images_are_kept(made: Made, tmp_path: Path, tin
     assert len(ReviewStore.of_gallery(gallery).label_decisions()) == 3
     assert len(ReviewStore.of_gallery(gallery).duplicate_decisions()) == 1
     assert back_up(gallery, tmp_path / "again.zip").label_decisions == 3
+
+
+def test_tables_of_others_are_left_out_of_a_backup(made: Made, tmp_path: Path, fresh: Path) -> None:
+    gallery = shutil.copytree(made.gallery, tmp_path / "shop")
+    with closing(sqlite3.connect(decisions_file(gallery))) as connection:
+        connection.execute("ANALYZE")
+        connection.execute("CREATE TABLE notes (text)")
+    assert back_up(gallery, tmp_path / "saved.zip").steps == 3
+    restore(tmp_path / "saved.zip", fresh)
+    check_restored(fresh, made)
+
+
+def test_decisions_that_are_none_are_refused_by_the_name_of_their_file(made: Made, tmp_path: Path) -> None:
+    gallery = shutil.copytree(made.gallery, tmp_path / "shop")
+    with closing(sqlite3.connect(decisions_file(gallery), isolation_level=None)) as connection:
+        connection.execute("UPDATE steps SET decided_at = 'yesterday'")
+    with pytest.raises(ReviewError, match=r"review\.sqlite"):
+        back_up(gallery, tmp_path / "saved.zip")
+    assert not (tmp_path / "saved.zip").exists()
 
 
 def test_a_damaged_gallery_can_be_backed_up(made: Made, tmp_path: Path, fresh: Path) -> None:

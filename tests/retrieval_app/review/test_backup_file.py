@@ -216,6 +216,21 @@ def test_a_hostile_backup_is_refused_and_changes_nothing(made: Path, gallery: Pa
         check_refused(write_parts(tmp_path / "hostile.zip", members, manifest), gallery)
 
 
+def test_a_manifest_of_another_format_is_refused_in_one_line(made: Path, gallery: Path, tmp_path: Path) -> None:
+    members, manifest = read_parts(made)
+    old = {"format": "retrieval-backup", "format_version": 99, "images": []}
+    for given, match in (
+        (old, "another format version"),
+        ({"format": "other"}, "no backup"),
+        ([], "no backup"),
+        (manifest | {"more\x1b[2J": 1, "sent": 1}, "manifest.json: "),
+    ):
+        path = write_parts(tmp_path / "other.zip", members, given)
+        with pytest.raises(BackupError, match=match) as caught:
+            restore(path, gallery)
+        assert str(caught.value).isprintable()
+
+
 def test_packed_members_are_refused_before_they_are_unpacked(made: Path, gallery: Path, tmp_path: Path) -> None:
     members, manifest = read_parts(made)
     members["files/huge"] = bytes(50 << 20)

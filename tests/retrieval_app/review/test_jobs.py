@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -513,3 +514,8 @@ def test_a_job_that_ends_its_processes_is_not_tried_for_ever(tmp_path: Path) -> 
     assert jobs.get(job.id).state == "failed"
     assert "3 processes" in jobs.get(job.id).message
     assert [one.id for one in told] == [job.id]
+
+
+def test_a_message_that_is_no_text_can_be_sent() -> None:
+    told = Job("1", "add", message="half \ud800, caf\udce9").to_json()
+    assert json.dumps(told, ensure_ascii=False).encode()

@@ -119,6 +119,7 @@ function draw() {
   const pair = pairOf(now.a, now.b);
   find('#a').value = String(now.a);
   find('#b').value = String(now.b);
+  find('#label').value = now.label;
   for (const node of document.querySelectorAll('[data-filter]')) {
     const name = node.getAttribute('data-filter') ?? '';
     node.setAttribute('aria-pressed', String(name === now.filter));
@@ -168,6 +169,8 @@ for (const which of ['a', 'b']) {
 for (const node of document.querySelectorAll('[data-filter]')) {
   node.addEventListener('click', () => choose({filter: node.getAttribute('data-filter')}));
 }
+for (const [value, name] of data.classes) find('#label').append(make('option', {value}, name));
+find('#label').addEventListener('change', () => choose({label: find('#label').value}));
 find('#swap').addEventListener('click', swap);
 document.addEventListener('keydown', event => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
