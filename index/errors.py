@@ -23,7 +23,7 @@ from typing import Any
 EXTRAS = {
     "torch": "train", "torchvision": "train", "safetensors": "train", "onnx": "train", "onnxscript": "train",
     "scipy": "train", "faiss": "cpu", "onnxruntime": "cpu", "mcp": "agents", "anyio": "ui", "gradio": "ui",
-    "fastapi": "ui", "httptools": "ui", "orjson": "ui", "prometheus_client": "ui", "pydantic": "ui", "starlette": "ui",
+    "fastapi": "ui", "orjson": "ui", "prometheus_client": "ui", "pydantic": "ui", "starlette": "ui",
     "uvicorn": "ui", "opentelemetry": "traces",
     "obstore": "remote", "fsspec": "remote", "ray": "cluster", "pymilvus": "cluster",
     "openvino": "fast",

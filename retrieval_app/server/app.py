@@ -265,7 +265,7 @@ def _create_gallery_app(mounted: MountedApp, *, asks_token: bool, has_gradio: bo
         await mounted.close()
 
     app = make_api(asks_token=asks_token, lifespan=end_gradio)
-    app.state.gradio = mounted
+    app.state.gradio, app.state.has_gradio = mounted, has_gradio
     add_error_handlers(app)
     for router in (sign_in_router, shell.router, static_files.router, api_docs.router):
         app.router.routes += router.routes

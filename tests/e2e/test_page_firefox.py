@@ -40,6 +40,8 @@ def test_an_example_is_searched_with_narrowed_down_and_looked_at(visit: Visit, p
     found = visit.ids()
     page.keyboard.press("Escape")
     page.keyboard.press("Escape")
+    page.wait_for_url(lambda url: "text=" not in url)
+    visit.ids()  # a click on results that are drawn anew just then would be lost
     open_card(visit, found[0]).click()
     panel = details(visit)
     expect(panel).to_contain_text("File and metadata")

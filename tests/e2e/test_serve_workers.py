@@ -191,6 +191,7 @@ def test_the_gradio_app_says_that_it_needs_one_process(server: Server) -> None:
         answer = server.get(path)
         assert answer.status == 404
         assert "--workers" in answer.json()["error"]["message"]
+    assert b"gradio/" not in server.get("/").body
 
 
 def test_requests_of_all_workers_add_up_and_are_not_lost_with_them(server: Server) -> None:

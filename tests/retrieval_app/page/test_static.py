@@ -47,13 +47,18 @@ def test_the_frame_shows_a_name_as_text() -> None:
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Any]:
-    """A page of a real browser, on an origin that has nothing but the static files."""
+def tab() -> Iterator[Any]:
     with open_chromium() as browser:
-        page = browser.new_page()
-        page.route("**/*", answer)
-        page.goto(f"{ORIGIN}/")
-        yield page
+        tab = browser.new_page()
+        tab.route("**/*", answer)
+        yield tab
+
+
+@pytest.fixture
+def page(tab: Any) -> Any:
+    """A page of a real browser, opened anew, on an origin that has nothing but the static files."""
+    tab.goto(f"{ORIGIN}/")
+    return tab
 
 
 def answer(route: Any) -> None:
