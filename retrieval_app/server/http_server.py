@@ -103,6 +103,7 @@ class Lifecycle:
             if message["type"] == "lifespan.startup.complete":
                 gc.collect()
                 gc.freeze()  # what is loaded stays: looking through it again would stop every request for 0.1 s
+                asyncio.get_running_loop().set_exception_handler(_tell_failure)
                 self._watch_signals()
                 self._on_ready()
 
@@ -126,6 +127,14 @@ class Lifecycle:
         # What is still under way in the end is cancelled, and a traceback of each tells nobody anything.
         quiet_uvicorn(logging.CRITICAL)
         self._on_end()
+
+
+def _tell_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log a failure of the event loop, except where a client breaks HTTP after its answer, as uvicorn expects none."""
+    if isinstance(context.get("exception"), h11.LocalProtocolError):
+        logger.debug("a connection broke off: %s", context["exception"])
+    else:
+        loop.default_exception_handler(context)
 
 
 def quiet_uvicorn(level: int = logging.ERROR) -> None:
