@@ -71,12 +71,3 @@ def choose_wait_policy(wait_policy: str | None) -> dict[str, str]:
         if wait_policy != "unset":
             environment["OMP_WAIT_POLICY"] = wait_policy
     return environment
-
-
-def keep_bytecode(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """An environment (None: this one) in which Python keeps what it compiled, as of packages that are installed.
-
-    Where PYTHONDONTWRITEBYTECODE is set, every process compiles a checkout anew, and no peer's package.
-    """
-    given = os.environ if environment is None else environment
-    return {name: value for name, value in given.items() if name != "PYTHONDONTWRITEBYTECODE"}

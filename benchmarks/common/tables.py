@@ -21,11 +21,6 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "least": min(values), "most": max(values)}
 
 
-def spread_all(documents: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """The same of each figure of some documents."""
-    return {name: spread([each[name] for each in documents]) for name in documents[0]}
-
-
 def format_spread(values: Mapping[str, float], *, digits: int = 1) -> str:
     """Median, and from least to most."""
     median, least, most = (f"{values[name]:.{digits}f}" for name in ("median", "least", "most"))

@@ -13,6 +13,7 @@ from index.config_fields import make_config
 from index.errors import InputError
 from index.text import printable_path
 from retrieval_app.api.security.rate_limits import RateConfig, SignInConfig
+from retrieval_app.commands.server_commands import allowed_host_option, token_file_option
 from retrieval_app.commands.settings_command import SettingsCommand, config_file_option, show_config_option
 from retrieval_app.server.options import ConnectionConfig, LogConfig
 from retrieval_app.serving.serving_config import ServingConfig
@@ -46,13 +47,7 @@ class ServeCommand(SettingsCommand):
     show_default=True,
     help="Port to listen on; 0 for a free one.",
 )
-@click.option(
-    "--allowed-host",
-    "allowed_hosts",
-    multiple=True,
-    metavar="NAME",
-    help="Name to answer to besides the machine's own, such as that of a proxy; can be repeated.",
-)
+@allowed_host_option
 @click.option(
     "--root-path", default="", metavar="PATH",
     help="Path below which the server lives behind a proxy, as /photos; whether the proxy strips it or not.",
@@ -66,11 +61,7 @@ class ServeCommand(SettingsCommand):
     help="Site whose pages may ask the API, as https://app.example.org; can be repeated.",
 )  # fmt: skip
 @click.option("--open/--no-open", "open_browser", default=False, help="Open the page in the default browser.")
-@click.option(
-    "--token-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File of the token that every request has to bring; made with a new one where there is none.",
-)
+@token_file_option
 @click.option(
     "--tokens",
     type=click.Path(path_type=Path, dir_okay=False),
