@@ -11,7 +11,7 @@ import click
 from index.commands.build_text import describe_build, indexing_bars
 from index.errors import GalleryError, InputError, NoUsableImageError
 from index.marks import BESIDE
-from index.network.stores import is_address
+from index.network.remote_store import is_address
 from index.public import build
 from index.sources.table_columns import split_address
 from index.text import printable_path

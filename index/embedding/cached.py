@@ -34,9 +34,8 @@ from index.images.heif import decoder_version
 from index.images.preprocess import DECODING_VERSION
 from index.limits import MAX_PIXELS
 from index.model.embedder import Embedder
-from index.sources.fetching_ahead import fetch_ahead, held
 from index.sources.items import EmbeddedItem, Place
-from index.sources.reading import read_place
+from index.sources.reading import fetch_ahead, read_place
 from index.text import printable_path
 from index.threads import map_ahead, usable_cores
 
@@ -347,7 +346,7 @@ class CachedEngine:
                 missing.append((key, place))
                 continue
             one = known[sha256]
-            fetched = content.file if (content := held(place)) is not None else None
+            fetched = None if place.fetched is None else place.fetched.file
             outcomes.append(EmbeddedItem(key, vector=one.vector, sha256=sha256, phash=one.phash, fetched=fetched))
         self.found += len(outcomes)
         return outcomes
@@ -409,8 +408,8 @@ def open_cached_engine(
 
 
 def _held_bytes(item: tuple[int, Place]) -> int:
-    content = held(item[1])
-    return 0 if content is None else len(content.data)
+    fetched = item[1].fetched
+    return 0 if fetched is None else len(fetched.data)
 
 
 def _take_some(hashed: Iterator[_Hashed]) -> list[_Hashed]:

@@ -17,9 +17,8 @@ from index.errors import ImageError
 from index.images.preprocess import Pixels, perceptual_hash
 from index.limits import MAX_PIXELS
 from index.model.embedder import Embedder
-from index.sources.fetching_ahead import fetch_ahead, held
 from index.sources.items import EmbeddedItem, Place
-from index.sources.reading import read_place
+from index.sources.reading import fetch_ahead, read_place
 from index.threads import map_ahead, usable_cores
 
 BATCHES_AHEAD = 3
@@ -110,7 +109,7 @@ class ThreadedEngine:
 
     def _decode(self, item: tuple[int, Place]) -> _Decoded:
         key, place = item
-        fetched = content.file if (content := held(place)) is not None else None
+        fetched = None if place.fetched is None else place.fetched.file
         sha256 = None
         size_bytes = _announced_bytes(place)
         try:
@@ -137,7 +136,7 @@ class ThreadedEngine:
 def _announced_bytes(place: Place) -> int:
     """How large the item is said to be; 0 where nobody says, which reading will tell."""
     try:
-        is_told = place.size_bytes is not None or place.reader is not None
+        is_told = place.size_bytes is not None or place.store is not None
         return place.size_bytes or 0 if is_told else os.stat(place.file).st_size
     except OSError:
         return 0

@@ -71,7 +71,7 @@ def gather_clues(
 
 def read_time(place: Place) -> float:
     """When the file of an image was changed, in seconds; NaN for members of archives and what has no time."""
-    if place.offset is not None or place.reader is not None:
+    if place.offset is not None or place.store is not None:
         return float("nan")
     try:
         return place.file.stat().st_mtime

@@ -14,7 +14,7 @@ from index.catalog.reader import Catalog
 from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.filters.condition import LABEL, Condition, equals, join
-from index.network.stores import is_address
+from index.network.remote_store import is_address
 from index.text import printable_path, valid_text
 
 _WILDCARDS = re.compile(r"[*?[]")

@@ -1,17 +1,24 @@
-"""`RemoteStore`: what is asked of a place on a network. A new kind is one class in a file, and its line in `stores`."""
+"""Remote stores: the interface that every kind has, which kind an address means, and retries.
+
+A new kind is one class in a file, and its line in `_open`, which loads nothing of any other.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Protocol, TypeVar
 
+from index.network.public_addresses import PORTS
 from index.threads import raise_if_abandoned
 
 Result = TypeVar("Result")
@@ -25,6 +32,8 @@ _chance = random.SystemRandom()  # of its own: the usual one has a seed that peo
 
 NOT_FOUND, NO_RIGHTS, UNREACHABLE, REFUSED = "not-found", "permission-denied", "unreachable", "refused-address"
 """The reasons why something is not fetched; see `index.images.image_files.REASONS`."""
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://.+", re.DOTALL)
+_OF_STORES = ("AWS_", "GOOGLE_", "AZURE_", "FSSPEC_")
 _SECOND = 10**9
 _MOST_SECONDS = 9 * 10**9  # the year 2255: a catalogue has 64 bits, and a server may say any year
 
@@ -151,3 +160,38 @@ def pause(seconds: float) -> None:
 
 Content = tuple[RemoteFile, Iterator[bytes]]
 """A file with its bytes in parts; the file's size is that of the whole."""
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is `scheme://place`, which no path of a file is meant by."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def is_web(address: str) -> bool:
+    """Whether it is one of http or https, where nothing is listed."""
+    return address.partition("://")[0] in PORTS
+
+
+def open_store(root: str) -> RemoteStore:
+    """The store that an address lies in, opened there; "" is that of whole addresses of http and https.
+
+    Raises:
+        InputError: there is no store for such addresses.
+        MissingDependencyError: a package is needed for it.
+    """
+    said = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(_OF_STORES)))
+    return _open(root, said, is_hurried())
+
+
+@lru_cache(maxsize=64)
+def _open(root: str, said: tuple[tuple[str, str], ...], hurried: bool) -> RemoteStore:
+    """One store for as long as the environment says the same of it: its connections are used again."""
+    if not root or is_web(root):
+        from index.network.web_store import WebStore
+
+        return WebStore(root)
+    from index.network.file_system_store import FileSystemStore
+    from index.network.object_store import SCHEMES, BucketStore
+
+    is_bucket = root.partition("://")[0] in SCHEMES
+    return BucketStore(root, is_hurried=hurried) if is_bucket else FileSystemStore(root)

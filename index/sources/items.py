@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +10,15 @@ from typing import Any, Protocol
 from index.arrays import Vectors
 from index.errors import ImageError
 from index.network.remote_store import RemoteFile
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The bytes of a remote item, or why there are none, and what its store says of the whole file."""
+
+    data: bytes = b""
+    file: RemoteFile | None = None
+    problem: ImageError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +32,9 @@ class Place:
         size_bytes: of the member, or of what is no file of this machine where that is known; None for a file.
         mtime_ns: of the archive when it was scanned: its members may be elsewhere in a newer one.
         sha256: of the bytes that are expected; None for any.
-        reader: reads what is no file of this machine, as `ImageSource.read` does; None for files.
-        key: what the reader calls it.
+        store: the address of the store that has it, "" where `key` is a whole address; None for files.
+        key: what the store calls it.
+        fetched: what was fetched of it already.
     """
 
     file: Path
@@ -33,12 +43,13 @@ class Place:
     size_bytes: int | None = None
     mtime_ns: int | None = None
     sha256: str | None = None
-    reader: Callable[..., bytes] | None = None
+    store: str | None = None
     key: str = ""
+    fetched: Fetched | None = None
 
     def is_there(self) -> bool:
         """Whether there is such a file; of what is no file of this machine only reading tells."""
-        return self.reader is not None or self.file.is_file()
+        return self.store is not None or self.file.is_file()
 
 
 class ItemFields(Protocol):

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from index.errors import ImageError, InputError
-from index.images.image_files import CheckContent, check_content
 from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_archive
 from index.sources.folder_walk import check_folder, find_file, walk_folder
 from index.sources.items import FoundItem, ItemFields, Place
-from index.sources.reading import read_local
-from index.sources.source import NOTHING_KNOWN, Known, Reach
+from index.sources.source import NOTHING_KNOWN, ImageSource, Known, Reach
 from index.sources.table_columns import TableColumns, make_address
 from index.sources.table_rows import TableRow, find_table, folder_label, label_conflict, read_table_rows
 from index.text import printable_path
@@ -91,17 +89,9 @@ def _locked(key: str) -> FoundItem:
     return FoundItem(key, 0, 0, label=label_below(key), problem=problem)
 
 
-@dataclass(frozen=True)
-class LocalSource:
-    """A source that is one file, unless a kind says otherwise; see `ImageSource`.
+class LocalSource(ImageSource):
+    """A source that is one file, unless a kind says otherwise; `suffixes` are how the names of such files end."""
 
-    `suffixes` are how the names of such files end.
-    """
-
-    location: str
-
-    reach: ClassVar[Reach] = Reach.WHOLE
-    is_one_item: ClassVar[bool] = False
     suffixes: ClassVar[tuple[str, ...]] = ("",)
 
     @classmethod
@@ -115,11 +105,6 @@ class LocalSource:
         """The folder that the items' paths are relative to."""
         return os.path.dirname(self.location)
 
-    def at(self, location: str, resolve: Callable[[str], str] = os.path.realpath) -> Self:
-        """A link to a file keeps its own name, which says what it is."""
-        folder, name = os.path.split(location)
-        return replace(self, location=os.path.join(resolve(folder), name))
-
     def is_there(self) -> bool:
         """Whether there is anything of this name."""
         return os.path.exists(self.location)
@@ -129,17 +114,7 @@ class LocalSource:
         name = printable_path(os.path.join(self.root, item.path))
         if item.archive is None:
             return Place(Path(self.root, item.path), name)
-        return Place(
-            Path(self.root, item.archive),
-            name,
-            offset=item.starts_at,
-            size_bytes=item.size_bytes,
-            mtime_ns=item.mtime_ns,
-        )
-
-    def read(self, place: Place, *, check: CheckContent = check_content) -> bytes:
-        """The bytes of the file, or of the archive's member."""
-        return read_local(place, check=check)
+        return Place(Path(self.root, item.archive), name, item.starts_at, item.size_bytes, item.mtime_ns)
 
 
 class FolderSource(LocalSource):

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import ClassVar
 
 from index.errors import InputError
-from index.sources.items import FoundItem
 from index.sources.local_source import (
     ArchiveSource,
     FileSource,
     FolderSource,
     GlobSource,
     ListSource,
-    LocalSource,
     TableSource,
 )
 from index.sources.remote import RemoteArchiveSource, RemoteFileSource, RemoteGlobSource, RemoteSource
-from index.sources.source import NOTHING_KNOWN, ImageSource, Known
+from index.sources.source import ImageSource
 from index.sources.url_list import UrlListSource
 from index.text import printable_path
 
@@ -38,21 +34,6 @@ SOURCES: tuple[type[ImageSource], ...] = (
 """In the order in which they are asked whether a text is theirs."""
 
 
-class UnknownSource(LocalSource):
-    """A source of a kind that a later program recorded: its images are found, but it is not scanned."""
-
-    kind: ClassVar[str] = "unknown"
-
-    @classmethod
-    def find(cls, text: str) -> None:
-        """No text means it."""
-
-    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        """Refused: nothing of it may be taken for gone."""
-        shown = printable_path(self.location)
-        raise InputError(f"{shown}: a source of a kind that this program does not know; use a newer one")
-
-
 def find_source(text: str) -> ImageSource:
     """What a path or pattern names; a path that exists is never read as a pattern."""
     shown = printable_path(text)
@@ -67,6 +48,12 @@ def find_source(text: str) -> ImageSource:
 
 
 def make_source(kind: str, location: str) -> ImageSource:
-    """A source as a catalogue recorded it."""
-    known: dict[str, type[ImageSource]] = {source.kind: source for source in SOURCES}
-    return known.get(kind, UnknownSource)(location)
+    """A source as a catalogue recorded it.
+
+    Raises:
+        InputError: there is no such kind of source.
+    """
+    for source in SOURCES:
+        if source.kind == kind:
+            return source(location)
+    raise InputError(f"{printable_path(location)}: a source of an unknown kind, {kind!r}; use a newer program")

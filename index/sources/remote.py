@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
 
 from index.errors import ImageError, InputError
-from index.images.image_files import CheckContent, check_content
-from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError, RemoteFile, retry
-from index.network.stores import is_address, is_web, open_store
+from index.network.remote_store import (
+    NO_RIGHTS,
+    NOT_FOUND,
+    REFUSED,
+    FetchError,
+    RemoteFile,
+    is_address,
+    is_web,
+    open_store,
+    retry,
+)
 from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_shard
 from index.sources.items import FoundItem, ItemFields, Place
 from index.sources.local_source import Tail, has_wildcard
-from index.sources.remote_reading import RemoteReader, plain_name, spool_shard
-from index.sources.source import NOTHING_KNOWN, Known, Reach
+from index.sources.reading import plain_name, spool_shard
+from index.sources.source import NOTHING_KNOWN, ImageSource, Known, Reach
 from index.sources.table_rows import folder_label
 from index.text import printable_path
 
@@ -27,15 +34,10 @@ _IMAGE_SUFFIXES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class RemoteSource:
-    """All that lies below an address such as `s3://bucket/photos`; see `ImageSource`."""
-
-    location: str
+class RemoteSource(ImageSource):
+    """All that lies below an address such as `s3://bucket/photos`."""
 
     kind: ClassVar[str] = "remote"
-    reach: ClassVar[Reach] = Reach.WHOLE
-    is_one_item: ClassVar[bool] = False
 
     @cached_property
     def root(self) -> str:
@@ -53,10 +55,6 @@ class RemoteSource:
                 ".zip), of an image, or of a list of addresses (.parquet, .csv, .tsv, .jsonl, .txt)"
             )
         return cls(text.rstrip("/"))
-
-    def at(self, location: str, resolve: Callable[[str], str] = os.path.realpath) -> Self:
-        """The same kind of source at another address, which has no links."""
-        return replace(self, location=location)
 
     def is_there(self) -> bool:
         """Always: only asking tells, which is left to the scan."""
@@ -88,16 +86,11 @@ class RemoteSource:
         """What to ask the store for."""
         address = f"{self.root}/{item.path}"
         place = Place(
-            Path(address), printable_path(address), size_bytes=item.size_bytes, key=item.path,
-            reader=RemoteReader(self.root),
-        )  # fmt: skip
+            Path(address), printable_path(address), size_bytes=item.size_bytes, store=self.root, key=item.path
+        )
         if item.archive is None:
             return place
         return replace(place, key=item.archive, offset=item.starts_at, mtime_ns=item.mtime_ns)
-
-    def read(self, place: Place, *, check: CheckContent = check_content) -> bytes:
-        """The bytes of a file, or of a shard's member."""
-        return RemoteReader(self.root)(place, check=check)
 
 
 class RemoteGlobSource(RemoteSource):

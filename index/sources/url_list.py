@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import ClassVar, Self
 from urllib.parse import urljoin, urlsplit
 
 from index.errors import ImageError, InputError
-from index.images.image_files import CheckContent, check_content
 from index.network.public_addresses import as_written, check_web_address
-from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError
-from index.network.stores import is_address, is_web, open_store
+from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError, is_address, is_web, open_store
 from index.sources.items import FoundItem, ItemFields, Place
 from index.sources.local_source import read_lines
+from index.sources.reading import as_image_error
 from index.sources.remote import RemoteFileSource
-from index.sources.remote_reading import RemoteReader, as_image_error
-from index.sources.source import NOTHING_KNOWN, Known, Reach
+from index.sources.source import NOTHING_KNOWN, ImageSource, Known, Reach
 from index.sources.table_columns import TABLE_SUFFIXES, TableColumns, make_address, split_address
 from index.sources.table_rows import TableRow, label_conflict, read_column_names, read_table_rows
 from index.text import printable_path
@@ -33,15 +31,11 @@ _MAX_SHOWN = 200  # characters of what is no address
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class UrlListSource:
-    """The images at the addresses of http and https that a list names, wherever it lies; see `ImageSource`."""
-
-    location: str
+class UrlListSource(ImageSource):
+    """The images at the addresses of http and https that a list names, wherever it lies."""
 
     kind: ClassVar[str] = "urls"
     reach: ClassVar[Reach] = Reach.ANYWHERE
-    is_one_item: ClassVar[bool] = False
 
     @property
     def root(self) -> str:
@@ -58,13 +52,6 @@ class UrlListSource:
             return None
         columns = TableColumns(path=said.get("url", "url"), label=said.get("label", "label"), role="url")
         return cls(make_address(file if is_address(file) else os.path.abspath(file), columns))
-
-    def at(self, location: str, resolve: Callable[[str], str] = os.path.realpath) -> Self:
-        """A link to a list keeps its own name; one on a network has no links."""
-        if is_address(location):
-            return replace(self, location=location)
-        folder, name = os.path.split(location)
-        return replace(self, location=os.path.join(resolve(folder), name))
 
     def is_there(self) -> bool:
         """Whether there is a file of this name; of one on a network only the scan tells."""
@@ -89,11 +76,7 @@ class UrlListSource:
 
     def locate(self, item: ItemFields) -> Place:
         """The address."""
-        return Place(Path(item.path), printable_path(item.path), key=item.path, reader=RemoteReader(""))
-
-    def read(self, place: Place, *, check: CheckContent = check_content) -> bytes:
-        """What the address gives."""
-        return RemoteReader("")(place, check=check)
+        return Place(Path(item.path), printable_path(item.path), store="", key=item.path)
 
     def _open(self) -> tuple[str, TableColumns]:
         file, said = (self.location, {}) if os.path.isfile(self.location) else split_address(self.location)

@@ -14,12 +14,12 @@ from pathlib import Path
 from index.catalog.reader import Catalog
 from index.catalog.writer import CatalogWriter
 from index.errors import InputError
-from index.network.stores import is_address
+from index.network.remote_store import is_address
 from index.progress import Progress, no_progress
 from index.sources.archive_scan import is_compressed
 from index.sources.items import FoundItem
 from index.sources.local_source import FolderSource, below
-from index.sources.source import ImageSource, Reach
+from index.sources.source import ImageSource, Known, Reach
 from index.sources.table_rows import read_labels
 from index.text import printable_path
 
@@ -84,8 +84,8 @@ class Trust(Enum):
     ALL = "all"
 
 
-class CatalogKnown:
-    """The rows of one source; see `index.sources.source.Known`.
+class CatalogKnown(Known):
+    """The rows of one source.
 
     Args:
         catalog: which records the items while they are found.

@@ -23,9 +23,8 @@ from index.embedding.cached import open_cached_engine
 from index.errors import ImageError
 from index.outputs import KIND, PICTURE
 from index.progress import BeginStep, Progress, no_progress, no_steps
-from index.sources.fetching_ahead import fetch_ahead
 from index.sources.items import EmbeddedItem, Place
-from index.sources.reading import read_place
+from index.sources.reading import fetch_ahead, read_place
 from index.sources.source import ImageSource
 from index.threads import map_ahead, usable_cores
 from index.vectors.shards import gather_rows

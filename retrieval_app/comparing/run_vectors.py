@@ -43,7 +43,7 @@ def embed_run(
     run = RunFolder.open(folder)
     trained = {image.sha256 for image in run.read_labels() or ()}
     seen = sum(photo.sha256 in trained for photo in photos.photos)
-    if any(photo.place.offset is not None or photo.place.reader is not None for photo in photos.photos):
+    if any(photo.place.offset is not None or photo.place.store is not None for photo in photos.photos):
         model = Embedder(_export(run, features / _EXPORTS), threads=1)
         embedded = embed_model(model, photos, cache=cache, workers=workers, progress=progress)
     else:

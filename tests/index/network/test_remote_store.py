@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from index.network.remote_store import has_time, make_stamp
-from index.network.stores import is_address, is_web
+from index.network.remote_store import has_time, is_address, is_web, make_stamp
 
 WHEN = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ import pytest
 from index.errors import ImageError, InputError, MissingDependencyError
 from index.images.image_files import take_any_content
 from index.network import object_store, web_store
-from index.sources import remote_reading
+from index.sources import reading
 from index.sources.reading import read_indexed, read_place
 from index.sources.registry import find_source
 from index.user_cache import user_cache
@@ -232,6 +232,6 @@ def test_too_many_bytes_are_not_fetched(buckets: FileServer, monkeypatch: pytest
     buckets.files["/bucket/1.png"] = PICTURES[0]
     source = find_source("s3://bucket/1.png")
     [item] = source.scan()
-    monkeypatch.setattr(remote_reading, "MAX_FILE_BYTES", 100)
+    monkeypatch.setattr(reading, "MAX_FILE_BYTES", 100)
     with pytest.raises(ImageError, match="file-too-large"):
         read_place(source.locate(item))

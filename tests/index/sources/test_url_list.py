@@ -13,7 +13,7 @@ from pyarrow import parquet
 from index.errors import ImageError, InputError
 from index.network import remote_store, web_store
 from index.network.web_store import VARIABLE
-from index.sources import remote_reading
+from index.sources import reading
 from index.sources.items import FoundItem
 from index.sources.reading import read_place
 from index.sources.registry import find_source
@@ -201,12 +201,12 @@ def test_what_a_server_says_of_itself_may_be_anything(tmp_path: Path, web: FileS
 
 def test_too_much_and_too_slow_are_given_up(web: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
     web.files["/1.png"] = PICTURES[0]
-    monkeypatch.setattr(remote_reading, "MAX_FETCHED_BYTES", 1000)
+    monkeypatch.setattr(reading, "MAX_FETCHED_BYTES", 1000)
     with pytest.raises(ImageError, match="file-too-large"):
         read(f"{web.address}/1.png")
     monkeypatch.undo()
     monkeypatch.setenv(VARIABLE, "127.0.0.1")
-    monkeypatch.setattr(remote_reading, "_MOST_S", -1.0)
+    monkeypatch.setattr(reading, "_MOST_S", -1.0)
     with pytest.raises(ImageError, match="unreachable: it did not come within"):
         read(f"{web.address}/1.png")
     monkeypatch.undo()
@@ -249,7 +249,7 @@ def test_known_items_are_asked_whether_they_changed_and_not_fetched(
 ) -> None:
     source = find_source(str(write_list(tmp_path, web, "csv")))
     [first, *_] = source.scan()
-    fetched = source.locate(first).reader.fetch(source.locate(first)).file
+    fetched = reading.fetch_place(source.locate(first)).file
     size_bytes, mtime_ns = fetched.size_bytes, fetched.stamp
     if case == "changed":
         web.files["/0.png"] = PICTURES[5]

@@ -65,7 +65,7 @@ def test_a_gallery_of_a_bucket_is_that_of_the_same_folder(
 ) -> None:
     upload(mixed, buckets)
     build(mixed, tmp_path / "here", tiny_model)
-    monkeypatch.setattr("index.sources.fetching_ahead._LARGE_BYTES", 4000)  # larger ones are left to who has room
+    monkeypatch.setattr("index.sources.reading._LARGE_BYTES", 4000)  # larger ones are left to who has room
     report = build("s3://bucket/photos", tmp_path / "there", tiny_model)
     assert (report.indexed, report.skipped_by_reason) == (18, {"not-an-image": 1})
     assert {number for (method, _), number in buckets.asked.items() if method != "LIST"} == {1}
