@@ -1,8 +1,7 @@
-"""Requests that come at the same time are answered together, by some threads.
+"""Request batching: requests that wait at the same time are answered together, by a few threads.
 
-Tasks wait in lanes. A free worker takes from the first lane that has any, with the oldest task every other one that
-can be answered with it. It waits for more only where tasks have lately come closer together than it would wait. What
-follows from an answer, as a search from a photo's vector, is put into its lane by the worker that has the answer.
+Tasks wait in lanes. A free worker takes the oldest task of the first lane that has any, and with it every other task
+that can be answered in the same batch.
 """
 
 from __future__ import annotations
@@ -20,24 +19,21 @@ from retrieval_app.serving.errors import BusyError
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 _ENDS = "the server is shutting down"
-_MEMORY = 0.2  # share of the newest gap in the average of the gaps between tasks
 
 
 @dataclass(slots=True)
 class _Waiting(Generic[Task, Answer]):
-    """A task, and the future of its answer, or of what follows from that where `then` says what it is."""
+    """A task, and the future of its answer."""
 
     task: Task
     key: Hashable
     deadline: float
-    future: Future[Any]
-    then: Callable[[Answer], tuple[Lane[Any, Any], Any]] | None = None
-    is_begun: bool = False  # its future runs already
+    future: Future[Answer]
 
 
 @dataclass(slots=True)
 class Lane(Generic[Task, Answer]):
-    """Tasks of one kind.
+    """Queue of tasks of one kind.
 
     Attributes:
         name: for messages and metrics.
@@ -45,7 +41,6 @@ class Lane(Generic[Task, Answer]):
         key: tasks of equal keys may be answered together.
         most: tasks answered at once.
         capacity: tasks that may wait.
-        wait_s: how long a batch may wait for more.
     """
 
     name: str
@@ -53,10 +48,7 @@ class Lane(Generic[Task, Answer]):
     key: Callable[[Task], Hashable]
     most: int
     capacity: int
-    wait_s: float = 0.0
     waiting: deque[_Waiting[Task, Answer]] = field(default_factory=deque)
-    gap_s: float = 1.0  # average time between two tasks
-    last_s: float = 0.0
     refused: int = 0
     batches: int = 0
     answered: int = 0
@@ -73,10 +65,6 @@ class Lane(Generic[Task, Answer]):
         self.waiting = left
         return taken
 
-    def should_wait(self) -> bool:
-        """Whether more tasks are likely to come in time."""
-        return self.gap_s < self.wait_s and len(self.waiting) < self.most
-
 
 class Workers:
     """Threads that answer the tasks of some lanes, the first lane's first."""
@@ -85,7 +73,7 @@ class Workers:
         self._lanes = lanes
         self._changed = threading.Condition()
         self._closed = False
-        self._idle = self._gathering = 0  # workers with nothing to do, and those that wait for a fuller batch
+        self._idle = 0
         self._threads = [
             threading.Thread(target=self._work, name=f"worker-{number}", daemon=True) for number in range(threads)
         ]
@@ -94,34 +82,23 @@ class Workers:
 
     @property
     def is_alone(self) -> bool:
-        """Whether all workers but the one that asks have nothing to do."""
+        """Whether all workers but the calling one have nothing to do."""
         return self._idle >= len(self._threads) - 1
 
-    def submit(
-        self,
-        lane: Lane[Task, Answer],
-        task: Task,
-        *,
-        timeout_s: float,
-        then: Callable[[Answer], tuple[Lane[Any, Any], Any]] | None = None,
-    ) -> Future[Any]:
-        """The answer to come: the lane's, or of the lane and task that `then` gives for it, never refused.
-
-        The worker calls `then`; what it raises, the future does.
+    def submit(self, lane: Lane[Task, Answer], task: Task, *, timeout_s: float) -> Future[Answer]:
+        """The future of a task's answer.
 
         Raises:
             BusyError: the lane is full, or the workers are closed.
         """
-        now, future = time.monotonic(), Future[Any]()
+        future = Future[Answer]()
         with self._changed:
             if self._closed:
                 raise BusyError(_ENDS)
             if len(lane.waiting) >= lane.capacity:
                 lane.refused += 1
                 raise BusyError("the server is busy; try again in a moment")
-            lane.gap_s += _MEMORY * (min(now - lane.last_s, 1.0) - lane.gap_s)
-            lane.last_s = now
-            lane.waiting.append(_Waiting(task, lane.key(task), now + timeout_s, future, then))
+            lane.waiting.append(_Waiting(task, lane.key(task), time.monotonic() + timeout_s, future))
             self._changed.notify()
         return future
 
@@ -134,69 +111,42 @@ class Workers:
                 lane.waiting.clear()
             self._changed.notify_all()
         for one in waiting:
-            if one.is_begun or one.future.set_running_or_notify_cancel():  # else nobody waits for it any more
+            if one.future.set_running_or_notify_cancel():  # else nobody waits for it any more
                 one.future.set_exception(BusyError(_ENDS))
         for thread in self._threads:
             thread.join(timeout_s)
 
     def _work(self) -> None:
         while (found := self._next_batch()) is not None:
-            self._follow(_answer(*found))
-            del found  # a thread that has nothing to do keeps no version of the gallery open
-
-    def _follow(self, answered: Sequence[tuple[_Waiting[Any, Any], Any]]) -> None:
-        """Let what follows from answers wait in its lane; this worker looks there next."""
-        for waiting, answer in answered:
-            try:
-                lane, task = waiting.then(answer)  # type: ignore[misc]
-                following = _Waiting[Any, Any](
-                    task, lane.key(task), waiting.deadline, waiting.future, is_begun=True
-                )
-                with self._changed:
-                    if self._closed:
-                        raise BusyError(_ENDS)
-                    lane.waiting.append(following)
-            except Exception as error:  # noqa: BLE001 - as `_answer`
-                waiting.future.set_exception(error)
+            _answer(*found)
+            del found  # an idle thread keeps no version of the gallery open
 
     def _next_batch(self) -> tuple[Lane[Any, Any], list[_Waiting[Any, Any]]] | None:
         with self._changed:
-            while True:
-                lane = next((lane for lane in self._lanes if lane.waiting), None)
-                if lane is None:
-                    if self._closed:
-                        return None
-                    self._idle += 1
-                    self._changed.wait()
-                    self._idle -= 1
-                    continue
-                until = lane.waiting[0].deadline if not lane.wait_s else time.monotonic() + lane.wait_s
-                self._gathering += 1
-                while lane.waiting and lane.should_wait() and (left := until - time.monotonic()) > 0:
-                    self._changed.wait(left)
-                self._gathering -= 1
-                if lane.waiting:  # another worker may have taken them meanwhile
-                    batch = lane.take(free=1 + self._idle + self._gathering)
-                    if any(other.waiting for other in self._lanes):
-                        self._changed.notify()  # a worker that saw one task is not to leave the others lying
-                    return lane, batch
+            while (lane := next((lane for lane in self._lanes if lane.waiting), None)) is None:
+                if self._closed:
+                    return None
+                self._idle += 1
+                self._changed.wait()
+                self._idle -= 1
+            return lane, lane.take(free=1 + self._idle)
 
 
-def _answer(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> list[tuple[_Waiting[Any, Any], Any]]:
-    """Answer those of a batch that somebody waits for and that are not too late; those whose answers are followed."""
-    now, alive, followed = time.monotonic(), list[_Waiting[Any, Any]](), list[tuple[_Waiting[Any, Any], Any]]()
+def _answer(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> None:
+    """Answer those of a batch that somebody waits for and that are not too late."""
+    now, alive = time.monotonic(), list[_Waiting[Any, Any]]()
     for waiting in batch:
-        if not waiting.is_begun and not waiting.future.set_running_or_notify_cancel():
+        if not waiting.future.set_running_or_notify_cancel():
             continue
         if waiting.deadline < now:
             waiting.future.set_exception(BusyError("the server is busy: this took too long to begin"))
         else:
             alive.append(waiting)
     if not alive:
-        return []
+        return
     try:
         answers = lane.answer([waiting.task for waiting in alive])
-    # Whatever it is belongs to those who asked: they raise it, and the worker goes on, as in concurrent.futures.
+    # The requests raise whatever error this is, and the worker goes on, as in concurrent.futures.
     except Exception as error:  # noqa: BLE001
         answers = [error] * len(alive)
     lane.batches += 1
@@ -204,8 +154,5 @@ def _answer(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> list[t
     for waiting, answer in zip(alive, answers, strict=True):
         if isinstance(answer, Exception):
             waiting.future.set_exception(answer)
-        elif waiting.then is not None:
-            followed.append((waiting, answer))
         else:
             waiting.future.set_result(answer)
-    return followed

@@ -1,4 +1,4 @@
-"""Photos fetched from an address that a visitor pasted, never from a private network."""
+"""Fetching photos from addresses that visitors paste, never from a private network."""
 
 from __future__ import annotations
 
@@ -22,13 +22,18 @@ _ADVICE = "save the picture and send it instead"
 
 
 class PhotoFetcher:
-    """Fetches photos, a few at a time, each in a thread of its own."""
+    """Fetches photos, a few at a time, each in a thread of its own. For one event loop.
+
+    A fetch gives its place up when its time is over, though its thread may still wait for the system's resolver, which
+    nothing can stop: a host whose name server never answers keeps no other fetch out.
+    """
 
     def __init__(
         self, *, max_bytes: int, seconds: float = 20.0, at_once: int = 4, may_connect: MayConnect = is_public_web
     ) -> None:
         self._max_bytes, self._seconds, self._may_connect = max_bytes, seconds, may_connect
-        self._at_once, self._turns = at_once, threading.Semaphore(at_once)
+        self._at_once = at_once
+        self._fetching = set[Future[Upload]]()
 
     async def fetch(self, address: str) -> Upload:
         """What an address of http or https gives, under the last part of the address as its name.
@@ -37,14 +42,17 @@ class PhotoFetcher:
             InputError: it is none, may not be asked, cannot be reached, or gives no picture of a sensible size.
             BusyError: others are being fetched.
         """
-        if not self._turns.acquire(blocking=False):
+        if len(self._fetching) >= self._at_once:
             raise BusyError(f"{self._at_once} photos are being fetched; try again in a moment")
         done: Future[Upload] = Future()
+        self._fetching.add(done)
+        done.add_done_callback(self._fetching.discard)  # not before its thread ends where the visitor hangs up
         threading.Thread(target=self._work, args=(address, done), name="fetcher", daemon=True).start()
         try:
             async with asyncio.timeout(self._seconds):
                 return await asyncio.wrap_future(done)
         except TimeoutError as error:
+            self._fetching.discard(done)
             raise refuse_address(address, f"it did not answer within {self._seconds:g} seconds") from error
 
     def _work(self, address: str, done: Future[Upload]) -> None:
@@ -58,8 +66,6 @@ class PhotoFetcher:
                 done.set_result(Upload(data, unquote(urlsplit(address).path.rpartition("/")[2])[:200] or "photo"))
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is the asker's
             done.set_exception(error)
-        finally:
-            self._turns.release()
 
     def _read(self, address: str, reach: Reach) -> bytes:
         from index.network.web_store import ask

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import threading
 import time
@@ -18,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -46,7 +47,7 @@ from retrieval_app.serving.photos import (
     read_pixels,
 )
 from retrieval_app.serving.pictures import PICTURE_SIDE, Pictures, read_original
-from retrieval_app.serving.search_times import SearchTimes, watch_search, watching
+from retrieval_app.serving.search_times import watch_search, watching
 from retrieval_app.serving.searching import (
     QueryPart,
     Ranking,
@@ -65,19 +66,20 @@ _REST = 20  # times what a search took pass before the next: asking often costs 
 
 Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
-Then: TypeAlias = Callable[[Vectors], tuple[Lane[SearchTask, Ranking], SearchTask]]
-"""Gives the search that follows from the vector of a photo."""
 
 
 @dataclass(eq=False, slots=True)
 class _Trial:
-    digest: str  # of the version, which is not to be held longer than its requests need it
+    """A search that is tried; it holds no version open longer than the requests for it."""
+
+    digest: str
     began: float = field(default_factory=time.monotonic)
-    ended: float | None = None
+    fresh_until: float = math.inf  # one that hangs is not joined by others
     outcome: Future[Exception | None] = field(default_factory=Future)
 
     def run(self, snapshot: Snapshot) -> None:
         """Search for one image of the gallery, and read its row."""
+        error: Exception | None = None
         try:
             first = int(snapshot.gallery.store.ids[0])
             vector = snapshot.gallery.vector(first)
@@ -87,48 +89,41 @@ class _Trial:
             with snapshot.gallery.as_given.catalog() as catalog:  # the file itself, since rows are remembered
                 if not catalog.find([first]):
                     error = NotReadyError(f"image {first} has no row")
-        # Whatever it is, it is the answer to what was asked.
-        except Exception as caught:  # noqa: BLE001
+        except Exception as caught:  # noqa: BLE001 - whatever it is, the searches of requests would fail by it too
             error = caught
-        self.ended = time.monotonic()
+        ended = time.monotonic()
+        self.fresh_until = ended + max(KEPT_S, _REST * (ended - self.began))
         self.outcome.set_result(error)
-
-    def is_fresh(self, digest: str) -> bool:
-        """Whether it tells enough of this version; one that hangs is not joined by others."""
-        if self.ended is None:
-            return True
-        kept_s = max(KEPT_S, _REST * (self.ended - self.began))
-        return self.digest == digest and time.monotonic() < self.ended + kept_s
 
 
 class SearchProbe:
-    """Tries searches, one at a time and for all who ask meanwhile. For one event loop."""
+    """Readiness check by a real search, one at a time and for all who ask meanwhile. For one event loop."""
 
     def __init__(self, *, longest_s: float = LONGEST_S) -> None:
         self._longest_s = longest_s
         self._trial: _Trial | None = None
-        self._told: str | None = None
+        self._logged: str | None = None
 
     async def check(self, snapshot: Snapshot) -> None:
-        """Return where a search of this version can be answered."""
+        """Return where a search of this version can be answered; raise NotReadyError where none can."""
         trial, digest = self._trial, snapshot.gallery.digest
-        if trial is None or not trial.is_fresh(digest):
+        if trial is None or (
+            trial.outcome.done() and (trial.digest != digest or time.monotonic() > trial.fresh_until)
+        ):
             trial = self._trial = _Trial(digest)
             threading.Thread(target=trial.run, args=(snapshot,), name="probe", daemon=True).start()
         left_s = trial.began + self._longest_s - time.monotonic()
         await asyncio.wait([asyncio.wrap_future(trial.outcome)], timeout=max(left_s, 0.0))
+        problem = None
         if not trial.outcome.done():
-            self._fail(f"a search takes more than {self._longest_s:g} seconds")
-        error = trial.outcome.result()
-        if error is not None:
-            self._fail(f"a search fails: {error or type(error).__name__}")
-        self._told = None
-
-    def _fail(self, reason: str) -> None:
-        if reason != self._told:
-            logger.error("not ready: %s", reason)
-            self._told = reason
-        raise NotReadyError(reason)
+            problem = f"a search takes more than {self._longest_s:g} seconds"
+        elif (error := trial.outcome.result()) is not None:
+            problem = f"a search fails: {error or type(error).__name__}"
+        if problem not in (None, self._logged):
+            logger.error("not ready: %s", problem)
+        self._logged = problem
+        if problem is not None:
+            raise NotReadyError(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +163,13 @@ class Engine:
         self.config = config = config or ServingConfig()
         self.name = name or gallery_path.name
         self.live = LiveGallery(gallery_path, audit=audit, filter_s=config.filter_s)
-        wait_s = config.batch_wait_ms / 1000
         self.searches_lane: Lane[SearchTask, Ranking] = Lane(
             "searches", answer_searches, lambda task: task.key,
             most=config.batch_searches, capacity=config.searches_waiting,
         )  # fmt: skip
         self.photos_lane: Lane[_Embedding, Vectors] = Lane(
             "photos", self._embed_pictures, lambda task: id(task.snapshot.gallery.embedder),
-            most=config.batch_photos, capacity=config.photos_waiting, wait_s=wait_s,
+            most=config.batch_photos, capacity=config.photos_waiting,
         )  # fmt: skip
         self._workers = Workers([self.searches_lane, self.photos_lane], threads=config.workers)
         self._readers = BoundedPool(config.reader_threads, name="reader", capacity=config.reads_waiting)
@@ -257,14 +251,10 @@ class Engine:
 
     async def embed(self, snapshot: Snapshot, data: bytes, *, name: str) -> Vectors:
         """The (D,) float32 unit vector of the bytes of a photo."""
-        return await self._embed_upload(snapshot, Upload(data, name))
-
-    async def _embed_upload(self, snapshot: Snapshot, upload: Upload, *, then: Then | None = None) -> Any:
-        check_upload(upload.data, name=upload.name, config=self.config)
+        check_upload(data, name=name, config=self.config)
         preprocess = snapshot.gallery.embedder.contract.preprocess
-        read = partial(read_pixels, upload.data, name=upload.name, preprocess=preprocess)
-        most = self.config.max_upload_pixels
-        return await self._embed(snapshot, read, name=upload.name, max_pixels=most, then=then)
+        read = partial(read_pixels, data, name=name, preprocess=preprocess)
+        return await self._embed(snapshot, read, name=name, max_pixels=self.config.max_upload_pixels)
 
     async def keep_photo(self, data: bytes, *, name: str) -> Photo:
         """Embed a photo and keep it for later queries.
@@ -299,7 +289,7 @@ class Engine:
         """The members most like what the query asks for.
 
         Args:
-            upload: the photo beside the query, which then has one `QueryPart()`; searched as soon as it is embedded.
+            upload: the photo beside the query, which then has one `QueryPart()`.
 
         Raises:
             InputError: a query that no answer is given to, an image or photo that is unknown, or too many bytes.
@@ -308,40 +298,28 @@ class Engine:
         """
         check_query(query)
         snapshot = snapshot.by(query.by)
-        times = watch_search(query, snapshot.gallery)
+        gallery, watch = snapshot.gallery, watching.get()
+        times = watch_search(query, gallery)
         try:
-            return await self._search(snapshot, query, times, upload)
+            if query.where is not None:
+                if not gallery.remembers(query.where):
+                    await self.look_up(gallery.keep, query.where)  # is to hold up no other search
+                times.mark("condition")
+            if upload is None:
+                vectors = tuple([await self._find_vector(snapshot, part) for part in query.parts])
+                times.mark("vectors")
+            else:
+                vectors = (await self.embed(snapshot, upload.data, name=upload.name),)
+                embed_s = times.mark("vectors")
+                if watch is not None:
+                    watch.embed_s += embed_s
+            duplicates = await self._find_duplicates(snapshot) if query.group_copies else None
+            times.mark("duplicates")
+            task = SearchTask(snapshot, query, vectors, duplicates, times)
+            submitted = self._workers.submit(self.searches_lane, task, timeout_s=self.config.request_s)
+            ranking = await self._wait(submitted)
         finally:
             times.end()
-
-    async def _search(
-        self, snapshot: Snapshot, query: SearchQuery, times: SearchTimes, upload: Upload | None
-    ) -> Ranking:
-        if query.where is not None:
-            if not snapshot.gallery.remembers(query.where):
-                await self.look_up(snapshot.gallery.keep, query.where)  # is to hold up no other search
-            times.mark("condition")
-        vectors = []
-        if upload is None:
-            vectors = [await self._find_vector(snapshot, part) for part in query.parts]
-            times.mark("vectors")
-        duplicates = await self._find_duplicates(snapshot) if query.group_copies else None
-        times.mark("duplicates")
-        task = SearchTask(snapshot, query, tuple(vectors), duplicates, times)
-        watch = watching.get()
-
-        def ask(vector: Vectors) -> tuple[Lane[SearchTask, Ranking], SearchTask]:
-            embed_s = times.mark("vectors")
-            if watch is not None:
-                watch.embed_s += embed_s
-            return self.searches_lane, replace(task, vectors=(vector,))
-
-        if upload is None:
-            ranking = await self._wait(
-                self._workers.submit(self.searches_lane, task, timeout_s=self.config.request_s)
-            )
-        else:
-            ranking = await self._embed_upload(snapshot, upload, then=ask)
         return replace(ranking, grouped=duplicates is not None) if query.group_copies else ranking
 
     async def _find_duplicates(self, snapshot: Snapshot) -> DuplicateReport | None:
@@ -394,30 +372,19 @@ class Engine:
         return vector
 
     async def _embed(
-        self,
-        snapshot: Snapshot,
-        read: Callable[..., Pixels],
-        *,
-        name: str,
-        max_pixels: int,
-        then: Then | None = None,
-    ) -> Any:
-        """The vector of what `read(max_pixels=…)` reads, or what follows from it `then`.
-
-        What may cost much is decoded before a worker's turn.
-        """
+        self, snapshot: Snapshot, read: Callable[..., Pixels], *, name: str, max_pixels: int
+    ) -> Vectors:
+        """The vector of what `read(max_pixels=…)` reads; what may cost much is decoded before a worker's turn."""
         read = partial(read, max_pixels=max_pixels)
         try:
-            return await self._embed_read(snapshot, partial(read, cheap_only=True), name, then)
+            return await self._embed_read(snapshot, partial(read, cheap_only=True), name)
         except OutOfTurnError:
             pixels = await self.run_costly(read)
-        return await self._embed_read(snapshot, lambda: pixels, name, then)
+        return await self._embed_read(snapshot, lambda: pixels, name)
 
-    async def _embed_read(
-        self, snapshot: Snapshot, read: Callable[[], Pixels], name: str, then: Then | None = None
-    ) -> Any:
+    async def _embed_read(self, snapshot: Snapshot, read: Callable[[], Pixels], name: str) -> Vectors:
         embedding, seconds = _Embedding(snapshot, read, name), self.config.request_s
-        return await self._wait(self._workers.submit(self.photos_lane, embedding, timeout_s=seconds, then=then))
+        return await self._wait(self._workers.submit(self.photos_lane, embedding, timeout_s=seconds))
 
     def _embed_pictures(self, tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:
         """The unit vector of each picture, or why there is none."""

@@ -83,7 +83,7 @@ class SearchQuery:
 
     @property
     def candidates(self) -> int:
-        """How many the index is asked for, before near-duplicates are put together."""
+        """How many the index is asked for; one more than shown tells whether there are more."""
         shown = self.offset + self.k + 1
         ranked = max(shown, POOL) if self.rerank else shown
         return ranked + len(self.exclude_ids) + len(self.parts)
@@ -166,17 +166,12 @@ class SearchTask:
     @property
     def key(self) -> tuple[object, ...]:
         """Equal where two may be answered with one search: about as many results of the same members."""
-        return id(self.snapshot.gallery), self.query.where, self.wanted.bit_length()
+        return id(self.snapshot.gallery), self.query.where, self.query.candidates.bit_length()
 
     @property
     def excluded(self) -> frozenset[int]:
         """Members that are no results."""
         return self.query.exclude_ids | {part.image_id for part in self.query.parts if part.image_id is not None}
-
-    @property
-    def wanted(self) -> int:
-        """Candidates that are enough where none of them is a near-duplicate: one more shows that there are more."""
-        return self.query.candidates
 
 
 def answer_searches(tasks: Sequence[SearchTask]) -> list[Ranking | Exception]:
@@ -192,12 +187,12 @@ def answer_searches(tasks: Sequence[SearchTask]) -> list[Ranking | Exception]:
             vectors[number] = _find_vector(task)
         except RetrievalError as error:
             answers[number] = error
-    most = max((task.wanted for task in tasks), default=1)
+    most = max((task.query.candidates for task in tasks), default=1)
     if vectors:
         gallery, where = tasks[0].snapshot.gallery, tasks[0].query.where
         ranked = gallery.rank_many(np.stack(list(vectors.values())), k=most, where=where)
         for (number, vector), (scores, ids) in zip(vectors.items(), ranked, strict=True):
-            own = tasks[number].wanted  # the company a query is in does not lengthen its list
+            own = tasks[number].query.candidates  # the company a query is in does not lengthen its list
             answers[number] = _make_ranking(tasks[number], vector, (scores[:own], ids[:own]))
     _add_rows(tasks, answers)
     return [answer for answer in answers if answer is not None]
@@ -214,8 +209,8 @@ def _find_vector(task: SearchTask) -> Vectors:
 
 
 def _make_ranking(task: SearchTask, vector: Vectors, found: Ranked) -> Ranking:
-    """The results of a query from `task.wanted` candidates, or more where near-duplicates used these up."""
-    query, wanted = task.query, task.wanted
+    """The results of a query from `task.query.candidates` candidates, or more where near-duplicates used these up."""
+    query, wanted = task.query, task.query.candidates
     end = query.offset + query.k
     while True:
         hits = _choose(task, found)

@@ -35,9 +35,6 @@ class ServingConfig:
     filter_threads: int = option(2, "Threads that look conditions up.", at_least=1)
     batch_photos: int = option(8, "Photos embedded at once.", at_least=1)
     batch_searches: int = option(64, "Searches answered at once.", at_least=1)
-    batch_wait_ms: float = option(
-        2.0, "How long a batch waits for more, where requests have lately come that close together.", at_least=0
-    )
     request_s: float = option(30.0, "Seconds after which a request is given up.", at_least=1)
     filter_s: float = option(10.0, "Seconds that a condition may take to be looked up.", at_least=1)
     duplicates_wait_s: float = option(

@@ -116,14 +116,12 @@ def test_a_full_lane_refuses_and_says_when_to_come_again(gate: Gate, work: Work)
 
 
 def test_what_waited_too_long_is_not_begun(gate: Gate, lane: Lane[int, int], work: Work) -> None:
-    workers, both = work(lane), Future[int]()
+    workers = work(lane)
     running = occupy(gate, workers, lane)
-    both.set_running_or_notify_cancel()
-    lane.waiting.append(_Waiting(1, 1, 0.0, both, is_begun=True))  # what follows from a task
-    for late in (workers.submit(lane, 2, timeout_s=-1), both):
-        gate.open.set()
-        with pytest.raises(BusyError, match="too long"):
-            late.result(20)
+    late = workers.submit(lane, 2, timeout_s=-1)
+    gate.open.set()
+    with pytest.raises(BusyError, match="too long"):
+        late.result(20)
     assert running.result(20) == 0
     assert gate.batches == [[0]]
 
@@ -139,8 +137,6 @@ def test_an_error_belongs_to_its_own_task_or_batch(gate: Gate, lane: Lane[int, i
         workers.submit(broken, 1, timeout_s=20).result(20)
     with pytest.raises(ValueError, match="-3"):
         workers.submit(lane, -3, timeout_s=20).result(20)
-    with pytest.raises(KeyError, match="no such thing"):
-        workers.submit(lane, 3, then=fail, timeout_s=20).result(20)
     assert workers.submit(lane, 3, timeout_s=20).result(20) == 30
 
 
@@ -155,7 +151,7 @@ def test_closing_answers_what_runs_and_refuses_what_waits(gate: Gate, lane: Lane
         workers.submit(lane, 6, timeout_s=20)
 
 
-def test_earlier_lanes_go_first_and_what_follows_next(gate: Gate, lane: Lane[int, int], work: Work) -> None:
+def test_earlier_lanes_go_first(gate: Gate, lane: Lane[int, int], work: Work) -> None:
     order = list[tuple[str, int]]()
 
     def note(name: str) -> Lane[int, int]:
@@ -168,48 +164,12 @@ def test_earlier_lanes_go_first_and_what_follows_next(gate: Gate, lane: Lane[int
     searches, photos = note("searches"), note("photos")
     workers = work(lane, searches, photos)
     occupy(gate, workers, lane)
-    futures = [
-        workers.submit(photos, 10 * number, then=lambda vector: (searches, vector), timeout_s=20)
-        for number in (1, 2)
-    ]
+    futures = [workers.submit(photos, task, timeout_s=20) for task in (10, 20)]
     futures.append(workers.submit(searches, 5, timeout_s=20))
     gate.open.set()
-    assert [future.result(20) for future in futures] == [12, 22, 6]
-    assert order == [("searches", 5), ("photos", 10), ("searches", 11), ("photos", 20), ("searches", 21)]
-    assert (photos.answered, searches.answered) == (2, 3)
-
-
-def test_nothing_follows_from_a_failed_or_cancelled_task(gate: Gate, lane: Lane[int, int], work: Work) -> None:
-    followed = list[int]()
-
-    def follow(answer: int) -> tuple[Lane[int, int], int]:
-        followed.append(answer)
-        return lane, answer
-
-    workers = work(lane)
-    occupy(gate, workers, lane)
-    assert workers.submit(lane, 2, then=follow, timeout_s=20).cancel()
-    failing = workers.submit(lane, -3, then=follow, timeout_s=20)
-    gate.open.set()
-    with pytest.raises(ValueError, match="-3"):
-        failing.result(20)
-    assert not followed
-    assert workers.submit(lane, 3, then=follow, timeout_s=20).result(20) == 300
-
-
-def test_what_would_follow_is_refused_once_the_workers_close(gate: Gate, lane: Lane[int, int], work: Work) -> None:
-    workers, still = work(lane), Future[int]()
-    both = workers.submit(lane, 0, then=lambda answer: (lane, answer), timeout_s=20)
-    assert gate.entered.wait(20)
-    close_while_one_runs(workers, gate, workers.submit(lane, 1, timeout_s=20))
-    still.set_running_or_notify_cancel()
-    idle = make_lane(gate.answer)
-    idle.waiting.append(_Waiting(1, 1, 0.0, still, is_begun=True))
-    work(idle, threads=0).close()
-    for future in (both, still):
-        with pytest.raises(BusyError, match="shutting down"):
-            future.result(20)
-    assert gate.batches == [[0]]
+    assert [future.result(20) for future in futures] == [11, 21, 6]
+    assert order == [("searches", 5), ("photos", 10), ("photos", 20)]
+    assert (photos.answered, searches.answered) == (2, 1)
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -140,6 +142,30 @@ def test_a_server_that_dawdles_is_left_and_one_that_is_gone_is_told() -> None:
         release.set()
     with pytest.raises(InputError, match="cannot be reached"):
         fetch(f"http://127.0.0.1:{port}/")
+
+
+def test_a_name_server_that_never_answers_keeps_no_other_fetch_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    find, release = socket.getaddrinfo, threading.Event()
+
+    def hang(host: str, *args: Any, **options: Any) -> Any:
+        if host == "hangs.example":
+            release.wait(20)
+        return find(host, *args, **options)
+
+    async def ask(port: int) -> bytes:
+        fetcher = PhotoFetcher(max_bytes=9, at_once=1, seconds=0.2, may_connect=lambda *_: True)
+        hanging = asyncio.create_task(fetcher.fetch("http://hangs.example/"))
+        await asyncio.sleep(0.05)
+        with pytest.raises(BusyError):
+            await fetcher.fetch(f"http://127.0.0.1:{port}/")
+        with pytest.raises(InputError, match="did not answer within"):
+            await hanging
+        return (await fetcher.fetch(f"http://127.0.0.1:{port}/")).data
+
+    monkeypatch.setattr("index.network.web_store.socket.getaddrinfo", hang)
+    with answer_paths(lambda _: (200, {}, b"photo")) as port:
+        assert asyncio.run(ask(port)) == b"photo"
+        release.set()
 
 
 @given(st.ip_addresses(v=4).filter(lambda address: not address.is_global))
