@@ -13,7 +13,7 @@ from index.filters.condition import LABEL, Compare, Constant
 from index.filters.parser import write_condition
 from index.gallery.gallery import Gallery
 from index.outputs import KIND
-from retrieval_app.api.conditions import read_condition
+from retrieval_app.api.asking import read_condition
 from retrieval_app.api.gallery_routes import describe_gallery
 from retrieval_app.api.search_routes import describe_search
 from retrieval_app.insights.background import Computed

@@ -29,7 +29,7 @@ from benchmarks.common.record import ending_in_words, find_weights, print_machin
 from benchmarks.common.tables import format_table
 from benchmarks.labels.known_labels import DATASETS, PARTS, list_images
 from index.labels.decisions import CHANGE, DROP
-from retrieval_app.api.doubt_list import accept_verdicts, list_doubts
+from retrieval_app.api.doubt_list import apply_verdicts, page_doubts
 from retrieval_app.api.schemas import AcceptVerdicts, DoubtPage
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import LiveGallery
@@ -151,19 +151,19 @@ def accept_at_thresholds(photos: list[Photo], path: Path) -> list[list[Any]]:
     snapshot.insights.wait("doubts")
     page = DoubtPage(state="open", limit=1)
     for threshold in THRESHOLDS:
-        counted = accept_verdicts(snapshot, review, AcceptVerdicts(threshold=threshold))
+        counted = apply_verdicts(snapshot, review, AcceptVerdicts(threshold=threshold))
         body = AcceptVerdicts(threshold=threshold, digest=counted["digest"])
-        done = accept_verdicts(snapshot, review, body)
+        done = apply_verdicts(snapshot, review, body)
         decisions = review.label_decisions()
         labels = {photo: decide(photo, decisions) for photo in photos}
         rows.append([threshold, *score(photos, labels), round(done["expected_wrong"]), "", ""])
         if threshold == THRESHOLDS[-1]:
             open_wrong = sum(p.given != p.right and (p.sha256, p.given) not in decisions for p in photos)
-            said = list_doubts(snapshot, review, page=page, names=False)
+            said = page_doubts(snapshot, review, page=page, names=False)
             first = round(said["left"]["wrong"])
             while said["learnt"] != len(decisions):
                 time.sleep(0.5)  # the list is ranked anew beside
-                said = list_doubts(snapshot, review, page=page, names=False)
+                said = page_doubts(snapshot, review, page=page, names=False)
             rows[-1][-2:] = [open_wrong, f"{first}, anew {said['left']['wrong']:.0f}"]
         review.undo()
     live.close()

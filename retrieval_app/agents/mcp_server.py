@@ -21,10 +21,10 @@ from starlette.requests import Request
 from index.errors import InputError, RetrievalError
 from index.images.image_files import read_bytes
 from retrieval_app.api.errors import explain, read_request_id
-from retrieval_app.api.review_routes import decide_labels
+from retrieval_app.api.review_routes import keep_label_decisions
 from retrieval_app.api.schemas import LabelDecisions
 from retrieval_app.api.security.access import require_review
-from retrieval_app.api.visitors import Visitor, find_visitor
+from retrieval_app.api.security.rights import Visitor, find_visitor
 from retrieval_app.gallery_answers import GalleryAnswers
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.review_store import ReviewStore
@@ -145,13 +145,13 @@ async def _decide(
         body = LabelDecisions.model_validate({"decisions": [choice]})
     except ValueError as error:  # pydantic's
         raise InputError(f"this decision says nothing clear: {error}") from error
-    decided = await asyncio.to_thread(decide_labels, answers.snapshot, review, body, by=agent.name)
-    if log is not None:
-        label = {"label": choice["label"]} if "label" in choice else {}
-        decision = {"image": choice["image_id"], "decision": choice["decision"], **label}
-        tell = partial(log.record, step=decided["step"], decisions=[decision])
-        await asyncio.to_thread(tell, "decide-labels", who=agent.name, address=agent.address, request=request_id)
-    return decided
+
+    def record(what: str, **details: Any) -> None:
+        if log is not None:
+            log.record(what, who=agent.name, address=agent.address, request=request_id, **details)
+
+    keep = partial(keep_label_decisions, answers.snapshot, review, body, log=record, by=agent.name)
+    return await asyncio.to_thread(keep)
 
 
 async def _tell(answer: Coroutine[Any, Any, Value]) -> Value:

@@ -1,17 +1,21 @@
-"""A request as the routes have it, with what answers it; and what each route declares of its answers."""
+"""Request context of the routes, what each of them declares, and the conditions that requests ask by."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import Annotated, Any, TypeVar
+from functools import cached_property, lru_cache
+from typing import Annotated, Any
 
-from fastapi import Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.routing import APIRoute
 
-from retrieval_app.api.errors import describe_errors, read_request_id
+from index.errors import InputError
+from index.filters.condition import SOURCE, Column, Condition, join, list_columns
+from index.filters.parser import find_words, parse_filter
+from retrieval_app.api.errors import ApiError, describe_errors, read_request_id
 from retrieval_app.api.schemas import Answer, NoParameters
-from retrieval_app.api.security.access import sees_folders
-from retrieval_app.api.visitors import find_visitor
+from retrieval_app.api.security.rights import find_visitor
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.job_list import Asker
 from retrieval_app.review.jobs import Jobs
@@ -20,65 +24,39 @@ from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.search_engine import Engine
 
-Value = TypeVar("Value")
-
 
 class Asking:
     """One request, answered from one version of the gallery.
 
     Attributes:
         request: as it came.
+        visitor: who asks.
         folders: whether who asks may know the folders of the machine.
+        asker: who asks, for the log of a job's end.
     """
 
     def __init__(self, request: Request) -> None:
-        self.request, self.folders = request, sees_folders(request)
+        self.request, self.visitor = request, find_visitor(request.scope)
+        self.folders = self.visitor.is_trusted
+        self.asker = Asker(self.visitor.name, self.visitor.address, read_request_id(request))
         self.engine: Engine = request.app.state.engine
         self.review: ReviewStore = request.app.state.review
         self.jobs: Jobs = request.app.state.jobs
         self._log: ActivityLog = request.app.state.log
-
-    @property
-    def who(self) -> str:
-        """The name of who asks."""
-        return find_visitor(self.request.scope).name
-
-    @property
-    def asker(self) -> Asker:
-        """Who asks, for the log of a job's end."""
-        visitor = find_visitor(self.request.scope)
-        return Asker(visitor.name, visitor.address, read_request_id(self.request))
 
     @cached_property
     def snapshot(self) -> Snapshot:
         """The version that was current when it was first asked for, with the decisions from before the request."""
         return self.engine.snapshot()
 
-    def logging(
-        self, what: str, act: Callable[..., Value], *, tell: Callable[[Value], Mapping[str, Any]]
-    ) -> Callable[..., Value]:
-        """A blocking function that logs who did it once it is done, in its own thread: however long its asker waits.
-
-        Args:
-            what: it does, in a word.
-            act: the function itself.
-            tell: what else is logged, of its value.
-        """
-        visitor, request_id = find_visitor(self.request.scope), read_request_id(self.request)
-
-        def act_and_log(*args: Any, **kwargs: Any) -> Value:
-            done = act(*args, **kwargs)
-            self._log.record(what, who=visitor.name, address=visitor.address, request=request_id, **tell(done))
-            return done
-
-        return act_and_log
+    def log(self, what: str, **details: Any) -> None:
+        """Record what was done, by the thread that did it: who asked may have left."""
+        asker = self.asker
+        self._log.record(what, who=asker.name, address=asker.address, request=asker.request, **details)
 
     async def read(self, read: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The document that a blocking function gives, as `show` has it."""
-        return self.show(await self.engine.run(read, *args, **kwargs))
-
-    def show(self, document: Any) -> Any:
-        """A document; to who may not know of the folders of the machine without them in the paths of images."""
+        """The document that a blocking function gives; to strangers without the machine's folders in its paths."""
+        document = await self.engine.run(read, *args, **kwargs)
         return document if self.folders else hide_folders(document)
 
 
@@ -97,6 +75,20 @@ AskedAlone = Annotated[Asking, Depends(_ask_alone)]
 """A request whose address may have no parameters."""
 
 
+class Operation(APIRoute):
+    """Route that is described by its function: the name is the operation, the docstring's first line the summary."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **declared: Any) -> None:
+        summary, _, description = inspect.cleandoc(endpoint.__doc__ or "").partition("\n\n")
+        described = {"summary": summary.removesuffix("."), "description": description}
+        super().__init__(path, endpoint, **{**declared, **described, "operation_id": endpoint.__name__})
+
+
+def make_router(tag: str) -> APIRouter:
+    """A router of operations under /v1, which the description of the API lists together."""
+    return APIRouter(prefix="/v1", tags=[tag], route_class=Operation)
+
+
 def answers(model: Any, *statuses: int, also: Mapping[int, Any] | None = None) -> dict[str, Any]:
     """What a route declares: the model of its answer, None where it is no JSON, and in which ways it may fail.
 
@@ -111,3 +103,37 @@ def write(model: type[Answer], values: Mapping[str, Any], *, status: int = 200) 
     """An answer that is written at once: of another status than its route's, or long, in the thread that made it."""
     content = model.model_validate(values).model_dump_json(exclude_unset=True)
     return Response(content, status_code=status, media_type="application/json")
+
+
+@lru_cache(maxsize=256)
+def read_condition(where: str | None, text: str | None, *, folders: bool) -> Condition | None:
+    """The filter of a condition and of words, both to be fulfilled; None without any.
+
+    Args:
+        where: the condition.
+        text: the words.
+        folders: whether who asks may know of the folders of the machine; else no condition may try them out.
+    """
+    filters: list[Condition] = []
+    if where is not None and where.strip():
+        condition = _parse(parse_filter, where, field="where")
+        if not folders and any(column == SOURCE or _is_hidden(column) for column in list_columns(condition)):
+            message = "source is a folder of the machine: only those with its token can ask for it"
+            message += ", or for metadata of the name path"
+            raise ApiError(message, status=422, field="where")
+        filters.append(condition)
+    if text is not None and text.strip():
+        filters.append(_parse(find_words, text, field="text"))
+    return join(filters) if filters else None
+
+
+def _is_hidden(column: Column) -> bool:
+    """Whether it is metadata that `hide_folders` changes."""
+    return not column.is_own and "path" in column.names
+
+
+def _parse(parse: Callable[[str], Condition], text: str, *, field: str) -> Condition:
+    try:
+        return parse(text)
+    except InputError as error:
+        raise ApiError(str(error), status=422, field=field) from error

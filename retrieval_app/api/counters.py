@@ -1,21 +1,84 @@
-"""What a server counts, in a registry of its own, as Prometheus reads it."""
+"""Answered requests: what logs, traces and Prometheus metrics are told of each, and the metrics themselves."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from typing import TypeAlias
+from urllib.parse import parse_qsl
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from retrieval_app.api.answered import METHODS
+from retrieval_app.api.security.rights import Visitor
 from retrieval_app.serving.errors import NotReadyError
 from retrieval_app.serving.search_engine import Engine
+from retrieval_app.serving.search_times import SearchWatch
 
 _BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+METHODS = frozenset(("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"))
+MOST_QUERY_BYTES = 4096
+_PLAIN = frozenset((  # what takes a number or one word of a few: no page has a field in which such a value is typed
+    "after", "by", "count", "group_copies", "include", "k", "limit", "min_score", "offset", "rerank", "seed", "side",
+    "state",
+))  # fmt: skip
+_TYPED = frozenset(("address", "code", "label", "name", "suggested", "text", "token", "where"))
+_WORD = re.compile(r"[0-9A-Za-z_.,-]{0,60}")
+_HIDDEN = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One request, and what became of it.
+
+    Attributes:
+        at_s: when its answer ended, in seconds since 1970.
+        seconds: since its head was there.
+        request_id: that its answer has.
+        method: in capitals, or `other`.
+        route: the template of its address, or what answered where that has none.
+        query_string: as it came, at most `MOST_QUERY_BYTES` of it, with what people typed: see `hide_typed`.
+        status: of its answer.
+        sent_bytes: of the answer's body.
+        visitor: who asked.
+        watch: its searches.
+        traceparent: of the trace that it belongs to, as the header has it.
+        gallery: the name of the one among several that was asked for.
+    """
+
+    at_s: float
+    seconds: float
+    request_id: str
+    method: str
+    route: str
+    query_string: bytes
+    status: int
+    sent_bytes: int
+    visitor: Visitor
+    watch: SearchWatch
+    traceparent: str | None = None
+    gallery: str | None = None
+
+
+Observer: TypeAlias = Callable[[Answered], None]
+"""Is told of every request as it is answered, by the event loop, which is not to wait for it."""
+
+
+def hide_typed(query_string: bytes) -> str:
+    """The parameters of an address, without values that people typed and names that nobody knows."""
+    pairs = parse_qsl(query_string[:MOST_QUERY_BYTES].decode("latin-1"), keep_blank_values=True)
+    return "&".join(_hide(name, value) for name, value in pairs)
+
+
+def _hide(name: str, value: str) -> str:
+    if name in _PLAIN:
+        return f"{name}={value if _WORD.fullmatch(value) else _HIDDEN}"
+    return f"{name if name in _TYPED else _HIDDEN}={_HIDDEN}"
 
 
 class Metrics:
@@ -40,11 +103,10 @@ class Metrics:
         for collector in collectors:
             self._registry.register(collector)
 
-    def observe(self, *, route: str, method: str, status: int, seconds: float) -> None:
-        """Count one answered request; `route` must be one of few."""
-        shown = method if method in METHODS else "other"  # clients make up as many as they like
-        self._requests.labels(route, shown, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+    def observe(self, answered: Answered) -> None:
+        """Count one answered request."""
+        self._requests.labels(answered.route, answered.method, str(answered.status)).inc()
+        self._seconds.labels(answered.route).observe(answered.seconds)
 
     def collect(self) -> Iterator[Metric]:
         """The values of this moment."""
@@ -59,6 +121,29 @@ class Metrics:
         for collector in self._collectors:
             registry.register(collector)
         return generate_latest(registry)
+
+
+def render_joined(metrics: Mapping[str, Metrics]) -> bytes:
+    """The metrics as text, by the names of their galleries; an empty name is that of none of them."""
+    registry = CollectorRegistry()
+    registry.register(_Joined(metrics))
+    return generate_latest(registry)
+
+
+class _Joined(Collector):
+    def __init__(self, metrics: Mapping[str, Metrics]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of all galleries, each once."""
+        families: dict[str, Metric] = {}
+        for gallery, metrics in self._metrics.items():
+            for family in metrics.collect():
+                joined = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                joined.samples += [
+                    sample._replace(labels={"gallery": gallery, **sample.labels}) for sample in family.samples
+                ]
+        yield from families.values()
 
 
 def _are_counted_together() -> bool:

@@ -161,7 +161,7 @@ class Accepted(Answer):
     can_undo: bool
 
 
-def list_doubts(snapshot: Snapshot, review: ReviewStore, *, page: DoubtPage, names: bool) -> dict[str, Any]:
+def page_doubts(snapshot: Snapshot, review: ReviewStore, *, page: DoubtPage, names: bool) -> dict[str, Any]:
     """The document of /v1/labels/doubts, once they are there; what was decided meanwhile is learnt from.
 
     With the names of those who decided, or without.
@@ -197,7 +197,7 @@ def list_doubts(snapshot: Snapshot, review: ReviewStore, *, page: DoubtPage, nam
     }
 
 
-def accept_verdicts(
+def apply_verdicts(
     snapshot: Snapshot, review: ReviewStore, body: AcceptVerdicts, *, by: str | None = None
 ) -> dict[str, Any]:
     """Do what the verdicts say with all labels that are likely enough wrong, as one step; without a digest, count them.

@@ -70,7 +70,7 @@ class GroupList(ReviewList):
     can_undo: bool
 
 
-def list_groups(
+def page_groups(
     snapshot: Snapshot, found: DuplicateReport, review: ReviewStore, *, page: DuplicatePage
 ) -> dict[str, Any]:
     """The document of /v1/duplicates."""

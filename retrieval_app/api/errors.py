@@ -26,7 +26,7 @@ from index.images.image_files import REASONS
 from index.text import printable_path
 from retrieval_app.api.headers import SECURITY_HEADERS
 from retrieval_app.api.schemas import GROUP_CHOICES, Answer
-from retrieval_app.api.visitors import find_visitor
+from retrieval_app.api.security.rights import find_visitor
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.job_list import JobOverError, UnknownJobError
 from retrieval_app.review.places import strip_folders

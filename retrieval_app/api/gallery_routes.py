@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import Field
 
 from index.catalog.reader import list_columns
@@ -18,8 +18,7 @@ from index.filters.parser import write_column
 from index.gallery.gallery import Gallery
 from index.text import valid_text
 from index.vectors.kinds import KINDS
-from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, write
-from retrieval_app.api.conditions import read_condition
+from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, make_router, read_condition, write
 from retrieval_app.api.schemas import MAX_QUERIES, Answer, By, FacetSelection, Ready, Versioned
 from retrieval_app.api.security.access import may_fetch, may_review, may_write
 from retrieval_app.insights.background import Computed
@@ -212,14 +211,17 @@ def _describe_calibration(snapshot: Snapshot) -> dict[str, Any]:
     return {"state": computed.state, "points": () if computed.value is None else computed.value.points}
 
 
-router = APIRouter(prefix="/v1", tags=["gallery"])
+router = make_router("gallery")
 _FAILED = "it could not be computed; the server's log says why"
 COMPUTING = {202: {"model": Computing, "description": "It is being computed: ask again."}}
 
 
-@router.get("/gallery", operation_id="get_gallery", summary="What is served", **answers(GalleryFacts))
-async def show_gallery(asked: AskedAlone) -> Any:
-    """The gallery's version, size, model, labels and index, what the server allows, and what scores mean."""
+@router.get("/gallery", **answers(GalleryFacts))
+async def get_gallery(asked: AskedAlone) -> Any:
+    """What is served.
+
+    The gallery's version, size, model, labels and index, what the server allows, and what scores mean.
+    """
     request = asked.request
     can = {"review": may_review(request), "write": may_write(request), "fetch": may_fetch(request)}
     return await asked.read(
@@ -227,9 +229,11 @@ async def show_gallery(asked: AskedAlone) -> Any:
     )
 
 
-@router.get("/facets", operation_id="list_facets", summary="What images can be narrowed by", **answers(FacetList))
-async def show_facets(asked: Asked, selection: Annotated[FacetSelection, Query()]) -> dict[str, Any]:
-    """Labels, folders, sources and metadata of few values, with counts and the condition that selects each.
+@router.get("/facets", **answers(FacetList))
+async def list_facets(asked: Asked, selection: Annotated[FacetSelection, Query()]) -> dict[str, Any]:
+    """What images can be narrowed by.
+
+    Labels, folders, sources and metadata of few values, with counts and the condition that selects each.
 
     Of every facet the 50 most frequent values, or of those in which `find` occurs.
     """
@@ -242,25 +246,21 @@ async def show_facets(asked: Asked, selection: Annotated[FacetSelection, Query()
     return {"version": snapshot.version, **dict(facets)}
 
 
-@router.get(
-    "/quality",
-    operation_id="get_quality",
-    summary="How well the gallery finds its own labels",
-    **answers(QualityReport | Failed, also=COMPUTING),
-)
-async def show_quality(asked: AskedAlone) -> Response | dict[str, Any]:
-    """Recall, the classes and queries that do worst, scores of same and different class, confusion."""
+@router.get("/quality", **answers(QualityReport | Failed, also=COMPUTING))
+async def get_quality(asked: AskedAlone) -> Response | dict[str, Any]:
+    """How well the gallery finds its own labels.
+
+    Recall, the classes and queries that do worst, scores of same and different class, confusion.
+    """
     return _send_computed(asked, asked.snapshot.insights.quality)
 
 
-@router.get(
-    "/map",
-    operation_id="get_map",
-    summary="Where every image lies on a map",
-    **answers(GalleryMap | Failed, also=COMPUTING),
-)
-async def show_map(asked: AskedAlone) -> Response | dict[str, Any]:
-    """Ids, places and labels of the images, as columns."""
+@router.get("/map", **answers(GalleryMap | Failed, also=COMPUTING))
+async def get_map(asked: AskedAlone) -> Response | dict[str, Any]:
+    """Where every image lies on a map.
+
+    Ids, places and labels of the images, as columns.
+    """
     return _send_computed(asked, asked.snapshot.insights.map)
 
 

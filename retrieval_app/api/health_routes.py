@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from retrieval_app.api.asking import AskedAlone, answers
-from retrieval_app.api.schemas import Answer
+from retrieval_app.api.asking import AskedAlone, answers, make_router
+from retrieval_app.api.schemas import Answer, NoParameters
 from retrieval_app.api.security.access import require_metrics
-from retrieval_app.api.visitors import find_visitor
 from retrieval_app.serving.errors import NotReadyError
 
 METRICS_TEXT = {
@@ -19,7 +18,7 @@ METRICS_TEXT = {
 _PROBLEM = "the newest version cannot be served, the one before goes on; the server's log says why"
 _FAILS = "the gallery cannot be searched at the moment; the server's log says why"
 
-router = APIRouter(prefix="/v1", tags=["health"])
+router = make_router("health")
 
 
 class Health(Answer):
@@ -40,16 +39,22 @@ class Readiness(Answer):
     problem: str | None
 
 
-@router.get("/health", operation_id="get_health", summary="Is the server alive?", **answers(Health))
-async def show_health(_: AskedAlone) -> dict[str, str]:
-    """Always, if anything answers."""
+@router.get("/health", **answers(Health))
+async def get_health(_: Annotated[NoParameters, Query()]) -> dict[str, str]:
+    """Is the server alive?
+
+    Always, if anything answers.
+    """
     return {"status": "alive"}
 
 
-@router.get("/ready", operation_id="get_readiness", summary="Is the server ready?", **answers(Readiness))
-async def show_readiness(asked: AskedAlone) -> dict[str, str | None]:
-    """503 with the reason where no sound gallery with images is served, or where searching it fails."""
-    snapshot, knows = asked.snapshot, find_visitor(asked.request.scope).knows_failures
+@router.get("/ready", **answers(Readiness))
+async def get_readiness(asked: AskedAlone) -> dict[str, str | None]:
+    """Is the server ready?
+
+    503 with the reason where no sound gallery with images is served, or where searching it fails.
+    """
+    snapshot, knows = asked.snapshot, asked.visitor.knows_failures
     try:
         await asked.engine.probe.check(snapshot)
     except NotReadyError:
@@ -61,14 +66,11 @@ async def show_readiness(asked: AskedAlone) -> dict[str, str | None]:
     return {"status": "ready", "version": snapshot.version, "problem": told}
 
 
-@router.get(
-    "/metrics",
-    operation_id="get_metrics",
-    dependencies=[Depends(require_metrics)],
-    summary="What the server counts",
-    **answers(None, also=METRICS_TEXT),
-)
-async def show_metrics(asked: AskedAlone) -> Response:
-    """Requests, seconds, queues, refusals, photos kept, and the gallery's version and size."""
+@router.get("/metrics", dependencies=[Depends(require_metrics)], **answers(None, also=METRICS_TEXT))
+async def get_metrics(asked: AskedAlone) -> Response:
+    """What the server counts.
+
+    Requests, seconds, queues, refusals, photos kept, and the gallery's version and size.
+    """
     text = await asked.engine.run(asked.request.app.state.metrics.render)
     return Response(text, media_type=CONTENT_TYPE_LATEST)

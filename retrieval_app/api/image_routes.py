@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Required
 
 import numpy as np
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
@@ -19,8 +19,7 @@ from index.gallery.gallery import Gallery
 from index.network.remote_store import has_time
 from index.sources.reading import CHANGED
 from index.text import printable_path
-from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
-from retrieval_app.api.conditions import read_condition
+from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, make_router, read_condition
 from retrieval_app.api.doubt_list import DoubtEntry, LabelDecisionEntry, describe_decision, describe_doubt
 from retrieval_app.api.duplicate_list import CopyEntry, describe_duplicates
 from retrieval_app.api.errors import ApiError, explain
@@ -142,7 +141,7 @@ def _format_time(mtime_ns: int) -> str | None:
         return None
 
 
-router = APIRouter(prefix="/v1", tags=["images"])
+router = make_router("images")
 _WEBP = {
     200: {"content": {"image/webp": BYTES}, "description": "re-encoded pixels"},
     304: {"description": "the picture that the browser has is still right"},
@@ -150,9 +149,12 @@ _WEBP = {
 _TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
-@router.get("/images", operation_id="list_images", summary="Images, page by page", **answers(ImageList))
+@router.get("/images", **answers(ImageList))
 async def list_images(asked: Asked, page: Annotated[ImagePage, Query()]) -> dict[str, Any]:
-    """The images that fulfil the condition, in the order of their ids."""
+    """Images, page by page.
+
+    The images that fulfil the condition, in the order of their ids.
+    """
     snapshot, folders = asked.snapshot, asked.folders
     where = read_condition(page.where, page.text, folders=folders)
     read = asked.engine.run if where is None else asked.engine.look_up
@@ -160,70 +162,61 @@ async def list_images(asked: Asked, page: Annotated[ImagePage, Query()]) -> dict
     return {"version": snapshot.version, **listed}
 
 
-@router.get(
-    "/images/random", operation_id="list_random_images", summary="Some images to start from", **answers(ImageList)
-)
-async def list_random(asked: Asked, parameters: Annotated[RandomImages, Query()]) -> dict[str, Any]:
-    """Different images in random order, the same ones for the same seed."""
+@router.get("/images/random", **answers(ImageList))
+async def list_random_images(asked: Asked, parameters: Annotated[RandomImages, Query()]) -> dict[str, Any]:
+    """Some images to start from.
+
+    Different images in random order, the same ones for the same seed.
+    """
     return await asked.engine.run(_read_random, asked.snapshot.gallery, parameters, folders=asked.folders)
 
 
-@router.get(
-    "/images/{image_id}",
-    operation_id="get_image",
-    summary="All that is known of an image",
-    **answers(ImageDetails, 404),
-)
-async def show_image(asked: AskedAlone, image_id: ImageId) -> Any:
-    """An image of the gallery, or a near-duplicate that it set aside."""
+@router.get("/images/{image_id}", **answers(ImageDetails, 404))
+async def get_image(asked: AskedAlone, image_id: ImageId) -> Any:
+    """All that is known of an image.
+
+    An image of the gallery, or a near-duplicate that it set aside.
+    """
     return await asked.read(describe_details, asked.snapshot, asked.review, image_id, folders=asked.folders)
 
 
-@router.get(
-    "/images/{image_id}/thumbnail",
-    operation_id="get_thumbnail",
-    summary="An image, small",
-    **answers(None, 404, 409, also=_WEBP),
-)
-async def send_thumbnail(asked: Asked, image_id: ImageId, size: Annotated[ThumbnailSize, Query()]) -> Response:
-    """A WebP whose sides are about as long as wanted, from re-encoded pixels."""
+@router.get("/images/{image_id}/thumbnail", **answers(None, 404, 409, also=_WEBP))
+async def get_thumbnail(asked: Asked, image_id: ImageId, size: Annotated[ThumbnailSize, Query()]) -> Response:
+    """An image, small.
+
+    A WebP whose sides are about as long as wanted, from re-encoded pixels.
+    """
     return await _send_picture(asked, image_id, side=choose_side(size.side))
 
 
-@router.get(
-    "/images/{image_id}/picture",
-    operation_id="get_picture",
-    summary="An image, large",
-    **answers(None, 404, 409, also=_WEBP),
-)
-async def send_picture(asked: AskedAlone, image_id: ImageId) -> Response:
-    """A WebP of at most 2048 pixels a side, from re-encoded pixels."""
+@router.get("/images/{image_id}/picture", **answers(None, 404, 409, also=_WEBP))
+async def get_picture(asked: AskedAlone, image_id: ImageId) -> Response:
+    """An image, large.
+
+    A WebP of at most 2048 pixels a side, from re-encoded pixels.
+    """
     return await _send_picture(asked, image_id, side=PICTURE_SIDE)
 
 
-@router.get(
-    "/images/{image_id}/labels",
-    operation_id="get_neighbour_labels",
-    summary="The labels of an image's neighbours",
-    **answers(LabelShares, 404),
-)
-async def show_labels(
+@router.get("/images/{image_id}/labels", **answers(LabelShares, 404))
+async def get_neighbour_labels(
     asked: Asked, image_id: ImageId, parameters: Annotated[NeighbourCount, Query()]
 ) -> dict[str, Any]:
-    """The labels' shares among the nearest neighbours: why an image is found, or doubted."""
+    """The labels of an image's neighbours.
+
+    The labels' shares among the nearest neighbours: why an image is found, or doubted.
+    """
     snapshot = asked.snapshot
     shares = await asked.engine.run(share_labels, snapshot.gallery, image_id, k=parameters.k)
     return {"version": snapshot.version, "id": image_id, **dict(shares)}
 
 
-@router.get(
-    "/images/{image_id}/vector",
-    operation_id="get_vector",
-    summary="An image's vector",
-    **answers(ImageVector, 404),
-)
-async def show_vector(asked: AskedAlone, image_id: ImageId) -> dict[str, Any]:
-    """The stored unit vector."""
+@router.get("/images/{image_id}/vector", **answers(ImageVector, 404))
+async def get_vector(asked: AskedAlone, image_id: ImageId) -> dict[str, Any]:
+    """An image's vector.
+
+    The stored unit vector.
+    """
     snapshot = asked.snapshot
     vector = await asked.engine.run(snapshot.gallery.vector, image_id)
     return {"version": snapshot.version, "id": image_id, "vector": vector.tolist()}

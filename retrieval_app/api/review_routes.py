@@ -8,14 +8,14 @@ from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
 from index.labels.decisions import LabelDecision
 from index.text import printable_path
-from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
-from retrieval_app.api.doubt_list import Accepted, DoubtList, accept_verdicts, list_doubts
-from retrieval_app.api.duplicate_list import GroupList, find_group, list_groups
+from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, make_router
+from retrieval_app.api.doubt_list import Accepted, DoubtList, apply_verdicts, page_doubts
+from retrieval_app.api.duplicate_list import GroupList, find_group, page_groups
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.gallery_routes import COMPUTING, Failed, send_unready
@@ -48,6 +48,22 @@ from retrieval_app.review.subjects import DuplicateDecision, Subject, find_decid
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.pictures import encode_picture
 from retrieval_app.serving.search_engine import Engine
+
+router = make_router("review")
+_MAY_DECIDE: dict[str, Any] = {"dependencies": [Depends(require_review)]}
+_LAST_STEP = Undo()
+_TABLE = {"text/csv": {"schema": {"type": "string"}}}
+_ARCHIVE = {"application/zip": BYTES}
+_MOST_LOGGED = 100  # ids of an export
+_COUNTED = "x-labels-"  # the headers that tell how many images a label file has, and leaves out
+_COUNTS = {
+    f"{_COUNTED}{outcome}": {"schema": {"type": "integer"}, "description": "images"} for outcome in OUTCOMES
+}
+_CSV: dict[int, dict[str, Any]] = {200: {"content": _TABLE, "description": "a table"}}
+_LABELS_CSV: dict[int, dict[str, Any]] = {200: {**_CSV[200], "headers": _COUNTS}}
+_EXPORT = {200: {"content": _ARCHIVE | _TABLE, "description": "a table, or pictures and a table"}}
+_BYTES_IN_MEMORY = 4 * 1024 * 1024  # of a table; more lies in a temporary file
+_CHUNK_BYTES = 64 * 1024
 
 
 class Decided(Answer):
@@ -83,16 +99,28 @@ class DecidedLabels(Answer):
     can_undo: bool
 
 
-def decide_labels(
-    snapshot: Snapshot, review: ReviewStore, body: LabelDecisions, *, by: str | None = None
+_DECIDES = {**_MAY_DECIDE, **answers(Decided, 404, 409, *BODY_ERRORS)}
+_UNDOES = {**_MAY_DECIDE, **answers(Undone, 409, *BODY_ERRORS)}
+
+Log = Callable[..., object]
+"""Records what was done in a word, and details of it by name; see `Asking.log`."""
+
+
+def keep_label_decisions(
+    snapshot: Snapshot, review: ReviewStore, body: LabelDecisions, *, log: Log, by: str | None = None
 ) -> dict[str, Any]:
-    """Keep decisions about labels as one step, of somebody of a name, and tell of it."""
+    """Keep decisions about labels as one step, of somebody of a name; the answer to it."""
     subjects = find_subjects(snapshot.gallery, [choice.image_id for choice in body.decisions])
     chosen = [
         _decide_label(snapshot, subjects[choice.image_id], choice, place=place)
         for place, choice in enumerate(body.decisions)
     ]
     step = review.decide(chosen, by=by)
+    told = [
+        {"image": one.image_id, "decision": one.decision, **({} if one.label is None else {"label": one.label})}
+        for one in body.decisions
+    ]
+    log("decide-labels", step=step.number, decisions=told)
     return {"decided": step.count, "step": step.number, "can_undo": review.can_undo()}
 
 
@@ -101,10 +129,7 @@ def _decide_label(
 ) -> LabelDecision:
     """The decision of a choice; an image that is another one now, or has another label, is none that was seen."""
     decided = snapshot.gallery.decided.by_id.get(subject.image_id)
-    labels = {
-        subject.label,
-        subject.label if decided is None else decided.label,
-    }  # lists show the one or the other
+    labels = (subject.label, subject.label if decided is None else decided.label)  # lists show one of them
     if "label_seen" in choice.model_fields_set and choice.label_seen not in labels:
         now = "no label" if subject.label is None else f"the label {printable_path(subject.label)}"
         message = f"image {subject.image_id} has {now} now, another one than was seen; load it again"
@@ -112,14 +137,15 @@ def _decide_label(
     return subject.decide(choice.decision, new_label=choice.label)
 
 
-def take_back(review: ReviewStore, body: Undo, *, about: About) -> dict[str, Any]:
+def _take_back(asked: Asking, body: Undo, *, about: About) -> dict[str, Any]:
     """Undo a step, and tell what can be undone now: both at once, or a refusal of the second would hide the first."""
-    step = review.undo(body.step, about=about)
-    return {"undone": [] if step is None else list(step.image_ids), "can_undo": review.can_undo(about)}
+    step = asked.review.undo(body.step, about=about)
+    undone = [] if step is None else list(step.image_ids)
+    asked.log(f"undo-{about}", images=undone)
+    return {"undone": undone, "can_undo": asked.review.can_undo(about)}
 
 
-def list_label_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bool) -> dict[str, Any]:
-    """The document of /v1/labels/decisions; with the folders of the machine, or without."""
+def _list_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bool) -> dict[str, Any]:
     decisions = review.label_decisions()
     ids = find_decided_ids(snapshot.gallery, decisions.values())
     listed = [
@@ -136,48 +162,38 @@ def list_label_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bo
     return {"decisions": listed, "can_undo": review.can_undo()}
 
 
-def decide_group(
-    snapshot: Snapshot, review: ReviewStore, body: GroupDecision, *, by: str | None = None
-) -> dict[str, Any]:
-    """Keep a decision about a group of duplicates, of somebody of a name, and tell of it."""
-    duplicates = snapshot.insights.duplicates
-    if duplicates.value is None:
+def _keep_group_decision(asked: Asking, body: GroupDecision) -> dict[str, Any]:
+    gallery, groups, review = asked.snapshot.gallery, asked.snapshot.insights.duplicates.value, asked.review
+    if groups is None:
         raise ApiError("the duplicates are still being looked for; ask /v1/duplicates first", status=409)
-    group = find_group(snapshot.gallery, duplicates.value, body.group)
+    group = find_group(gallery, groups, body.group)
     if group is None:
         message = "no such group; the gallery may have changed: ask for the list again"
         raise ApiError(message, status=404, field="group")
-    subjects = find_subjects(snapshot.gallery, [image.id for image in group.images])
-    images = tuple(subjects[image.id] for image in group.images)
-    step = review.decide_duplicates([DuplicateDecision(images, body.decision, tuple(body.keep))], by=by)
+    ids = [image.id for image in group.images]
+    subjects = find_subjects(gallery, ids)
+    decision = DuplicateDecision(tuple(subjects[one] for one in ids), body.decision, tuple(body.keep))
+    step = review.decide_duplicates([decision], by=asked.visitor.name)
+    asked.log("decide-duplicates", step=step.number, images=ids, decision=body.decision, keep=list(body.keep))
     return {"decided": step.count, "step": step.number, "can_undo": review.can_undo("duplicates")}
 
 
-_BYTES_IN_MEMORY = 4 * 1024 * 1024  # of a table; more lies in a temporary file
-_CHUNK_BYTES = 64 * 1024
-
-
-async def send_table(
-    engine: Engine, blocks: Iterable[bytes], *, name: str, describe: Callable[[], Mapping[str, str]] = dict
+async def _send_table(
+    engine: Engine, blocks: Iterable[bytes], *, name: str, counts: Mapping[str, int] | None = None
 ) -> Response:
     """A CSV, made whole before it is sent: by one thread, as a reader of the catalogue belongs to its own.
 
-    `name`, and the headers that `describe` gives once it is made, must be ours: nobody's text belongs in a header.
+    `name`, which must be ours, is that of the file; `counts` are complete once it is made.
     """
     file, size = await engine.run(_write_all, blocks)
-    headers = {**_attach(name), **describe(), "Content-Length": str(size)}
-    return StreamingResponse(_read_all(file), media_type="text/csv", headers=headers)
-
-
-def send_zip(engine: Engine, blocks: Iterator[bytes], *, name: str) -> Response:
-    """A ZIP, of which each block is made when the one before is sent; any thread may make it.
-
-    `name` must be ours.
-    """
-    return StreamingResponse(_pull(engine, blocks), media_type="application/zip", headers=_attach(name))
+    told = {f"{_COUNTED}{name}": str(counts[name]) for name in OUTCOMES} if counts is not None else {}
+    return StreamingResponse(
+        _read_all(file), media_type="text/csv", headers={**_attach(name), **told, "Content-Length": str(size)}
+    )
 
 
 def _attach(name: str) -> dict[str, str]:
+    """The header by which a browser saves a file; nobody's text belongs into it."""
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
@@ -206,187 +222,163 @@ async def _pull(engine: Engine, blocks: Iterator[bytes]) -> AsyncIterator[bytes]
         yield block
 
 
-router = APIRouter(prefix="/v1", tags=["review"])
-_MAY_DECIDE: dict[str, Any] = {"dependencies": [Depends(require_review)]}
-_DECIDES = {**_MAY_DECIDE, **answers(Decided, 404, 409, *BODY_ERRORS)}
-_UNDOES = {**_MAY_DECIDE, **answers(Undone, 409, *BODY_ERRORS)}
-_LAST_STEP = Undo()
-_TABLE = {"text/csv": {"schema": {"type": "string"}}}
-_ARCHIVE = {"application/zip": BYTES}
-_MOST_LOGGED = 100  # ids of an export
-_COUNTED = "x-labels-"  # the headers that tell how many images a label file has, and leaves out
-_COUNTS = {
-    f"{_COUNTED}{outcome}": {"schema": {"type": "integer"}, "description": "images"} for outcome in OUTCOMES
-}
-_CSV: dict[int, dict[str, Any]] = {200: {"content": _TABLE, "description": "a table"}}
-_LABELS_CSV: dict[int, dict[str, Any]] = {200: {**_CSV[200], "headers": _COUNTS}}
-_EXPORT = {200: {"content": _ARCHIVE | _TABLE, "description": "a table, or pictures and a table"}}
+@router.get("/labels/doubts", **answers(DoubtList | Failed, also=COMPUTING))
+async def list_doubts(asked: Asked, page: Annotated[DoubtPage, Query()]) -> Any:
+    """Labels that may be wrong.
 
-
-@router.get(
-    "/labels/doubts",
-    operation_id="list_doubts",
-    summary="Labels that may be wrong",
-    **answers(DoubtList | Failed, also=COMPUTING),
-)
-async def show_doubts(asked: Asked, page: Annotated[DoubtPage, Query()]) -> Any:
-    """The most doubtful first, with why, what the label may be instead, and what was decided."""
+    The most doubtful first, with why, what the label may be instead, and what was decided.
+    """
     doubts = asked.snapshot.insights.doubts
     if doubts.value is None:
         return send_unready(asked, doubts)
-    return await asked.read(list_doubts, asked.snapshot, asked.review, page=page, names=asked.folders)
+    return await asked.read(page_doubts, asked.snapshot, asked.review, page=page, names=asked.folders)
 
 
-@router.get(
-    "/duplicates",
-    operation_id="list_duplicates",
-    summary="Images that look alike",
-    **answers(GroupList | Failed, also=COMPUTING),
-)
-async def show_duplicates(asked: Asked, page: Annotated[DuplicatePage, Query()]) -> Any:
-    """Groups of near-duplicates, those that the gallery set aside included, and what was decided."""
+@router.get("/duplicates", **answers(GroupList | Failed, also=COMPUTING))
+async def list_duplicates(asked: Asked, page: Annotated[DuplicatePage, Query()]) -> Any:
+    """Images that look alike.
+
+    Groups of near-duplicates, those that the gallery set aside included, and what was decided.
+    """
     duplicates = asked.snapshot.insights.duplicates
     if duplicates.value is None:
         return send_unready(asked, duplicates)
-    return await asked.read(list_groups, asked.snapshot, duplicates.value, asked.review, page=page)
+    return await asked.read(page_groups, asked.snapshot, duplicates.value, asked.review, page=page)
 
 
-@router.post("/labels/decisions", operation_id="decide_labels", summary="Decide about labels", **_DECIDES)
-async def keep_label_decisions(asked: AskedAlone, body: LabelDecisions) -> Any:
-    """All decisions of a request are kept as one step, which one undo takes back.
+@router.post("/labels/decisions", **_DECIDES)
+async def decide_labels(asked: AskedAlone, body: LabelDecisions) -> Any:
+    """Decide about labels.
+
+    All decisions of a request are kept as one step, which one undo takes back.
 
     409 where one brings a label that was seen, and the image has another one now: none is kept then.
     """
-    decide = asked.logging("decide-labels", decide_labels, tell=partial(_log_labels, body))
-    return await asked.read(decide, asked.snapshot, asked.review, body, by=asked.who)
+    name = asked.visitor.name
+    return await asked.read(keep_label_decisions, asked.snapshot, asked.review, body, log=asked.log, by=name)
 
 
-@router.post(
-    "/labels/accept",
-    operation_id="accept_verdicts",
-    summary="Accept the verdicts on labels that are likely enough wrong",
-    **{**_MAY_DECIDE, **answers(Accepted, 409, *BODY_ERRORS)},
-)
-async def accept_label_verdicts(asked: AskedAlone, body: AcceptVerdicts) -> Any:
-    """Without a digest it only counts; with that answer's digest it decides.
+@router.post("/labels/accept", **{**_MAY_DECIDE, **answers(Accepted, 409, *BODY_ERRORS)})
+async def accept_verdicts(asked: AskedAlone, body: AcceptVerdicts) -> Any:
+    """Accept the verdicts on labels that are likely enough wrong.
+
+    Without a digest it only counts; with that answer's digest it decides.
 
     All of it is one step, which one undo takes back; at most 10,000 decisions, those likeliest wrong. Labels below the
     threshold, of rare labels and with a decision stay as they are. An image with near-duplicates is dropped only where
     one of them stays and all that stay have other labels. 409 where other decisions would be made than were counted:
     nothing is decided then.
     """
-    if body.digest is None:
-        return await asked.read(accept_verdicts, asked.snapshot, asked.review, body)
-    accept = asked.logging("accept-verdicts", accept_verdicts, tell=partial(_log_accepted, body))
-    return await asked.read(accept, asked.snapshot, asked.review, body, by=asked.who)
+    snapshot = asked.snapshot
+
+    def accept() -> dict[str, Any]:
+        done = apply_verdicts(snapshot, asked.review, body, by=asked.visitor.name)
+        if body.digest is not None:
+            told = {name: done[name] for name in ("step", "changed", "dropped")}
+            asked.log("accept-verdicts", threshold=body.threshold, **told)
+        return done
+
+    return await asked.read(accept)
 
 
-@router.get(
-    "/labels/decisions",
-    operation_id="list_label_decisions",
-    summary="What was decided about labels",
-    **answers(DecidedLabels, 409),
-)
-async def show_label_decisions(asked: AskedAlone) -> Any:
-    """The decisions that hold, in the order they were made."""
-    return await asked.read(list_label_decisions, asked.snapshot, asked.review, folders=asked.folders)
+@router.get("/labels/decisions", **answers(DecidedLabels, 409))
+async def list_label_decisions(asked: AskedAlone) -> Any:
+    """What was decided about labels.
+
+    The decisions that hold, in the order they were made.
+    """
+    return await asked.read(_list_decisions, asked.snapshot, asked.review, folders=asked.folders)
 
 
-@router.post(
-    "/labels/undo",
-    operation_id="undo_label_decisions",
-    summary="Take the last decisions about labels back",
-    **_UNDOES,
-)
-async def undo_labels(asked: AskedAlone, body: Undo = _LAST_STEP) -> Any:
-    """The images whose decisions were taken back: the last step's, or none where the step asked for was undone before.
+@router.post("/labels/undo", **_UNDOES)
+async def undo_label_decisions(asked: AskedAlone, body: Undo = _LAST_STEP) -> Any:
+    """Take the last decisions about labels back.
+
+    The images whose decisions were taken back: the last step's, or none where the step asked for was undone before.
 
     409 where another decision was made since the step asked for.
     """
-    undo = asked.logging("undo-labels", take_back, tell=_log_undone)
-    return await asked.read(undo, asked.review, body, about="labels")
+    return await asked.read(_take_back, asked, body, about="labels")
 
 
-@router.get(
-    "/labels/file",
-    operation_id="get_label_file",
-    summary="The labels with the decisions applied",
-    **answers(None, 409, also=_LABELS_CSV),
-)
-async def send_label_file(asked: Asked, parameters: Annotated[ListFile, Query()]) -> Response:
-    """A CSV of path and label, as `retrieval train` and `retrieval index build --labels` read it.
+@router.get("/labels/file", **answers(None, 409, also=_LABELS_CSV))
+async def get_label_file(asked: Asked, parameters: Annotated[ListFile, Query()]) -> Response:
+    """The labels with the decisions applied.
+
+    A CSV of path and label, as `retrieval train` and `retrieval index build --labels` read it.
 
     Headers count the images by what became of them: `kept` and `changed` are rows; the others are left out, `dropped`
     by a decision, `unlabelled`, `in-archives`, of which training reads none, and `unnamable` in UTF-8. Paths are
     absolute, but for strangers, who get those within the sources, and where these are asked for: saved in the folder of
     the images, the file then goes with it to another machine.
     """
-    folders = _choose_folders(asked, parameters)
-    read = asked.logging(EXPORT, asked.review.label_decisions, tell=lambda _: {"file": "labels.csv"})
-    decisions, counts = await asked.engine.run(read), Counter[str]()
-    blocks = stream_label_file(asked.snapshot.gallery, decisions, counts=counts, folders=folders)
-    return await send_table(asked.engine, blocks, name="labels.csv", describe=partial(_tell_counts, counts))
+    folders, counts = _choose_folders(asked, parameters), Counter[str]()
+
+    def read() -> Iterator[bytes]:
+        decisions = asked.review.label_decisions()
+        asked.log(EXPORT, file="labels.csv")
+        return stream_label_file(asked.snapshot.gallery, decisions, counts=counts, folders=folders)
+
+    return await _send_table(asked.engine, await asked.engine.run(read), name="labels.csv", counts=counts)
 
 
-@router.post(
-    "/duplicates/decisions",
-    operation_id="decide_duplicates",
-    summary="Decide about a group of duplicates",
-    **_DECIDES,
-)
-async def keep_duplicate_decision(asked: AskedAlone, body: GroupDecision) -> Any:
-    """Whether its images are duplicates, and which of them stay."""
-    decide = asked.logging("decide-duplicates", decide_group, tell=partial(_log_group, asked.snapshot, body))
-    return await asked.read(decide, asked.snapshot, asked.review, body, by=asked.who)
+@router.post("/duplicates/decisions", **_DECIDES)
+async def decide_duplicates(asked: AskedAlone, body: GroupDecision) -> Any:
+    """Decide about a group of duplicates.
+
+    Whether its images are duplicates, and which of them stay.
+    """
+    return await asked.read(_keep_group_decision, asked, body)
 
 
-@router.post(
-    "/duplicates/undo",
-    operation_id="undo_duplicate_decisions",
-    summary="Take the last decision about duplicates back",
-    **_UNDOES,
-)
-async def undo_duplicates(asked: AskedAlone, body: Undo = _LAST_STEP) -> Any:
-    """The images of the group whose decision was taken back; else as for labels."""
-    undo = asked.logging("undo-duplicates", take_back, tell=_log_undone)
-    return await asked.read(undo, asked.review, body, about="duplicates")
+@router.post("/duplicates/undo", **_UNDOES)
+async def undo_duplicate_decisions(asked: AskedAlone, body: Undo = _LAST_STEP) -> Any:
+    """Take the last decision about duplicates back.
+
+    The images of the group whose decision was taken back; else as for labels.
+    """
+    return await asked.read(_take_back, asked, body, about="duplicates")
 
 
-@router.get(
-    "/duplicates/file",
-    operation_id="get_duplicate_file",
-    summary="What was decided about duplicates",
-    **answers(None, 409, also=_CSV),
-)
-async def send_duplicate_file(asked: Asked, parameters: Annotated[ListFile, Query()]) -> Response:
-    """A CSV of path, decision (keep or drop) and group; paths as in the label file."""
-    folders = _choose_folders(asked, parameters)
-    read = asked.logging(
-        EXPORT, asked.review.duplicate_decisions, tell=lambda _: {"file": "duplicate-decisions.csv"}
-    )
-    decisions = await asked.engine.run(read)
-    blocks = stream_duplicate_file(asked.snapshot.gallery, decisions.values(), folders=folders)
-    return await send_table(asked.engine, blocks, name="duplicate-decisions.csv")
+@router.get("/duplicates/file", **answers(None, 409, also=_CSV))
+async def get_duplicate_file(asked: Asked, parameters: Annotated[ListFile, Query()]) -> Response:
+    """What was decided about duplicates.
+
+    A CSV of path, decision (keep or drop) and group; paths as in the label file.
+    """
+    folders, name = _choose_folders(asked, parameters), "duplicate-decisions.csv"
+
+    def read() -> Iterator[bytes]:
+        decisions = asked.review.duplicate_decisions().values()
+        asked.log(EXPORT, file=name)
+        return stream_duplicate_file(asked.snapshot.gallery, decisions, folders=folders)
+
+    return await _send_table(asked.engine, await asked.engine.run(read), name=name)
 
 
-@router.post(
-    "/export",
-    operation_id="export_images",
-    summary="Chosen images as a table, or as a ZIP of pictures",
-    **answers(None, 404, *BODY_ERRORS, also=_EXPORT),
-)
-async def export(asked: AskedAlone, body: ExportRequest) -> Response:
-    """The images in the order given; pictures are re-encoded, never the files themselves."""
+@router.post("/export", **answers(None, 404, *BODY_ERRORS, also=_EXPORT))
+async def export_images(asked: AskedAlone, body: ExportRequest) -> Response:
+    """Chosen images as a table, or as a ZIP of pictures.
+
+    The images in the order given; pictures are re-encoded, never the files themselves.
+    """
     engine, gallery, folders = asked.engine, asked.snapshot.gallery, asked.folders
     name = name_attachment(gallery, f".{body.format}")
+
+    def stream() -> Iterator[bytes]:
+        if body.format == "csv":
+            blocks = stream_table(gallery, body.ids, folders=folders)
+        else:
+            render = partial(encode_picture, gallery, kind="JPEG")
+            blocks = stream_zip(gallery, body.ids, render=render, folders=folders)
+        asked.log(EXPORT, format=body.format, count=len(body.ids), images=list(body.ids[:_MOST_LOGGED]))
+        return blocks
+
+    blocks = await engine.run(stream)
     if body.format == "csv":
-        make_table = asked.logging(EXPORT, stream_table, tell=partial(_log_export, body))
-        table = await engine.run(make_table, gallery, body.ids, folders=folders)
-        return await send_table(engine, table, name=name)
-    render = partial(encode_picture, gallery, kind="JPEG")
-    make_zip = asked.logging(EXPORT, stream_zip, tell=partial(_log_export, body))
-    blocks = await engine.run(make_zip, gallery, body.ids, render=render, folders=folders)
-    return send_zip(engine, blocks, name=name)
+        return await _send_table(engine, blocks, name=name)
+    # Each block of a ZIP is made when the one before is sent; any thread may make it.
+    return StreamingResponse(_pull(engine, blocks), media_type="application/zip", headers=_attach(name))
 
 
 def _choose_folders(asked: Asking, parameters: ListFile) -> bool:
@@ -394,39 +386,3 @@ def _choose_folders(asked: Asking, parameters: ListFile) -> bool:
     if parameters.paths == "absolute" and not asked.folders:
         raise ApiError("absolute paths are told to those only who may decide", status=403)
     return asked.folders and parameters.paths != "relative"
-
-
-def _log_labels(body: LabelDecisions, done: dict[str, Any]) -> dict[str, Any]:
-    decisions = [
-        {
-            "image": choice.image_id,
-            "decision": choice.decision,
-            **({} if choice.label is None else {"label": choice.label}),
-        }
-        for choice in body.decisions
-    ]
-    return {"step": done["step"], "decisions": decisions}
-
-
-def _log_accepted(body: AcceptVerdicts, done: dict[str, Any]) -> dict[str, Any]:
-    return {"threshold": body.threshold} | {name: done[name] for name in ("step", "changed", "dropped")}
-
-
-def _log_group(snapshot: Snapshot, body: GroupDecision, done: dict[str, Any]) -> dict[str, Any]:
-    groups = snapshot.insights.duplicates.value
-    group = None if groups is None else find_group(snapshot.gallery, groups, body.group)
-    images = [] if group is None else [image.id for image in group.images]
-    return {"step": done["step"], "images": images, "decision": body.decision, "keep": list(body.keep)}
-
-
-def _log_undone(done: dict[str, Any]) -> dict[str, Any]:
-    return {"images": done["undone"]}
-
-
-def _log_export(body: ExportRequest, _: object) -> dict[str, Any]:
-    """How many images, and the first of them."""
-    return {"format": body.format, "count": len(body.ids), "images": list(body.ids[:_MOST_LOGGED])}
-
-
-def _tell_counts(counts: Counter[str]) -> dict[str, str]:
-    return {f"{_COUNTED}{outcome}": str(counts[outcome]) for outcome in OUTCOMES}

@@ -10,14 +10,13 @@ from itertools import zip_longest
 from typing import Annotated, Any, Required
 
 import numpy as np
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from index.outputs import KIND, PICTURE
 from index.text import printable_path
-from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, write
-from retrieval_app.api.conditions import read_condition
+from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, make_router, read_condition, write
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.form_files import BYTES, IMAGE_BODY, read_image
 from retrieval_app.api.schemas import (
@@ -164,30 +163,26 @@ def _describe_hit(hit: RankedHit) -> dict[str, Any]:
     return entry
 
 
-router = APIRouter(prefix="/v1", tags=["search"])
+router = make_router("search")
 MAX_CROPS = 64
 _JPEG = {200: {"content": {"image/jpeg": BYTES}, "description": "re-encoded pixels"}}
 
 
-@router.post(
-    "/search",
-    operation_id="search",
-    summary="Search by images of the gallery, photos and vectors, alone or weighted together",
-    **answers(SearchResponse, 404, *BODY_ERRORS),
-)
+@router.post("/search", **answers(SearchResponse, 404, *BODY_ERRORS))
 async def search(asked: AskedAlone, body: SearchRequest) -> Response | dict[str, Any]:
-    """The members most like what the queries ask for; ids and scores, and what `include` names."""
+    """Search by images of the gallery, photos and vectors, alone or weighted together.
+
+    The members most like what the queries ask for; ids and scores, and what `include` names.
+    """
     return await _send(asked, await _search(asked, body))
 
 
-@router.post(
-    "/search/batch",
-    operation_id="search_batch",
-    summary="Many searches at once",
-    **answers(BatchResponse, 404, *BODY_ERRORS),
-)
+@router.post("/search/batch", **answers(BatchResponse, 404, *BODY_ERRORS))
 async def search_batch(asked: AskedAlone, body: BatchRequest) -> Response | dict[str, Any]:
-    """The answers in the order of the searches, all from the same version of the gallery."""
+    """Many searches at once.
+
+    The answers in the order of the searches, all from the same version of the gallery.
+    """
     crops = sum(getattr(part, "crop", None) is not None for one in body.searches for part in one.queries)
     if crops > MAX_CROPS:
         message = f"{crops} crops in one batch; at most {MAX_CROPS} are embedded for one request"
@@ -198,15 +193,12 @@ async def search_batch(asked: AskedAlone, body: BatchRequest) -> Response | dict
     return {"results": results}
 
 
-@router.post(
-    "/search/image",
-    operation_id="search_by_image",
-    summary="Search by a photo, which is the body",
-    openapi_extra=IMAGE_BODY,
-    **answers(SearchResponse, *BODY_ERRORS),
-)
+@router.post("/search/image", openapi_extra=IMAGE_BODY, **answers(SearchResponse, *BODY_ERRORS))
 async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query()]) -> Response | dict[str, Any]:
-    """The members most like the photo, which is not kept."""
+    """Search by a photo, which is the body.
+
+    The members most like the photo, which is not kept.
+    """
     query = _read_query(parameters, folders=asked.folders)  # before the photo is read
     include = read_includes(parameters.include)
     query = replace(query, describe=needs_row(include))
@@ -217,16 +209,12 @@ async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query
     return await _send(asked, found)
 
 
-@router.post(
-    "/photos",
-    operation_id="keep_photo",
-    status_code=201,
-    summary="Keep a photo for a while, to search with it or parts of it",
-    openapi_extra=IMAGE_BODY,
-    **answers(PhotoAnswer, *BODY_ERRORS),
-)
+@router.post("/photos", status_code=201, openapi_extra=IMAGE_BODY, **answers(PhotoAnswer, *BODY_ERRORS))
 async def keep_photo(asked: Asked, parameters: Annotated[PhotoName, Query()]) -> dict[str, Any]:
-    """The token of a photo, which is the body; it is kept in memory among the most recently used ones."""
+    """Keep a photo for a while, to search with it or parts of it.
+
+    The token of a photo, which is the body; it is kept in memory among the most recently used ones.
+    """
     return _describe_photo(await asked.engine.keep_photo(await read_image(asked), name=parameters.name))
 
 
@@ -236,39 +224,35 @@ def _describe_photo(photo: Photo) -> dict[str, Any]:
 
 @router.post(
     "/photos/address",
-    operation_id="fetch_photo",
     status_code=201,
     dependencies=[Depends(require_fetching)],
-    summary="Fetch a photo from its address, and keep it for a while to search with it",
     **answers(PhotoAnswer, *BODY_ERRORS),
 )
 async def fetch_photo(asked: AskedAlone, body: PhotoAddress) -> dict[str, Any]:
-    """As if it had been sent; only of a server with `--fetch-addresses`, and of public addresses."""
+    """Fetch a photo from its address, and keep it for a while to search with it.
+
+    As if it had been sent; only of a server with `--fetch-addresses`, and of public addresses.
+    """
     fetched = await asked.request.app.state.fetcher.fetch(body.address)
     return _describe_photo(await asked.engine.keep_photo(fetched.data, name=fetched.name))
 
 
-@router.get(
-    "/photos/{token}/picture",
-    operation_id="get_photo",
-    summary="A photo that is kept",
-    **answers(None, 404, also=_JPEG),
-)
-async def send_photo(asked: AskedAlone, token: PhotoToken) -> Response:
-    """The photo as JPEG of at most about 1024 pixels a side."""
+@router.get("/photos/{token}/picture", **answers(None, 404, also=_JPEG))
+async def get_photo(asked: AskedAlone, token: PhotoToken) -> Response:
+    """A photo that is kept.
+
+    The photo as JPEG of at most about 1024 pixels a side.
+    """
     photo = await asked.engine.photo(token)
     return Response(photo.picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
 
-@router.post(
-    "/embed",
-    operation_id="embed_photo",
-    summary="The vector of a photo, which is the body",
-    openapi_extra=IMAGE_BODY,
-    **answers(EmbedAnswer, *BODY_ERRORS),
-)
-async def embed(asked: Asked, parameters: Annotated[EmbedPhoto, Query()]) -> dict[str, Any]:
-    """The unit vector that the gallery's model gives for a photo."""
+@router.post("/embed", openapi_extra=IMAGE_BODY, **answers(EmbedAnswer, *BODY_ERRORS))
+async def embed_photo(asked: Asked, parameters: Annotated[EmbedPhoto, Query()]) -> dict[str, Any]:
+    """The vector of a photo, which is the body.
+
+    The unit vector that the gallery's model gives for a photo.
+    """
     name = printable_path(parameters.name)
     vector = await asked.engine.embed(asked.snapshot.by(parameters.by), await read_image(asked), name=name)
     model = asked.snapshot.gallery.manifest.model_sha256

@@ -1,28 +1,27 @@
-"""What a server of several galleries answers itself: which there are, whether they can be searched, what is counted."""
+"""Server of several galleries: the list of them, their health together, their metrics together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
+from fastapi import Depends, FastAPI, Query, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 
 from index.errors import GalleryError
 from index.text import valid_text
-from retrieval_app.api.asking import answers
-from retrieval_app.api.counters import Metrics
+from retrieval_app.api.asking import answers, make_router
+from retrieval_app.api.counters import render_joined
 from retrieval_app.api.gallery_routes import Rights
-from retrieval_app.api.health_routes import METRICS_TEXT, Health
+from retrieval_app.api.health_routes import METRICS_TEXT, Health, get_health
 from retrieval_app.api.schemas import Answer, NoParameters
 from retrieval_app.api.security.access import require_metrics
 from retrieval_app.api.security.rights import METRICS, READ, REVIEW, WRITE
 from retrieval_app.serving.errors import NotReadyError
 
+router, health_router = make_router("galleries"), make_router("health")
+_Alone = Annotated[NoParameters, Query()]
 _SHOWN = 4
 
 
@@ -44,14 +43,24 @@ class GalleryList(Answer):
     galleries: list[GalleryEntry]
 
 
+class AllReady(Answer):
+    """Every gallery can be searched."""
+
+    status: Literal["ready"]
+
+
 def find_rights(request: Request, gallery: FastAPI) -> frozenset[str]:
     """What the one who asks may in one of the galleries."""
     rights: frozenset[str] = gallery.state.sign_in.find_rights(request.scope)
     return rights
 
 
-async def list_galleries(request: Request) -> GalleryList:
-    """Those that the one who asks may look into; reading a few lines of their catalogues takes a thread."""
+@router.get("/galleries", **answers(GalleryList))
+async def list_galleries(request: Request, _: _Alone) -> GalleryList:
+    """Which galleries there are.
+
+    Those that the one who asks may look into; the API of each is below its path.
+    """
     galleries: dict[str, FastAPI] = request.app.state.galleries
     told = [(name, app, find_rights(request, app)) for name, app in galleries.items()]
     seen = [one for one in told if READ in one[2]]
@@ -74,62 +83,15 @@ def _describe(name: str, app: FastAPI, rights: frozenset[str]) -> GalleryEntry:
     return entry.model_copy(update=told)
 
 
-def render_joined(metrics: Mapping[str, Metrics]) -> bytes:
-    """The metrics as text, by the names of their galleries; an empty name is that of none of them."""
-    registry = CollectorRegistry()
-    registry.register(_Joined(metrics))
-    return generate_latest(registry)
+health_router.get("/health", **answers(Health))(get_health)
 
 
-class _Joined(Collector):
-    def __init__(self, metrics: Mapping[str, Metrics]) -> None:
-        self._metrics = metrics
+@health_router.get("/ready", **answers(AllReady))
+async def get_readiness(request: Request, _: _Alone) -> dict[str, str]:
+    """Is every gallery ready?
 
-    def collect(self) -> Iterator[Metric]:
-        """The families of all galleries, each once."""
-        families: dict[str, Metric] = {}
-        for gallery, metrics in self._metrics.items():
-            for family in metrics.collect():
-                joined = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-                joined.samples += [
-                    sample._replace(labels={"gallery": gallery, **sample.labels}) for sample in family.samples
-                ]
-        yield from families.values()
-
-
-router = APIRouter(prefix="/v1")
-_Alone = Annotated[NoParameters, Query()]
-
-
-class AllReady(Answer):
-    """Every gallery can be searched."""
-
-    status: Literal["ready"]
-
-
-@router.get(
-    "/galleries", operation_id="list_galleries", summary="Which galleries there are", tags=["galleries"],
-    **answers(GalleryList),
-)  # fmt: skip
-async def show_galleries(request: Request, _: _Alone) -> GalleryList:
-    """Those that the one who asks may look into; the API of each is below its path."""
-    return await list_galleries(request)
-
-
-@router.get(
-    "/health", operation_id="get_health", summary="Is the server alive?", tags=["health"], **answers(Health)
-)
-async def show_health(_: _Alone) -> dict[str, str]:
-    """Always, if anything answers."""
-    return {"status": "alive"}
-
-
-@router.get(
-    "/ready", operation_id="get_readiness", summary="Is every gallery ready?", tags=["health"],
-    **answers(AllReady),
-)  # fmt: skip
-async def show_readiness(request: Request, _: _Alone) -> dict[str, str]:
-    """503 where one of them cannot be searched; at its own /v1/ready those who may know are told why."""
+    503 where one of them cannot be searched; at its own /v1/ready those who may know are told why.
+    """
     galleries: dict[str, FastAPI] = request.app.state.galleries
     if not all(await asyncio.gather(*map(_is_ready, galleries.values()))):
         raise NotReadyError("not every gallery can be searched at the moment; the server's log says why")
@@ -145,12 +107,12 @@ async def _is_ready(gallery: FastAPI) -> bool:
     return True
 
 
-@router.get(
-    "/metrics", operation_id="get_metrics", summary="What the server counts", tags=["health"],
-    dependencies=[Depends(require_metrics)], **answers(None, also=METRICS_TEXT),
-)  # fmt: skip
-async def show_metrics(request: Request, _: _Alone) -> Response:
-    """As each gallery's own, with its name as the label `gallery`, of those whose metrics the one who asks may read."""
+@health_router.get("/metrics", dependencies=[Depends(require_metrics)], **answers(None, also=METRICS_TEXT))
+async def get_metrics(request: Request, _: _Alone) -> Response:
+    """What the server counts.
+
+    As each gallery's own, with its name as the label `gallery`, of those whose metrics the one who asks may read.
+    """
     galleries: dict[str, FastAPI] = request.app.state.galleries
     told = {name: app.state.metrics for name, app in galleries.items() if METRICS in find_rights(request, app)}
     text = await asyncio.to_thread(render_joined, {"": request.app.state.metrics, **told})

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, HTTPException, Path, Query
+from fastapi import Depends, HTTPException, Path, Query
 
 from index.images.image_headers import is_cheap
-from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
-from retrieval_app.api.conditions import read_condition
+from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, make_router, read_condition
 from retrieval_app.api.errors import BODY_ERRORS
 from retrieval_app.api.form_files import IMAGE_BODY, read_image
 from retrieval_app.api.schemas import Answer, EvaluateRequest, ImageId, NewImage
@@ -20,7 +19,7 @@ from retrieval_app.review.jobs import EVALUATE
 
 _FAILED = "it failed; whoever has the token is told why"  # which may name folders of the machine
 
-router = APIRouter(prefix="/v1", tags=["changes"])
+router = make_router("changes")
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{1,32}$", description="as the answer to the request told it")]
 
 
@@ -37,21 +36,18 @@ class JobAnswer(Answer):
 _CHANGES: dict[str, Any] = {"status_code": 202, "dependencies": [Depends(require_writing)]}
 
 
-@router.post(
-    "/images",
-    operation_id="add_image",
-    summary="Add an image, which is the body",
-    openapi_extra=IMAGE_BODY,
-    **_CHANGES,
-    **answers(JobAnswer, *BODY_ERRORS),
-)
+@router.post("/images", openapi_extra=IMAGE_BODY, **_CHANGES, **answers(JobAnswer, *BODY_ERRORS))
 async def add_image(asked: Asked, parameters: Annotated[NewImage, Query()]) -> dict[str, Any]:
-    """The image is decoded and kept at once; it is found when the job is done."""
+    """Add an image, which is the body.
+
+    The image is decoded and kept at once; it is found when the job is done.
+    """
     data, engine = await read_image(asked), asked.engine
-    begin = partial(asked.jobs.add, data, name=parameters.name, label=parameters.label, asker=asked.asker)
+    begin = partial(asked.jobs.add, data, name=parameters.name, label=parameters.label)
     told = {"name": parameters.name, "label": parameters.label, "bytes": len(data)}
-    begin_logged = asked.logging("add", begin, tell=lambda job: {"job": job.id, **told})
-    job = await (engine.run if is_cheap(data) else engine.run_costly)(begin_logged)
+    job = await (engine.run if is_cheap(data) else engine.run_costly)(
+        partial(_begin_now, asked, "add", begin, told)
+    )
     return job.to_json()
 
 
@@ -61,77 +57,72 @@ async def refuse_removal() -> None:
     raise HTTPException(405)
 
 
-@router.delete(
-    "/images/{image_id}",
-    operation_id="remove_image",
-    summary="Remove an image",
-    **_CHANGES,
-    **answers(JobAnswer, 404, *BODY_ERRORS),
-)
+@router.delete("/images/{image_id}", **_CHANGES, **answers(JobAnswer, 404, *BODY_ERRORS))
 async def remove_image(asked: AskedAlone, image_id: ImageId) -> dict[str, Any]:
-    """The image leaves the gallery; its file stays."""
-    return await _begin(asked, "remove", asked.jobs.remove, [image_id], told={"images": [image_id]})
+    """Remove an image.
+
+    The image leaves the gallery; its file stays.
+    """
+    return await _begin(asked, "remove", partial(asked.jobs.remove, [image_id]), images=[image_id])
 
 
-@router.post(
-    "/update",
-    operation_id="update_gallery",
-    summary="Bring the gallery in line with its sources",
-    **_CHANGES,
-    **answers(JobAnswer, *BODY_ERRORS),
-)
+@router.post("/update", **_CHANGES, **answers(JobAnswer, *BODY_ERRORS))
 async def update_gallery(asked: AskedAlone) -> dict[str, Any]:
-    """New, changed and vanished files become one new version; an update that waits already is answered."""
+    """Bring the gallery in line with its sources.
+
+    New, changed and vanished files become one new version; an update that waits already is answered.
+    """
     return await _begin(asked, "update", asked.jobs.update)
 
 
 @router.post(
-    "/evaluate",
-    operation_id="evaluate_gallery",
-    status_code=202,
-    dependencies=[Depends(require_review)],
-    summary="Score the gallery on its own labels",
-    **answers(JobAnswer, *BODY_ERRORS),
+    "/evaluate", status_code=202, dependencies=[Depends(require_review)], **answers(JobAnswer, *BODY_ERRORS)
 )
-async def evaluate(asked: AskedAlone, body: EvaluateRequest) -> dict[str, Any]:
-    """Recall@K and MAP@R; with a condition only the images that fulfil it ask, among all."""
+async def evaluate_gallery(asked: AskedAlone, body: EvaluateRequest) -> dict[str, Any]:
+    """Score the gallery on its own labels.
+
+    Recall@K and MAP@R; with a condition only the images that fulfil it ask, among all.
+    """
     where = read_condition(body.where, None, folders=True)
-    told = {"where": body.where}
-    return await _begin(asked, "evaluate", asked.jobs.evaluate, told=told, ks=sorted(set(body.ks)), where=where)
+    begin = partial(asked.jobs.evaluate, ks=sorted(set(body.ks)), where=where)
+    return await _begin(asked, "evaluate", begin, where=body.where)
 
 
-@router.get("/jobs/{job}", operation_id="get_job", summary="How far a job is", **answers(JobAnswer, 404))
-async def show_job(asked: AskedAlone, job: JobId) -> dict[str, Any]:
-    """The state of a job; the last thousand are remembered until the server stops."""
+@router.get("/jobs/{job}", **answers(JobAnswer, 404))
+async def get_job(asked: AskedAlone, job: JobId) -> dict[str, Any]:
+    """How far a job is.
+
+    The state of a job; the last thousand are remembered until the server stops.
+    """
     told: dict[str, Any] = (await asked.engine.run(asked.jobs.get, job)).to_json()
     if told["state"] == FAILED and not asked.folders:
         told["message"] = _FAILED
     return told
 
 
-@router.delete(
-    "/jobs/{job}",
-    operation_id="cancel_job",
-    dependencies=[Depends(require_review)],
-    summary="Cancel a job",
-    **answers(JobAnswer, 404, 409, *BODY_ERRORS),
-)
+@router.delete("/jobs/{job}", dependencies=[Depends(require_review)], **answers(JobAnswer, 404, 409, *BODY_ERRORS))
 async def cancel_job(asked: AskedAlone, job: JobId) -> dict[str, Any]:
-    """One that waits is cancelled at once; one that runs at its next step, the gallery as it was, or is done before."""
+    """Cancel a job.
+
+    One that waits is cancelled at once; one that runs at its next step, the gallery as it was, or is done before.
+    """
     if (await asked.engine.run(asked.jobs.get, job)).kind != EVALUATE:
         require_writing(asked.request)
-    cancel = asked.logging("cancel", asked.jobs.cancel, tell=lambda told: {"job": told.id, "kind": told.kind})
-    return (await asked.engine.run(cancel, job)).to_json()
+
+    def cancel() -> Job:
+        cancelled = asked.jobs.cancel(job)
+        asked.log("cancel", job=cancelled.id, kind=cancelled.kind)
+        return cancelled
+
+    return (await asked.engine.run(cancel)).to_json()
 
 
-async def _begin(
-    asked: Asking,
-    what: str,
-    begin: Callable[..., Job],
-    *args: Any,
-    told: Mapping[str, Any] | None = None,
-    **kwargs: Any,
-) -> dict[str, Any]:
-    """Begin a job, which reads or writes files, log that with what is told of it, and answer with it."""
-    begin_logged = asked.logging(what, begin, tell=lambda job: {"job": job.id, **(told or {})})
-    return (await asked.engine.run(begin_logged, *args, asker=asked.asker, **kwargs)).to_json()
+async def _begin(asked: Asking, what: str, begin: Callable[..., Job], **told: Any) -> dict[str, Any]:
+    """Begin a job, which reads or writes files, record that with what is told of it, and answer with it."""
+    return (await asked.engine.run(_begin_now, asked, what, begin, told)).to_json()
+
+
+def _begin_now(asked: Asking, what: str, begin: Callable[..., Job], told: dict[str, Any]) -> Job:
+    job = begin(asker=asked.asker)
+    asked.log(what, job=job.id, **told)
+    return job

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from retrieval_app.api.headers import allow_gradio_scripts
 from retrieval_app.api.security.addresses import GRADIO
-from retrieval_app.api.visitors import find_visitor
+from retrieval_app.api.security.rights import find_visitor
 from retrieval_app.reports.standalone import name_source
 from retrieval_app.serving.bounded_pool import asking
 from retrieval_app.serving.search_engine import Engine

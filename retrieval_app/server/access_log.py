@@ -28,7 +28,7 @@ import orjson
 
 from index.errors import InputError
 from index.text import printable_path
-from retrieval_app.api.answered import Answered, Observer, hide_typed
+from retrieval_app.api.counters import Answered, Observer, hide_typed
 from retrieval_app.server.options import LogConfig
 
 logger = logging.getLogger(__name__)

@@ -21,10 +21,10 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from index.versions.people import people_folder
 from retrieval_app.api import several_routes
-from retrieval_app.api.answered import Observer
-from retrieval_app.api.counters import EngineCollector, Metrics
+from retrieval_app.api.counters import EngineCollector, Metrics, Observer
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import ApiError, add_error_handlers, add_last_routes
+from retrieval_app.api.schemas import NoParameters
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.addresses import (
     GRADIO,
@@ -183,8 +183,8 @@ class _Middleware:
         proxies = check_proxies(self.options.trusted_proxies) or LOCAL_PROXIES
         app.add_middleware(GZipMiddleware, minimum_size=_SMALLEST_COMPRESSED_BYTES, compresslevel=5)
         app.add_middleware(
-            Security, limits=self.options.limits, access=access, sign_in=sign_in, metrics=metrics,
-            observers=self.observers, rates=self.rates, origins=origins, gallery=gallery,
+            Security, limits=self.options.limits, access=access, sign_in=sign_in,
+            observers=[metrics.observe, *self.observers], rates=self.rates, origins=origins, gallery=gallery,
             max_head_bytes=self.options.connections.max_head_bytes,
         )  # fmt: skip
         if origins:
@@ -354,7 +354,7 @@ def _create_list_app(galleries: Mapping[str, FastAPI], *, asks_token: bool) -> F
 
     app = make_api(
         asks_token=asks_token, lifespan=run_galleries,
-        routers=(several_routes.router, sign_in_router, static_files.router),
+        routers=(several_routes.router, several_routes.health_router, sign_in_router, static_files.router),
         summary="The galleries of a server; each has an API of its own.",
     )  # fmt: skip
     app.state.galleries = galleries
@@ -365,7 +365,7 @@ def _create_list_app(galleries: Mapping[str, FastAPI], *, asks_token: bool) -> F
 
 
 async def _send_list(request: Request) -> Response:
-    listed = await list_galleries(request)
+    listed = await list_galleries(request, NoParameters())
     galleries = []
     for entry in listed.galleries:
         may = ["search", *(["review"] if entry.can.review else []), *(["change"] if entry.can.write else [])]

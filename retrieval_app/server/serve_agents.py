@@ -33,9 +33,9 @@ from retrieval_app.api.security.addresses import (
     comes_from_another_site,
     is_loopback,
 )
+from retrieval_app.api.security.rights import find_visitor
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.tokens import TokenBook
-from retrieval_app.api.visitors import find_visitor
 from retrieval_app.gallery_answers import GalleryAnswers
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.review_store import ReviewStore

@@ -11,9 +11,8 @@ from starlette.datastructures import Headers
 
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.security.addresses import HostNames, is_forwarded
-from retrieval_app.api.security.rights import METRICS, READ, REVIEW, WRITE
+from retrieval_app.api.security.rights import METRICS, READ, REVIEW, WRITE, Visitor, find_visitor
 from retrieval_app.api.security.tokens import TokenBook, TokenEntry, check_token
-from retrieval_app.api.visitors import Visitor, find_visitor
 
 OPEN_PATHS = frozenset(("/v1/health", "/v1/ready"))
 """Those that need no token."""

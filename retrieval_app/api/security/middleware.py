@@ -15,8 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from retrieval_app.api.answered import METHODS, MOST_QUERY_BYTES, Answered, Observer
-from retrieval_app.api.counters import Metrics
+from retrieval_app.api.counters import METHODS, MOST_QUERY_BYTES, Answered, Observer
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import SECURITY_HEADERS, add_missing, list_headers
 from retrieval_app.api.security.access import OPEN_PATHS, Access
@@ -32,9 +31,9 @@ from retrieval_app.api.security.addresses import (
     strip_root_path,
 )
 from retrieval_app.api.security.rate_limits import RateConfig, RateLimits
+from retrieval_app.api.security.rights import STRANGER, Visitor, find_visitor
 from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
 from retrieval_app.api.security.upload_limits import BodyRoom, Refused
-from retrieval_app.api.visitors import STRANGER, Visitor, find_visitor
 from retrieval_app.serving.bounded_pool import asking
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.search_times import SearchWatch, watching
@@ -104,8 +103,7 @@ class Security:
         limits: on bodies.
         access: who may do what.
         sign_in: who asks.
-        metrics: counts the answers.
-        observers: are told of them.
+        observers: are told of the answers.
         rates: how often one visitor may ask, here or elsewhere.
         origins: of other sites whose pages may ask the API.
         gallery: the name of the one among several that requests are for.
@@ -113,11 +111,11 @@ class Security:
     """
 
     def __init__(
-        self, app: ASGIApp, *, limits: ServingConfig, access: Access, sign_in: SignIn, metrics: Metrics,
+        self, app: ASGIApp, *, limits: ServingConfig, access: Access, sign_in: SignIn,
         observers: Sequence[Observer] = (), rates: RateLimits | None = None,
         origins: frozenset[str] = frozenset(), gallery: str | None = None, max_head_bytes: int = 64 * 1024,
     ) -> None:  # fmt: skip
-        self._app, self._limits, self._access, self._metrics = app, limits, access, metrics
+        self._app, self._limits, self._access = app, limits, access
         self._bodies = BodyRoom(limits)
         self._sign_in, self._observers, self._rates = sign_in, observers, rates or RateLimits(RateConfig())
         self._origins, self._gallery, self._max_head_bytes = origins, gallery, max_head_bytes
@@ -164,22 +162,19 @@ class Security:
                 await self._pass_on(scope, receive, send_with_headers, announced=_read_length(headers) or 0)
             status = status or _CLIENT_LEFT
         finally:
-            seconds = time.perf_counter() - started
-            seen = status or 500  # an exception, which is answered further out
-            route, method = _name_route(scope), scope["method"]
-            self._metrics.observe(route=route, method=method, status=seen, seconds=seconds)
-            if self._observers:
-                visitor = find_visitor(scope)
-                if visitor is STRANGER:  # refused before anybody looked
-                    visitor = Visitor(address=name_client(scope))
-                answered = Answered(
-                    at_s=time.time(), seconds=seconds, request_id=request_id,
-                    method=method if method in METHODS else "other", route=route,
-                    query_string=scope["query_string"][:MOST_QUERY_BYTES], status=seen, sent_bytes=sent_bytes,
-                    visitor=visitor, watch=watch, traceparent=headers.get("traceparent"), gallery=self._gallery,
-                )  # fmt: skip
-                for observe in self._observers:
-                    observe(answered)
+            visitor = find_visitor(scope)
+            if visitor is STRANGER:  # refused before anybody looked
+                visitor = Visitor(address=name_client(scope))
+            answered = Answered(
+                at_s=time.time(), seconds=time.perf_counter() - started, request_id=request_id,
+                method=scope["method"] if scope["method"] in METHODS else "other", route=_name_route(scope),
+                query_string=scope["query_string"][:MOST_QUERY_BYTES],
+                status=status or 500,  # an exception, which is answered further out
+                sent_bytes=sent_bytes, visitor=visitor, watch=watch, traceparent=headers.get("traceparent"),
+                gallery=self._gallery,
+            )  # fmt: skip
+            for observe in self._observers:
+                observe(answered)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, *, announced: int) -> None:
         """Give the request to the app, with its body read."""

@@ -1,4 +1,4 @@
-"""What a visitor may: read, review, write, or watch over the server; of the first three each includes those before.
+"""Rights and visitors: read, review, write, or watch over the server; of the first three each includes those before.
 
 A right is of every gallery of a server, or with a colon of the one of a name: `review:shop`.
 """
@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from index.errors import InputError
+
+if TYPE_CHECKING:  # the options of a server are read where nothing of the extra `ui` is installed
+    from starlette.types import Scope
 
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
@@ -69,3 +74,47 @@ def check_rights(given: Iterable[str]) -> tuple[str, ...]:
         if colon:
             check_gallery_name(gallery)
     return tuple(sorted(parts, key=lambda text: (parts[text][2], RIGHTS.index(parts[text][0]))))
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """One who asks.
+
+    Attributes:
+        has_token: whether the request brought a token of the server's, or the cookie of somebody who had.
+        rights: what the visitor may.
+        name: who it is, for the log of what was done: a token's name, or words with a space, which no name has.
+        address: where the request comes from, as far as that cannot be made up.
+        by_tls: whether the browser spoke TLS.
+        signed_in: whether a cookie told who it is, which signing out ends.
+    """
+
+    has_token: bool = False
+    rights: frozenset[str] = frozenset()
+    name: str = "a visitor"
+    address: str = "unknown"
+    by_tls: bool = False
+    signed_in: bool = False
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the visitor may decide, and know the folders of the machine."""
+        return REVIEW in self.rights
+
+    @property
+    def knows_failures(self) -> bool:
+        """Whether the visitor is told what went wrong inside the server."""
+        return self.has_token and self.is_trusted
+
+
+STRANGER = Visitor()
+
+
+def keep_visitor(scope: Scope, visitor: Visitor) -> None:
+    """Let the routes know who asks."""
+    scope["state"]["visitor"] = visitor
+
+
+def find_visitor(scope: Scope) -> Visitor:
+    """Who asks; a stranger where nobody has looked."""
+    return cast("Visitor", scope.get("state", {}).get("visitor", STRANGER))

@@ -37,9 +37,8 @@ from retrieval_app.api.headers import SIGN_IN_HEADERS
 from retrieval_app.api.security.access import THE_TOKEN, Access, may_reach
 from retrieval_app.api.security.addresses import name_client
 from retrieval_app.api.security.rate_limits import FailedTries, SignInConfig
-from retrieval_app.api.security.rights import ALL, READ
+from retrieval_app.api.security.rights import ALL, READ, STRANGER, Visitor, find_visitor, keep_visitor
 from retrieval_app.api.security.tokens import TokenEntry, are_equal
-from retrieval_app.api.visitors import STRANGER, Visitor, find_visitor, keep_visitor
 from retrieval_app.review.activity_log import REFUSED, SIGN_IN, SIGN_OUT, ActivityLog
 
 logger = logging.getLogger(__name__)

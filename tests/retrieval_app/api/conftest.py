@@ -55,7 +55,7 @@ def serve(
         limits=engine.config,
         access=access,
         sign_in=app.state.sign_in,
-        metrics=app.state.metrics,
+        observers=[app.state.metrics.observe],
         rates=RateLimits(rates or RateConfig()),
         origins=origins,
     )

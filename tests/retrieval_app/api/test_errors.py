@@ -20,12 +20,11 @@ from index.errors import (
     UnknownImageError,
 )
 from index.writing.build import build_gallery
-from retrieval_app.api.answered import hide_typed
+from retrieval_app.api.counters import hide_typed
 from retrieval_app.api.errors import ApiError, add_error_handlers, make_error
 from retrieval_app.api.schemas import SearchRequest
 from retrieval_app.api.security.access import Access
-from retrieval_app.api.security.rights import ALL
-from retrieval_app.api.visitors import Visitor, keep_visitor
+from retrieval_app.api.security.rights import ALL, Visitor, keep_visitor
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.job_list import UnknownJobError
 from retrieval_app.serving.errors import BusyError, NotReadyError, TimedOutError, UnknownPhotoError

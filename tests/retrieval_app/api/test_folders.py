@@ -123,7 +123,12 @@ def test_no_search_or_export_of_a_stranger_names_a_folder(stranger: TestClient) 
 
 
 def test_no_condition_of_a_stranger_tries_folders_out(stranger: TestClient) -> None:
-    for where in ("source LIKE '/%'", "NOT (label = 'x' OR source > '/a')", "source IS NOT NULL"):
+    for where in (
+        "source LIKE '/%'",
+        "NOT (label = 'x' OR source > '/a')",
+        "source IS NOT NULL",
+        "metadata.path LIKE '/%'",
+    ):
         for answer in (
             stranger.get("/v1/images", params={"where": where}),
             stranger.get("/v1/facets", params={"where": where}),

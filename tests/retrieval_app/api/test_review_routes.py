@@ -18,7 +18,7 @@ from PIL import Image
 from index.labels.decisions import LabelDecision
 from index.writing.build import build_gallery
 from retrieval_app.api import review_routes
-from retrieval_app.api.doubt_list import accept_verdicts, is_spared
+from retrieval_app.api.doubt_list import apply_verdicts, is_spared
 from retrieval_app.api.schemas import AcceptVerdicts
 from retrieval_app.api.security.access import Access
 from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
@@ -221,9 +221,9 @@ def test_suggestions_of_an_audit_that_nobody_could_type_are_left_open(served: Pa
         ])  # fmt: skip
     live, store = LiveGallery(served, audit=tmp_path), ReviewStore(tmp_path / "review.sqlite")
     live.current.insights.wait("doubts", timeout=60)
-    counted = accept_verdicts(live.current, store, AcceptVerdicts(threshold=0.5))
+    counted = apply_verdicts(live.current, store, AcceptVerdicts(threshold=0.5))
     body = AcceptVerdicts(threshold=0.5, digest=counted["digest"])
-    assert accept_verdicts(live.current, store, body)["changed"] == counted["changed"] == 1
+    assert apply_verdicts(live.current, store, body)["changed"] == counted["changed"] == 1
     assert [one.new_label for one in store.label_decisions().values()] == ["blue"]
     live.close()
     store.close()
