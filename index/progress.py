@@ -7,6 +7,9 @@ from collections.abc import Callable
 Progress = Callable[[int, int], None]
 """Called with (done, total); a total of 0 is not known."""
 
+StepProgress = Callable[[str, int, int], None]
+"""Called with (step, done, total)."""
+
 BeginStep = Callable[[str], Progress]
 """Called with the name of a step of longer work when it begins; gives what is called while it lasts."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -23,12 +23,13 @@ from index.commands.console import (
 )
 from index.commands.images_or_gallery import settle_gallery
 from index.duplicates.duplicate_config import DuplicateConfig
-from index.progress import Progress
+from index.progress import Progress, StepProgress
 from index.threads import usable_cores
 from index.user_cache import user_cache
-from retrieval_app.comparing.public import FEWEST, MOST, SHOWN
+from retrieval_app.comparing.public import SHOWN
 from retrieval_app.comparing.public import compare as compare_candidates
 from retrieval_app.reports.public import audit as audit_labels
+from retrieval_app.reports.public import describe_audit, format_audit
 from training.public import default_cache
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _workers_option = click.option(
 
 
 @contextmanager
-def step_bars() -> Iterator[Callable[[str, int, int], None]]:
+def step_bars() -> Iterator[StepProgress]:
     """What a job calls with (step, done, total), in images."""
     with progress_bars() as begin:
         bars: dict[str, Progress] = {}
@@ -97,8 +98,6 @@ def audit(
       retrieval audit run --decisions ~/Downloads/decisions.csv --apply cleaned.csv
       retrieval train cleaned.csv --weights imagenet --out run-cleaned
     """
-    from retrieval_app.reports.audit_job import describe_audit, format_audit
-
     with step_bars() as progress:
         outcome = audit_labels(
             run, out, decisions=decisions, apply_to=apply_to, limit=limit, cache=cache, device=device, workers=workers,
@@ -215,8 +214,6 @@ def compare(
       retrieval compare photos small=box large=large.onnx tuned=run --out comparison
       retrieval compare photos.csv gallery model.onnx --out comparison --k 1,10 --json
     """
-    if not FEWEST <= len(candidates) <= MOST:
-        raise click.UsageError(f"IMAGES and {FEWEST} to {MOST} CANDIDATEs are compared, got {len(candidates)}")
     from retrieval_app.comparing.compare_report import describe_comparison, format_comparison
 
     with step_bars() as progress:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from index.arrays import Floats, Ids, Labels
-from index.embedding.cached import CachedEngine, open_cached_engine
+from index.arrays import Floats, Labels
+from index.embedding.cached import open_cached_engine
 from index.errors import ImageError, InputError
 from index.evaluation.clues import read_time
 from index.evaluation.scenes import COLUMN, Clues
@@ -58,12 +58,6 @@ class Photos:
     source: str
     photos: tuple[Photo, ...]
     skipped: Counter[str]
-
-    def keep(self, rows: Ids, *, reasons: Counter[str]) -> Photos:
-        """Those of some rows, where the others are skipped for some reasons."""
-        return replace(
-            self, photos=tuple(self.photos[row] for row in rows.tolist()), skipped=self.skipped + reasons
-        )
 
     def number_labels(self) -> tuple[Labels, list[str]]:
         """(N,) int64 labels as positions in the names, which are sorted; `UNLABELLED` where there is none."""
@@ -147,7 +141,7 @@ def require_outside(out: Path, *, source: str, flag: str = "--out") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """What a candidate makes of N images.
+    """The vectors of a candidate for N images.
 
     Attributes:
         vectors: (N, D) float32 unit rows; those that are not usable are zeros.
@@ -160,6 +154,7 @@ class Embedded:
         run_id: of the training that a model file names; empty without.
     """
 
+    candidate: Candidate
     vectors: Floats
     problems: dict[int, str]
     embedded: int
@@ -169,59 +164,52 @@ class Embedded:
     trained_on: int | None = None
     run_id: str = ""
 
-    @property
-    def usable(self) -> npt.NDArray[np.bool_]:
-        """(N,) bool."""
-        usable = np.ones(len(self.vectors), dtype=np.bool_)
-        usable[list(self.problems)] = False
-        return usable
-
-    def keep(self, rows: Ids) -> Embedded:
-        """The vectors of some rows, all of them usable; the counts stay those of all."""
-        return replace(self, vectors=self.vectors[rows], problems={})
-
 
 def embed_candidate(
-    candidate: Candidate,
-    photos: Photos,
-    *,
-    cache: Path | None,
-    features: Path,
-    workers: int,
-    progress: Progress = no_progress,
+    candidate: Candidate, photos: Photos, *, cache: Path, workers: int, progress: Progress = no_progress
 ) -> Embedded:
-    """Embed the images with a candidate.
-
-    Args:
-        cache: folder of vectors that are kept for later; None for none.
-        features: folder of backbone features, for runs.
-    """
+    """Embed the images with a candidate; vectors, and of runs the backbone's features, are kept in the cache folder."""
     if candidate.kind == RUN:
         from retrieval_app.comparing.run_vectors import embed_run
 
-        return embed_run(
-            candidate.path, photos, cache=cache, features=features, workers=workers, progress=progress
-        )
+        return embed_run(candidate, photos, cache=cache, workers=workers, progress=progress)
+    embedder, known = None, dict[int, Floats]()
     if candidate.kind == GALLERY:
-        return _embed_gallery(candidate.path, photos, cache=cache, workers=workers, progress=progress)
-    embedder = Embedder(candidate.path, threads=1)
-    return embed_model(embedder, photos, cache=cache, workers=workers, progress=progress)
+        gallery = Gallery.open(candidate.path).as_given
+        embedder, known = gallery.embedder, _find_stored(gallery, photos)
+    return embed_model(
+        candidate, photos, embedder=embedder, known=known, cache=cache, workers=workers, progress=progress
+    )
+
+
+def _find_stored(gallery: Gallery, photos: Photos) -> dict[int, Floats]:
+    """The stored vectors by row of the images that a gallery has, by their bytes."""
+    ids: dict[str, int] = {}
+    with gallery.catalog() as catalog:
+        for row in catalog.rows(status="indexed"):
+            if row.sha256 is not None:
+                ids.setdefault(row.sha256, row.id)
+    rows = [row for row, photo in enumerate(photos.photos) if photo.sha256 in ids]
+    wanted = np.array([ids[photos.photos[row].sha256] for row in rows], dtype=np.int64)
+    return dict(zip(rows, gallery.vectors(wanted), strict=True)) if rows else {}
 
 
 def embed_model(
-    embedder: Embedder,
+    candidate: Candidate,
     photos: Photos,
     *,
-    cache: Path | None,
+    cache: Path,
     workers: int,
+    embedder: Embedder | None = None,
     known: dict[int, Floats] | None = None,
     progress: Progress = no_progress,
 ) -> Embedded:
     """Embed the images with a model, but those rows whose vectors are `known`.
 
-    All of its outputs are computed, as galleries have them, so that what is kept serves a later gallery.
+    All of its outputs are computed, as galleries have them, so that what is kept serves a later gallery. An image that
+    has changed since it was hashed has no vector.
     """
-    found = known or {}
+    embedder, found = embedder or Embedder(candidate.path, threads=1), known or {}
     whole, width = embedder.giving(*embedder.contract.widths), embedder.contract.widths[KIND]
     vectors = np.zeros((len(photos.photos), width), dtype=np.float32)
     for row, stored in found.items():
@@ -229,15 +217,18 @@ def embed_model(
     rest = ((row, photo.place) for row, photo in enumerate(photos.photos) if row not in found)
     problems: dict[int, str] = {}
     with open_cached_engine(whole, cache=cache, workers=workers) as engine:
-        done = len(found)
-        for row, vector, problem in _run(engine, rest, photos):
-            if vector is None:
-                problems[row] = problem
-            else:
-                vectors[row] = vector[:width]
-            done += 1
-            progress(done, len(photos.photos))
+        with closing(engine.embed(rest)) as batches:
+            for done, item in enumerate(chain.from_iterable(batches), start=len(found) + 1):
+                if item.problem is not None:
+                    problems[item.id] = item.problem.reason
+                elif item.sha256 != photos.photos[item.id].sha256:
+                    problems[item.id] = "changed"
+                else:
+                    assert item.vector is not None
+                    vectors[item.id] = item.vector[:width]
+                progress(done, len(photos.photos))
         return Embedded(
+            candidate,
             vectors,
             problems,
             embedded=engine.embedded,
@@ -248,32 +239,19 @@ def embed_model(
         )
 
 
-def _run(
-    engine: CachedEngine, items: Iterator[tuple[int, Place]], photos: Photos
-) -> Iterator[tuple[int, Floats | None, str]]:
-    """(row, vector, why there is none) of each item; an image that has changed meanwhile has none."""
-    with closing(engine.embed(items)) as batches:
-        for batch in batches:
-            for item in batch:
-                if item.problem is not None:
-                    yield item.id, None, item.problem.reason
-                elif item.sha256 != photos.photos[item.id].sha256:
-                    yield item.id, None, "changed"
-                else:
-                    yield item.id, item.vector, ""
+def keep_common(photos: Photos, made: Sequence[Embedded]) -> tuple[Photos, list[Embedded]]:
+    """The images that every candidate could use, so that all get the same queries, and their vectors.
 
-
-def _embed_gallery(
-    path: Path, photos: Photos, *, cache: Path | None, workers: int, progress: Progress
-) -> Embedded:
-    """The stored vectors of the images that the gallery has, by their bytes; the others are embedded by its model."""
-    gallery = Gallery.open(path).as_given
-    ids: dict[str, int] = {}
-    with gallery.catalog() as catalog:
-        for row in catalog.rows(status="indexed"):
-            if row.sha256 is not None:
-                ids.setdefault(row.sha256, row.id)
-    rows = [row for row, photo in enumerate(photos.photos) if photo.sha256 in ids]
-    wanted = np.array([ids[photos.photos[row].sha256] for row in rows], dtype=np.int64)
-    known = dict(zip(rows, gallery.vectors(wanted), strict=True)) if rows else {}
-    return embed_model(gallery.embedder, photos, cache=cache, workers=workers, known=known, progress=progress)
+    Raises:
+        InputError: there is none.
+    """
+    problems: dict[int, str] = {}
+    for one in reversed(made):  # the first candidate's reason counts
+        problems.update(one.problems)
+    rows = [row for row in range(len(photos.photos)) if row not in problems]
+    skipped = photos.skipped + Counter(problems.values())
+    if not rows:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items()))
+        raise InputError(f"{printable_path(photos.source)}: no image that every candidate can use: {reasons}")
+    kept = replace(photos, photos=tuple(photos.photos[row] for row in rows), skipped=skipped)
+    return kept, [replace(one, vectors=one.vectors[rows], problems={}) for one in made]

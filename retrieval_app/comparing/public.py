@@ -1,29 +1,36 @@
-"""Comparison of embeddings for Python programs, and how candidates are named. Loads nothing heavy before it works."""
+"""Comparison of embeddings on labelled images, for Python programs. Loads nothing heavy before it works."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from index.config_fields import as_path
+from index.durable import check_own_files
 from index.errors import InputError
+from index.progress import StepProgress
 from index.public import as_cache
 from index.text import printable_path
 from index.threads import usable_cores
 
 if TYPE_CHECKING:
-    from retrieval_app.comparing.compare_job import Comparison
+    from retrieval_app.comparing.scoring import Comparison
 
-StepProgress = Callable[[str, int, int], None]
 SHOWN = 60
 """Queries on the page of every two candidates of which one is right and the other wrong."""
 FEWEST, MOST = 2, 8
 BOX = "box"
 MODEL, GALLERY, RUN = "model", "gallery", "run"
+TABLE_NAME, PAGE_NAME = "queries.csv", "compare.html"
+TABLE_START = ("path", "label", "sha256")
 
 
 def compare(
@@ -63,33 +70,55 @@ def compare(
         InputError: images without labels, or something that cannot be used as given.
         ModelFileError, GalleryError, RunError: a candidate cannot be used.
     """
+    started = time.perf_counter()
     ks = list(k) if isinstance(k, Iterable) else [k]
     if not ks or not all(isinstance(each, int) and each > 0 for each in ks):
         raise InputError(f"k must be whole numbers of at least 1, got {ks}")
     if not isinstance(shown, int) or shown < 1:
         raise InputError(f"shown must be a whole number of at least 1, got {shown!r}")
-    from retrieval_app.comparing.compare_job import run_comparison
+    chosen, source, out = read_candidates(candidates), str(as_path(images, "images")), as_path(out, "out")
+    workers, folder = workers or usable_cores(), as_cache(cache)
+    from retrieval_app.comparing import compare_report
+    from retrieval_app.comparing.embedding import embed_candidate, keep_common, read_photos, require_outside
+    from retrieval_app.comparing.scoring import Comparison, score_candidates
 
-    return run_comparison(
-        str(as_path(images, "images")),
-        _as_pairs(candidates),
-        as_path(out, "out"),
-        labels_file=None if labels is None else as_path(labels, "labels"),
-        ks=ks,
-        shown=shown,
-        seed=seed,
-        cache=as_cache(cache),
-        workers=workers or usable_cores(),
-        progress=progress,
+    require_outside(out, source=source)
+    if folder is not None:
+        require_outside(folder, source=source, flag="--cache")
+    if out.exists() and not out.is_dir():
+        raise InputError(
+            f"{printable_path(str(out))}: expected a folder to write, found a file; give another --out"
+        )
+    check_own_files(out, (TABLE_NAME, PAGE_NAME), header=TABLE_START)
+    labels_file = None if labels is None else as_path(labels, "labels")
+    reading = partial(progress, "Reading")
+    photos = read_photos(source, labels_file=labels_file, workers=workers, progress=reading)
+    with ExitStack() as stack:
+        if folder is None:  # candidates share vectors and features all the same
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="retrieval-compare-")))
+        embedded = [
+            embed_candidate(
+                one, photos, cache=folder, workers=workers,
+                progress=partial(progress, f"Embedding {number} of {len(chosen)}"),
+            )
+            for number, one in enumerate(chosen, start=1)
+        ]  # fmt: skip
+    # Models that were exported from a run beside them know by it what they were trained on.
+    known = {one.run_id: one.trained_on for one in embedded if one.trained_on is not None}
+    embedded = [replace(one, trained_on=known.get(one.run_id, one.trained_on)) for one in embedded]
+    photos, embedded = keep_common(photos, embedded)
+    scoring = score_candidates(
+        [one.vectors for one in embedded], *photos.number_labels(), clues=photos.clues(), ks=ks,
+        progress=partial(progress, "Scoring"),
+    )  # fmt: skip
+    out.mkdir(parents=True, exist_ok=True)
+    files = (out / TABLE_NAME, out / PAGE_NAME)
+    comparison = Comparison(photos, embedded, scoring, files, seconds=time.perf_counter() - started)
+    compare_report.write_query_table(comparison, files[0])
+    compare_report.write_compare_page(
+        comparison, files[1], shown=shown, seed=seed, progress=partial(progress, "Drawing")
     )
-
-
-def _as_pairs(candidates: Sequence[str | Path] | Mapping[str, str | Path]) -> list[tuple[str, str]]:
-    if isinstance(candidates, Mapping):
-        return [(str(name), str(as_path(path, "candidates"))) for name, path in candidates.items()]
-    if isinstance(candidates, str | os.PathLike) or not isinstance(candidates, Iterable):
-        raise InputError(f"candidates: expected several as str or Path, got {candidates!r}")
-    return [split_name(str(as_path(path, "candidates"))) for path in candidates]
+    return comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,28 +130,41 @@ class Candidate:
     path: Path
 
 
-def read_candidates(given: Sequence[tuple[str, str]]) -> list[Candidate]:
-    """What (name, path or `box`) name, in their order; who has an empty name is called as its file or folder.
+def read_candidates(given: Sequence[str | Path] | Mapping[str, str | Path]) -> list[Candidate]:
+    """Candidates from paths, texts `name=path` or `box`, or paths by name, in their order.
+
+    A candidate without a name is called as its file or folder, with the folder above where two are alike.
 
     Raises:
         InputError: there are too few or too many, one is none, or two have one name.
     """
-    if not FEWEST <= len(given) <= MOST:
-        raise InputError(f"expected {FEWEST} to {MOST} candidates to compare, got {len(given)}")
-    found = [_find_candidate(text) for _, text in given]
-    names = _name_all([name for name, _ in given], [path for _, path in found])
-    for name, count in Counter(names).items():
+    if isinstance(given, Mapping):
+        pairs = [(str(name), str(as_path(path, "candidates"))) for name, path in given.items()]
+    elif isinstance(given, str | os.PathLike) or not isinstance(given, Iterable):
+        raise InputError(f"candidates: expected several as str or Path, got {given!r}")
+    else:
+        pairs = [_split_name(str(as_path(path, "candidates"))) for path in given]
+    if not FEWEST <= len(pairs) <= MOST:
+        raise InputError(f"expected {FEWEST} to {MOST} candidates to compare, got {len(pairs)}")
+    found = [(name, *_find_candidate(text)) for name, text in pairs]
+    usual = [name or (path.stem if path.is_file() else path.resolve().name) for name, _, path in found]
+    candidates = []
+    for (name, kind, path), short in zip(found, usual, strict=True):
+        if not name:
+            name = short if usual.count(short) == 1 else f"{path.resolve().parent.name}/{short}"
+        candidates.append(Candidate(name, kind, path))
+    for name, count in Counter(one.name for one in candidates).items():
         if count > 1:
             raise InputError(
                 f"{count} candidates are called {printable_path(name)!r}; give each a name of its own: NAME=PATH"
             )
-    return [Candidate(name, kind, path) for name, (kind, path) in zip(names, found, strict=True)]
+    return candidates
 
 
-def split_name(text: str) -> tuple[str, str]:
-    """(name, what it names) of `NAME=PATH`; the name is empty where there is none, as in a path that has a `=` in it.
+def _split_name(text: str) -> tuple[str, str]:
+    """(name, path) of `NAME=PATH`; the name is empty where there is none, as in a path that has a `=` in it.
 
-    >>> split_name("small=box"), split_name("models/a=1.onnx")
+    >>> _split_name("small=box"), _split_name("models/a=1.onnx")
     (('small', 'box'), ('', 'models/a=1.onnx'))
     """
     name, separator, rest = text.partition("=")
@@ -156,16 +198,3 @@ def _find_candidate(text: str) -> tuple[str, Path]:
         f"{shown}: {what}; a candidate is an .onnx file of `retrieval export`, a gallery, the folder of a training "
         f"run, or {BOX}, the model that comes with the package"
     )
-
-
-def _name_all(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
-    """The names; in the place of empty ones those of files or folders, with the folder above where two are alike."""
-    short = [
-        name or (path.stem if path.is_file() else path.resolve().name)
-        for name, path in zip(names, paths, strict=True)
-    ]
-    counts = Counter(short)
-    return [
-        name or (usual if counts[usual] == 1 else f"{path.resolve().parent.name}/{usual}")
-        for name, usual, path in zip(names, short, paths, strict=True)
-    ]

@@ -11,27 +11,17 @@ import torch
 
 from export.exports import export_run
 from index.durable import hash_file
-from index.model.embedder import Embedder
 from index.progress import Progress
 from retrieval_app.comparing.embedding import Embedded, Photos, embed_model
-from training.backbone.extract import Extractor, FeatureStore, extract_features, open_store
+from retrieval_app.comparing.public import Candidate
+from training.backbone.extract import extract_features, open_store
 from training.options.machine import resolve_device
 from training.run.feature_runtime import reopen_extractor
 from training.run.run_folder import RunFolder
 from training.run.searches import embed_features
 
-_EXPORTS = "exports"
 
-
-def embed_run(
-    folder: Path,
-    photos: Photos,
-    *,
-    cache: Path | None,
-    features: Path,
-    workers: int,
-    progress: Progress,
-) -> Embedded:
+def embed_run(candidate: Candidate, photos: Photos, *, cache: Path, workers: int, progress: Progress) -> Embedded:
     """Embed the images with a finished run, and say how many of them it was trained on.
 
     Its features are those of its training where the images are the same, and runs of one backbone share theirs. Of
@@ -40,23 +30,27 @@ def embed_run(
     Raises:
         RunError: the run is not finished, or damaged.
     """
-    run = RunFolder.open(folder)
+    run = RunFolder.open(candidate.path)
     trained = {image.sha256 for image in run.read_labels() or ()}
     seen = sum(photo.sha256 in trained for photo in photos.photos)
     if any(photo.place.offset is not None or photo.place.store is not None for photo in photos.photos):
-        model = Embedder(_export(run, features / _EXPORTS), threads=1)
+        model = replace(candidate, path=_export(run, cache / "exports"))
         embedded = embed_model(model, photos, cache=cache, workers=workers, progress=progress)
     else:
-        embedded = _embed_files(run, photos, features=features, workers=workers, progress=progress)
-    return replace(embedded, trained_on=seen, run_id=run.run_id)
+        embedded = _embed_files(run, candidate, photos, cache=cache, workers=workers, progress=progress)
+    return replace(embedded, candidate=candidate, trained_on=seen, run_id=run.run_id)
 
 
-def _embed_files(run: RunFolder, photos: Photos, *, features: Path, workers: int, progress: Progress) -> Embedded:
+def _embed_files(
+    run: RunFolder, candidate: Candidate, photos: Photos, *, cache: Path, workers: int, progress: Progress
+) -> Embedded:
     backbone, head, _ = run.load_trained()
-    described = run.read_json("features.json")
     device = resolve_device("auto")
-    extractor = reopen_extractor(run, backbone, device=device, cache=features)
-    store, views = _choose_store(extractor, photos, cache=features, views=described["views"])
+    extractor = reopen_extractor(run, backbone, device=device, cache=cache)
+    views = run.read_json("features.json")["views"]
+    store = open_store(cache, extractor, views=views)
+    if views > 1 and not all(photo.sha256 in store for photo in photos.photos):
+        views, store = 1, open_store(cache, extractor, views=1)  # which every run of the backbone can share
     start = time.perf_counter()
     extracted = extract_features(
         [photo.place.file for photo in photos.photos],
@@ -81,21 +75,13 @@ def _embed_files(run: RunFolder, photos: Photos, *, features: Path, workers: int
             vectors[usable] = embed_features(head.to(device), loaded)
     computed = extracted.computed
     return Embedded(
+        candidate,
         vectors,
         problems,
         embedded=computed,
         from_cache=len(usable) - computed,
         per_second=computed / seconds if 2 * computed > len(usable) else None,  # else it mostly read
     )
-
-
-def _choose_store(extractor: Extractor, photos: Photos, *, cache: Path, views: int) -> tuple[FeatureStore, int]:
-    """The features of the training, where they have all images; else those of one view, which every run can share."""
-    if views > 1:
-        store = open_store(cache, extractor, views=views)
-        if all(photo.sha256 in store for photo in photos.photos):
-            return store, views
-    return open_store(cache, extractor, views=1), 1
 
 
 def _export(run: RunFolder, folder: Path) -> Path:

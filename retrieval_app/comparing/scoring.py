@@ -20,13 +20,10 @@ from index.evaluation.nearness import WORTHLESS
 from index.evaluation.scenes import Clues, Scenes, find_scenes
 from index.progress import Progress, no_progress
 from retrieval_app.comparing.embedding import Embedded, Photos
-from retrieval_app.comparing.public import Candidate
 
 _SEED = 0  # of the resampling
 # Queries, or scenes: were they drawn by a coin, fewer would fall to one side in 1 of 32 cases.
 _LEAST_TOLD_APART = 6
-TABLE_NAME, PAGE_NAME = "queries.csv", "compare.html"
-TABLE_START = ("path", "label", "sha256")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +41,11 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What a candidate finds.
+    """Scores of a candidate.
 
     Attributes:
         scores: of each query.
-        recall: Recall@K by K.
+        recall: Recall@K by K, rising.
         apart: Recall@1 where no image finds one of its own scene; None without scenes, or without a query then.
     """
 
@@ -209,22 +206,23 @@ def _compare(scored: Sequence[Scored], first: int, second: int, *, clusters: Ids
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What came of it.
+    """Comparison of candidates, in the order given.
 
     Attributes:
         photos: those that every candidate could use.
-        candidates: in the order given.
-        embedded: what each made of the images.
+        embedded: each candidate with its vectors.
         scoring: what each finds, and every two side by side.
-        ks: the K of Recall@K.
-        files: that were written.
+        files: the table and the page.
         seconds: that all of it took.
     """
 
     photos: Photos
-    candidates: tuple[Candidate, ...]
-    embedded: tuple[Embedded, ...]
+    embedded: Sequence[Embedded]
     scoring: Scoring
-    ks: tuple[int, ...]
-    files: tuple[Path, ...]
+    files: tuple[Path, Path]
     seconds: float
+
+    @property
+    def results(self) -> list[tuple[Embedded, Scored]]:
+        """Each candidate's vectors and scores."""
+        return list(zip(self.embedded, self.scoring.scored, strict=True))

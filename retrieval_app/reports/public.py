@@ -1,20 +1,57 @@
-"""Audit of labels for Python programs. Loads nothing heavy before it works."""
+"""Audit of a run's labels, for Python programs and the command. Loads nothing heavy before it works."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from index.config_fields import as_path
+from index.config_fields import as_path, flag_of
 from index.errors import InputError, naming_extras
+from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, LabelKey, read_decisions
+from index.progress import StepProgress
+from index.text import printable_path
 from index.threads import usable_cores
 from training.public import default_cache
 
 if TYPE_CHECKING:
-    from retrieval_app.reports.audit_job import AuditOutcome
+    from training.audit.cleaned_labels import CleanedLabels
+    from training.audit.report import AuditReport
 
-StepProgress = Callable[[str, int, int], None]
+_LISTED = 10  # classes, and pairs of classes
+_OF_LABELS = ("path_column", "label_column", "split_column", "protocol", "label_noise", "hierarchy")
+_MEANINGS = {
+    KEEP: "more likely right than wrong",
+    CHANGE: "looks like another class",
+    DROP: "shows no class clearly, or a near-duplicate has a more credible label",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOutcome:
+    """Outcome of an audit.
+
+    Attributes:
+        report: with a person's decisions in the place of verdicts.
+        files: written into the audit's folder.
+        decisions: the file they came from, None without.
+        decided: how many images they are about.
+        cleaned: the label file, None without.
+        seconds: that all of it took.
+        trained: the config.json of the run, for the command that trains again.
+    """
+
+    report: AuditReport
+    files: tuple[Path, ...]
+    decisions: Path | None
+    decided: int
+    cleaned: CleanedLabels | None
+    seconds: float
+    trained: dict[str, Any] = field(repr=False)
 
 
 def audit(
@@ -52,22 +89,150 @@ def audit(
     """
     if not isinstance(limit, int) or limit < 1:
         raise InputError(f"limit must be a whole number of at least 1, got {limit!r}")
+    started = time.perf_counter()
     with naming_extras("auditing"):
-        from retrieval_app.reports.audit_job import run_audit
+        from retrieval_app.reports.audit_page import write_audit_page
+        from training.audit.cleaned_labels import check_label_target, write_cleaned_labels
+        from training.audit.report import check_audit_folder, override_verdicts, write_audit_tables
+        from training.audit.run_audit import audit_labels, read_images
+        from training.data.datasets import require_outside
         from training.options.machine import Machine, resolve_device
-
+        from training.run.run_folder import RunFolder
+    cache = default_cache() if cache is None else as_path(cache, "cache")
+    machine = Machine(cache=cache, device=resolve_device(device), workers=workers or usable_cores())
     folder = as_path(run, "run")
-    machine = Machine(
-        cache=default_cache() if cache is None else as_path(cache, "cache"),
-        device=resolve_device(device),
-        workers=workers or usable_cores(),
+    out = folder / "audit" if out is None else as_path(out, "out")
+    opened = RunFolder.open(folder)
+    document = opened.read_json("config.json")
+    for path, flag in ((out, "--out"), (cache, "--cache")):
+        require_outside(path, data=Path(document["data"]), flag=flag)
+    check_audit_folder(out)
+    target = None if apply_to is None else as_path(apply_to, "apply_to")
+    if target is not None:
+        check_label_target(target, run=opened)
+    saved = out / "decisions.csv"
+    source = as_path(decisions, "decisions") if decisions is not None else saved if saved.exists() else None
+    made: dict[LabelKey, LabelDecision] = {}
+    if source is not None:
+        made = read_decisions(source, known={(image.sha256, image.used) for image in read_images(opened)})
+    report = audit_labels(opened, machine=machine, progress=progress)
+    decided_report, decided = override_verdicts(report, made)
+    tables, page = write_audit_tables(decided_report, out), out / "audit.html"
+    write_audit_page(report, page, limit=limit, decisions=made.values(), progress=partial(progress, "page"))
+    cleaned = None if target is None else write_cleaned_labels(decided_report, target, decided=decided)
+    return AuditOutcome(
+        decided_report,
+        files=(*tables, page),
+        decisions=source,
+        decided=len(decided),
+        cleaned=cleaned,
+        seconds=time.perf_counter() - started,
+        trained=document,
     )
-    return run_audit(
-        folder,
-        folder / "audit" if out is None else as_path(out, "out"),
-        decisions=None if decisions is None else as_path(decisions, "decisions"),
-        apply_to=None if apply_to is None else as_path(apply_to, "apply_to"),
-        limit=limit,
-        machine=machine,
-        progress=progress,
-    )
+
+
+def describe_audit(outcome: AuditOutcome) -> dict[str, Any]:
+    """The outcome as one JSON document."""
+    from training.audit.report import summarise_audit
+
+    cleaned = outcome.cleaned
+    return {
+        **summarise_audit(outcome.report),
+        "seconds": outcome.seconds,
+        "files": [str(path) for path in outcome.files],
+        "decisions": None if outcome.decisions is None
+        else {"file": str(outcome.decisions), "images": outcome.decided},
+        "cleaned": None if cleaned is None
+        else {"file": str(cleaned.file), "images": cleaned.images, "relabelled": cleaned.relabelled,
+              "left_out": cleaned.left_out},
+    }  # fmt: skip
+
+
+def format_audit(outcome: AuditOutcome) -> str:
+    """The outcome for people."""
+    from index.labels.doubts import LOWER_BOUND
+    from training.audit.report import summarise_audit
+
+    report, folder = outcome.report, outcome.files[0].parent
+    count = len(report.images)
+    lines = [
+        f"{_shown(report.run)}: {count} images of {len(report.classes)} classes, "
+        f"about {report.noise_rate:.1%} of the labels are wrong ({report.noise_rate * count:.0f} images)",
+        f"every label was judged leave-one-out: from all images but itself; {outcome.seconds:.0f} s in all",
+    ]
+    if report.is_lower_bound:
+        lines.append(LOWER_BOUND)
+    if outcome.decisions is not None:
+        lines.append(f"decisions about {outcome.decided} images taken from {_shown(outcome.decisions)}")
+    verdicts = summarise_audit(report)["verdicts"]
+    lines += [
+        "",
+        *(f"{verdicts[name]:>9}  {name:<10} {meaning}" for name, meaning in _MEANINGS.items()),
+        *_class_lines(outcome),
+        *_pair_lines(outcome),
+        "",
+        f"written to {_shown(folder)}: {', '.join(path.name for path in outcome.files)}",
+    ]
+    if not any(path.suffix == ".parquet" for path in outcome.files):
+        lines.append("no audit.parquet: pyarrow is not installed (pip install 'retrieval-app[parquet]')")
+    return "\n".join([*lines, *_next_lines(outcome)])
+
+
+def _class_lines(outcome: AuditOutcome) -> list[str]:
+    noisy = outcome.report.classes[:_LISTED]
+    width = max(len(printable_path(found.label)) for found in noisy)
+    rows = [
+        f"  {printable_path(found.label):<{width}}{found.images:>9}{found.noise_rate:>9.1%}" for found in noisy
+    ]
+    return ["", f"{'noisiest classes':<{width + 2}}{'images':>9}{'wrong':>9}", *rows]
+
+
+def _pair_lines(outcome: AuditOutcome) -> list[str]:
+    pairs = outcome.report.pairs[:_LISTED]
+    if not pairs:
+        return []
+    names = [f"{printable_path(pair.label)} -> {printable_path(pair.suggested)}" for pair in pairs]
+    width = max(len("labelled -> looks like"), *map(len, names))
+    rows = [
+        f"  {name:<{width}}{pair.images:>9.0f}{pair.noise_rate:>9.1%}"
+        for name, pair in zip(names, pairs, strict=True)
+    ]
+    return ["", f"{'labelled -> looks like':<{width + 2}}{'images':>9}{'share':>9}", *rows]
+
+
+def _next_lines(outcome: AuditOutcome) -> list[str]:
+    cleaned, run, folder = outcome.cleaned, outcome.report.run, outcome.files[0].parent
+    if cleaned is None:
+        return [
+            f"open {_shown(folder / 'audit.html')}, save what you decide as {_shown(folder / 'decisions.csv')}, then:",
+            f"  retrieval audit {_quoted(run)} --apply cleaned.csv",
+        ]
+    again = run.with_name(run.name + "-cleaned")
+    return [
+        f"{_shown(cleaned.file)}: {cleaned.images} images, {cleaned.relabelled} of them with a new label; "
+        f"{cleaned.left_out} left out",
+        "train with it, by the options of the run:",
+        f"  retrieval train {_quoted(cleaned.file)} {' '.join(_repeat_options(outcome.trained))} "
+        f"--out {_quoted(again)}",
+    ]
+
+
+def _repeat_options(trained: Mapping[str, Any]) -> Iterator[str]:
+    """The words of a run's options, those left out that said how its labels were read or made wrong."""
+    options = {name: value for name, value in trained["asked"].items() if name not in _OF_LABELS}
+    if trained["val"] is not None:
+        options["val"] = trained["val"]
+    for name, value in options.items():
+        flag = flag_of(name)
+        if isinstance(value, bool):
+            yield flag if value else f"--no-{flag[2:]}"
+        elif value is not None:
+            yield f"{flag} {shlex.quote(printable_path(str(value)))}"
+
+
+def _shown(path: Path) -> str:
+    return printable_path(str(path))
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(_shown(path))

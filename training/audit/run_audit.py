@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from index.errors import InputError, RunError
 from index.labels.judge import judge_labels
 from index.labels.kinds import SUSPECT, KindTeller, give_verdicts
 from index.labels.suspicion import Suspicion
+from index.progress import StepProgress
 from index.text import printable_path
 from index.vectors.exact import Nearest, search_labels
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
@@ -26,9 +27,6 @@ SUGGESTIONS = 3
 _LEAST_IMAGES = 0.5  # pairs of classes with fewer estimated mistakes are not listed
 _MOST_VALUES = 1 << 30  # confidences in memory at most: 4 GB
 _MOST_LABELS = 1 << 14  # of which every pair is looked at: 2 GB
-
-StepProgress = Callable[[str, int, int], None]
-"""Called with (step, done, total)."""
 
 
 def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = lambda *_: None) -> AuditReport:

@@ -23,7 +23,7 @@ from index.model.in_the_box import BOX
 from index.public import build
 from retrieval_app.commands.cli import main
 from retrieval_app.comparing.compare_report import describe_comparison
-from retrieval_app.comparing.public import Candidate, read_candidates, split_name
+from retrieval_app.comparing.public import Candidate, read_candidates
 from tests.index.batches_seen import count_seen
 from tests.models import write_tiny_model
 from tests.photos import KINDS, write_photos
@@ -89,8 +89,8 @@ def test_only_what_galleries_lack_is_embedded(work: Path, tmp_path: Path, monkey
         found = retrieval_app.compare(
             photos, [tmp_path / "all", tmp_path / "some", work / "one.onnx"], tmp_path / "out", cache=False
         )
-    assert [(one.embedded, one.from_gallery) for one in found.embedded] == [(0, 40), (10, 30), (40, 0)]
-    assert sum(seen) == 50
+    assert [(one.embedded, one.from_gallery) for one in found.embedded] == [(0, 40), (10, 30), (30, 0)]
+    assert sum(seen) == 40  # the last one's model has seen ten of them as the second's
     pair = found.scoring.pair(0, 2)
     assert (pair.only_first, pair.only_second) == (0, 0)  # the same model, and so the same vectors
 
@@ -197,15 +197,11 @@ def test_what_cannot_be_compared_is_refused_in_a_line(
 def test_programs_name_candidates_by_a_mapping_and_hear_of_wrong_options(work: Path, tmp_path: Path) -> None:
     named = {"small": work / "one.onnx", "a=b [/bold]": work / "three.onnx"}
     found = retrieval_app.compare(work / "photos", named, tmp_path / "out", cache=False)
-    assert [one.name for one in found.candidates] == list(named)
+    assert [one.candidate.name for one in found.embedded] == list(named)
     with pytest.raises(InputError, match="k must be whole numbers"):
         retrieval_app.compare(work / "photos", named, tmp_path / "out", k=[0])
     with pytest.raises(InputError, match="candidates: expected several"):
         retrieval_app.compare(work / "photos", "box", tmp_path / "out")
-
-
-def read(given: list[str]) -> list[Candidate]:
-    return read_candidates([split_name(text) for text in given])
 
 
 @pytest.fixture
@@ -223,7 +219,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_models_runs_galleries_and_the_box_are_told_apart_and_named(place: Path, small_gallery: Path) -> None:
     shutil.copytree(small_gallery, "found")
     Path("a=b.onnx").write_bytes(Path("one/model.onnx").read_bytes())
-    assert read(
+    assert read_candidates(
         ["box", "one/model.onnx", "two/model.onnx", "run", "found", "small=box", "a=b.onnx", "c=a=b.onnx"]
     ) == [
         Candidate("box", "model", BOX),
@@ -248,4 +244,4 @@ def test_models_runs_galleries_and_the_box_are_told_apart_and_named(place: Path,
 )
 def test_anything_else_is_refused_with_what_was_expected(place: Path, given: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read(given)
+        read_candidates(given)
