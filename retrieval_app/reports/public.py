@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from index.config_fields import as_path, flag_of
 from index.errors import InputError, naming_extras
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, LabelKey, read_decisions
 from index.progress import StepProgress
-from index.text import printable_path
+from index.text import align, printable_path
 from index.threads import usable_cores
 from training.public import default_cache
 
@@ -165,11 +165,16 @@ def format_audit(outcome: AuditOutcome) -> str:
     if outcome.decisions is not None:
         lines.append(f"decisions about {outcome.decided} images taken from {_shown(outcome.decisions)}")
     verdicts = summarise_audit(report)["verdicts"]
+    classes = [(printable_path(one.label), one.images, one.noise_rate) for one in report.classes]
+    pairs = [
+        (f"{printable_path(one.label)} -> {printable_path(one.suggested)}", one.images, one.noise_rate)
+        for one in report.pairs
+    ]
     lines += [
         "",
         *(f"{verdicts[name]:>9}  {name:<10} {meaning}" for name, meaning in _MEANINGS.items()),
-        *_class_lines(outcome),
-        *_pair_lines(outcome),
+        *_list_noise(("noisiest classes", "images", "wrong"), classes),
+        *_list_noise(("labelled -> looks like", "images", "share"), pairs),
         "",
         f"written to {_shown(folder)}: {', '.join(path.name for path in outcome.files)}",
     ]
@@ -178,26 +183,9 @@ def format_audit(outcome: AuditOutcome) -> str:
     return "\n".join([*lines, *_next_lines(outcome)])
 
 
-def _class_lines(outcome: AuditOutcome) -> list[str]:
-    noisy = outcome.report.classes[:_LISTED]
-    width = max(len(printable_path(found.label)) for found in noisy)
-    rows = [
-        f"  {printable_path(found.label):<{width}}{found.images:>9}{found.noise_rate:>9.1%}" for found in noisy
-    ]
-    return ["", f"{'noisiest classes':<{width + 2}}{'images':>9}{'wrong':>9}", *rows]
-
-
-def _pair_lines(outcome: AuditOutcome) -> list[str]:
-    pairs = outcome.report.pairs[:_LISTED]
-    if not pairs:
-        return []
-    names = [f"{printable_path(pair.label)} -> {printable_path(pair.suggested)}" for pair in pairs]
-    width = max(len("labelled -> looks like"), *map(len, names))
-    rows = [
-        f"  {name:<{width}}{pair.images:>9.0f}{pair.noise_rate:>9.1%}"
-        for name, pair in zip(names, pairs, strict=True)
-    ]
-    return ["", f"{'labelled -> looks like':<{width + 2}}{'images':>9}{'share':>9}", *rows]
+def _list_noise(header: tuple[str, str, str], found: Sequence[tuple[str, float, float]]) -> list[str]:
+    rows = [(f"  {name}", f"{images:.0f}", f"{share:.1%}") for name, images, share in found[:_LISTED]]
+    return ["", *align([header, *rows], right={1, 2})] if rows else []
 
 
 def _next_lines(outcome: AuditOutcome) -> list[str]:
