@@ -35,8 +35,7 @@ from index.model.embedder import Embedder
 from index.model.in_the_box import find_box
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
-from training.losses.interface import Batch, MetricLoss
-from training.losses.make_loss import build_loss
+from training.losses.interface import Batch, MetricLoss, build_loss
 from training.options.backbone_libraries import preprocess_for
 from training.options.losses import LossConfig
 from training.options.machine import name_device, resolve_device

@@ -25,7 +25,7 @@ from benchmarks.noise.splits import SPLITS
 from index.durable import hash_file
 from index.errors import InputError
 from index.threads import usable_cores
-from training.losses.make_loss import loss_class
+from training.losses.interface import loss_class
 from training.options.config import POOLINGS, VIEWS
 from training.options.losses import LOSSES, METHODS, RIVALS
 from training.options.resolve import resolve_input

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from benchmarks.common.processes import read_memory, sampling
 from training.confidence.confidences import ModuleColumns
-from training.losses.proxy_anchor import proxy_anchor_loss
-from training.losses.smooth_proxy_anchor import smooth_proxy_anchor_loss
+from training.losses.anchor_loss import ConfidencePairs, LabelPairs, anchor_loss
 
 ALPHA, DELTA, LAMBDA, BETA = 32.0, 0.1, 0.1, 100.0
 HIDDEN = 512  # of the confidence module
@@ -30,7 +29,7 @@ Loss = Callable[[Tensor, nn.Parameter, Tensor, ModuleColumns], Tensor]
 
 
 def ours(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _: ModuleColumns) -> Tensor:
-    return proxy_anchor_loss(embeddings, proxies, labels, alpha=ALPHA, delta=DELTA)
+    return anchor_loss(embeddings, proxies, LabelPairs(labels), alpha=ALPHA, margins=DELTA).value
 
 
 def of_the_authors(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _: ModuleColumns) -> Tensor:
@@ -62,9 +61,8 @@ def of_the_library(embeddings: Tensor, proxies: nn.Parameter, labels: Tensor, _:
 
 
 def smooth_ours(embeddings: Tensor, proxies: nn.Parameter, _: Tensor, confidences: ModuleColumns) -> Tensor:
-    return smooth_proxy_anchor_loss(
-        embeddings, proxies, confidences, alpha=ALPHA, delta=DELTA, lambda_=LAMBDA, beta=BETA
-    )
+    pairs = ConfidencePairs(confidences, lambda_=LAMBDA, beta=BETA)
+    return anchor_loss(embeddings, proxies, pairs, alpha=ALPHA, margins=DELTA).value
 
 
 def smooth_at_once(embeddings: Tensor, proxies: nn.Parameter, _: Tensor, confidences: ModuleColumns) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from index.labels.leave_one_out import LeaveOneOut, LeftOut, SumMoments, own_against_others, sum_moments
 from training.backbone.extract import FeatureSource
-from training.losses.pairs import ClassColumns
+from training.losses.interface import ClassColumns
 
 KEPT = 64
 

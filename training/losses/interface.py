@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from training.losses.pairs import ClassColumns
+from training.options.losses import LOSSES, LossConfig
 
 UNIT_PROXIES_ABOVE = 10_000
 
@@ -49,6 +50,20 @@ def initial_proxies(class_count: int, embedding_dim: int, *, generator: torch.Ge
     if class_count > UNIT_PROXIES_ABOVE:
         return nn.Parameter(nn.functional.normalize(proxies))
     return nn.Parameter(proxies * math.sqrt(2 / class_count))
+
+
+class ClassColumns(Protocol):
+    """(B, C) confidences of a batch that are made as they are read, some classes at a time."""
+
+    def columns(self, start: int, stop: int) -> Tensor:
+        """(B, stop - start) in 0..1, of the classes start..stop-1."""
+
+
+def read_columns(confidences: Tensor | ClassColumns, start: int, stop: int) -> Tensor:
+    """(B, stop - start) confidences in the classes start..stop-1, constants to autograd."""
+    if isinstance(confidences, Tensor):
+        return confidences.detach()[:, start:stop]
+    return confidences.columns(start, stop).detach()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +159,20 @@ class ProxyLoss(MetricLoss):
         known = means.norm(dim=1, keepdim=True) > 0
         with torch.no_grad():
             self.proxies.copy_(torch.where(known, means.to(self.proxies), self.proxies))
+
+
+def loss_class(method: str) -> type[MetricLoss]:
+    """The class that a method's entry names.
+
+    Raises:
+        MissingDependencyError: the package that has it is not installed.
+    """
+    module, _, name = LOSSES[method].place.partition(":")
+    kind: type[MetricLoss] = getattr(import_module(f"training.losses.{module}"), name)
+    kind.require_package(method)
+    return kind
+
+
+def build_loss(config: LossConfig, **sizes: Any) -> MetricLoss:
+    """The loss that a config names, new; `sizes` are the keywords of `MetricLoss`."""
+    return loss_class(config.method)(config.options, **sizes)

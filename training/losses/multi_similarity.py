@@ -11,15 +11,7 @@ from training.losses.interface import Batch, MetricLoss, average_losses, cosine_
 from training.options.losses import PairMining
 
 
-def multi_similarity_losses(
-    embeddings: Tensor,
-    labels: Tensor,
-    *,
-    alpha: float = 2.0,
-    beta: float = 50.0,
-    base: float = 0.5,
-    epsilon: float = 0.1,
-) -> Tensor:
+def multi_similarity_losses(embeddings: Tensor, labels: Tensor, options: PairMining) -> Tensor:
     """The pull of each sample's mined positives and the push of its mined negatives, in the batch.
 
         l_i = 1/alpha log(1 + sum_{j in P_i} exp(-alpha (S_ij - base)))
@@ -35,17 +27,16 @@ def multi_similarity_losses(
     Args:
         embeddings: (B, D), any norm.
         labels: (B,) int64.
-        alpha, beta: scales of the positive and the negative pairs (beta is 40 in the authors' code).
-        base: cosine both scales turn around, the paper's lambda.
-        epsilon: margin of the mining.
+        options: alpha and beta (40 in the authors' code), base (the paper's lambda) and epsilon.
 
     Returns:
         (B,) float32, or float64 for float64 input.
     """
     cosines = cosine_to_proxies(embeddings, embeddings)  # (B, B): every sample is every other's proxy
-    positive, negative = mine_pairs(cosines.detach(), labels, epsilon=epsilon)
-    pull = log1p_sum_exp(-alpha * (cosines - base), positive, dim=1) / alpha
-    push = log1p_sum_exp(beta * (cosines - base), negative, dim=1) / beta
+    positive, negative = mine_pairs(cosines.detach(), labels, epsilon=options.ms_epsilon)
+    above = cosines - options.ms_base
+    pull = log1p_sum_exp(-options.ms_alpha * above, positive, dim=1) / options.ms_alpha
+    push = log1p_sum_exp(options.ms_beta * above, negative, dim=1) / options.ms_beta
     return pull + push
 
 
@@ -76,16 +67,4 @@ class MultiSimilarity(MetricLoss):
 
         (B,) weights weigh the samples whose pairs are summed, not their partners.
         """
-        return average_losses(mined_losses(embeddings, batch.labels, options=self.options), batch.weights)
-
-
-def mined_losses(embeddings: Tensor, labels: Tensor, *, options: PairMining) -> Tensor:
-    """`multi_similarity_losses` with the options of the command line."""
-    return multi_similarity_losses(
-        embeddings,
-        labels,
-        alpha=options.ms_alpha,
-        beta=options.ms_beta,
-        base=options.ms_base,
-        epsilon=options.ms_epsilon,
-    )
+        return average_losses(multi_similarity_losses(embeddings, batch.labels, self.options), batch.weights)

@@ -10,10 +10,53 @@ from torch import Tensor
 
 from training.losses.guidance import language_guidance_loss
 from training.losses.interface import Batch, ProxyLoss, initial_proxies
-from training.losses.multi_similarity import mined_losses
+from training.losses.multi_similarity import multi_similarity_losses
 from training.losses.proxy_nca import proxy_nca_losses, scale_for
-from training.losses.superloss import MIN_BATCH, RunningAverage, lambert_w, mixture_threshold, otsu_threshold
+from training.losses.superloss import RunningAverage, lambert_w
 from training.options.losses import ProcSimOptions
+
+MIN_BATCH = 4  # two losses on each side of a threshold
+SAME_COST = 1e-12  # of the cost of not splitting at all
+
+
+@torch.no_grad()
+def otsu_threshold(losses: Tensor) -> Tensor:
+    """The midpoint of two consecutive losses that leaves the least variance on its sides (ProcSim, Algorithm 1).
+
+        cost(tau) = 1/B (|C0| Var[C0] + |C1| Var[C1]),  C0 = {l <= tau},  C1 = {l >= tau}
+
+    over the midpoints of the sorted losses i and i+1, i in 2..B-2. Read as printed: both sets are closed, so losses
+    that equal a midpoint (which are equal among themselves) are in both. Var divides by one less than the number of
+    losses: the paper asks for two on each side, "which allows for computing the variance", where that of a population
+    (of Otsu's method and k-means, which it names too) would need one; either reading gives the same threshold in most
+    batches. Of equal costs (to 1e-12 of the squares of all losses) the smallest threshold wins. Sorted prefix sums:
+    O(B log B).
+
+    Args:
+        losses: (B,) floating, B >= 4.
+
+    Returns:
+        () of the type of the losses; computed in float64.
+    """
+    if len(losses) < MIN_BATCH:
+        raise ValueError(
+            f"a threshold between clean and noisy losses needs {MIN_BATCH} of them, got {len(losses)}"
+        )
+    sorted_ = losses.double().sort().values
+    midpoints = (sorted_[1:-2] + sorted_[2:-1]) / 2
+    centred = sorted_ - sorted_.mean()  # keeps the sums of squares from cancelling
+    zero = centred.new_zeros(1)
+    sums = torch.cat([zero, centred.cumsum(0)])
+    squares = torch.cat([zero, centred.square().cumsum(0)])
+    low = torch.searchsorted(sorted_, midpoints, right=True)  # |C0|
+    before_high = torch.searchsorted(sorted_, midpoints)
+    high = len(losses) - before_high  # |C1|
+    within_low = squares[low] - sums[low].square() / low
+    high_sums = sums[-1] - sums[before_high]
+    within_high = squares[-1] - squares[before_high] - high_sums.square() / high
+    cost = within_low * low / (low - 1) + within_high * high / (high - 1)  # B cost(tau)
+    best = cost <= cost.min() + SAME_COST * squares[-1]
+    return midpoints[best.int().argmax()].to(losses.dtype)  # argmax: the first
 
 
 @torch.no_grad()
@@ -44,7 +87,7 @@ class ProcSim(ProxyLoss):
     The confidences come from the Proxy-NCA losses of proxies that only find noise: trained on all samples alike, on
     embeddings that get no gradient from them. Their loss is part of the graph, not of the value, which is Eq. 4.
     With Proxy-NCA for l^DML, that has proxies of its own: those that find noise must stay independent of the weights.
-    A batch of fewer than four is believed, where the threshold is one of the batch (`otsu`, `mixture`).
+    A batch of fewer than four is believed, where the threshold is one of the batch (`otsu`).
     Without guidance (omega 0, the default) the second term, a main part of the paper's method, is missing.
     """
 
@@ -94,16 +137,13 @@ class ProcSim(ProxyLoss):
         return own
 
     def _find_threshold(self, losses: Tensor) -> Tensor:
-        name = self.options.procsim_threshold
-        if name == "global-average":
+        if self.options.procsim_threshold == "global-average":
             return self.average(losses)
-        if len(losses) < MIN_BATCH:
-            return losses.new_tensor(math.inf)
-        return otsu_threshold(losses) if name == "otsu" else mixture_threshold(losses)
+        return otsu_threshold(losses) if len(losses) >= MIN_BATCH else losses.new_tensor(math.inf)
 
     def _base_losses(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(B,) l^DML."""
         if self.options.procsim_base == "proxy-nca":
             scale = self.options.nca_scale or scale_for(len(self.base_proxies))
             return proxy_nca_losses(embeddings, self.base_proxies, labels, scale=scale)
-        return mined_losses(embeddings, labels, options=self.options)
+        return multi_similarity_losses(embeddings, labels, self.options)

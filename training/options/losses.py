@@ -132,7 +132,7 @@ class ProcSimOptions(NcaScale, PairMining):
         "multi-similarity", "The loss whose samples are weighted.", choices=("multi-similarity", "proxy-nca")
     )
     procsim_threshold: str = option(
-        "otsu", "What separates clean from noisy losses.", choices=("otsu", "global-average", "mixture")
+        "otsu", "What separates clean from noisy losses.", choices=("otsu", "global-average")
     )
     procsim_lambda: float = option(0.1, "How slowly the confidence falls above the threshold.", above=0)
     procsim_scale: float = option(

@@ -17,8 +17,7 @@ from training.confidence.confidences import ConfidenceModule, Confidences, rows_
 from training.head.embedding_heads import EmbeddingHead, Head, WhitenedHead
 from training.head.untrained import fit_within_classes
 from training.losses.guidance import Guidance
-from training.losses.interface import Batch, MetricLoss, ProxyLoss
-from training.losses.make_loss import build_loss
+from training.losses.interface import Batch, MetricLoss, ProxyLoss, build_loss
 from training.options.config import ConfidenceConfig, EmbeddingConfig
 from training.options.losses import LossConfig
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer

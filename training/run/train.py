@@ -22,7 +22,7 @@ from training.data.label_noise import describe_noise
 from training.head.embedding_heads import Head
 from training.head.untrained import UNTRAINED_DIM, count_directions, fit_rival, fit_rivals, fit_untrained
 from training.losses.guidance import Guidance, load_guidance
-from training.losses.make_loss import loss_class
+from training.losses.interface import loss_class
 from training.network.decoded_images import DecodingPlan
 from training.network.model import Block
 from training.options.config import FIRM_HOLD, TrainConfig

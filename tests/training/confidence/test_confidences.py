@@ -10,7 +10,7 @@ import torch
 
 from index.arrays import NO_ID
 from index.labels.leave_one_out import LeaveOneOut
-from tests.training.losses.draws import draw, value_and_gradients
+from tests.training.losses.draws import draw, loss_function, value_and_gradients
 from training.backbone.extract import CachedSource
 from training.confidence import confidences
 from training.confidence.confidences import (
@@ -27,8 +27,7 @@ from training.confidence.confidences import (
     rows_to_trust,
 )
 from training.confidence.same_pictures import find_duplicates
-from training.losses.pairs import read_columns
-from training.losses.smooth_proxy_anchor import smooth_proxy_anchor_loss
+from training.losses.interface import read_columns
 
 
 def _module(feature_dim: int = 6, class_count: int = 4) -> ConfidenceModule:
@@ -208,8 +207,8 @@ def test_the_loss_of_the_largest_is_that_of_all_within_what_the_others_can_weigh
     classes, drawn = 500, draw(1, batch=12, classes=500, width=8)
     whole = _softmax(12, classes)
     inputs = (drawn.embeddings, drawn.proxies)
-    exact = value_and_gradients(smooth_proxy_anchor_loss, inputs, whole)
-    near = value_and_gradients(smooth_proxy_anchor_loss, inputs, TopConfidences.of([whole]))
+    exact = value_and_gradients(loss_function("spa"), inputs, whole)
+    near = value_and_gradients(loss_function("spa"), inputs, TopConfidences.of([whole]))
     for got, wanted in zip(near, exact, strict=True):
         assert float((got - wanted).norm() / wanted.norm()) < 2e-4
 

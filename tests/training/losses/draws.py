@@ -10,8 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from training.losses.interface import Batch
-from training.losses.make_loss import build_loss
+from training.losses.interface import Batch, build_loss
 from training.options.losses import LossConfig, options_of
 
 NORMALISATIONS = ("all", "present")
@@ -88,3 +87,26 @@ def make_loss(
         loss_config(method, **options),
         class_count=classes, embedding_dim=width, generator=generator, guidance=guidance,
     )  # fmt: skip
+
+
+def loss_function(method: str) -> Callable[..., Tensor]:
+    """A loss of proxies as a function of embeddings, proxies, perhaps margins, and labels or confidences."""
+
+    def compute(
+        embeddings: Tensor, proxies: Tensor, *others: Any, weights: Tensor | None = None,
+        negative_weights: Tensor | None = None, **options: Any,
+    ) -> Tensor:  # fmt: skip
+        *margins, target = others
+        parameters = {"proxies": proxies}
+        if margins:
+            options["margins"] = "per-class" if margins[0].ndim else "single"
+            parameters["free_margins"] = margins[0].expm1().log()
+        if negative_weights is not None:
+            assert negative_weights is weights
+            options |= {"positive_weights": "confidence", "negative_weights": "confidence"}
+        loss = make_loss(method, classes=max(len(proxies), 1), width=proxies.shape[1], **options)
+        given = {"labels": target} if method != "spa" else {"labels": None, "confidences": target}
+        batch = Batch(rows=torch.arange(len(embeddings)), weights=weights, **given)
+        return torch.func.functional_call(loss, parameters, (embeddings, batch))
+
+    return compute

@@ -13,19 +13,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.training.losses.draws import NORMALISATIONS, Draw, draw, value_and_gradients
+from tests.training.losses.draws import NORMALISATIONS, Draw, draw, loss_function, value_and_gradients
 from training.losses import anchor_loss as chunks
-from training.losses.adaptive_proxy_anchor import adaptive_proxy_anchor_loss
-from training.losses.pairs import ConfidencePairs, LabelPairs
-from training.losses.proxy_anchor import proxy_anchor_loss
-from training.losses.smooth_proxy_anchor import smooth_proxy_anchor_loss
+from training.losses.anchor_loss import ConfidencePairs, LabelPairs
 
 Found = tuple[Tensor, ...]
+proxy_anchor_loss, smooth_proxy_anchor_loss = loss_function("proxy-anchor"), loss_function("spa")
+adaptive_loss = loss_function("adaptive-proxy-anchor")
 
 
 def _adaptive(margin_of: str) -> Callable[..., Tensor]:
-    return lambda x, proxies, margins, drawn, **options: adaptive_proxy_anchor_loss(
-        x, proxies, drawn.labels, margins, margin_of=margin_of, **options
+    return lambda x, proxies, margins, drawn, **options: adaptive_loss(
+        x, proxies, margins, drawn.labels, margin_of=margin_of, **options
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -20,17 +19,10 @@ from tests.training.losses.draws import make_loss
 from training.losses.guidance import Guidance, language_guidance_loss
 from training.losses.interface import Batch
 from training.losses.multi_similarity import multi_similarity_losses
-from training.losses.procsim import ProcSim, procsim_confidences
+from training.losses.procsim import ProcSim, otsu_threshold, procsim_confidences
 from training.losses.proxy_nca import proxy_nca_losses
-from training.losses.superloss import (
-    RunningAverage,
-    find_crossing,
-    lambert_w,
-    mixture_threshold,
-    otsu_threshold,
-    pair_distances,
-    superloss_confidences,
-)
+from training.losses.superloss import RunningAverage, lambert_w, pair_distances, superloss_confidences
+from training.options.losses import PairMining
 
 MS = {"alpha": 2.0, "beta": 50.0, "base": 0.5, "epsilon": 0.1}
 BASES = ("multi-similarity", "proxy-nca")
@@ -125,7 +117,7 @@ def test_a_huge_lambda_is_plain_training(base: str) -> None:
     if base == "proxy-nca":
         plain = proxy_nca_losses(embeddings, loss.base_proxies, batch.labels, scale=8.0).mean()
     else:
-        plain = multi_similarity_losses(embeddings, batch.labels, **MS).mean()
+        plain = multi_similarity_losses(embeddings, batch.labels, PairMining()).mean()
     value = loss(embeddings, batch)
     torch.testing.assert_close(value, plain, rtol=1e-14, atol=0)
     for got, wanted in zip(
@@ -134,10 +126,9 @@ def test_a_huge_lambda_is_plain_training(base: str) -> None:
         torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("threshold", ["otsu", "mixture"])
-def test_a_batch_of_fewer_than_four_is_believed(threshold: str) -> None:
+def test_a_batch_of_fewer_than_four_is_believed() -> None:
     embeddings, batch = draw_batch(3, batch=3)
-    loss = make_procsim(procsim_base="proxy-nca", procsim_threshold=threshold, procsim_lambda=1e-6)
+    loss = make_procsim(procsim_base="proxy-nca", procsim_lambda=1e-6)
     plain = proxy_nca_losses(embeddings, loss.base_proxies, batch.labels, scale=8.0).mean()
     torch.testing.assert_close(loss(embeddings, batch), plain, rtol=1e-14, atol=0)
 
@@ -145,7 +136,7 @@ def test_a_batch_of_fewer_than_four_is_believed(threshold: str) -> None:
 def test_the_named_threshold_is_the_one_used() -> None:
     embeddings, batch = draw_batch(4, batch=24)
     values = {}
-    thresholds = {"otsu": otsu_threshold, "mixture": mixture_threshold, "global-average": Tensor.mean}
+    thresholds = {"otsu": otsu_threshold, "global-average": Tensor.mean}
     for name, find in thresholds.items():
         loss = make_procsim(procsim_base="proxy-nca", procsim_threshold=name)
         noise = proxy_nca_losses(embeddings, loss.proxies, batch.labels, scale=1.0).detach()
@@ -153,7 +144,7 @@ def test_the_named_threshold_is_the_one_used() -> None:
         expected = (sigma * proxy_nca_losses(embeddings, loss.base_proxies, batch.labels, scale=8.0)).mean()
         values[name] = loss(embeddings, batch).item()
         assert values[name] == pytest.approx(expected.item(), rel=1e-12)
-    assert len(set(values.values())) == 3
+    assert len(set(values.values())) == 2
 
 
 def test_the_proxies_that_find_noise_are_trained_as_by_an_adam_of_their_own() -> None:
@@ -301,10 +292,9 @@ def two_groups(seed: int, *, low: float = 1.0, high: float = 6.0, sizes: tuple[i
 @given(losses=st.lists(st.one_of(eighths, st.sampled_from([0.0, 0.5, 2.0])), min_size=4, max_size=12))
 @pytest.mark.deep
 @settings(max_examples=tries(60, deep=300), deadline=None)
-def test_otsu_is_the_first_minimum_of_algorithm_1_and_the_mixture_lies_among_the_losses(losses) -> None:
+def test_otsu_is_the_first_minimum_of_algorithm_1(losses) -> None:
     batch = torch.tensor(losses, dtype=torch.float64)
     assert float(otsu_threshold(batch)) == oracle.otsu(losses)
-    assert min(losses) - 1e-9 <= float(mixture_threshold(batch)) <= max(losses) + 1e-9
 
 
 @given(seed=st.integers(0, 2**31), size=st.integers(4, 60), offset=st.sampled_from([0.0, 1e3, -1e6]))
@@ -320,57 +310,17 @@ def test_of_two_thresholds_of_equal_cost_otsu_takes_the_smaller_whatever_the_rou
     assert float(otsu_threshold(losses)) == pytest.approx(offset + 0.5)
 
 
-def test_thresholds_need_four_losses() -> None:
-    for threshold in (otsu_threshold, mixture_threshold):
-        with pytest.raises(ValueError, match="4 of them, got 3"):
-            threshold(torch.ones(3))
+def test_a_threshold_needs_four_losses() -> None:
+    with pytest.raises(ValueError, match="4 of them, got 3"):
+        otsu_threshold(torch.ones(3))
 
 
-@pytest.mark.parametrize("threshold", [otsu_threshold, mixture_threshold, RunningAverage()])
+@pytest.mark.parametrize("threshold", [otsu_threshold, RunningAverage()])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_thresholds_are_constants_of_the_type_of_the_losses(threshold, dtype: torch.dtype) -> None:
     found = threshold(two_groups(0).to(dtype).requires_grad_())
     assert (found.shape, found.dtype) == ((), dtype)
     assert not found.requires_grad
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_mixture_crosses_where_scikit_learns_does(seed: int) -> None:
-    from sklearn.mixture import GaussianMixture  # which takes seconds
-
-    losses = two_groups(seed, high=4.0)  # near enough for the responsibilities of both to matter
-    theirs = GaussianMixture(2, tol=1e-12, max_iter=1000, reg_covar=1e-12, random_state=0).fit(losses[:, None])
-    grid = np.linspace(*np.sort(theirs.means_.ravel()), 200_001)
-    low = int(theirs.means_.ravel().argmin())
-    crossing = grid[np.abs(theirs.predict_proba(grid[:, None])[:, low] - 0.5).argmin()]
-    assert float(mixture_threshold(losses)) == pytest.approx(crossing, abs=1e-4)
-
-
-positive = st.floats(0.05, 5)
-
-
-@given(
-    means=st.tuples(st.floats(-3, 3), st.floats(-3, 3)), variances=st.tuples(positive, positive), share=positive
-)
-@pytest.mark.deep
-@settings(max_examples=tries(25, deep=100), deadline=None)
-def test_where_gaussians_cross_between_their_means_both_are_as_probable(means, variances, share) -> None:
-    weights = (share / (1 + share), 1 / (1 + share))
-    place = float(
-        find_crossing(*(torch.tensor(values, dtype=torch.float64) for values in (means, variances, weights)))
-    )
-
-    def advantage(x: float) -> float:  # of the Gaussian of the lower mean
-        (_, *low), (_, *high) = sorted(
-            (mean, math.log(weight) - math.log(variance) / 2 - (x - mean) ** 2 / (2 * variance))
-            for mean, variance, weight in zip(means, variances, weights, strict=True)
-        )
-        return low[0] - high[0]
-
-    if means[0] != means[1] and advantage(min(means)) > 1e-9 and advantage(max(means)) < -1e-9:
-        assert advantage(place) == pytest.approx(0, abs=1e-9)
-    elif advantage(min(means)) < -1e-9 or advantage(max(means)) > 1e-9:
-        assert place == pytest.approx(sum(means) / 2)
 
 
 def test_the_running_average_is_that_of_all_values_so_far_resumed_or_not_and_evaluation_adds_none() -> None:

@@ -21,10 +21,11 @@ from tests.training.losses.draws import (
     Draw,
     assert_is_the_equation,
     draw,
+    loss_function,
     make_loss,
     value_and_gradients,
 )
-from training.losses.adaptive_proxy_anchor import adaptive_proxy_anchor_loss
+from training.losses.anchor_loss import ConfidencePairs
 from training.losses.interface import (
     UNIT_PROXIES_ABOVE,
     Batch,
@@ -34,14 +35,11 @@ from training.losses.interface import (
     log1p_sum_exp,
 )
 from training.losses.multi_similarity import mine_pairs, multi_similarity_losses
-from training.losses.pairs import positive_proxies
-from training.losses.proxy_anchor import proxy_anchor_loss
 from training.losses.proxy_nca import proxy_nca_losses, scale_for
-from training.losses.smooth_proxy_anchor import smooth_proxy_anchor_loss
+from training.options.losses import PairMining
 
-
-def adaptive_loss(embeddings: Tensor, proxies: Tensor, margins: Tensor, labels: Tensor, **options: Any) -> Tensor:
-    return adaptive_proxy_anchor_loss(embeddings, proxies, labels, margins, **options)
+proxy_anchor_loss, smooth_proxy_anchor_loss = loss_function("proxy-anchor"), loss_function("spa")
+adaptive_loss = loss_function("adaptive-proxy-anchor")
 
 
 def proxy_nca_loss(
@@ -53,7 +51,8 @@ def proxy_nca_loss(
 def multi_similarity_loss(
     embeddings: Tensor, labels: Tensor, *, weights: Tensor | None = None, **options: float
 ) -> Tensor:
-    return average_losses(multi_similarity_losses(embeddings, labels, **options), weights)
+    mining = PairMining(**{f"ms_{name}": value for name, value in options.items()})
+    return average_losses(multi_similarity_losses(embeddings, labels, mining), weights)
 
 
 def _one_of(*values: Any) -> st.SearchStrategy[Any]:
@@ -101,8 +100,8 @@ def test_a_loss_is_its_equation_in_value_and_gradient(name: str, sizes, data) ->
     loss, equation, choose, choices, weights = EQUATIONS[name]
     drawn, options = draw(**sizes), data.draw(st.fixed_dictionaries(choices))
     inputs, target = choose(drawn), drawn.confidences if name == "spa" else drawn.labels
-    both = {"weights": drawn.weights, "negative_weights": drawn.weights.flip(0)}
-    given_weights = {key: both[key] for key in weights & data.draw(st.sets(st.sampled_from(sorted(both))))}
+    chosen = data.draw(st.sampled_from([set(), {"weights"}, WEIGHTS]))
+    given_weights = dict.fromkeys(weights & chosen, drawn.weights)
     told = options | {key: value.tolist() for key, value in given_weights.items()}
     assert_is_the_equation(
         value_and_gradients(loss, inputs, target, **options, **given_weights),
@@ -253,9 +252,10 @@ def test_smooth_proxy_anchor_at_the_edges_of_its_confidences(normalisation: str)
 
 
 def test_a_confidence_of_exactly_lambda_is_negative() -> None:
-    chosen = positive_proxies(torch.tensor([[0.1 - 1e-9, 0.1, 0.1 + 1e-9]], dtype=torch.float64), lambda_=0.1)
-    assert chosen.tolist() == [[False, False, True]]
-    assert not positive_proxies(torch.tensor([0.1]), lambda_=0.1).any(), "in float32 too"
+    around = torch.tensor([[0.1 - 1e-9, 0.1, 0.1 + 1e-9]], dtype=torch.float64)
+    for confidences, columns in ((around, [2]), (torch.tensor([[0.1]]), [])):  # in float32 too
+        pairs = ConfidencePairs(confidences, lambda_=0.1, beta=100.0)
+        assert pairs.chunk(0, confidences.shape[1], dtype=confidences.dtype).columns.tolist() == columns
 
 
 def test_no_gradient_reaches_the_confidences_and_without_them_the_module_refuses() -> None:
@@ -285,15 +285,12 @@ def test_a_weight_of_nothing_ends_the_pull_and_a_negative_weight_the_push_too() 
     assert unmoved[0].abs().max() < 1e-290, "what is not believed at all neither pulls nor pushes"
 
 
-def test_margins_alone_cost_something_and_another_shape_of_them_is_refused() -> None:
+def test_margins_alone_cost_something() -> None:
     drawn = draw(4, batch=0, classes=3, width=4)
     inputs = (drawn.embeddings, drawn.proxies, drawn.margins)
     value, _, by_proxy, _ = value_and_gradients(adaptive_loss, inputs, drawn.labels, kappa=0.7)
     assert float(value) == pytest.approx(0.7 / float(drawn.margins.mean()), rel=1e-14)
     assert not by_proxy.any()
-    for shape in ((1,), (3, 1)):
-        with pytest.raises(ValueError, match=r"shape \(\) or \(3,\), got \("):
-            adaptive_loss(drawn.embeddings, drawn.proxies, torch.full(shape, 0.1), drawn.labels)
 
 
 @pytest.mark.parametrize(("margins", "shape"), [("single", ()), ("per-class", (3,))])
@@ -324,23 +321,9 @@ def test_more_classes_have_a_larger_scale_up_to_a_bound(classes: int, scale: flo
     assert scale_for(classes) == pytest.approx(scale)
 
 
-BY_CONFIDENCE = {"positive_weights": "confidence", "negative_weights": "confidence"}
-SHARP = {"alpha": 7.0, "delta": 0.3, "negative_normalisation": "present"}
-
-
 @pytest.mark.parametrize(
     ("method", "given_options", "expect"),
     [
-        ("proxy-anchor", SHARP, lambda drawn, proxies: proxy_anchor_loss(
-            drawn.embeddings, proxies, drawn.labels, weights=drawn.weights, **SHARP)),
-        ("proxy-anchor", SHARP | BY_CONFIDENCE, lambda drawn, proxies: proxy_anchor_loss(
-            drawn.embeddings, proxies, drawn.labels, weights=drawn.weights, negative_weights=drawn.weights, **SHARP)),
-        ("spa", SHARP | {"lambda_": 0.2, "beta": 11.0}, lambda drawn, proxies: smooth_proxy_anchor_loss(
-            drawn.embeddings, proxies, drawn.confidences, lambda_=0.2, beta=11.0, **SHARP)),
-        ("adaptive-proxy-anchor", SHARP | {"margins": "per-class", "margin_of": "sample", "kappa": 0.2},
-         lambda drawn, proxies: adaptive_proxy_anchor_loss(
-            drawn.embeddings, proxies, drawn.labels, drawn.margins, weights=drawn.weights, alpha=7.0, kappa=0.2,
-            margin_of="sample", negative_normalisation="present")),
         ("proxy-nca", {"nca_scale": 3.0}, lambda drawn, proxies: proxy_nca_loss(
             drawn.embeddings, proxies, drawn.labels, weights=drawn.weights, scale=3.0)),
         ("proxy-nca", {"nca_scale": 0.0}, lambda drawn, proxies: proxy_nca_loss(
@@ -352,8 +335,6 @@ SHARP = {"alpha": 7.0, "delta": 0.3, "negative_normalisation": "present"}
 )  # fmt: skip
 def test_the_module_passes_every_option_and_the_weights_on(method: str, given_options, expect) -> None:
     drawn, loss = draw(14, batch=6, classes=3, width=4), make_loss(method, **given_options).double()
-    if method == "adaptive-proxy-anchor":
-        loss.free_margins.data.copy_(drawn.margins.expm1().log())
     expected = expect(drawn, getattr(loss, "proxies", None))
     torch.testing.assert_close(loss(drawn.embeddings, drawn.weighed), expected, rtol=1e-12, atol=0)
     assert expected.isfinite()

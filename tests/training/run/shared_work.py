@@ -19,7 +19,7 @@ from training.backbone.backbones import Backbone, load_backbone
 from training.backbone.extract import Extractor, open_store
 from training.data.datasets import Record
 from training.head.embedding_heads import ProjectionHead
-from training.losses.make_loss import build_loss
+from training.losses.interface import build_loss
 from training.options.backbone_libraries import preprocess_for
 from training.options.machine import Machine
 from training.options.resolve import resolve

@@ -22,8 +22,7 @@ from training.confidence.confidences import Beliefs
 from training.head.embedding_heads import Head, ProjectionHead
 from training.head.untrained import LabelledFeatures, count_directions, fit_rival
 from training.losses.guidance import Guidance
-from training.losses.interface import MetricLoss, ProxyLoss
-from training.losses.make_loss import build_loss
+from training.losses.interface import MetricLoss, ProxyLoss, build_loss
 from training.network.decoded_images import DecodingPlan, decode_images
 from training.network.model import Block, NetworkModel, find_blocks
 from training.options.config import TrainConfig

@@ -11,7 +11,7 @@ import torch
 from index.arrays import normalise_rows
 from training.confidence import confidences
 from training.confidence.confidences import Beliefs, FixedConfidences, TopConfidences
-from training.losses.pairs import read_columns
+from training.losses.interface import read_columns
 from training.options.losses import LossConfig
 from training.run.network.data import GALLERY, NetworkBeliefs, NetworkData, mean_score
 from training.run.network.fit import EpochScore, FittedWeights
