@@ -100,7 +100,7 @@ class DuplicateReport:
     images: int
     config: DuplicateConfig | None
     groups: tuple[DuplicateGroup, ...]
-    places: Mapping[int, Place] = field(default_factory=dict)
+    places: Mapping[int, Any] = field(default_factory=dict)  # of Place; reports that are cached have none
     kept_for: dict[int, int] = field(init=False, repr=False, compare=False)
     _found: dict[int, DuplicateGroup] = field(init=False, repr=False, compare=False)
 

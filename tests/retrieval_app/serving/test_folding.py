@@ -29,7 +29,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterat
     for number in range(COPIES):
         shutil.copy(images / "red" / "0.jpg", images / ("copies" if number % 2 else "red") / f"copy{number}.jpg")
     build_gallery(model_path=tiny_model, sources=[images], out=folder / "gallery")
-    opened = Engine(folder / "gallery", config=ServingConfig(threads=1))
+    opened = Engine(folder / "gallery", config=ServingConfig(threads=1, duplicates_wait_s=30))
     yield opened
     opened.close()
 
