@@ -19,7 +19,7 @@ from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.writing.build_config import DEDUP, BuildConfig
 
 if TYPE_CHECKING:
-    from index.evaluation.evaluate import Evaluation
+    from index.evaluation.evaluate import Evaluation, Scoring
     from index.filters.condition import Condition
     from index.gallery.gallery import Gallery
     from index.writing.publish_change import BuildReport
@@ -171,16 +171,13 @@ def evaluate(
     asking = None if query is None else as_path(query, "query")
     if where is not None and (gallery is None or query is not None):
         raise InputError("where says which images of a gallery ask: it goes with a gallery, and without query")
+    scored: Scoring = {"ks": tuple(ks), "with_nmi": nmi, "with_rerank": rerank, "scoring": scoring}
     if model is not None and data is not None:
-        return evaluate_model(
-            as_path(model, "model"), data=as_path(data, "data"), query=asking, groups=groups, ks=tuple(ks),
-            with_nmi=nmi, with_rerank=rerank, progress=progress, scoring=scoring,
-        )  # fmt: skip
+        found = as_path(model, "model"), as_path(data, "data")
+        return evaluate_model(found[0], data=found[1], query=asking, groups=groups, progress=progress, **scored)
     opened = gallery if isinstance(gallery, Gallery) else open_gallery(gallery)  # type: ignore[arg-type]
-    return evaluate_gallery(
-        opened, query=asking, where=parse_filter(where) if isinstance(where, str) else where, groups=groups,
-        ks=tuple(ks), with_nmi=nmi, with_rerank=rerank, progress=progress, scoring=scoring,
-    )  # fmt: skip
+    condition = parse_filter(where) if isinstance(where, str) else where
+    return evaluate_gallery(opened, query=asking, where=condition, groups=groups, progress=progress, **scored)
 
 
 def _as_sources(sources: str | Path | Sequence[str | Path]) -> list[str | Path]:

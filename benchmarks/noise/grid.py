@@ -19,12 +19,12 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from sklearn.metrics import roc_auc_score
 
 from benchmarks.common.record import digest, save_array, write_with_record
 from benchmarks.noise.features import FeatureSet, load_features
 from index.commands.console import progress_bar
 from index.evaluation.evaluate import nmi
-from index.evaluation.metrics import ranking_auc
 from training.backbone.extract import CachedSource
 from training.confidence.confidences import (
     Beliefs,
@@ -239,8 +239,9 @@ def fit_module(folder: GridFolder, labels: LabelSet) -> None:
     )  # fmt: skip
     confidences = compute_confidences(module, source.centre).cpu().numpy()
     own, wrong = confidences[np.arange(len(noisy)), noisy], noisy != features.train_labels
+    auc = float(roc_auc_score(wrong, -own)) if 0 < wrong.sum() < len(wrong) else None
     record = {
-        "labels": asdict(labels), "samples": len(noisy), "wrong": int(wrong.sum()), "auc": ranking_auc(-own, wrong),
+        "labels": asdict(labels), "samples": len(noisy), "wrong": int(wrong.sum()), "auc": auc,
         "seconds": time.perf_counter() - started,
     }  # fmt: skip
     path = folder.module_confidences(labels).with_suffix(".json")

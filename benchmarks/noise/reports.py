@@ -12,7 +12,7 @@ from benchmarks.common.tables import format_deviation, format_interval, format_t
 from benchmarks.noise.experiments import Experiment
 from benchmarks.noise.features import list_query_classes, load_features
 from benchmarks.noise.grid import GridFolder, short_name
-from index.evaluation.comparison import paired_bootstrap, spread
+from index.evaluation.comparison import paired_bootstrap
 
 
 def summarise_experiment(folder: GridFolder, experiment: Experiment) -> dict[str, Any]:
@@ -46,8 +46,8 @@ def summarise_experiment(folder: GridFolder, experiment: Experiment) -> dict[str
 
 def over_seeds(values: Sequence[float]) -> dict[str, float]:
     """Mean and deviation."""
-    found = spread(values)
-    return {"mean": found.mean, "deviation": found.deviation}
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return {"mean": float(np.mean(values)), "deviation": deviation}
 
 
 def lead_in_points(first: np.ndarray, other: np.ndarray, *, classes: np.ndarray) -> dict[str, float]:

@@ -34,15 +34,13 @@ from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.writing.build_config import DEDUP, BuildConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from index.progress import BeginStep, Progress
     from index.writing.publish_change import BuildReport
     from index.writing.shard_plan import Shard
-    from index.writing.sharding import ShardReport, SharedWork
+    from index.writing.sharding import ShardReport
 
 
 RAY = "ray"
+_ROLES = {"label": "what an image shows", "path": "where an image is", "url": "from where it is fetched"}
 _SHARD = re.compile(r"(\d{1,5})/(\d{1,5})")
 
 
@@ -104,67 +102,6 @@ def check_machines(context: click.Context, *, shard: Shard | None, engine: str) 
     return True
 
 
-def open_work(
-    model: str | None,
-    sources: tuple[str, ...],
-    *,
-    out: Path,
-    shards: Path | None,
-    labels_file: Path | None,
-    dedup: str,
-    chosen: Mapping[str, Any],
-) -> SharedWork:
-    """The work that many machines share, by the options that were `chosen`."""
-    from index.writing.sharding import open_shards
-
-    index = asdict(make_config(AnnConfig, chosen))
-    return open_shards(
-        model_path=None if model is None else Path(model),
-        sources=sources,
-        out=out,
-        shards=shards,
-        labels_file=labels_file,
-        dedup=dedup,
-        duplicates=make_config(DuplicateConfig, chosen),
-        index={name: index[name] for name in chosen if name in index},
-        config=make_config(BuildConfig, chosen),
-    )
-
-
-def make_shard(
-    work: SharedWork, shard: Shard, *, progress: Progress, begin_step: BeginStep, as_json: bool
-) -> None:
-    """Embed a shard and say what became of it."""
-    from index.writing.sharding import embed_shard
-
-    report = embed_shard(work, shard, progress=progress, begin_step=begin_step)
-    emit(report.to_json(), as_json=as_json, text=_describe_shard(report))
-
-
-def check_cluster(address: str | None) -> None:
-    """See that there is a Ray cluster to build with, or that one can be begun."""
-    from index.writing.cluster_build import find_cluster
-
-    find_cluster(address)
-
-
-def embed_with_ray(
-    work: SharedWork,
-    *,
-    address: str | None,
-    shards: Path | None,
-    progress: Progress,
-    begin_step: BeginStep,
-    wait_s: float,
-) -> BuildReport:
-    """Build the gallery on a Ray cluster."""
-    from index.writing.cluster_build import build_on_cluster
-
-    return build_on_cluster(
-        work, address=address, shards=shards, progress=progress, begin_step=begin_step, wait_s=wait_s
-    )
-
-
 def _describe_shard(report: ShardReport) -> str:
     shown = printable_path(report.folder)
     done = f"{report.new_images:,} new at {report.images_per_second:,.0f} images/s" if report.new_images else (
@@ -186,8 +123,7 @@ def strict_option(command: Any) -> Any:
 
 
 def column_options(command: Any) -> Any:
-    columns = ("label", "what an image shows"), ("path", "where an image is"), ("url", "from where it is fetched")
-    for role, what in columns:
+    for role, what in _ROLES.items():
         command = click.option(
             f"--{role}-column", metavar="NAME",
             help=f"The column of the tables among SOURCE that says {what}.  [default: {role}]",
@@ -195,32 +131,27 @@ def column_options(command: Any) -> Any:
     return command
 
 
-def name_columns(
-    sources: tuple[str, ...], *, path_column: str | None, url_column: str | None, label_column: str | None
-) -> tuple[str, ...]:
-    """The sources, whose tables say what their columns are called, as it was given."""
-    from index.sources.local_source import TableSource
+def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str, ...]:
+    """The sources, whose tables say what their columns are called, as `column_options` name them."""
     from index.sources.registry import find_source
-    from index.sources.table_columns import TableColumns, say_columns
+    from index.sources.table_rows import TABLE_SUFFIXES, say_columns, split_address
     from index.sources.url_list import UrlListSource
 
-    if path_column is None and url_column is None and label_column is None:
+    found = {role: options[f"{role}_column"] for role in _ROLES}
+    given = {role: name for role, name in found.items() if name is not None}
+    if not given:
         return sources
-    if path_column is not None and url_column is not None:
+    if {"path", "url"} <= given.keys():
         raise click.UsageError("--path-column is for tables of files, --url-column for those of addresses")
-    if url_column is not None:
-        sources = tuple(say_columns(text, url=url_column) for text in sources)
-    found = [find_source(text) for text in sources]
-    if not any(isinstance(source, TableSource | UrlListSource) for source in found):
+    if not any(split_address(text)[0].lower().endswith(TABLE_SUFFIXES) for text in sources):
         raise click.UsageError(
             "--path-column, --url-column and --label-column go with a .csv or .parquet table as SOURCE"
         )
-    columns = TableColumns(path=path_column or "path", label=label_column or "label")
+    of_addresses = {role: name for role, name in given.items() if role != "path"}
     return tuple(
-        source.naming(columns).location if isinstance(source, TableSource)
-        else say_columns(text, label=columns.label) if isinstance(source, UrlListSource) else text
-        for text, source in zip(sources, found, strict=True)
-    )  # fmt: skip
+        say_columns(text, **(of_addresses if isinstance(find_source(text), UrlListSource) else given))
+        for text in sources
+    )
 
 
 @click.command(name="build", cls=GroupedCommand)
@@ -263,9 +194,6 @@ def build(
     out: Path | None,
     labels_file: Path | None,
     dedup: str,
-    path_column: str | None,
-    url_column: str | None,
-    label_column: str | None,
     shard: Shard | None,
     shards: Path | None,
     engine: str,
@@ -312,6 +240,7 @@ def build(
     is_shared = check_machines(context, shard=shard, engine=engine)
     if dedup != "near":
         refuse_unused(context, *(field.name for field in fields(DuplicateConfig)), needs="--dedup near")
+    columns = {name: options.pop(name) for name in list(options) if name.endswith("_column")}
     chosen = {name: value for name, value in options.items() if is_given(context, name)}
     if is_shared and any(field.name in chosen for field in fields(StoreConfig)):
         raise click.UsageError(
@@ -331,24 +260,32 @@ def build(
         refuse_training(source)
         refuse_gallery(source)
     gallery = out or gallery_beside(sources[0])
-    sources = name_columns(sources, path_column=path_column, url_column=url_column, label_column=label_column)
+    sources = name_columns(sources, columns)
     with indexing_bars() as (progress, begin_step):
         if is_shared:
+            from index.writing.cluster_build import build_on_cluster, find_cluster
+            from index.writing.sharding import embed_shard, open_shards
+
             if shard is None:
-                check_cluster(address)  # before anything is written
-            work = open_work(
-                model, sources, out=gallery, shards=shards, labels_file=labels_file, dedup=dedup, chosen=chosen
-            )
+                find_cluster(address)  # before anything is written
+            index = asdict(make_config(AnnConfig, chosen))
+            work = open_shards(
+                model_path=None if model is None else Path(model), sources=sources, out=gallery, shards=shards,
+                labels_file=labels_file, dedup=dedup, duplicates=make_config(DuplicateConfig, chosen),
+                index={name: index[name] for name in chosen if name in index},
+                config=make_config(BuildConfig, chosen),
+            )  # fmt: skip
             if shard is not None:
-                make_shard(work, shard, progress=progress, begin_step=begin_step, as_json=as_json)
+                made = embed_shard(work, shard, progress=progress, begin_step=begin_step)
+                emit(made.to_json(), as_json=as_json, text=_describe_shard(made))
                 return
-            report = embed_with_ray(
+            report = build_on_cluster(
                 work, address=address, shards=shards, progress=progress, begin_step=begin_step, wait_s=wait_s
             )
         else:
             report = build_gallery(
-                model, sources, gallery, labels=labels_file, dedup=dedup, cache=cache, progress=progress,
-                begin_step=begin_step, wait_s=wait_s, **chosen,
+                model, sources, gallery, labels=labels_file, dedup=dedup, progress=progress,
+                begin_step=begin_step, wait_s=wait_s, cache=cache, **chosen,
             )  # fmt: skip
     finish(context, report, gallery, as_json=as_json, strict=strict)
 

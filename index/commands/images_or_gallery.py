@@ -13,7 +13,7 @@ from index.errors import GalleryError, InputError, NoUsableImageError
 from index.marks import BESIDE
 from index.network.remote_store import is_address
 from index.public import build
-from index.sources.table_columns import split_address
+from index.sources.table_rows import split_address
 from index.text import printable_path
 
 _MODEL_SUFFIX = ".onnx"

@@ -239,9 +239,6 @@ def add(
     *,
     gallery: Path,
     sources: tuple[str, ...],
-    path_column: str | None,
-    url_column: str | None,
-    label_column: str | None,
     strict: bool,
     wait_s: float,
     cache: bool,
@@ -261,8 +258,8 @@ def add(
     """
     from index.writing.build import add_to_gallery
 
+    sources = name_columns(sources, options)
     config = build_config(BuildConfig, {**options, "cache": as_cache(cache)})
-    sources = name_columns(sources, path_column=path_column, url_column=url_column, label_column=label_column)
     with indexing_bars() as (progress, begin_step):
         report = add_to_gallery(
             gallery, sources, config=config, progress=progress, begin_step=begin_step, wait_s=wait_s

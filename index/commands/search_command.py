@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -44,11 +44,10 @@ if TYPE_CHECKING:
 _LOOKED_FOR = 100  # results of one query whose files are looked for
 
 _DEFAULT_K = 10
-_REPORT_QUERIES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class HitLines:
+class _HitLines:
     """How a result is shown.
 
     Attributes:
@@ -59,18 +58,13 @@ class HitLines:
     several: bool
     copy_from: float | None
 
-    @classmethod
-    def of(cls, gallery: Gallery, *, by: str) -> HitLines:
-        """For the answers of a gallery that is asked by an output."""
-        picture = gallery.manifest.picture if by == PICTURE else None
-        return cls(len(gallery.sources) > 1, None if picture is None else picture["threshold"])
+    def tabulate(self, hits: Sequence[Hit], *, heading: bool) -> list[str]:
+        """A line for each: rank, score, whether it is a copy where that is asked for, label, and path."""
+        told = () if self.copy_from is None else ("",)
+        rows = [("rank", "score", *told, "label", "path")] if heading else []
+        return align([*rows, *map(self._row, hits)], right={0, 1})
 
-    def heading(self) -> tuple[str, ...]:
-        """What the columns of `row` are called."""
-        return ("rank", "score", *(() if self.copy_from is None else ("",)), "label", "path")
-
-    def row(self, hit: Hit) -> tuple[str, ...]:
-        """Rank, score, whether it is a copy, label, and the path, in full where the gallery has several sources."""
+    def _row(self, hit: Hit) -> tuple[str, ...]:
         from index.text import printable_path
 
         label = "-" if hit.label is None else printable_path(hit.label)
@@ -86,36 +80,42 @@ class HitLines:
         return {**hit.to_json(), **told}
 
 
-def print_json(blocks: Iterable[list[Answer]], stream: TextIO, *, lines: HitLines) -> None:
+def _print_json(answers: Iterable[Answer], stream: TextIO, *, lines: _HitLines) -> None:
     """Write the results of every query as they come, as one JSON document."""
     from index.text import valid_text
 
     separator = '{"queries": [\n'
-    for block in blocks:
-        for query, hits in block:
-            entry: dict[str, Any] = {"query": valid_text(query.name), "results": list(map(lines.to_json, hits))}
-            if query.problem is not None:
-                entry["problem"] = str(query.problem)
-            click.echo(separator + json.dumps(entry), nl=False, file=stream)
-            separator = ",\n"
+    for query, hits in answers:
+        entry: dict[str, Any] = {"query": valid_text(query.name), "results": list(map(lines.to_json, hits))}
+        if query.problem is not None:
+            entry["problem"] = str(query.problem)
+        click.echo(separator + json.dumps(entry), nl=False, file=stream)
+        separator = ",\n"
     click.echo("\n]}" if separator.startswith(",") else separator + "]}", file=stream)
 
 
-def print_groups(blocks: Iterable[list[Answer]], stream: TextIO, *, lines: HitLines) -> None:
+def _print_groups(answers: Iterable[Answer], stream: TextIO, *, lines: _HitLines) -> None:
     """Write the results of every query that could be used, under its name."""
     from index.text import printable_path
 
     gap = ""
-    for block in blocks:
-        for query, hits in block:
-            if query.problem is None:
-                rows = [lines.row(hit) for hit in hits]
-                table = align(rows, right={0, 1}) if rows else ["no result"]
-                click.echo("\n  ".join([gap + printable_path(query.name), *table]), file=stream)
-                gap = "\n"
+    for query, hits in answers:
+        if query.problem is None:
+            table = lines.tabulate(hits, heading=False) if hits else ["no result"]
+            click.echo("\n  ".join([gap + printable_path(query.name), *table]), file=stream)
+            gap = "\n"
 
 
-def warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> None:
+def _write_file(answers: Iterable[Answer], out: Path, *, tally: _Tally) -> None:
+    from index.gallery.result_files import ResultRow, open_results
+
+    with open_results(out) as write:
+        for query, hits in answers:
+            write([ResultRow(query.name, hit) for hit in hits])
+        tally.check()
+
+
+def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> None:
     """Say which results are not where they were when they were indexed."""
     from index.errors import InputError
     from index.text import printable_path
@@ -148,59 +148,21 @@ class _IdList(click.ParamType[tuple[int, ...]]):
             self.fail(f"{value!r} is not a list of ids like 12,34", param, ctx)
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """What a run is asked; `k` is None where all results of at least `min_score` are wanted.
-
-    `where` is what the results are to fulfil; `rerank` ranks them again by the neighbours that they share.
-    """
-
-    gallery: Gallery
-    queries: tuple[str, ...]
-    ids: tuple[int, ...]
-    k: int | None
-    min_score: float | None
-    where: Condition | None
-    rerank: bool
-
-    def answers(self, progress: Progress | None = None) -> Iterator[list[Answer]]:
-        """Every query with its results, in blocks."""
-        from index.gallery.queries import answer_queries, read_queries
-
-        queries = read_queries(self.queries, ids=self.ids, gallery=self.gallery)
-        if progress is not None:
-            queries = _count_queries(queries, progress)
-        return answer_queries(
-            queries, self.gallery, k=self.k, min_score=self.min_score, where=self.where, rerank=self.rerank
-        )
-
-
-def _count_queries(queries: Iterator[Query], progress: Progress) -> Iterator[Query]:
-    done = 0
-    for query in queries:
-        yield query
-        done += 1
-        if done % _REPORT_QUERIES == 0:
-            progress(done, done)
-    progress(done, done)
-
-
 @dataclass(slots=True)
 class _Tally:
     queries: int = 0
     skipped: int = 0
     results: int = 0
 
-    def count(self, blocks: Iterable[list[Answer]]) -> Iterator[list[Answer]]:
-        """The same blocks, counted; skipped queries are named on stderr."""
-        for block in blocks:
-            for query, hits in block:
-                self.queries += 1
-                self.results += len(hits)
-                if query.problem is not None:
-                    self.skipped += 1
-                    click.echo(f"skipped: {' '.join(str(query.problem).split())}", err=True)
-            yield block
+    def count(self, answers: Iterable[Answer]) -> Iterator[Answer]:
+        """The same answers, counted; skipped queries are named on stderr."""
+        for query, hits in answers:
+            self.queries += 1
+            self.results += len(hits)
+            if query.problem is not None:
+                self.skipped += 1
+                click.echo(f"skipped: {' '.join(str(query.problem).split())}", err=True)
+            yield query, hits
 
     def check(self) -> None:
         """See that there was a query that could be used."""
@@ -211,11 +173,19 @@ class _Tally:
         if self.skipped == self.queries:
             raise InputError("no query could be used")
 
-    def describe(self, out: Path) -> str:
-        from index.text import printable_path
 
-        answered = self.queries - self.skipped
-        return f"{printable_path(str(out))}: {self.results:,} results of {answered:,} queries"
+def _answer(
+    gallery: Gallery, queries: tuple[str, ...], ids: tuple[int, ...], wanted: Mapping[str, Any], progress: Progress
+) -> Iterator[Answer]:
+    """Every query with its results."""
+    from index.gallery.queries import answer_queries, read_queries
+
+    def read() -> Iterator[Query]:
+        for done, query in enumerate(read_queries(queries, ids=ids, gallery=gallery), start=1):
+            yield query
+            progress(done, 0)  # how many there are nobody knows
+
+    return chain.from_iterable(answer_queries(read(), gallery, **wanted))
 
 
 @click.command(name="search")
@@ -303,22 +273,54 @@ def search(
 
     if out is not None:
         check_results_path(out)
-    wanted = _DEFAULT_K if k is None and min_score is None else k
     _refuse_swapped(gallery, queries)
     settled = settle_gallery(gallery, check=lambda: _check_queries(queries))
-    opened = open_gallery(settled).by(by)
-    request = _Request(
-        opened, queries, tuple(chain(*ids)), k=wanted, min_score=min_score, where=where, rerank=rerank,
-    )  # fmt: skip
-    lines = HitLines.of(opened, by=by)
-    if out is None and is_single(queries, ids=request.ids):
-        warn_of_gone(opened, _answer_one(request, lines, as_json=as_json), folder=settled)
+    opened, numbers = open_gallery(settled).by(by), tuple(chain(*ids))
+    k = _DEFAULT_K if k is None and min_score is None else k
+    wanted = {"k": k, "min_score": min_score, "where": where, "rerank": rerank}
+    picture = opened.manifest.picture if by == PICTURE else None
+    lines = _HitLines(len(opened.sources) > 1, None if picture is None else picture["threshold"])
+    if out is None and is_single(queries, ids=numbers):
+        hits: list[Hit] = []
+        for query, hits in _answer(opened, queries, numbers, wanted, no_progress):
+            if query.problem is not None:
+                raise query.problem
+            document = {"results": [lines.to_json(hit) for hit in hits]}
+            emit(document, as_json=as_json, text="\n".join(lines.tabulate(hits, heading=True)))
+        _explain_none(opened, wanted, found=len(hits))
+        _warn_of_gone(opened, hits, folder=settled)
         return
-    tally = _answer_many(request, lines, out=out, as_json=as_json)
+    stream, tally = sys.stdout, _Tally()  # a bar takes the name `sys.stdout` while it is drawn
+    shows_bar = out is not None or not stream.isatty()  # on a terminal the results themselves show the progress
+    with progress_bar("Searching", unit="queries") if shows_bar else nullcontext(no_progress) as progress:
+        answers = tally.count(_answer(opened, queries, numbers, wanted, progress))
+        if out is not None:
+            _write_file(answers, out, tally=tally)
+        elif as_json:
+            _print_json(answers, stream, lines=lines)
+        else:
+            _print_groups(answers, stream, lines=lines)
+    tally.check()
+    _explain_none(opened, wanted, found=tally.results)
+    if tally.skipped:
+        click.echo(f"skipped queries: {tally.skipped:,} of {tally.queries:,}", err=True)
     if out is not None:
-        emit({"out": printable_path(str(out)), **asdict(tally)}, as_json=as_json, text=tally.describe(out))
+        shown, answered = printable_path(str(out)), tally.queries - tally.skipped
+        text = f"{shown}: {tally.results:,} results of {answered:,} queries"
+        emit({"out": shown, **asdict(tally)}, as_json=as_json, text=text)
     if strict and tally.skipped:
         context.exit(1)
+
+
+def _explain_none(gallery: Gallery, wanted: Mapping[str, Any], *, found: int) -> None:
+    """Say on stderr why there is no result, where there is none."""
+    where, min_score = wanted["where"], wanted["min_score"]
+    if found:
+        return
+    if where is not None and not len(gallery.matching_ids(where)):
+        click.echo("no result: no image of the gallery fulfils --where", err=True)
+    elif min_score is not None:
+        click.echo(f"no result: no image is as similar as --min-score {min_score:g}", err=True)
 
 
 def _refuse_swapped(gallery: Path, queries: Sequence[str]) -> None:
@@ -341,67 +343,3 @@ def _check_queries(queries: Iterable[str]) -> None:
     for query in queries:
         if not is_npy(query):
             find_source(query)
-
-
-def _answer_one(request: _Request, lines: HitLines, *, as_json: bool) -> list[Hit]:
-    found: list[Hit] = []
-    for block in request.answers():
-        for query, hits in block:
-            if query.problem is not None:
-                raise query.problem
-            rows = [lines.heading(), *map(lines.row, hits)]
-            text = "\n".join(align(rows, right={0, 1}))
-            emit({"results": [lines.to_json(hit) for hit in hits]}, as_json=as_json, text=text)
-            found += hits
-    if not found:
-        _explain_none(request)
-    return found
-
-
-def _explain_none(request: _Request) -> None:
-    """Say on stderr why there is no result."""
-    if request.where is not None and not len(request.gallery.matching_ids(request.where)):
-        click.echo("no result: no image of the gallery fulfils --where", err=True)
-    elif request.min_score is not None:
-        click.echo(f"no result: no image is as similar as --min-score {request.min_score:g}", err=True)
-
-
-def _answer_many(request: _Request, lines: HitLines, *, out: Path | None, as_json: bool) -> _Tally:
-    """Print or write the results of every query, while skipped ones are named on stderr."""
-    stream, tally = sys.stdout, _Tally()  # a bar takes the name `sys.stdout` while it is drawn
-    with _progress(request, visible=out is not None or not stream.isatty()) as progress:
-        blocks = tally.count(request.answers(progress))
-        if out is not None:
-            _write_file(blocks, out, tally=tally)
-        elif as_json:
-            print_json(blocks, stream, lines=lines)
-        else:
-            print_groups(blocks, stream, lines=lines)
-    tally.check()
-    if not tally.results:
-        _explain_none(request)
-    if tally.skipped:
-        click.echo(f"skipped queries: {tally.skipped:,} of {tally.queries:,}", err=True)
-    return tally
-
-
-@contextmanager
-def _progress(request: _Request, *, visible: bool) -> Iterator[Progress]:
-    """A bar on stderr; where results are printed on a terminal, they show the progress themselves."""
-    from index.gallery.queries import count_queries
-
-    if not visible or not sys.stderr.isatty():
-        yield no_progress
-        return
-    with progress_bar("Searching", unit="queries") as report:
-        expected = count_queries(request.queries, ids=request.ids)
-        yield lambda done, total: report(done, max(expected, total))
-
-
-def _write_file(blocks: Iterable[list[Answer]], out: Path, *, tally: _Tally) -> None:
-    from index.gallery.result_files import ResultRow, open_results
-
-    with open_results(out) as write:
-        for block in blocks:
-            write([ResultRow(query.name, hit) for query, hits in block for hit in hits])
-        tally.check()

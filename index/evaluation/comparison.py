@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,15 +11,6 @@ from index.errors import InputError
 from index.evaluation.metrics import Scores
 
 _BLOCK_DRAWS = 1 << 22  # of queries or clusters, held at once
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Mean and sample standard deviation (0 for a single value) of `count` values, one a seed."""
-
-    mean: float
-    deviation: float
-    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +24,6 @@ class PairedDifference:
     low: float
     high: float
     p_value: float
-
-
-def spread(values: Sequence[float] | Scores) -> Spread:
-    """Mean and sample deviation of one value a seed.
-
-    >>> spread([1.0, 3.0])
-    Spread(mean=2.0, deviation=1.4142135623730951, count=2)
-    """
-    if not len(values):
-        raise InputError("a spread needs at least one value, got none")
-    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return Spread(mean=float(np.mean(values)), deviation=deviation, count=len(values))
 
 
 def paired_bootstrap(

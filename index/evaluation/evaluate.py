@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Required, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from index.evaluation.reranked import Reranked, score_reranked
 from index.evaluation.scenes import COLUMN, Clues, Scenes, find_scenes
 from index.faiss_library import import_faiss
 from index.filters.condition import Condition
-from index.gallery.gallery import Gallery
+from index.gallery.gallery import Gallery, number_labels
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
 from index.sources.items import EmbeddedItem, Place
@@ -103,23 +104,32 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class LabelledImages:
-    """The usable images of a folder or label file: (N, D) float32 unit `vectors`, their labels, and clues to scenes."""
+    """Labelled images: (N, D) float32 unit `vectors`, labels, (N,) int64 `ids`, and clues to scenes.
+
+    `skipped` counts the files that could not be used.
+    """
 
     vectors: Vectors
-    labels: list[str | None]
-    skipped: int
-    clues: Clues
-
-
-@dataclass(frozen=True, slots=True)
-class _Members:
-    """What is searched: (N, D) vectors, (N,) labels as positions in the names, (N,) ids, and clues to scenes."""
-
-    vectors: Vectors
-    labels: Labels
+    labels: Sequence[str | None]
     ids: Ids
-    names: list[str]
     clues: Clues
+    skipped: int = 0
+
+
+class Scoring(TypedDict, total=False):
+    """What is scored, and how.
+
+    Attributes:
+        ks: the K of Recall@K; 1 is added where it is missing.
+        with_nmi: cluster the labelled images that ask as well.
+        with_rerank: rank a sample of the queries again by shared neighbours as well.
+        scoring: called with (done, total) queries.
+    """
+
+    ks: Required[Sequence[int]]
+    with_nmi: bool
+    with_rerank: bool
+    scoring: Progress
 
 
 def evaluate_gallery(
@@ -128,11 +138,8 @@ def evaluate_gallery(
     query: Path | None = None,
     where: Condition | None = None,
     groups: str | None = None,
-    ks: Sequence[int],
-    with_nmi: bool = False,
-    with_rerank: bool = False,
     progress: Progress = no_progress,
-    scoring: Progress = no_progress,
+    **options: Unpack[Scoring],
 ) -> Evaluation:
     """Score a gallery on its own labels.
 
@@ -143,30 +150,21 @@ def evaluate_gallery(
         where: of the members that ask, only those that it keeps do.
         groups: name in the metadata of what images of one scene have in common; None: `group`, where there is one, else
             scenes are looked for.
-        ks: the K of Recall@K; 1 is added where it is missing.
-        with_nmi: cluster the labelled images that ask as well.
-        with_rerank: rank a sample of the queries again by shared neighbours as well.
         progress: called with (done, total) files that are embedded.
-        scoring: called with (done, total) queries.
 
     Raises:
         InputError: `query` has no usable image, no query has a relevant item, no image has a value for `groups`, or the
             filter keeps no labelled image or names metadata that no image has.
     """
-    members = _Members(*gallery.labelled_vectors(), read_gallery_clues(gallery, column=groups))
-    queries = None if query is None else embed_labelled(query, embedder=gallery.embedder, progress=progress)
-    kept = None if where is None else _keep_labelled(members, where, gallery=gallery)
-    return _evaluate(
-        members, queries=queries, kept=kept, ks=ks, with_nmi=with_nmi, with_rerank=with_rerank, scoring=scoring
-    )
-
-
-def _keep_labelled(members: _Members, where: Condition, *, gallery: Gallery) -> npt.NDArray[np.bool_]:
     with gallery.catalog() as catalog:
-        kept: npt.NDArray[np.bool_] = np.isin(members.ids, catalog.matching_ids(where))
-    if not (kept & (members.labels != UNLABELLED)).any():
+        labels = catalog.labels(status="indexed")
+        kept = None if where is None else np.isin(gallery.ids, catalog.matching_ids(where))
+    if kept is not None and not any(label is not None for label, keeps in zip(labels, kept, strict=True) if keeps):
         raise InputError("the filter keeps no image that has a label, so there is nothing to evaluate")
-    return kept
+    clues = read_gallery_clues(gallery, column=groups)
+    members = LabelledImages(gallery.vectors(gallery.ids), labels, gallery.ids, clues)
+    queries = None if query is None else embed_labelled(query, embedder=gallery.embedder, progress=progress)
+    return _evaluate(members, queries=queries, kept=kept, **options)
 
 
 def evaluate_model(
@@ -175,11 +173,8 @@ def evaluate_model(
     data: Path,
     query: Path | None = None,
     groups: str | None = None,
-    ks: Sequence[int],
-    with_nmi: bool = False,
-    with_rerank: bool = False,
     progress: Progress = no_progress,
-    scoring: Progress = no_progress,
+    **options: Unpack[Scoring],
 ) -> Evaluation:
     """Score a model on the images of `data`, a folder of class folders or a label file; else as a gallery of them.
 
@@ -191,46 +186,35 @@ def evaluate_model(
         ModelFileError: the model cannot be used.
     """
     embedder = Embedder(model_path, threads=1)
-    found = embed_labelled(data, embedder=embedder, groups=groups, progress=progress)
-    names = sorted({label for label in found.labels if label is not None})
-    ids = np.arange(len(found.vectors), dtype=np.int64)
-    members = _Members(found.vectors, _number(found.labels, names), ids, names, found.clues)
+    members = embed_labelled(data, embedder=embedder, groups=groups, progress=progress)
     queries = None if query is None else embed_labelled(query, embedder=embedder, progress=progress)
-    return _evaluate(
-        members,
-        queries=queries,
-        ks=ks,
-        with_nmi=with_nmi,
-        with_rerank=with_rerank,
-        skipped=found.skipped,
-        scoring=scoring,
-    )
+    return _evaluate(members, queries=queries, **options)
 
 
 def _evaluate(
-    members: _Members,
+    members: LabelledImages,
     *,
     queries: LabelledImages | None,
     kept: npt.NDArray[np.bool_] | None = None,
     ks: Sequence[int],
-    with_nmi: bool,
-    with_rerank: bool,
-    skipped: int = 0,
-    scoring: Progress,
+    with_nmi: bool = False,
+    with_rerank: bool = False,
+    scoring: Progress = no_progress,
 ) -> Evaluation:
-    """Score the queries (None: the members, or those `kept`) among the members; `skipped` files were no members."""
+    """Score the queries (None: the members, or those `kept`) among the members."""
+    found, names = number_labels(members.labels)
     rows = None
     if queries is not None:
-        asking, labels = queries.vectors, _number(queries.labels, members.names)
+        asking, labels = queries.vectors, _number(queries.labels, names)
     else:
         rows = np.arange(len(members.ids)) if kept is None else np.flatnonzero(kept)
-        asking, labels = members.vectors[rows], members.labels[rows]
+        asking, labels = members.vectors[rows], found[rows]
     score = partial(
         score_retrieval,
         asking,
         labels,
         gallery=members.vectors,
-        gallery_labels=members.labels,
+        gallery_labels=found,
         gallery_ids=members.ids,
         query_ids=None if rows is None else members.ids[rows],
         ks=sorted({1, *ks}),
@@ -239,37 +223,30 @@ def _evaluate(
     reranked = None
     if with_rerank:
         reranked = score_reranked(
-            asking, labels, gallery=members.vectors, gallery_labels=members.labels, own=rows, progress=scoring
+            asking, labels, gallery=members.vectors, gallery_labels=found, own=rows, progress=scoring
         )
+    apart = None
+    if queries is None and (scenes := find_scenes(members.vectors, found, members.clues)) is not None:
+        apart = _set_apart(scenes, scenes.groups if kept is None else scenes.groups[kept], score)
+    counts, recall = Counter(scores.labels.tolist()), scores.per_class_recall(1)
     return Evaluation(
         scores=scores,
         recall_interval=bootstrap_interval(scores.hits[1], seed=_SEED),
         map_interval=bootstrap_interval(scores.average_precision, seed=_SEED),
-        per_class=_score_classes(scores, members.names),
+        per_class={names[label]: ClassScore(counts[label], recall[label]) for label in recall},
         nmi=nmi(asking, labels, seed=_SEED) if with_nmi else None,
-        skipped=skipped + (0 if queries is None else queries.skipped),
-        apart=_set_apart(members, kept=kept, score=score) if queries is None else None,
+        skipped=members.skipped + (0 if queries is None else queries.skipped),
+        apart=apart,
         reranked=reranked,
     )
 
 
-def _set_apart(
-    members: _Members, *, kept: npt.NDArray[np.bool_] | None, score: Callable[..., RetrievalScores]
-) -> Apart | None:
-    scenes = find_scenes(members.vectors, members.labels, members.clues)
-    if scenes is None:
-        return None
-    asking = scenes.groups if kept is None else scenes.groups[kept]
+def _set_apart(scenes: Scenes, asking: Ids, score: Callable[..., RetrievalScores]) -> Apart:
+    """The scores of queries of these groups, each without its own group."""
     try:
         return Apart(scenes, score(query_groups=asking, gallery_groups=scenes.groups))
     except InputError:  # every image has those of its label in its own scene
         return Apart(scenes, None)
-
-
-def _score_classes(scores: RetrievalScores, names: Sequence[str]) -> dict[str, ClassScore]:
-    queries = Counter(scores.labels.tolist())
-    recall = scores.per_class_recall(1)
-    return {names[label]: ClassScore(queries[label], recall[label]) for label in recall}
 
 
 def embed_labelled(
@@ -305,7 +282,7 @@ def embed_labelled(
     places = [items[item.id][0] for item in usable]
     given = _read_groups(source, places, column=groups)
     clues = gather_clues(usable, places, vectors=np.stack(vectors), given=given, column=groups)
-    return LabelledImages(np.stack(vectors), labels, skipped.total(), clues)
+    return LabelledImages(np.stack(vectors), labels, np.arange(len(vectors)), clues, skipped.total())
 
 
 def _read_groups(source: Path, places: Sequence[Place], *, column: str | None) -> list[str | None]:

@@ -221,27 +221,6 @@ def _count_relevant_of_group(
     return count_relevant(np.where(query_labels == UNLABELLED, UNLABELLED, asked), found, own=own)
 
 
-def ranking_auc(scores: Scores, positive: Relevance) -> float | None:
-    """Chance that a positive has a higher score than another item (Mann-Whitney U, area under the ROC curve).
-
-    >>> ranking_auc(np.array([0.9, 0.1, 0.5]), np.array([True, False, False]))
-    1.0
-
-    Args:
-        scores: (N,) floating; ties count half.
-        positive: (N,) bool.
-
-    Returns:
-        0 to 1; None where one of the two kinds is missing.
-    """
-    if positive.all() or not positive.any():
-        return None
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (counts.cumsum() - (counts - 1) / 2)[inverse]  # ties share their mean rank
-    wins = ranks[positive].sum() - positive.sum() * (positive.sum() + 1) / 2
-    return float(wins / (positive.sum() * (~positive).sum()))
-
-
 def bootstrap_interval(
     per_query: Scores, *, seed: int, resamples: int = 1000, level: float = 0.95
 ) -> tuple[float, float]:

@@ -37,23 +37,14 @@ class Query:
     """One query: its (D,) float32 unit `vector`, or the `problem` why it cannot ask.
 
     `name` is the file as it was named (undecodable bytes as surrogates), `vectors.npy[3]` or `id:12`; `exclude_id`
-    is the member that is not to be found.
+    is the member that is not to be found; `place` is that of an image which is still to be embedded.
     """
 
     name: str
     vector: Vectors | None = None
     problem: RetrievalError | None = None
     exclude_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A query that may still be an image to embed."""
-
-    name: str
     place: Place | None = None
-    vector: Vectors | None = None
-    problem: RetrievalError | None = None
 
 
 def read_queries(
@@ -115,11 +106,6 @@ def answer_queries(
         yield answers
 
 
-def count_queries(arguments: Sequence[str], *, ids: Sequence[int] = ()) -> int:
-    """How many queries these are; sources are scanned for it."""
-    return len(ids) + sum(map(_count_argument, arguments))
-
-
 def is_single(arguments: Sequence[str], *, ids: Sequence[int] = ()) -> bool:
     """Whether one file, one (D,) vector or one member asks, which what a folder holds does not change."""
     if len(arguments) + len(ids) != 1:
@@ -139,32 +125,22 @@ def is_npy(argument: str) -> bool:
     return argument.lower().endswith(".npy") and not os.path.isdir(argument)
 
 
-def _read_argument(argument: str, *, dim: int) -> Iterator[_Asked]:
+def _read_argument(argument: str, *, dim: int) -> Iterator[Query]:
     try:
         yield from _read_vectors(argument, dim=dim) if is_npy(argument) else _list_images(argument)
     except InputError as error:
-        yield _Asked(argument, problem=error)
+        yield Query(argument, problem=error)
 
 
-def _count_argument(argument: str) -> int:
-    try:
-        if is_npy(argument):
-            vectors = _open_vectors(argument)
-            return len(vectors) if vectors.ndim == 2 else 1
-        return sum(1 for _ in find_source(argument).scan())
-    except InputError:
-        return 1
-
-
-def _list_images(argument: str) -> Iterator[_Asked]:
+def _list_images(argument: str) -> Iterator[Query]:
     source = find_source(argument)
     folder = _named_root(argument, source)
     for item in source.scan():
         name = argument if source.is_one_item else os.path.join(folder, item.path)
         if item.problem is None:
-            yield _Asked(name, place=source.locate(item))
+            yield Query(name, place=source.locate(item))
         else:
-            yield _Asked(name, problem=_under_name(item.problem, name))
+            yield Query(name, problem=_under_name(item.problem, name))
 
 
 def _named_root(argument: str, source: ImageSource) -> str:
@@ -177,7 +153,7 @@ def _named_root(argument: str, source: ImageSource) -> str:
     return named
 
 
-def _read_vectors(argument: str, *, dim: int) -> Iterator[_Asked]:
+def _read_vectors(argument: str, *, dim: int) -> Iterator[Query]:
     vectors = _open_vectors(argument)
     if vectors.shape[-1] != dim:
         raise InputError(
@@ -187,9 +163,9 @@ def _read_vectors(argument: str, *, dim: int) -> Iterator[_Asked]:
     for number, row in enumerate(vectors.reshape(-1, dim)):
         name = argument if vectors.ndim == 1 else f"{argument}[{number}]"
         try:
-            yield _Asked(name, vector=normalise(row, name=name))
+            yield Query(name, vector=normalise(row, name=name))
         except InputError as error:
-            yield _Asked(name, problem=error)
+            yield Query(name, problem=error)
 
 
 def _open_vectors(argument: str) -> npt.NDArray[np.floating]:
@@ -215,19 +191,19 @@ def _ask_member(image_id: int, gallery: Gallery) -> Query:
         return Query(name, problem=error)
 
 
-def _embed(group: Sequence[_Asked], gallery: Gallery, *, workers: int) -> Iterator[Query]:
+def _embed(group: Sequence[Query], gallery: Gallery, *, workers: int) -> Iterator[Query]:
     """The queries of a group in their order, each as soon as those before it are there."""
-    places = {number: asked.place for number, asked in enumerate(group) if asked.place is not None}
+    places = {number: query.place for number, query in enumerate(group) if query.place is not None}
     embedded: Iterator[EmbeddedItem] = iter(())
     if places:
         engine = ThreadedEngine(gallery.embedder, workers=min(workers or usable_cores(), len(places)))
         embedded = in_order(engine.embed(places.items()), places)
-    for asked in group:
-        if asked.place is None:
-            yield Query(asked.name, asked.vector, asked.problem)
+    for query in group:
+        if query.place is None:
+            yield query
         else:
             item = next(embedded)
-            yield Query(asked.name, item.vector, item.problem and _under_name(item.problem, asked.name))
+            yield Query(query.name, item.vector, item.problem and _under_name(item.problem, query.name))
 
 
 def _under_name(problem: ImageError, name: str) -> ImageError:

@@ -17,8 +17,14 @@ from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is
 from index.sources.folder_walk import check_folder, find_file, walk_folder
 from index.sources.items import FoundItem, ItemFields, Place
 from index.sources.source import NOTHING_KNOWN, ImageSource, Known, Reach
-from index.sources.table_columns import TableColumns, make_address
-from index.sources.table_rows import TableRow, find_table, folder_label, label_conflict, read_table_rows
+from index.sources.table_rows import (
+    TableRow,
+    find_table,
+    folder_label,
+    label_conflict,
+    make_address,
+    read_table_rows,
+)
 from index.text import printable_path
 
 _WILDCARD = re.compile(r"[*?[]")
@@ -214,11 +220,6 @@ class TableSource(LocalSource):
     def is_there(self) -> bool:
         """Whether there is a file of this name."""
         return find_table(self.location)[0].exists()
-
-    def naming(self, columns: TableColumns) -> Self:
-        """The same table, of whose columns these hold path and label."""
-        table, combined = find_table(self.location, columns)
-        return replace(self, location=make_address(str(table), combined))
 
     def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
         """In the table's order. A row is one file, never an archive's members; the first row of a file counts."""

@@ -1,4 +1,4 @@
-"""Rows of a CSV or Parquet file that names images; pyarrow is loaded when the first Parquet file is read."""
+"""Tables that name images: CSV, Parquet and JSON lines; pyarrow is loaded when the first Parquet file is read."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import math
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 from index.errors import InputError, MissingDependencyError
-from index.sources.table_columns import USUAL, TableColumns, split_address
 from index.text import printable_path, valid_text
 
 _BATCH_ROWS, _BATCH_BYTES = 4096, 1 << 26  # of Parquet, held at once
@@ -28,6 +29,68 @@ _DICTIONARY_BYTES = 1 << 23  # of a Parquet column in which long texts that are 
 _csv_limit = threading.Lock()
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 _INT64 = range(-(2**63), 2**63)
+_TOO_LONG = object()  # stands in the place of a cell that is far too long
+TABLE_SUFFIXES = (".csv", ".parquet", ".tsv", ".jsonl")
+_ADDRESS = re.compile(r"(?P<table>.+\.(?:csv|parquet|tsv|jsonl))#(?P<columns>[^#]*)", re.IGNORECASE | re.DOTALL)
+_EXAMPLE = "photos.csv#path=image,label=category"
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """The names of a table's columns.
+
+    Attributes:
+        path: of where an image is.
+        label: of what it shows.
+        role: what the first one holds, `path` or `url`.
+    """
+
+    path: str = "path"
+    label: str = "label"
+    role: str = "path"
+
+    def __post_init__(self) -> None:
+        if not self.path or not self.label or self.path == self.label:
+            raise InputError(
+                f"{self.role} and label are two columns of a table, got {self.path!r} and {self.label!r}"
+            )
+
+
+USUAL = TableColumns()
+
+
+def split_address(text: str) -> tuple[str, dict[str, str]]:
+    """A table's file, and the columns that are named by role, of `photos.csv#path=image,label=category`.
+
+    >>> split_address("photos.csv#label=category"), split_address("photos.csv")
+    (('photos.csv', {'label': 'category'}), ('photos.csv', {}))
+    """
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        return text, {}
+    pairs = [part.partition("=") for part in match["columns"].split(",")]
+    names = {role: unquote(name) for role, _, name in pairs}
+    known = {"label", "url" if "url" in names else "path"}
+    if len(names) < len(pairs) or not names.keys() <= known or not all(names.values()):
+        raise InputError(
+            f"{printable_path(text)}: after # the columns of path (or url) and label are expected, as in {_EXAMPLE}"
+        )
+    return match["table"], names
+
+
+def make_address(table: str, columns: TableColumns) -> str:
+    """The text that `split_address` reads; the file's name alone where its columns are the usual ones."""
+    names = ((columns.role, columns.path), ("label", columns.label))
+    said = ",".join(f"{role}={quote(name, safe=' ')}" for role, name in names if name != role)
+    return f"{table}#{said}" if said else table
+
+
+def say_columns(text: str, **columns: str) -> str:
+    """A table, or its address, as one that names these columns by role, unless it does; anything else as it is."""
+    table, said = split_address(text)
+    if not table.lower().endswith(TABLE_SUFFIXES):
+        return text
+    return f"{table}#" + ",".join(f"{role}={quote(name, safe=' ')}" for role, name in {**columns, **said}.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +133,45 @@ def read_table_rows(
         InputError: the file is missing or damaged, lacks a required column, or a row's path is empty or no path.
         MissingDependencyError: Parquet without pyarrow.
     """
+    shown, check = printable_path(str(path)), partial(_require_columns, columns=columns, required=required)
     read = {".parquet": _read_parquet, ".jsonl": _read_json_lines}.get(path.suffix.lower(), _read_csv)
-    for row in read(path, columns=columns, required=required, metadata=metadata):
-        if checked and (not row.path or "\0" in row.path or len(row.path) > _MAX_PATH_CHARACTERS):
-            problem = "is empty" if not row.path else "has a NUL in it" if "\0" in row.path else "is far too long"
-            raise InputError(f"{printable_path(str(path))}, {row.where}: the path {problem}")
-        yield row
+    try:
+        for where, cells in read(path, columns, check, metadata=metadata):
+            row = _make_row(where, cells, columns, shown=shown, metadata=metadata)
+            if checked and (not row.path or "\0" in row.path or len(row.path) > _MAX_PATH_CHARACTERS):
+                problem = (
+                    "is empty" if not row.path else "has a NUL in it" if "\0" in row.path else "is far too long"
+                )
+                raise InputError(f"{shown}, {where}: the path {problem}")
+            yield row
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+
+
+def _make_row(where: str, cells: dict[str, Any], columns: TableColumns, *, shown: str, metadata: bool) -> TableRow:
+    """A row of its cells by column; one with a problem where it says far more than a description does."""
+    path = cells.pop(columns.path, None) or ""
+    if path is _TOO_LONG:
+        raise InputError(f"{shown}, {where}: the path is far too long")
+    if not isinstance(path, str):
+        raise InputError(f"{shown}, {where}: expected a path as text, found {type(path).__name__}")
+    if not any(cell is _TOO_LONG for cell in cells.values()):
+        label = as_text(cells.pop(columns.label)).strip() if columns.label in cells else None
+        values = {name: as_json(value) for name, value in cells.items()} if metadata else {}
+        kept = {valid_unicode(name): value for name, value in values.items() if value is not None}
+        if _count_characters(label) + _count_characters(kept) <= _MAX_ROW_CHARACTERS:
+            return TableRow(where, path, label, kept)
+    problem = f"{where} of the table has more than {_MAX_ROW_CHARACTERS} characters beside the path"
+    return TableRow(where, path, None, {}, problem)
+
+
+def _count_characters(value: Any) -> int:
+    """About as many as the value has as JSON."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(len(name) + _count_characters(item) for name, item in value.items())
+    return sum(map(_count_characters, value)) if isinstance(value, list) else 8
 
 
 def read_column_names(path: Path) -> list[str]:
@@ -140,11 +236,9 @@ def read_labels(path: Path, *, columns: TableColumns = USUAL) -> dict[str, str]:
     if not path.is_file():
         raise InputError(f"{printable_path(str(path))}: no such label file")
     labels: dict[str, str] = {}
-    root = str(path.resolve().parent)
-    for row in read_table_rows(path, columns=columns, required=("path", "label"), metadata=False):
+    for image, row in _rows_by_image(path, columns, required=("path", "label"), metadata=False):
         if row.problem is not None:
             raise InputError(f"{printable_path(str(path))}: {row.problem}")
-        image = os.path.normpath(os.path.join(root, row.path))
         label = row.label or ""
         if labels.setdefault(image, label) != label:
             raise label_conflict(path, row, above=labels[image])
@@ -159,12 +253,11 @@ def read_column(path: Path, name: str, *, columns: TableColumns = USUAL) -> dict
         MissingDependencyError: Parquet without pyarrow.
     """
     path, columns = find_table(path, columns)
-    root = str(path.resolve().parent)
     texts: dict[str, str] = {}
-    for row in read_table_rows(path, columns=columns):
+    for image, row in _rows_by_image(path, columns):
         value = row.metadata.get(name)
         text = "" if isinstance(value, dict | list) else as_text(value).strip()
-        if texts.setdefault(os.path.normpath(os.path.join(root, row.path)), text) != text:
+        if texts.setdefault(image, text) != text:
             raise InputError(
                 f"{printable_path(str(path))}, {row.where}: {printable_path(row.path)} has another value of {name!r} "
                 "above; keep one"
@@ -172,8 +265,17 @@ def read_column(path: Path, name: str, *, columns: TableColumns = USUAL) -> dict
     return {image: text for image, text in texts.items() if text}
 
 
+def _rows_by_image(path: Path, columns: TableColumns, **options: Any) -> Iterator[tuple[str, TableRow]]:
+    """Rows with the absolute normal path of their image."""
+    root = str(path.resolve().parent)
+    for row in read_table_rows(path, columns=columns, **options):
+        yield os.path.normpath(os.path.join(root, row.path)), row
+
+
 def as_json(value: Any) -> Any:
     """A value of a table or sidecar as JSON: times as ISO text, durations in seconds, null for infinities."""
+    if isinstance(value, str):
+        return valid_unicode(value)
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float | Decimal):
@@ -207,10 +309,14 @@ def valid_unicode(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _read_csv(
-    path: Path, *, columns: TableColumns, required: tuple[str, ...], metadata: bool
-) -> Iterator[TableRow]:
-    shown = printable_path(str(path))
+_Rows = Iterator[tuple[str, dict[str, Any]]]
+"""Where each row is, for messages, and its cells by column."""
+_Check = Callable[..., None]
+"""Refuses a table by the columns that it has."""
+
+
+def _read_csv(path: Path, columns: TableColumns, check: _Check, *, metadata: bool) -> _Rows:
+    shown, named = printable_path(str(path)), (columns.path, columns.label)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = file.readline(_MAX_PATH_CHARACTERS)
@@ -218,24 +324,18 @@ def _read_csv(
             file.seek(0)
             rows = csv.DictReader(file, delimiter=delimiter)
             found = list(rows.fieldnames or [])
-            _require_columns(found, columns, required=required, shown=shown)
-            others = (
-                [name for name in found if name and name not in (columns.path, columns.label)] if metadata else []
-            )
+            check(found, shown=shown)
+            others = [name for name in found if name and name not in named] if metadata else []
             while (row := _next_row(rows)) is not None:
-                label = (row[columns.label] or "").strip() if columns.label in found else None
-                values = {name: _as_number(text) for name in others if (text := row[name])}
-                yield _bounded_row(f"line {rows.line_num}", row[columns.path] or "", label=label, metadata=values)
+                cells: dict[str, Any] = {name: row[name] for name in named if name in found}
+                cells |= {name: _as_number(text) for name in others if (text := row[name])}
+                yield f"line {rows.line_num}", cells
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{shown}: not a readable UTF-8 CSV file: {error}; save it as CSV in UTF-8") from error
-    except OSError as error:
-        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
 
 
-def _read_json_lines(
-    path: Path, *, columns: TableColumns, required: tuple[str, ...], metadata: bool
-) -> Iterator[TableRow]:
-    """One object a line, whose members are the columns; those of the first line are expected in all."""
+def _read_json_lines(path: Path, columns: TableColumns, check: _Check, *, metadata: bool) -> _Rows:
+    """One object a line, whose members are the columns."""
     shown = printable_path(str(path))
     try:
         with path.open(encoding="utf-8-sig") as file:
@@ -246,20 +346,12 @@ def _read_json_lines(
                 if not isinstance(row, dict):
                     raise ValueError(f"line {number} has {type(row).__name__}, expected an object")
                 if columns.path not in row:
-                    _require_columns(list(row), columns, required=required, shown=f"{shown}, line {number}")
-                yield _json_row(row, f"line {number}", columns=columns, metadata=metadata)
+                    check(list(row), shown=f"{shown}, line {number}")
+                elif not isinstance(row[columns.path], str):
+                    row[columns.path] = None
+                yield f"line {number}", row
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise InputError(f"{shown}: no readable JSON lines: {error}") from error
-    except OSError as error:
-        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
-
-
-def _json_row(row: dict[str, Any], where: str, *, columns: TableColumns, metadata: bool) -> TableRow:
-    path = row.pop(columns.path, None)
-    label = as_text(row.pop(columns.label)).strip() if columns.label in row else None
-    others = {name: as_json(value) for name, value in row.items()} if metadata else {}
-    kept = {valid_unicode(name): value for name, value in others.items() if value is not None}
-    return _bounded_row(where, path if isinstance(path, str) else "", label=label, metadata=kept)
 
 
 def _next_row(rows: csv.DictReader[str]) -> dict[str, Any] | None:
@@ -272,46 +364,25 @@ def _next_row(rows: csv.DictReader[str]) -> dict[str, Any] | None:
             csv.field_size_limit(usual)
 
 
-def _bounded_row(where: str, path: str, *, label: str | None, metadata: dict[str, Any]) -> TableRow:
-    """A row; one with a problem where it says far more than a description does."""
-    characters = _count_characters(label) + _count_characters(metadata)
-    if characters <= _MAX_ROW_CHARACTERS:
-        return TableRow(where, path, label, metadata)
-    return _oversized_row(where, path)
+def _require_columns(found: list[str], *, columns: TableColumns, required: tuple[str, ...], shown: str) -> None:
+    """Refuse a table in which the columns that are read are not there, or twice; others may be given twice.
 
-
-def _oversized_row(where: str, path: str) -> TableRow:
-    problem = f"{where} of the table has more than {_MAX_ROW_CHARACTERS} characters beside the path"
-    return TableRow(where, path, None, {}, problem)
-
-
-def _count_characters(value: Any) -> int:
-    """About as many as the value has as JSON."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, Mapping):
-        return sum(len(name) + _count_characters(item) for name, item in value.items())
-    return sum(map(_count_characters, value)) if isinstance(value, list) else 8
-
-
-def _require_columns(found: list[str], columns: TableColumns, *, required: tuple[str, ...], shown: str) -> None:
-    """Refuse a table in which the columns that are read are not there, or twice; others may be given twice."""
+    Those are read that a reader requires, or that are not called as usual.
+    """
+    named = {"path": columns.path, "label": columns.label}
     seen = ", ".join(printable_path(name or "") for name in found) or "none"
-    if missing := columns.missing(found, required=required):
+    wanted = [name for role, name in named.items() if role in required or name != role]
+    if missing := [name for name in wanted if name not in found]:
         addresses = "; a list of addresses has a column url, or says #url=NAME" if columns.role == "path" else ""
+        close = [match for name in missing for match in get_close_matches(name, [one or "" for one in found], n=1)]
+        meant = f"; did you mean {' and '.join(map(printable_path, close))}?" if close else "."
         raise InputError(
-            f"{shown}: expected a column {' and a column '.join(missing)}; found {seen}{_suggest(missing, found)} Say "
+            f"{shown}: expected a column {' and a column '.join(missing)}; found {seen}{meant} Say "
             f"what they are called after the table's name, as #{columns.role}=image,label=category, or, where a "
             f"command has them, with --{columns.role}-column and --label-column{addresses}"
         )
-    if twice := [name for name in (columns.path, columns.label) if found.count(name) > 1]:
+    if twice := [name for name in named.values() if found.count(name) > 1]:
         raise InputError(f"{shown}: the column {twice[0]} is there twice; found {seen}")
-
-
-def _suggest(missing: list[str], found: list[str]) -> str:
-    """What may have been meant by names that are not there."""
-    close = [match for name in missing for match in get_close_matches(name, [one or "" for one in found], n=1)]
-    return f"; did you mean {' and '.join(map(printable_path, close))}?" if close else "."
 
 
 def _find_delimiter(header: str) -> str:
@@ -339,24 +410,19 @@ def import_pyarrow(purpose: str) -> Any:
     return pyarrow
 
 
-def _read_parquet(
-    path: Path, *, columns: TableColumns, required: tuple[str, ...], metadata: bool
-) -> Iterator[TableRow]:
+def _read_parquet(path: Path, columns: TableColumns, check: _Check, *, metadata: bool) -> _Rows:
     pyarrow = import_pyarrow("reading Parquet")
     shown = printable_path(str(path))
     try:
         with pyarrow.parquet.ParquetFile(path, read_dictionary=_long_columns(path)) as file:
             schema = file.schema_arrow
-            names = schema.names
-            _require_columns(names, columns, required=required, shown=shown)
-            if columns.label in names and pyarrow.types.is_nested(seen := schema.field(columns.label).type):
+            check(schema.names, shown=shown)
+            if columns.label in schema.names and pyarrow.types.is_nested(seen := schema.field(columns.label).type):
                 raise InputError(f"{shown}: expected labels that are text or numbers, found {seen}")
-            number = 0
-            read = None if metadata else [name for name in (columns.path, columns.label) if name in names]
-            for batch in _batches(file, columns=read):
-                for row, long in _batch_rows(batch):
-                    number += 1
-                    yield _parquet_row(row, long, columns=columns, where=f"row {number}", shown=shown)
+            read = None if metadata else [name for name in (columns.path, columns.label) if name in schema.names]
+            rows = (row for batch in _batches(file, columns=read) for row in _batch_rows(batch))
+            for number, row in enumerate(rows, start=1):
+                yield f"row {number}", row
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{shown}: not a readable Parquet file: {error}") from error
 
@@ -388,18 +454,16 @@ def _batches(file: Any, *, columns: list[str] | None) -> Iterator[Any]:
         yield from file.iter_batches(rows, row_groups=[number], columns=columns)
 
 
-def _batch_rows(batch: Any) -> Iterator[tuple[dict[str, Any], set[str]]]:
-    """Rows as Python's values, each with the columns in which it is far too long: None stands there."""
+def _batch_rows(batch: Any) -> Iterator[dict[str, Any]]:
+    """Rows as Python's values; `_TOO_LONG` stands for those that are."""
     names, columns = batch.schema.names, [_plain(column) for column in batch.columns]
-    checked = [(name, column) for name, column in zip(names, columns, strict=True) if _may_be_long(column)]
+    checked = [
+        (name, column) for name, column in zip(names, columns, strict=True) if column.nbytes > _MAX_ROW_CHARACTERS
+    ]
     for number, values in enumerate(zip(*columns, strict=True)):
         long = {name for name, column in checked if _is_long(column, number)}
         cells = zip(names, values, strict=True)
-        yield {name: None if name in long else _as_python(value) for name, value in cells}, long
-
-
-def _may_be_long(column: Any) -> bool:
-    return bool(column.nbytes > _MAX_ROW_CHARACTERS)
+        yield {name: _TOO_LONG if name in long else _as_python(value) for name, value in cells}
 
 
 def _is_long(column: Any, number: int) -> bool:
@@ -410,21 +474,6 @@ def _is_long(column: Any, number: int) -> bool:
         index = column.indices[number].as_py()
         return index is not None and bool(column.dictionary.slice(index, 1).nbytes > _MAX_ROW_CHARACTERS)
     return bool(column.slice(number, 1).nbytes > _MAX_ROW_CHARACTERS)
-
-
-def _parquet_row(
-    row: dict[str, Any], long: set[str], *, columns: TableColumns, where: str, shown: str
-) -> TableRow:
-    path = row.pop(columns.path)
-    if columns.path in long:
-        raise InputError(f"{shown}, {where}: the path is far too long")
-    if path is not None and not isinstance(path, str):
-        raise InputError(f"{shown}, {where}: expected a path as text, found {type(path).__name__}")
-    if long:
-        return _oversized_row(where, path or "")
-    label = as_text(row.pop(columns.label)).strip() if columns.label in row else None
-    metadata = {name: clean for name, value in row.items() if (clean := as_json(value)) is not None}
-    return _bounded_row(where, path or "", label=label, metadata=metadata)
 
 
 def _plain(column: Any) -> Any:

@@ -20,8 +20,16 @@ from index.sources.local_source import read_lines
 from index.sources.reading import as_image_error
 from index.sources.remote import RemoteFileSource
 from index.sources.source import NOTHING_KNOWN, ImageSource, Known, Reach
-from index.sources.table_columns import TABLE_SUFFIXES, TableColumns, make_address, split_address
-from index.sources.table_rows import TableRow, label_conflict, read_column_names, read_table_rows
+from index.sources.table_rows import (
+    TABLE_SUFFIXES,
+    TableColumns,
+    TableRow,
+    label_conflict,
+    make_address,
+    read_column_names,
+    read_table_rows,
+    split_address,
+)
 from index.text import printable_path
 from index.threads import map_ahead
 

@@ -14,8 +14,7 @@ from index.errors import ImageError, InputError
 from index.evaluation.scenes import COLUMN
 from index.images.image_files import read_image
 from index.sources.folder_walk import walk_folder
-from index.sources.table_columns import USUAL, TableColumns
-from index.sources.table_rows import find_table, folder_label, read_column, read_label_file
+from index.sources.table_rows import USUAL, TableColumns, find_table, folder_label, read_column, read_label_file
 from index.text import printable_path
 
 logger = logging.getLogger(__name__)

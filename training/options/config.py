@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from index.config_fields import check_fields, option
 from index.errors import InputError
-from index.sources.table_columns import USUAL, TableColumns
+from index.sources.table_rows import USUAL, TableColumns
 from training.options.backbone_libraries import IN_THE_BOX
 from training.options.losses import LossConfig
 from training.options.network import NetworkConfig

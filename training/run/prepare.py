@@ -16,7 +16,7 @@ from index.errors import InputError, RunError
 from index.evaluation.metrics import DEFAULT_KS
 from index.images.image_files import read_image
 from index.images.preprocess import resize_image
-from index.sources.table_columns import USUAL
+from index.sources.table_rows import USUAL
 from index.text import printable_path
 from training.backbone.backbones import Backbone, with_features
 from training.backbone.extract import (

@@ -1,30 +1,15 @@
 from __future__ import annotations
 
-import statistics
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import index.evaluation.comparison
 from index.errors import InputError
-from index.evaluation.comparison import Spread, paired_bootstrap, spread
+from index.evaluation.comparison import paired_bootstrap
 
 
 def draw_hits(shape: tuple[int, ...], *, share: float, seed: int) -> np.ndarray:
     return (np.random.default_rng(seed).random(shape) < share).astype(np.float64)
-
-
-@given(values=st.lists(st.floats(-10, 10), min_size=2, max_size=8))
-def test_a_spread_is_the_mean_and_the_sample_deviation(values: list[float]) -> None:
-    found = spread(values)
-    assert found.mean == pytest.approx(statistics.fmean(values), abs=1e-12)
-    assert found.deviation == pytest.approx(statistics.stdev(values), abs=1e-9)
-    assert found.count == len(values)
-    assert spread(np.array([0.7])) == Spread(mean=0.7, deviation=0.0, count=1)
-    with pytest.raises(InputError, match="at least one value"):
-        spread([])
 
 
 @pytest.mark.parametrize(("clustered", "draw_seeds"), [(False, False), (True, False), (True, True)])

@@ -5,17 +5,14 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import index.arrays
-import index.evaluation.comparison
 import index.evaluation.metrics
 import index.evaluation.nearness
 import index.sources.table_rows
 import index.text
 from index.errors import InputError
-from index.evaluation.metrics import RetrievalScores, bootstrap_interval, ranking_auc, score_retrieval
+from index.evaluation.metrics import RetrievalScores, bootstrap_interval, score_retrieval
 
 
 def test_recall_excludes_the_query_by_id_when_duplicates_tie() -> None:
@@ -87,7 +84,7 @@ def test_draws_in_blocks_are_those_of_a_loop(count: int, block: int, monkeypatch
     assert found == pytest.approx(np.quantile(means, [0.05, 0.95]), rel=1e-12)
 
 
-MODULES = (index.evaluation.metrics, index.evaluation.comparison, index.evaluation.nearness, index.arrays, index.text,
+MODULES = (index.evaluation.metrics, index.evaluation.nearness, index.arrays, index.text,
            index.sources.table_rows)  # fmt: skip
 
 
@@ -96,11 +93,3 @@ def test_the_examples_in_the_docstrings_are_right(module: ModuleType) -> None:
     result = doctest.testmod(module, extraglobs={"np": np})
     assert result.attempted > 0
     assert result.failed == 0
-
-
-@given(st.integers(0, 10_000))
-def test_the_auc_is_the_share_of_pairs_in_the_right_order(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    scores, positive = generator.integers(5, size=20).astype(float), generator.random(20) < 0.4
-    pairs = [(a > b) + 0.5 * (a == b) for a in scores[positive] for b in scores[~positive]]
-    assert ranking_auc(scores, positive) == (pytest.approx(np.mean(pairs)) if pairs else None)

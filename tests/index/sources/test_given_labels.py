@@ -17,8 +17,15 @@ from pyarrow import parquet
 from index.errors import InputError, MissingDependencyError
 from index.sources.local_source import TableSource
 from index.sources.registry import find_source, make_source
-from index.sources.table_columns import USUAL, TableColumns, make_address, split_address
-from index.sources.table_rows import read_column, read_label_file, read_labels
+from index.sources.table_rows import (
+    USUAL,
+    TableColumns,
+    make_address,
+    read_column,
+    read_label_file,
+    read_labels,
+    split_address,
+)
 from tests.conftest import draw_image
 
 

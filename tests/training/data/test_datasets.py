@@ -12,7 +12,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from index.errors import InputError
-from index.sources.table_columns import TableColumns
+from index.sources.table_rows import TableColumns
 from training.data import transforms
 from training.data.datasets import (
     Record,
