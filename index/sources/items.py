@@ -18,7 +18,7 @@ class Fetched:
 
     data: bytes = b""
     file: RemoteFile | None = None
-    problem: ImageError | None = None
+    problem: Any = None  # an ImageError, for which pydantic has no schema: kept duplicates hold places
 
 
 @dataclass(frozen=True, slots=True)
