@@ -15,9 +15,10 @@ from index.catalog.reader import Catalog, opened, read_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import GalleryError
 from index.model.contract import find_contract
+from index.outputs import KIND
 from index.text import align, command_line, show_bytes, valid_text
 from index.vectors.kinds import KINDS
-from index.vectors.stores import store_of
+from index.vectors.stores import open_store
 from index.versions.manifest import (
     CATALOG_NAME,
     DELETED_NAME,
@@ -116,7 +117,7 @@ def read_info(path: Path) -> GalleryInfo:
         settings=settings,
         index=manifest.index,
         disk_bytes=_measure(path, manifest),
-        beside_index=store_of(manifest).count_beside(version.folder, manifest),
+        beside_index=0 if manifest.store else open_store(version.folder, manifest, KIND).describe().beside,
         unfinished=find_unfinished(path),
         picture=manifest.picture,
         runtime=manifest.runtime,

@@ -1,50 +1,51 @@
-"""The store of vectors that is a folder of files: `.npy` shards, an ANN index of most of them, and deleted ids."""
+"""The store of vectors that is a folder of files: `.npy` shards, an ANN index of most of them, and deleted ids.
+
+A version shares what did not change with the one before it: the same files, linked.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from index.arrays import Floats, Ids, Vectors
+from index.durable import link_file
 from index.errors import GalleryDamagedError
 from index.text import printable_path
+from index.vectors.ann_building import build_ann_index, choose_ann, retune_ann_index
+from index.vectors.ann_config import AnnConfig, StoreConfig
+from index.vectors.kinds import KINDS
 from index.vectors.search import VectorSearch
-from index.vectors.shards import gather_rows, read_ids, read_shards
-from index.vectors.store import Among, StoreFacts
+from index.vectors.shards import (
+    HeldVectors,
+    VectorFile,
+    find_shards,
+    gather_rows,
+    read_ids,
+    read_shards,
+    write_array,
+    write_shards,
+)
+from index.vectors.store import Published, StoreFacts, WriterTask
 from index.vectors.stored_rows import RowSet
 from index.versions.manifest import (
     DELETED_NAME,
     HELD_OUT_NAME,
     INDEX_NAME,
     Manifest,
+    Version,
     check_file,
+    part_folder,
 )
 
 _ROWS_AT_ONCE = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenRows:
-    """Some members, as stored rows."""
-
-    rows: RowSet
-    stored_ids: Ids
-
-    @property
-    def ids(self) -> Ids:
-        """(n,) int64, rising."""
-        chosen: Ids = self.stored_ids[self.rows.positions]
-        return chosen
-
-    def has(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """(m,) bool: which of (m,) int64 ids of members are among them."""
-        chosen: npt.NDArray[np.bool_] = self.rows.mask[np.searchsorted(self.stored_ids, ids)]
-        return chosen
+# How much of a version may lie beside its ANN index, which every search scans, before the next one is written anew.
+_LOOSE_ROWS = 1024
+_LOOSE_SHARDS = 32
 
 
 class FileStore:
@@ -97,27 +98,25 @@ class FileStore:
         queries: Vectors,
         *,
         k: int,
-        among: Among | None = None,
+        among: RowSet | None = None,
         exclude_ids: Ids | None = None,
         effort: Mapping[str, int] | None = None,
         threads: int = 1,
     ) -> tuple[Floats, Ids]:
         """As `VectorStore.search`. Raises GalleryError where the ANN index is damaged."""
         return self._search.search(
-            queries, k=k, allowed=_find_rows(among), exclude_ids=exclude_ids, parameters=effort, threads=threads
+            queries, k=k, allowed=among, exclude_ids=exclude_ids, parameters=effort, threads=threads
         )
 
     def search_above(
-        self, queries: Vectors, *, min_score: float, among: Among | None = None, exclude_ids: Ids | None = None
+        self, queries: Vectors, *, min_score: float, among: RowSet | None = None, exclude_ids: Ids | None = None
     ) -> list[tuple[Floats, Ids]]:
         """As `VectorStore.search_above`. Raises GalleryError where the ANN index is damaged."""
-        return self._search.search_above(
-            queries, min_score=min_score, allowed=_find_rows(among), exclude_ids=exclude_ids
-        )
+        return self._search.search_above(queries, min_score=min_score, allowed=among, exclude_ids=exclude_ids)
 
-    def choose(self, ids: Ids) -> ChosenRows:
+    def choose(self, ids: Ids) -> RowSet:
         """As `VectorStore.choose`. Raises GalleryError where the ANN index is damaged."""
-        return ChosenRows(self._search.keep(ids), self._search.stored.ids)
+        return self._search.keep(ids)
 
     def gather(self, ids: Ids) -> Vectors:
         """As `VectorStore.gather`."""
@@ -139,11 +138,30 @@ class FileStore:
         return StoreFacts(len(self.ids), self._manifest.embedding_dim, beside, len(self._deleted))
 
 
-def _find_rows(among: Among | None) -> RowSet | None:
-    if among is None:
-        return None
-    assert isinstance(among, ChosenRows), "chosen by another store"
-    return among.rows
+def open_vectors(folder: Path, manifest: Manifest) -> FileStore:
+    """As `StoreKind.open_vectors`."""
+    return FileStore(folder, manifest)
+
+
+def hold(folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
+    """As `StoreKind.hold`."""
+    return list(find_shards(folder))
+
+
+def hold_intact(folder: Path, manifest: Manifest, names: Collection[str]) -> Sequence[HeldVectors]:
+    """As `StoreKind.hold_intact`: those shards whose ids are intact too."""
+    shards = sorted(name for name in names if name.startswith("vectors/"))
+    ids = {name: name.replace("vectors/", "ids/") for name in shards}
+    return [VectorFile(read_ids(folder / ids[name]), folder / name) for name in shards if ids[name] in names]
+
+
+def check(store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig) -> None:
+    """As `StoreKind.check`: whether an index fits into memory; how far vectors can be reduced is not known yet."""
+    choose_ann(count=count, width=width, config=config, reduced_width=1)
+
+
+def tidy(gallery: Path, manifest: Manifest) -> None:
+    """As `StoreKind.tidy`: nothing, for versions are removed with their files."""
 
 
 def read_deleted(folder: Path, manifest: Manifest) -> Ids:
@@ -151,6 +169,68 @@ def read_deleted(folder: Path, manifest: Manifest) -> Ids:
     return read_ids(folder / DELETED_NAME) if DELETED_NAME in manifest.files else np.empty(0, dtype=np.int64)
 
 
-def is_shared(name: str) -> bool:
-    """Whether a file of a version holds vectors or their ANN index, which the next version may hold too."""
-    return name.startswith(("vectors/", "ids/")) or name in (INDEX_NAME, HELD_OUT_NAME)
+def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> Published:
+    """As `StoreKind.publish`: a little is put beside what the base holds; more makes all anew."""
+    for name in ("vectors", "ids"):
+        (task.folder / name).mkdir(parents=True)
+    if base is None:
+        return _write_anew(task, new, task.made)
+    manifest, home = Manifest.read(base).part(task.output), part_folder(base.folder, task.output)
+    stored = list(find_shards(home))
+    held = np.sort(np.concatenate([file.ids for file in stored]))
+    gone = np.setdiff1d(np.union1d(read_deleted(home, manifest), deleted), new)
+    fresh = np.setdiff1d(new, held, assume_unique=True)  # a deleted one that comes back is held still
+    small = _is_small(fresh, gone, stored, index=manifest.index)
+    index, config = manifest.index, task.config
+    is_other = (index["index_type"], index["memory_limit"]) != (config.index_type, config.memory_limit)
+    if task.how.compact or not small or is_other:
+        _check_contents(home, manifest, [name for name in manifest.files if name.startswith(("vectors/", "ids/"))])
+        members = np.setdiff1d(np.union1d(held, fresh), gone, assume_unique=True)
+        return _write_anew(task, members, [*stored, *task.made])
+    shared = ("vectors/", "ids/", INDEX_NAME, HELD_OUT_NAME)
+    files = {name: described for name, described in manifest.files.items() if name.startswith(shared)}
+    for name in files:
+        check_file(home, name, manifest, contents=False)
+        link_file(home / name, task.folder / name)
+    write_shards(task.folder, fresh, task.made, embedding_dim=task.width, first=len(stored))
+    if len(gone):
+        write_array(task.folder / DELETED_NAME, gone)
+    if task.how.tune or index["recall_target"] != config.recall_target:
+        _check_contents(home, manifest, [name for name in (INDEX_NAME, HELD_OUT_NAME) if name in manifest.files])
+        search = VectorSearch.open(read_shards(task.folder), folder=task.folder, described=index, deleted=gone)
+        index = retune_ann_index(
+            search, described=index, config=config, queries=task.how.queries, begin_step=task.begin_step
+        )
+    return Published(index, len(gone), files)
+
+
+def _is_small(fresh: Ids, gone: Ids, stored: Sequence[VectorFile], *, index: dict[str, Any]) -> bool:
+    """Whether the base's vectors can stay, with a little beside them: ids must rise from shard to shard."""
+    last, indexed_shards = max(int(file.ids[-1]) for file in stored), index["shards"]
+    indexed = sum(len(file.ids) for file in stored[:indexed_shards])
+    added = sum(len(file.ids) for file in stored[indexed_shards:]) + len(fresh)
+    room = max(_LOOSE_ROWS, int(KINDS[index["type"]].loose_share * indexed))
+    return (
+        (not len(fresh) or int(fresh[0]) > last)
+        and added <= room
+        and len(gone) <= room
+        and len(stored) - indexed_shards < _LOOSE_SHARDS
+    )
+
+
+def _write_anew(task: WriterTask, members: Ids, files: Sequence[HeldVectors]) -> Published:
+    write_shards(task.folder, members, files, embedding_dim=task.width)
+    index = build_ann_index(
+        read_shards(task.folder),
+        config=task.config,
+        folder=task.folder,
+        queries=task.how.queries,
+        begin_step=task.begin_step,
+    )
+    return Published(index, 0)
+
+
+def _check_contents(home: Path, manifest: Manifest, names: Sequence[str]) -> None:
+    """Damage must not be carried on under a new checksum, and what is measured must be what was built."""
+    for name in names:
+        check_file(home, name, manifest, contents=True)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,7 @@ class VectorSearch:
 
     def keep(self, ids: Ids) -> RowSet:
         """Those members that are among (n,) int64 ids, for `search`."""
-        return self._keep_members(np.isin(self.stored.ids, ids))
+        return replace(self._keep_members(np.isin(self.stored.ids, ids)), stored_ids=self.stored.ids)
 
     def _keep_members(self, mask: Mask) -> RowSet:
         members = mask if self._members is None else mask & self._members.mask

@@ -54,7 +54,7 @@ class VectorStore(Protocol):
         queries: Vectors,
         *,
         k: int,
-        among: Among | None = None,
+        among: Any = None,
         exclude_ids: Ids | None = None,
         effort: Mapping[str, int] | None = None,
         threads: int = 1,
@@ -64,7 +64,7 @@ class VectorStore(Protocol):
         Args:
             queries: of the stored width.
             k: at least 1.
-            among: only these are found; what `choose` gave. None: any member.
+            among: only these are found; what `choose` of the same store gave. None: any member.
             exclude_ids: (Q,) int64, of one member that each query does not find; `NO_ID` for none.
             effort: how hard to look, as the ANN index counts it; None: as hard as was measured to be enough.
 
@@ -74,7 +74,7 @@ class VectorStore(Protocol):
         """
 
     def search_above(
-        self, queries: Vectors, *, min_score: float, among: Among | None = None, exclude_ids: Ids | None = None
+        self, queries: Vectors, *, min_score: float, among: Any = None, exclude_ids: Ids | None = None
     ) -> list[tuple[Floats, Ids]]:
         """For each query all members at least so similar, found exactly; in the order of `search`."""
 

@@ -33,16 +33,29 @@ class RowSet:
         mask: (N,) bool.
         positions: (n,) int64, rising.
         bits: of the mask, in the order in which an index holds the rows, for faiss; None where nobody asks an index.
+        stored_ids: (N,) int64 rising ids of all stored rows, for a set that is asked for its ids.
     """
 
     mask: Mask
     positions: Ids
     bits: Bits | None = None
+    stored_ids: Ids = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
 
     @classmethod
     def of(cls, mask: Mask, *, indexed: Ids | None = None) -> RowSet:
         """The rows that a mask marks; `indexed` are the positions that an index holds, in its order."""
         return cls(mask, np.flatnonzero(mask), None if indexed is None else pack(mask[indexed]))
+
+    @property
+    def ids(self) -> Ids:
+        """(n,) int64, rising."""
+        chosen: Ids = self.stored_ids[self.positions]
+        return chosen
+
+    def has(self, ids: Ids) -> Mask:
+        """(m,) bool: which of (m,) int64 ids of stored rows are among them."""
+        chosen: Mask = self.mask[np.searchsorted(self.stored_ids, ids)]
+        return chosen
 
     def __len__(self) -> int:
         return len(self.positions)

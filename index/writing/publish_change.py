@@ -25,7 +25,7 @@ from index.sources.local_source import TableSource
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.store import Publication
-from index.vectors.stores import STORES, store_of
+from index.vectors.stores import load_store, store_of
 from index.versions.gallery_identity import claim_gallery, require_gallery
 from index.versions.gallery_lock import lock_gallery
 from index.versions.manifest import Manifest, Version
@@ -219,7 +219,7 @@ def _check_store(catalog: CatalogWriter, *, base: Version | None, width: int) ->
     count = catalog.count("indexed") + catalog.count("pending")
     config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
     store = StoreConfig.from_text(catalog.setting(STORE_SETTING))
-    STORES[store.store].check(store, base=base, count=count, width=width, config=config)
+    load_store(store.store).check(store, base=base, count=count, width=width, config=config)
 
 
 def _refuse_empty(work: Workspace, catalog: CatalogWriter, reasons: Mapping[str, int]) -> None:

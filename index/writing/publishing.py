@@ -19,7 +19,7 @@ from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.shards import HeldVectors
 from index.vectors.store import Publication, Published, WriterTask
-from index.vectors.stores import STORES, open_store
+from index.vectors.stores import load_store, open_store
 from index.versions.manifest import (
     CATALOG_NAME,
     MANIFEST_NAME,
@@ -71,7 +71,7 @@ def write_version(
         own = how if output == KIND else replace(how, queries=None)  # those that were given ask for kinds
         ann = config if output != UNTRAINED else AnnConfig(index_type="flat")  # nobody searches them
         task = WriterTask(gallery, folder, store, ann, width, made[output], own, model_sha256, begin_step, output)
-        published[output] = STORES[store.store].publish(task, new, deleted, base)
+        published[output] = load_store(store.store).publish(task, new, deleted, base)
         files |= {f"{part_start(output)}{name}": file for name, file in published[output].files.items()}
     if files and base is not None and manifest is not None:
         check_file(base.folder, MODEL_NAME, manifest, contents=False)

@@ -6,7 +6,7 @@ those that are no members any more. Answers are ranked here, exactly, from the v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,14 +16,15 @@ import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Vectors
 from index.errors import GalleryDamagedError
+from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.vectors.exact import measure_cosines
 from index.vectors.files import read_deleted
 from index.vectors.kinds import KINDS
 from index.vectors.milvus.collection import MOST_FOUND, MOST_LISTED, Collection, Server, batches, best
-from index.vectors.milvus.tuning import PLANS, scale
-from index.vectors.shards import read_ids
-from index.vectors.store import Among, StoreFacts
-from index.versions.manifest import Manifest
+from index.vectors.milvus.tuning import PLANS, choose_kind, scale
+from index.vectors.shards import HeldVectors, read_ids
+from index.vectors.store import Published, StoreFacts, WriterTask
+from index.versions.manifest import Manifest, Version, part_folder
 
 IDS_NAME = "ids/00000.npy"
 _SPARE_CANDIDATES = 16
@@ -108,7 +109,7 @@ class MilvusStore:
         queries: Vectors,
         *,
         k: int,
-        among: Among | None = None,
+        among: ChosenIds | None = None,
         exclude_ids: Ids | None = None,
         effort: Mapping[str, int] | None = None,
         threads: int = 1,
@@ -122,7 +123,7 @@ class MilvusStore:
         wanted = min(total, k + (exclude_ids is not None))
         depth, left = min(total, wanted + _SPARE_CANDIDATES), np.arange(len(queries))
         candidates = int(_SPARE_SHARE * (wanted + _SPARE_CANDIDATES) * len(self.ids) / max(1, total)) + 1
-        if isinstance(among, ChosenIds) and candidates < min(MOST_FOUND, among.listed):
+        if among is not None and candidates < min(MOST_FOUND, among.listed):
             found, unsure = self._filter_candidates(queries, among, wanted=wanted, depth=candidates, effort=effort)
             for row, (near, near_ids) in enumerate(found):
                 other = near_ids != excluded[row]
@@ -152,10 +153,9 @@ class MilvusStore:
         ranked = -np.sort(-scores)
         return self._is_exact and depth < total and bool(ranked[-1] >= ranked[wanted - 1] - _SCORE_NOISE)
 
-    def _expressions(self, among: Among | None) -> Sequence[str]:
+    def _expressions(self, among: ChosenIds | None) -> Sequence[str]:
         if among is None:
             return [self._rows.expression]
-        assert isinstance(among, ChosenIds), "chosen by another store"
         return among.expressions
 
     def _ask(
@@ -173,7 +173,7 @@ class MilvusStore:
             ]
         return found
 
-    def _scan(self, queries: Vectors, *, among: Among | None, keep: int) -> list[tuple[Floats, Ids]]:
+    def _scan(self, queries: Vectors, *, among: ChosenIds | None, keep: int) -> list[tuple[Floats, Ids]]:
         """For each query the best of all vectors, which are read for that."""
         found: list[tuple[Floats, Ids]] = [(np.empty(0, np.float32), np.empty(0, np.int64))] * len(queries)
         for ids, vectors in self._read(self.ids if among is None else among.ids):
@@ -184,7 +184,7 @@ class MilvusStore:
         return found
 
     def search_above(
-        self, queries: Vectors, *, min_score: float, among: Among | None = None, exclude_ids: Ids | None = None
+        self, queries: Vectors, *, min_score: float, among: ChosenIds | None = None, exclude_ids: Ids | None = None
     ) -> list[tuple[Floats, Ids]]:
         """As `VectorStore.search_above`: asked of a server that compares all vectors, else all vectors are read."""
         excluded = np.full(len(queries), NO_ID) if exclude_ids is None else exclude_ids
@@ -200,7 +200,7 @@ class MilvusStore:
         return results
 
     def _find_near(
-        self, queries: Vectors, *, min_score: float, among: Among | None
+        self, queries: Vectors, *, min_score: float, among: ChosenIds | None
     ) -> Iterator[tuple[int, tuple[Floats, Ids]]]:
         """(query, (scores, ids)) of all that may be near enough."""
         left = list(range(len(queries)))
@@ -295,8 +295,20 @@ def hold_rows(folder: Path, manifest: Manifest) -> HeldRows:
     return HeldRows(read_ids(folder / IDS_NAME), partial(open_collection, manifest))
 
 
-def hold_intact_rows(folder: Path, manifest: Manifest) -> list[HeldRows]:
-    """As `hold_rows`; nothing where the collection has not all of them."""
+def open_vectors(folder: Path, manifest: Manifest) -> MilvusStore:
+    """As `StoreKind.open_vectors`."""
+    return MilvusStore(folder, manifest)
+
+
+def hold(folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
+    """As `StoreKind.hold`."""
+    return [hold_rows(folder, manifest)]
+
+
+def hold_intact(folder: Path, manifest: Manifest, names: Container[str]) -> Sequence[HeldVectors]:
+    """As `StoreKind.hold_intact`: nothing where the collection has not all rows."""
+    if IDS_NAME not in names:
+        return []
     held = hold_rows(folder, manifest)
     try:
         open_collection(manifest).check(
@@ -305,6 +317,30 @@ def hold_intact_rows(folder: Path, manifest: Manifest) -> list[HeldRows]:
     except GalleryDamagedError:
         return []
     return [held]
+
+
+def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> Published:
+    """As `StoreKind.publish`."""
+    from index.vectors.milvus.writer import MilvusWriter
+
+    return MilvusWriter(task).publish(new, deleted, base)
+
+
+def check(store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig) -> None:
+    """As `StoreKind.check`: the server answers, and has what the base has."""
+    choose_kind(count, config)
+    Server(store.uri)
+    if base is not None:
+        manifest = Manifest.read(base)
+        for output in manifest.outputs:
+            MilvusStore(part_folder(base.folder, output), manifest.part(output))
+
+
+def tidy(gallery: Path, manifest: Manifest) -> None:
+    """As `StoreKind.tidy`."""
+    from index.vectors.milvus.writer import tidy
+
+    tidy(gallery, manifest)
 
 
 def gather(collection: Collection, ids: Ids) -> Vectors:

@@ -19,7 +19,7 @@ from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.vectors.milvus.collection import TOKEN
 from index.vectors.shards import VectorRows, find_checkpoint, write_checkpoint
 from index.vectors.store import Publication, VectorStore, WriterTask
-from index.vectors.stores import STORES, open_store
+from index.vectors.stores import load_store, open_store
 from index.versions.gallery_parts import make_mark
 from index.versions.manifest import Manifest, Version, describe_file
 from tests.index.galleries import few_for_an_index
@@ -60,7 +60,7 @@ class Versions:
             how=Publication(compact=compact),
             model_sha256="",
         )
-        published = STORES[self.store.store].publish(task, ids, deleted, base)
+        published = load_store(self.store.store).publish(task, ids, deleted, base)
         before = 0 if base is None else len(open_store(base.folder, Manifest.read(base), KIND).ids)
         files = {path.relative_to(folder).as_posix(): describe_file(path) for path in folder.rglob("*.*")}
         manifest = Manifest(

@@ -281,7 +281,7 @@ MOMENTS = {
     "in the first batch": ("index.model.embedder:Embedder", "embed_batch", 1, "before"),
     "before the scan is recorded": (CATALOG, "record_scan", 1, "before"),
     "before what vanished is dropped": (CATALOG, "drop_vanished", 1, "before"),
-    "while the vectors are written": ("index.vectors.file_writer", "write_shards", 1, "before"),
+    "while the vectors are written": ("index.vectors.files", "write_shards", 1, "before"),
     "before the index is written": ("index.vectors.ann_building", "write_ann", 1, "before"),
     "after the index is written": ("index.vectors.ann_building", "write_ann", 1, "after"),
     "before the manifest is written": ("index.writing.publishing", "_describe", 1, "before"),

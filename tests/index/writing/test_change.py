@@ -208,7 +208,7 @@ def test_a_labelled_duplicate_is_kept_first(tmp_path: Path, tiny_model: Path, im
 def test_many_small_additions_are_folded_in(
     tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("index.vectors.file_writer._LOOSE_SHARDS", 3)
+    monkeypatch.setattr("index.vectors.files._LOOSE_SHARDS", 3)
     build(image_folder, tmp_path / "g", tiny_model)
     shards = []
     for number in range(5):

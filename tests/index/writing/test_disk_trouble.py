@@ -108,8 +108,8 @@ WRITTEN = {
     "the model": Full(START, 100),
     "a checkpoint": Full("index.writing.workspace.write_checkpoint", 500),
     "its rows": Full("index.catalog.writer.CatalogWriter.record_outcomes", 5_000),
-    "the ids": Full("index.vectors.file_writer.write_shards", 150),
-    "the vectors": Full("index.vectors.file_writer.write_shards", 300),
+    "the ids": Full("index.vectors.files.write_shards", 150),
+    "the vectors": Full("index.vectors.files.write_shards", 300),
     "the index": Full("index.vectors.ann_building.write_ann", 500),
     "what the index left out": Full("index.vectors.ann_building.write_array", 100),
 }

@@ -173,7 +173,7 @@ def test_wishes_that_cannot_be_fulfilled_leave_the_gallery_as_it_is(
 @pytest.mark.parametrize(
     ("moment", "finish"),
     [
-        ("index.vectors.file_writer.write_shards", update_gallery),
+        ("index.vectors.files.write_shards", update_gallery),
         ("index.writing.publishing._describe", tune_gallery),
         ("index.versions.versions.set_current", compact_gallery),
     ],
