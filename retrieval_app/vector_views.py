@@ -213,14 +213,15 @@ def _write(gallery: Gallery, out: Path, *, layout: MapLayout, thumbnails: bool, 
     pyarrow = import_pyarrow("writing Parquet")
     schema = _make_schema(gallery.width, thumbnails=thumbnails)
     pictures = read_thumbnails(gallery, side=THUMBNAIL_SIDE) if thumbnails else iter(())
-    laid_out, places = gallery.vectors(layout.ids), np.stack([layout.x, layout.y], axis=1)
+    shown_ids = np.array(layout.ids, dtype=np.int64)
+    laid_out, places = gallery.vectors(shown_ids), np.stack([layout.x, layout.y], axis=1, dtype=np.float32)
     made = 0
     with replacing(out) as temporary, pyarrow.parquet.ParquetWriter(temporary, schema) as writer:
         for rows, vectors in read_blocks(gallery, progress):
             ids = np.array([row.id for row in rows], dtype=np.int64)
-            in_map = np.isin(ids, layout.ids)
+            in_map = np.isin(ids, shown_ids)
             xy = np.empty((len(ids), 2), dtype=np.float32)
-            xy[in_map] = places[np.searchsorted(layout.ids, ids[in_map])]
+            xy[in_map] = places[np.searchsorted(shown_ids, ids[in_map])]
             if not in_map.all():
                 near = search(vectors[~in_map], laid_out, k=min(_BETWEEN, len(laid_out)))
                 xy[~in_map] = places[near.rows].mean(axis=1)

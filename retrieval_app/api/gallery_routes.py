@@ -23,6 +23,7 @@ from retrieval_app.api.schemas import MAX_QUERIES, Answer, By, FacetSelection, R
 from retrieval_app.api.security.access import may_fetch, may_review, may_write
 from retrieval_app.insights.background import Computed
 from retrieval_app.insights.facet_filters import Facets, FacetValues, count_facets
+from retrieval_app.insights.map_layout import MapLayout
 from retrieval_app.insights.quality import Quality
 from retrieval_app.review.exports import MAX_PICTURES, MAX_ROWS
 from retrieval_app.serving.live_gallery import Snapshot
@@ -116,17 +117,8 @@ class QualityReport(Quality, Ready):
     """How well the gallery finds its own labels; `problem` says why where nothing can be told."""
 
 
-class GalleryMap(Ready):
+class GalleryMap(MapLayout, Ready):
     """Where every image lies, 0 to 1; `label` is a position in `labels`, -1 without one."""
-
-    method: str
-    total: int
-    sampled: bool
-    ids: list[int]
-    x: list[float]
-    y: list[float]
-    label: list[int]
-    labels: list[str]
 
 
 MAX_LABELS = 2000

@@ -10,10 +10,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, Generic, Literal, TypeVar, cast, get_args
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -35,33 +34,31 @@ from retrieval_app.reports.duplicates_report import DuplicateReport
 
 logger = logging.getLogger(__name__)
 Name = Literal["calibration", "duplicates", "doubts", "learnt", "quality", "map"]
-_ORDER: tuple[Name, ...] = get_args(Name)  # what takes longer comes later
-NAMES = tuple(name for name in _ORDER if name != "learnt")  # which `learn` alone asks for
-_OF_DECISIONS: tuple[Name, ...] = ("calibration", "quality")
+NAMES: tuple[Name, ...] = (
+    "calibration",
+    "duplicates",
+    "doubts",
+    "quality",
+    "map",
+)  # `learn` alone asks for "learnt"
 Value = TypeVar("Value")
 RETRY_S = 10.0  # before what failed is tried again
 _RETRY_TIMES = 4  # as long as the attempt took, at least: what fails late shall not keep a core busy
 _FORMAT = 9  # of a kept file, and of what is computed: a change of either makes all files of before unreadable
 _LOOK_S = 0.3
 Result = TypeVar("Result")
+_MISTAKE = "it could not be computed because of a mistake in the program; the log says more"
 _NOT_SERVED = "this version of the gallery is no longer served; ask again"
 
 
 @dataclass(frozen=True, slots=True)
 class Computed(Generic[Value]):
-    """Something that is there, or will be, or cannot be.
-
-    Attributes:
-        state: whether it is there.
-        value: once it is ready; may be None then too.
-        done, total: how far the work is; a total of 0 is not known.
-        message: why it failed, for people.
-    """
+    """State of a computed result; `message` says why it failed."""
 
     state: Literal["ready", "computing", "failed"]
-    value: Value | None = None
+    value: Value | None = None  # once it is ready, and may be None then too
     done: int = 0
-    total: int = 0
+    total: int = 0  # 0 where it is not known
     message: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -71,8 +68,27 @@ class Computed(Generic[Value]):
         return {"state": self.state} if self.state == "ready" else {"state": self.state, "message": self.message}
 
 
+@dataclass(slots=True)
+class _Task:
+    """A result, how it is computed, and how far that is."""
+
+    compute: Callable[[Gallery, Progress], Any]
+    kind: type | None = None  # of the result, where it is kept on disk
+    of_decisions: bool = False  # it is computed anew after a decision about labels
+    goes_on: bool = False  # the value of before holds while that is done, and for a rest afterwards
+    computed: Computed[Any] | None = None  # None before anybody has asked
+    made_of: str = ""  # digest of the decisions that it was computed from
+    retry_at: float = 0.0
+    waiting: bool = False
+
+    def computing(self, done: int = 0, total: int = 0) -> Computed[Any]:
+        """The state while it is computed."""
+        before = self.computed.value if self.goes_on and self.computed else None
+        return Computed("computing", before, done, total)
+
+
 class Insights:
-    """What is computed of one opened version; safe among threads.
+    """Results that are computed of one opened version; safe among threads.
 
     Results other than the calibration are kept in `cache` from one start of a server to the next. Label issues,
     duplicates and the places on the map are of the given labels; the quality is computed anew after a decision about
@@ -88,54 +104,64 @@ class Insights:
         self._gallery, self._given, self._audit = gallery, gallery.as_given, audit
         self._folder = None if cache is None else cache / gallery.version
         self._of = hashlib.sha256(gallery.manifest.to_json().encode()).hexdigest()
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._states: dict[Name, Computed[Any]] = {}
-        self._computed_from: dict[Name, str] = {}  # the digest of the decisions
-        self._retry_at: dict[Name, float] = {}
-        self._waiting: set[Name] = set()
+        self._changed = threading.Condition()
         self._worker: threading.Thread | None = None
         self._closed = False
         self._seen: Decisions = {}  # that the last ranking of doubts has learnt from, or tried to
         self._find_ids: FindIds | None = None
         self._learnt: Learnt | None = None
         self._chances: Chances | None = None  # what scores meant before anybody had decided
+        self._tasks: dict[Name, _Task] = {  # what takes longer comes later
+            "calibration": _Task(calibration.calibrate, of_decisions=True, goes_on=True),
+            "duplicates": _Task(
+                lambda gallery, progress: duplicates_report.find_duplicate_groups(gallery.as_given, progress),
+                DuplicateReport,
+            ),
+            # An audit is soon read and may be made anew: it is read each time.
+            "doubts": _Task(self._find_doubts, Doubts if audit is None else None),
+            "learnt": _Task(self._learn_now),
+            "quality": _Task(
+                lambda gallery, progress: quality.assess_quality(
+                    gallery, progress, duplicates=self._settle("duplicates")
+                ),
+                Quality,
+                of_decisions=True,
+            ),
+            "map": _Task(lambda gallery, progress: map_layout.lay_out(gallery.as_given, progress), MapLayout),
+        }
 
     def get(self, name: Name) -> Computed[Any]:
         """The state of a result; the first call puts it in line to be computed, and none waits for it.
 
         So does a call for what failed `RETRY_S` ago, or four times as long ago as the attempt took.
         """
-        with self._lock:
-            state, rests = self._states.get(name), monotonic() < self._retry_at.get(name, 0.0)
-            is_outdated = (
-                name in _OF_DECISIONS
-                and state is not None
-                and state.state == "ready"
-                and self._computed_from.get(name) != self._gallery.decided.digest
-                and not (name == "calibration" and rests)  # which goes on meanwhile, and is not computed too often
-            )
-            if state is None or is_outdated or (state.state == "failed" and not rests):
+        with self._changed:
+            task = self._tasks[name]
+            state = None if task.computed is None else task.computed.state
+            rests = monotonic() < task.retry_at
+            is_outdated = task.of_decisions and task.made_of != self._gallery.decided.digest
+            if (
+                state is None
+                or (state == "failed" and not rests)
+                or (state == "ready" and is_outdated and not (task.goes_on and rests))
+            ):
                 if self._closed:
                     return Computed("failed", message=_NOT_SERVED)
-                self._states[name] = Computed("computing", value=self._goes_on(name))
-                self._waiting.add(name)
-                self._begin()
-            return self._states[name]
+                self._begin(task)
+            assert task.computed is not None
+            return task.computed
 
     def follow(self, gallery: Gallery) -> None:
         """Compute from other decisions about the labels of the same version from now on."""
-        with self._lock:
+        with self._changed:
             self._gallery = gallery
 
     def wait(self, name: Name, *, timeout: float | None = None) -> Computed[Any]:
         """As `get`, once it is computed or `timeout` seconds have passed."""
-        asked = self.get(name)
+        asked, task = self.get(name), self._tasks[name]
         with self._changed:
-            self._changed.wait_for(
-                lambda: name not in self._states or self._states[name].state != "computing", timeout
-            )
-            return self._states.get(name, asked)
+            self._changed.wait_for(lambda: task.computed is None or task.computed.state != "computing", timeout)
+            return task.computed or asked
 
     @property
     def calibration(self) -> Computed[Calibration]:
@@ -153,28 +179,6 @@ class Insights:
         base: Computed[Doubts] = self.get("doubts")
         return base if base.value is None else Computed("ready", (self._learnt or Learnt(base.value)).doubts)
 
-    def learn(self, decisions: Decisions, *, find_ids: FindIds) -> Learnt | None:
-        """The doubts as they are now; None as long as there are none.
-
-        Where the decisions are others than those that it has learnt from, it begins to learn from them, after a rest of
-        four times as long as the last ranking took. What an audit judged by features that the gallery does not have
-        stays as it is.
-        """
-        base: Computed[Doubts] = self.get("doubts")
-        if base.value is None:
-            return None
-        with self._lock:
-            if self._audit is not None or not decisions:
-                self._seen, self._find_ids, self._learnt = decisions, None, None
-            elif self._seen is not decisions and dict(self._seen) != dict(decisions):
-                works = self._states.get("learnt", Computed("ready")).state == "computing"
-                if not works and not self._closed and monotonic() >= self._retry_at.get("learnt", 0.0):
-                    self._seen, self._find_ids = decisions, find_ids
-                    self._states["learnt"] = Computed("computing")
-                    self._waiting.add("learnt")
-                    self._begin()
-            return self._learnt or Learnt(base.value)
-
     @property
     def quality(self) -> Computed[Quality]:
         """How well the gallery finds its own labels."""
@@ -188,24 +192,48 @@ class Insights:
             return computed
         return replace(computed, value=computed.value.with_decisions(self._gallery.decided))
 
+    def learn(self, decisions: Decisions, *, find_ids: FindIds) -> Learnt | None:
+        """The doubts as they are now; None as long as there are none.
+
+        Where the decisions are others than those that it has learnt from, it begins to learn from them, after a rest of
+        four times as long as the last ranking took. What an audit judged by features that the gallery does not have
+        stays as it is.
+        """
+        base: Computed[Doubts] = self.get("doubts")
+        if base.value is None:
+            return None
+        with self._changed:
+            task = self._tasks["learnt"]
+            works = task.computed is not None and task.computed.state == "computing"
+            if self._audit is not None or not decisions:
+                self._seen, self._find_ids, self._learnt = decisions, None, None
+            elif (
+                self._seen is not decisions
+                and dict(self._seen) != dict(decisions)
+                and not (works or self._closed or monotonic() < task.retry_at)
+            ):
+                self._seen, self._find_ids = decisions, find_ids
+                self._begin(task)
+            return self._learnt or Learnt(base.value)
+
     def close(self) -> None:
         """Stop what is being computed at its next report of progress, and begin nothing more; does not wait."""
         with self._changed:
             self._closed = True
-            self._waiting.clear()
-            stopped: Computed[Any] = Computed("failed", message=_NOT_SERVED)
-            for name, state in self._states.items():
-                if state.state == "computing":
-                    self._states[name] = stopped
+            for task in self._tasks.values():
+                task.waiting = False
+                if task.computed is not None and task.computed.state == "computing":
+                    task.computed = Computed("failed", message=_NOT_SERVED)
             self._changed.notify_all()
 
-    def _goes_on(self, name: Name) -> Any:
-        """The value of before that is told until there is another one."""
-        return self._states[name].value if name == "calibration" and name in self._states else None
+    def _begin(self, task: _Task) -> None:
+        """Put a result in line; called with the lock held."""
+        task.computed, task.waiting = task.computing(), True
+        self._start_worker()
 
-    def _begin(self) -> None:
+    def _start_worker(self) -> None:
         """Let a thread work, unless one does; called with the lock held."""
-        if self._worker is None and self._waiting:
+        if self._worker is None and any(task.waiting for task in self._tasks.values()):
             self._worker = threading.Thread(target=self._work, name="insights", daemon=True)
             self._worker.start()
 
@@ -218,91 +246,80 @@ class Insights:
         except _ClosedError:
             return
         finally:
-            with self._lock:
+            with self._changed:
                 self._worker = None
-                self._begin()
+                self._start_worker()
 
     def _next(self, *, before: Name | None = None) -> Name | None:
         """The next to be computed, the soonest done first; with `before` only of those that come before that one."""
-        names = _ORDER if before is None else _ORDER[: _ORDER.index(before)]
-        with self._lock:
-            for name in names:
-                if name in self._waiting:
-                    self._waiting.remove(name)
+        with self._changed:
+            for name, task in self._tasks.items():
+                if name == before:
+                    return None
+                if task.waiting:
+                    task.waiting = False
                     return name
         return None
 
     def _settle(self, name: Name) -> Any:
-        """Compute a result unless it is there, and give it.
-
-        Raises:
-            RetrievalError, OSError, MemoryError: it cannot be computed, and those that wait for it are told.
-        """
-        with self._lock:
-            state, gallery = self._states.get(name), self._gallery
-            value = self._goes_on(name)
-        if state is not None and state.state == "ready":
-            return state.value
-        self._set(name, Computed("computing", value=value))  # also what only another result asks for
+        """Compute a result unless it is there, and give it; None where it cannot be computed."""
+        task = self._tasks[name]
+        with self._changed:
+            if task.computed is not None and task.computed.state == "ready":
+                return task.computed.value
+            gallery = self._gallery
+        self._set(task, task.computing())  # also what only another result asks for
         began = monotonic()
-        message = "it could not be computed because of a mistake in the program; the log says more"
+        found: Computed[Any] = Computed("failed", message=_MISTAKE)
         try:
-            value = self._load_or_compute(name, gallery)
-            self._computed_from[name] = gallery.decided.digest
-            self._set(name, Computed("ready", value))
-            return value
+            found = Computed("ready", self._load_or_compute(name, gallery))
+            task.made_of = gallery.decided.digest
         except (RetrievalError, OSError, MemoryError) as error:
-            message = str(error) or type(error).__name__
-            logger.warning("%s: %s cannot be computed: %s", printable_path(self._gallery.name), name, message)
+            found = Computed("failed", message=str(error) or type(error).__name__)
+            shown = printable_path(self._gallery.name)
+            logger.warning("%s: %s cannot be computed: %s", shown, name, found.message)
         finally:  # whatever happens, nobody waits in vain
-            with self._lock:
-                unsettled = self._states.get(name, Computed("computing")).state == "computing"
-                now = monotonic()
-                self._retry_at[name] = now + max(0 if name == "learnt" else RETRY_S, _RETRY_TIMES * (now - began))
-            if unsettled:
-                self._set(name, Computed("failed", message=message))
-        return None
+            rest_s = _RETRY_TIMES * (monotonic() - began)
+            task.retry_at = monotonic() + (rest_s if name == "learnt" else max(RETRY_S, rest_s))
+            self._set(task, found)
+        return found.value
 
     def _load_or_compute(self, name: Name, gallery: Gallery) -> Any:
-        compute, kind = self._task(name, gallery)
+        task = self._tasks[name]
         if name == "doubts":
             self._settle("duplicates")  # accepting verdicts compares with them, whoever has found the doubts
-        made_of = self._of + (gallery.decided.digest if name in _OF_DECISIONS else "")
-        path = None if self._folder is None or kind is None else self._folder / f"{name}.json"
-        if path is None:
-            return compute(lambda done, total: self._report(name, done, total))
-        with computing_alone(path.parent.parent, name, look=self._raise_if_closed):
-            if (kept := read_result(path, cast(type, kind), of=made_of)) is not None:
+
+        def report(done: int, total: int) -> None:
+            self._raise_if_closed()
+            self._set(task, task.computing(done, total))
+            while (sooner := self._next(before=name)) is not None:  # who wants something short waits for no map
+                self._settle(sooner)
+
+        if self._folder is None or task.kind is None:
+            return task.compute(gallery, report)
+        of = self._of + (gallery.decided.digest if task.of_decisions else "")
+        path = self._folder / f"{name}.json"
+        with computing_alone(self._folder.parent, name, look=self._raise_if_closed):
+            if (kept := read_result(path, task.kind, of=of)) is not None:
                 return kept
-            value = compute(lambda done, total: self._report(name, done, total))
-            self._keep(path, value, of=made_of)
+            value = task.compute(gallery, report)
+            try:
+                write_result(path, value, of=of)
+                _remove_older(self._folder)
+            except OSError as error:
+                shown = printable_path(str(path))
+                logger.warning("%s: not kept for the next start: %s", shown, error.strerror or error)
             return value
 
-    def _task(self, name: Name, gallery: Gallery) -> tuple[Callable[[Progress], Any], type | None]:
-        """How a result is computed, and its type where it is kept on disk."""
-        given, audit = self._given, self._audit
-        match name:
-            case "calibration":
-                return partial(calibration.calibrate, gallery), None
-            case "duplicates":
-                return partial(duplicates_report.find_duplicate_groups, given), DuplicateReport
-            case "doubts" if audit is not None:  # read each time, for it is soon read and may be made anew
-                return lambda _: label_issues.read_audit(audit, given), None
-            case "doubts":
-                find = label_issues.find_doubts
-                return lambda progress: find(given, progress, duplicates=self._settle("duplicates")), Doubts
-            case "learnt":
-                return self._learn_now, None
-            case "quality":
-                assess = quality.assess_quality
-                return lambda progress: assess(gallery, progress, duplicates=self._settle("duplicates")), Quality
-            case "map":
-                return partial(map_layout.lay_out, given), MapLayout
+    def _find_doubts(self, gallery: Gallery, progress: Progress) -> Doubts:
+        if self._audit is not None:
+            return label_issues.read_audit(self._audit, self._given)
+        return label_issues.find_doubts(self._given, progress, duplicates=self._settle("duplicates"))
 
-    def _learn_now(self, progress: Progress) -> Learnt | None:
+    def _learn_now(self, gallery: Gallery, progress: Progress) -> Learnt | None:
         """The doubts as the decisions teach them that were seen last."""
-        with self._lock:
-            decisions, find_ids, base = self._seen, self._find_ids, self._states["doubts"].value
+        with self._changed:
+            decisions, find_ids, base = self._seen, self._find_ids, self.get("doubts").value
             if find_ids is None or base is None:
                 return self._learnt
             self._find_ids = None  # or it would keep alive a version that is no longer served
@@ -314,35 +331,26 @@ class Insights:
         )  # fmt: skip
         return self._learnt
 
-    def _keep(self, path: Path, value: Any, *, of: str) -> None:
-        try:
-            write_result(path, value, of=of)
-            for other in path.parent.parent.iterdir():
-                is_older = other.name.isdigit() and int(other.name) < int(self._gallery.version) - 1
-                if is_older and other.is_dir() and not other.is_symlink():
-                    for name in NAMES:  # what somebody else put there stays
-                        (other / f"{name}.json").unlink(missing_ok=True)
-                    if not os.listdir(other):
-                        other.rmdir()
-        except OSError as error:
-            shown = printable_path(str(path))
-            logger.warning("%s: not kept for the next start: %s", shown, error.strerror or error)
-
-    def _set(self, name: Name, computed: Computed[Any]) -> None:
+    def _set(self, task: _Task, computed: Computed[Any]) -> None:
         with self._changed:
             if not self._closed:
-                self._states[name] = computed
+                task.computed = computed
                 self._changed.notify_all()
-
-    def _report(self, name: Name, done: int, total: int) -> None:
-        self._raise_if_closed()
-        self._set(name, Computed("computing", value=self._goes_on(name), done=done, total=total))
-        while (sooner := self._next(before=name)) is not None:  # who wants something short waits for no map
-            self._settle(sooner)
 
     def _raise_if_closed(self) -> None:
         if self._closed:
             raise _ClosedError
+
+
+def _remove_older(folder: Path) -> None:
+    """Remove the kept files of versions before the one before; what somebody else put there stays."""
+    for other in folder.parent.iterdir():
+        is_older = other.name.isdigit() and int(other.name) < int(folder.name) - 1
+        if is_older and other.is_dir() and not other.is_symlink():
+            for name in NAMES:
+                (other / f"{name}.json").unlink(missing_ok=True)
+            if not os.listdir(other):
+                other.rmdir()
 
 
 class _ClosedError(Exception):

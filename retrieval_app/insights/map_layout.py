@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import GetCoreSchemaHandler, TypeAdapter
-from pydantic_core import CoreSchema, core_schema
 
-from index.arrays import Floats, Ids, Vectors
+from index.arrays import Vectors
 from index.catalog.decided_rows import DecidedRows
 from index.errors import MissingDependencyError
 from index.gallery.gallery import Gallery, number_labels
 from index.progress import Progress, no_progress
 from index.threads import multiplying_workers
 from index.vectors.exact import search
+from retrieval_app.insights.answer import Answer
 
 MOST_SHOWN = 10_000
 _FEWEST = 10  # for t-SNE; fewer are laid out by their principal components
@@ -29,63 +27,34 @@ _START_SPREAD = 1e-4  # standard deviation of the first coordinate, as its autho
 Doubles: TypeAlias = npt.NDArray[np.float64]
 
 
-class Listed:
-    """Says, in `Annotated`, that an (n,) array is kept as the list of its numbers."""
-
-    def __init__(self, number: type[int] | type[float], dtype: npt.DTypeLike) -> None:
-        self._number, self._dtype = number, dtype
-
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(
-            lambda numbers: np.array(numbers, dtype=self._dtype),
-            handler.generate_schema(list[self._number]),  # type: ignore[name-defined]
-            serialization=core_schema.plain_serializer_function_ser_schema(np.ndarray.tolist),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class MapLayout:
-    """Where members lie.
-
-    Attributes:
-        method: "t-sne", or "pca" where there are too few.
-        total: members of the gallery.
-        ids: (n,) int64 of those that are shown, rising.
-        x, y: (n,) float32 in 0..1, of one scale.
-        label: (n,) int64 positions in `labels`, -1 without a label.
-        labels: names, sorted.
-    """
+class MapLayout(Answer):
+    """Places of members in columns, x and y in 0..1 of one scale; `label` is a position in `labels`, -1 without one."""
 
     method: Literal["t-sne", "pca"]
     total: int
-    ids: Annotated[Ids, Listed(int, np.int64)]
-    x: Annotated[Floats, Listed(float, np.float32)]
-    y: Annotated[Floats, Listed(float, np.float32)]
-    label: Annotated[Ids, Listed(int, np.int64)]
-    labels: tuple[str, ...]
-
-    @property
-    def sampled(self) -> bool:
-        """Whether some are not shown."""
-        return len(self.ids) < self.total
+    sampled: bool
+    ids: list[int]
+    x: list[float]
+    y: list[float]
+    label: list[int]
+    labels: list[str]
 
     def with_decisions(self, decided: DecidedRows) -> MapLayout:
         """The same places with labels as they were decided, and without the images that were dropped."""
-        is_shown = np.isin(self.ids, decided.dropped, invert=True)
+        dropped = set(decided.dropped.tolist())
+        shown = [place for place, number in enumerate(self.ids) if number not in dropped]
+        ids = [self.ids[place] for place in shown]
+        given = [None if number < 0 else self.labels[number] for number in self.label]
         texts = [
-            decided.by_id[number].label if number in decided.by_id else None if place < 0 else self.labels[place]
-            for number, place in zip(self.ids[is_shown].tolist(), self.label[is_shown].tolist(), strict=True)
+            decided.by_id[number].label if number in decided.by_id else given[place]
+            for number, place in zip(ids, shown, strict=True)
         ]
         label, names = number_labels(texts)
         return MapLayout(
-            self.method, self.total - len(decided.dropped), self.ids[is_shown], self.x[is_shown], self.y[is_shown],
-            label=label, labels=tuple(names),
+            method=self.method, total=self.total - len(dropped), sampled=self.sampled, ids=ids,
+            x=[self.x[place] for place in shown], y=[self.y[place] for place in shown], label=label.tolist(),
+            labels=names,
         )  # fmt: skip
-
-    def to_json(self) -> dict[str, Any]:
-        """As in the API without the version; arrays as lists."""
-        values: dict[str, Any] = TypeAdapter(MapLayout).dump_python(self, mode="json")
-        return {**values, "sampled": self.sampled}
 
 
 def lay_out(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0) -> MapLayout:
@@ -103,10 +72,14 @@ def lay_out(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0
     vectors = vectors[shown]
     is_small = len(shown) < _FEWEST
     places = _fit_axes(vectors) if is_small else _embed(vectors, progress=progress)
-    x, y = _fit_square(places)
+    low, high = places.min(axis=0), places.max(axis=0)
+    extent = float((high - low).max()) or 1.0
+    fitted = 0.5 + (places - (low + high) / 2) / extent  # in 0..1, with the middle in the middle
+    x, y = fitted.clip(0, 1).astype(np.float32).T.tolist()
     return MapLayout(
-        "pca" if is_small else "t-sne", len(ids), ids[shown], x, y, label=labels[shown], labels=tuple(names)
-    )
+        method="pca" if is_small else "t-sne", total=len(ids), sampled=len(shown) < len(ids), ids=ids[shown].tolist(),
+        x=x, y=y, label=labels[shown].tolist(), labels=names,
+    )  # fmt: skip
 
 
 def _fit_axes(vectors: Vectors) -> Doubles:
@@ -149,15 +122,6 @@ def _embed(vectors: Vectors, *, progress: Progress) -> Doubles:
         random_state=0,
     )
     return np.asarray(method.fit(affinities=affinities, initialization=start), dtype=np.float64)
-
-
-def _fit_square(places: Doubles) -> tuple[Floats, Floats]:
-    """(n,) x and y in 0..1 with the middle in the middle."""
-    low, high = places.min(axis=0), places.max(axis=0)
-    extent = float((high - low).max())
-    fitted = 0.5 + (places - (low + high) / 2) / (extent or 1.0)
-    x, y = fitted.clip(0, 1).astype(np.float32).T
-    return np.ascontiguousarray(x), np.ascontiguousarray(y)
 
 
 def _import_tsne() -> Any:

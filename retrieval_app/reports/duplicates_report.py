@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Ids
-from index.catalog.rows import CatalogRow
 from index.duplicates.duplicate_config import HASH_BITS, DuplicateConfig
 from index.duplicates.gallery_duplicates import Duplicate, Fingerprint, find_gallery_duplicates
 from index.durable import check_own_files, write_csv
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.progress import Progress, no_progress
+from index.progress import BeginStep, Progress, no_progress
 from index.sources.items import Place
 from index.sources.local_source import FolderSource
 from index.text import printable_path
@@ -30,6 +29,7 @@ _COLUMNS = (
     "group", "role", "id", "path", "source", "label", "similarity", "hash_distance", "same_bytes", "size_bytes",
     "indexed",
 )  # fmt: skip
+NEAR = DuplicateConfig()
 TABLE_NAME, PAGE_NAME = "duplicates.csv", "duplicates.html"
 _FORMULA_STARTS = tuple("=+-@\t\r\n")
 SIDE = 192
@@ -90,17 +90,16 @@ class DuplicateGroup:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateReport:
-    """The duplicates among a gallery's `images`, the largest groups first; without `config` only equal files count.
+    """The duplicates among a gallery's `images`; without `config` only equal files count.
 
-    No image is in two groups. `places` are those of the bytes of all that are in groups, by their ids, and `kept_for`
-    has the kept image's id of every image that repeats one.
+    Groups whose labels differ come first, and of both the largest. No image is in two groups. `kept_for` has the kept
+    image's id of every image that repeats one.
     """
 
     gallery: str
     images: int
     config: DuplicateConfig | None
     groups: tuple[DuplicateGroup, ...]
-    places: Mapping[int, Any] = field(default_factory=dict)  # of Place; reports that are cached have none
     kept_for: dict[int, int] = field(init=False, repr=False, compare=False)
     _found: dict[int, DuplicateGroup] = field(init=False, repr=False, compare=False)
 
@@ -119,71 +118,58 @@ class DuplicateReport:
         return np.array([self.kept_for.get(number, number) for number in image_ids.tolist()], dtype=np.int64)
 
     @property
-    def duplicates(self) -> int:
-        """Images that repeat a kept image."""
-        return sum(len(group.duplicates) for group in self.groups)
-
-    @property
     def differing(self) -> int:
         """Groups in which labels differ."""
         return sum(group.labels_differ for group in self.groups)
 
 
-def read_report(gallery: Gallery, *, config: DuplicateConfig | None, progress: Progress) -> DuplicateReport:
-    """The duplicates of a gallery, those set aside by its build included; without `config` equal files only.
+def find_duplicate_groups(
+    gallery: Gallery, progress: Progress = no_progress, *, config: DuplicateConfig | None = NEAR
+) -> DuplicateReport:
+    """Groups of near-duplicates of a gallery, those set aside by its build included; without `config` of equal files.
 
-    Labels are the given ones, and images that somebody dropped are compared too.
+    Labels are the given ones, and images that somebody dropped are compared too. In a group equal files come first,
+    then the others by falling similarity.
     """
     gallery = gallery.as_given
-    images = [
-        Fingerprint(row.id, row.sha256, row.phash, labelled=row.label is not None, kept_id=row.kept_id)
-        for row in _images(gallery)
-        if row.sha256 is not None
-    ]
-    view = gallery.by(gallery.manifest.answers_by[-1])  # what tells pictures best
-    picture = gallery.manifest.picture
-    if config is not None:
-        config = config.settle(None if picture is None else picture["threshold"])
-    found = find_gallery_duplicates(images, view.vectors, config=config, progress=progress)
-    wanted = {number for pair in found for number in (pair.id, pair.kept_id)}
-    rows = {row.id: row for row in _images(gallery) if row.id in wanted}
-    places = {row.id: replace(gallery.sources[row.source].locate(row), sha256=row.sha256) for row in rows.values()}
-    return DuplicateReport(gallery.name, len(images), config, tuple(_group(gallery, found, rows)), places)
-
-
-def _images(gallery: Gallery) -> Iterator[CatalogRow]:
     with gallery.catalog() as catalog:
-        for status in ("indexed", "duplicate"):
-            yield from catalog.rows(status=status)
-
-
-def _group(
-    gallery: Gallery, duplicates: Sequence[Duplicate], rows: Mapping[int, CatalogRow]
-) -> list[DuplicateGroup]:
-    """The largest groups first; in each, equal files first, then by falling similarity."""
+        images = [
+            Fingerprint(row.id, row.sha256, row.phash, labelled=row.label is not None, kept_id=row.kept_id)
+            for status in ("indexed", "duplicate")
+            for row in catalog.rows(status=status)
+            if row.sha256 is not None
+        ]
+    view = gallery.by(gallery.manifest.answers_by[-1])  # what tells pictures best
+    if config is not None:
+        picture = gallery.manifest.picture
+        config = config.settle(None if picture is None else picture["threshold"])
     by_kept_id: dict[int, list[Duplicate]] = {}
-    for found in duplicates:
+    for found in find_gallery_duplicates(images, view.vectors, config=config, progress=progress):
         by_kept_id.setdefault(found.kept_id, []).append(found)
+    with gallery.catalog() as catalog:
+        wanted = [*by_kept_id, *(found.id for members in by_kept_id.values() for found in members)]
+        rows = {row.id: row for row in catalog.rows_of(wanted)}
+
+    def describe(image_id: int, found: Duplicate | None = None) -> GroupedImage:
+        row = rows[image_id]
+        return GroupedImage(
+            id=image_id,
+            path=row.path,
+            source=gallery.sources[row.source].root,
+            label=row.label,
+            sha256=row.sha256 or "",
+            size_bytes=row.size_bytes,
+            indexed=row.status == "indexed",
+            similarity=None if found is None else found.similarity,
+            hash_distance=None if found is None else found.hash_distance,
+        )
+
     groups = []
-    for kept_image, members in sorted(by_kept_id.items(), key=lambda item: (-len(item[1]), item[0])):
+    for kept_id, members in by_kept_id.items():
         members.sort(key=lambda found: (not found.same_bytes, -(found.similarity or 0), found.id))
-        images = tuple(_grouped_image(gallery, rows[found.id], found) for found in members)
-        groups.append(DuplicateGroup(_grouped_image(gallery, rows[kept_image], None), images))
-    return groups
-
-
-def _grouped_image(gallery: Gallery, row: CatalogRow, found: Duplicate | None) -> GroupedImage:
-    return GroupedImage(
-        id=row.id,
-        path=row.path,
-        source=gallery.sources[row.source].root,
-        label=row.label,
-        sha256=row.sha256 or "",
-        size_bytes=row.size_bytes,
-        indexed=row.status == "indexed",
-        similarity=None if found is None else found.similarity,
-        hash_distance=None if found is None else found.hash_distance,
-    )
+        groups.append(DuplicateGroup(describe(kept_id), tuple(describe(found.id, found) for found in members)))
+    groups.sort(key=lambda group: (not group.labels_differ, -len(group.duplicates), group.kept.id))
+    return DuplicateReport(gallery.name, len(images), config, tuple(groups))
 
 
 def check_duplicates_folder(out: Path) -> None:
@@ -192,12 +178,12 @@ def check_duplicates_folder(out: Path) -> None:
 
 
 def write_duplicates(
-    gallery: Gallery, out: Path, *, config: DuplicateConfig | None, limit: int, begin: Callable[[str], Progress]
+    gallery: Gallery, out: Path, *, config: DuplicateConfig | None, limit: int, begin: BeginStep
 ) -> tuple[dict[str, Any], str]:
     """Write the table and the page of a gallery's duplicates; the report without its groups, and the same for people.
 
     Args:
-        config: as of `read_report`.
+        config: as of `find_duplicate_groups`.
         limit: groups on the page.
         begin: gives the progress of a step.
     """
@@ -208,35 +194,46 @@ def write_duplicates(
                 "images are; choose a place beside it"
             )
     check_duplicates_folder(out)
-    report = read_report(gallery, config=config, progress=begin("comparing"))
-    table, page = out / TABLE_NAME, out / PAGE_NAME
+    report = find_duplicate_groups(gallery, begin("comparing"), config=config)
     out.mkdir(parents=True, exist_ok=True)
-    write_table(report, table)
-    shown = write_duplicates_page(report, page, limit=limit, progress=begin("page"))
+    write_csv(out / TABLE_NAME, _COLUMNS, _table_rows(report))
+    shown = report.groups[:limit]
+    with gallery.as_given.catalog() as catalog:
+        rows = list(catalog.rows_of(image.id for group in shown for image in group.images))
+    places = {row.id: replace(gallery.sources[row.source].locate(row), sha256=row.sha256) for row in rows}
+    write_duplicates_page(report, out / PAGE_NAME, limit=limit, places=places, progress=begin("page"))
+    duplicates = [image for group in report.groups for image in group.duplicates]
     document = {
         "gallery": report.gallery,
         "images": report.images,
         "groups": len(report.groups),
-        "duplicates": report.duplicates,
-        "duplicate_bytes": sum(image.size_bytes for group in report.groups for image in group.duplicates),
+        "duplicates": len(duplicates),
+        "duplicate_bytes": sum(image.size_bytes for image in duplicates),
         "groups_with_different_labels": report.differing,
         "config": None if report.config is None else asdict(report.config),
-        "shown": shown,
-        "files": [str(table), str(page)],
+        "shown": len(shown),
+        "files": [str(out / TABLE_NAME), str(out / PAGE_NAME)],
     }
-    return document, format_report(report, out=out, shown=shown)
-
-
-def write_table(report: DuplicateReport, path: Path) -> None:
-    """Write all groups as CSV, a row an image.
-
-    `similarity` and `hash_distance` are to the kept image, empty where unknown. A path or label that a spreadsheet
-    would take for a formula has an apostrophe before it; undecodable bytes stay what they are.
-    """
-    write_csv(path, _COLUMNS, _table_rows(report))
+    lines = [
+        f"{printable_path(report.gallery)}: {report.images:,} images; {len(report.groups):,} groups of duplicates, in "
+        f"which {len(duplicates):,} images repeat another one"
+    ]
+    if report.differing:
+        have = "group has" if report.differing == 1 else "groups have"
+        lines.append(f"{report.differing:,} {have} different labels: one of them is likely wrong")
+    lines.append(f"written to {printable_path(str(out))}: {TABLE_NAME}, {PAGE_NAME}")
+    if len(shown) < len(report.groups):
+        lines.append(
+            f"{PAGE_NAME} shows {len(shown):,} of the groups: different labels first, then the largest (--limit)"
+        )
+    return document, "\n".join(lines)
 
 
 def _table_rows(report: DuplicateReport) -> Iterator[list[object]]:
+    """A row an image; `similarity` and `hash_distance` are to the kept image, empty where unknown.
+
+    A path or label that a spreadsheet would take for a formula has an apostrophe before it; undecodable bytes stay.
+    """
     for number, group in enumerate(report.groups, start=1):
         for image in group.images:
             role, same = "duplicate", _word(image.sha256 == group.kept.sha256)
@@ -259,80 +256,50 @@ def _word(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def format_report(report: DuplicateReport, *, out: Path, shown: int) -> str:
-    """The report for people."""
-    groups, differing = len(report.groups), report.differing
-    lines = [
-        f"{printable_path(report.gallery)}: {report.images:,} images; {groups:,} groups of duplicates, in which "
-        f"{report.duplicates:,} images repeat another one"
-    ]
-    if differing:
-        have = "group has" if differing == 1 else "groups have"
-        lines.append(f"{differing:,} {have} different labels: one of them is likely wrong")
-    lines.append(f"written to {printable_path(str(out))}: duplicates.csv, duplicates.html")
-    if shown < groups:
-        lines.append(
-            f"duplicates.html shows {shown:,} of the groups: different labels first, then the largest (--limit)"
-        )
-    return "\n".join(lines)
-
-
 def write_duplicates_page(
-    report: DuplicateReport, out: Path, *, limit: int, progress: Progress = no_progress
-) -> int:
-    """Write the page into one HTML file; how many groups are on it.
+    report: DuplicateReport,
+    out: Path,
+    *,
+    limit: int,
+    places: Mapping[int, Place],
+    progress: Progress = no_progress,
+) -> None:
+    """Write the page of at most `limit` groups into one HTML file.
 
     A picture that cannot be read any more, or that is not the one of the gallery, is shown as a placeholder.
 
     Args:
         out: the file; it is replaced in one step.
-        limit: most groups shown: those whose labels differ before others, and the largest of them.
+        places: of the bytes of the shown images, by their ids.
 
     Raises:
         InputError: the file cannot be written.
     """
-    order = sorted(
-        enumerate(report.groups, start=1), key=lambda numbered: (not numbered[1].labels_differ, numbered[0])
-    )
-    groups = dict(sorted(order[:limit]))
+    shown = report.groups[:limit]
     write_document(
-        out, "duplicates.html", report=report, shown=groups.values(),
-        groups=_draw_groups(groups, report.places, progress), hash_bits=HASH_BITS, files_shown=FILES_SHOWN,
+        out, "duplicates.html", report=report, shown=shown, groups=_draw_groups(shown, places, progress),
+        hash_bits=HASH_BITS, files_shown=FILES_SHOWN,
     )  # fmt: skip
-    return len(groups)
-
-
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """A picture of a group and the files that have it: WebP in base64, or in words why there is none."""
-
-    files: Sequence[GroupedImage]
-    picture: str
-    problem: str
 
 
 def _draw_groups(
-    groups: Mapping[int, DuplicateGroup], places: Mapping[int, Place], progress: Progress
-) -> Iterator[tuple[int, DuplicateGroup, list[_Content], int]]:
-    """(number, group, pictures to show, how many pictures are not shown)."""
-    contents: dict[int, list[list[GroupedImage]]] = {}
-    for number, group in groups.items():
+    groups: Sequence[DuplicateGroup], places: Mapping[int, Place], progress: Progress
+) -> Iterator[tuple[int, DuplicateGroup, list[dict[str, Any]], int]]:
+    """(number, group, pictures to show with the files that have each, how many pictures are not shown)."""
+    contents: list[list[list[GroupedImage]]] = []
+    for group in groups:
         by_content: dict[str, list[GroupedImage]] = {}  # the kept image's comes first
         for image in group.images:
             by_content.setdefault(image.sha256, []).append(image)
-        contents[number] = list(by_content.values())
-    wanted = (places[files[0].id] for found in contents.values() for files in found[:CONTENTS_SHOWN])
+        contents.append(list(by_content.values()))
+    wanted = (places[files[0].id] for found in contents for files in found[:CONTENTS_SHOWN])
     with closing(
         map_ahead(partial(draw_picture, side=SIDE), wanted, workers=usable_cores(), ahead=READ_AHEAD)
     ) as pictures:
-        for done, (number, found) in enumerate(contents.items(), start=1):
-            shown = [_Content(files, *next(pictures)) for files in found[:CONTENTS_SHOWN]]
-            yield number, groups[number], shown, len(found) - len(shown)
-            progress(done, len(groups))
-
-
-def find_duplicate_groups(gallery: Gallery, progress: Progress = no_progress) -> DuplicateReport:
-    """The images that repeat another one under the default thresholds; groups of different labels come first."""
-    report = read_report(gallery, config=DuplicateConfig(), progress=progress)
-    groups = sorted(report.groups, key=lambda group: not group.labels_differ)  # of these the largest first
-    return replace(report, groups=tuple(groups), places={})
+        for number, (group, found) in enumerate(zip(groups, contents, strict=True), start=1):
+            shown = []
+            for files in found[:CONTENTS_SHOWN]:
+                picture, problem = next(pictures)
+                shown.append({"files": files, "picture": picture, "problem": problem})
+            yield number, group, shown, len(found) - len(shown)
+            progress(number, len(groups))

@@ -362,13 +362,17 @@ def image(path: Path, label: str | None, *, number: int = 1, **more: Any) -> Gro
     return GroupedImage(number, path.name, str(path.parent), label, **(defaults | more))
 
 
-def report_of(*groups: DuplicateGroup, **more: Any) -> DuplicateReport:
-    defaults: dict[str, Any] = {"gallery": "photos <b>", "images": 90, "config": DuplicateConfig().settle(None)}
-    images = [image for group in groups for image in group.images]
+def report_of(*groups: DuplicateGroup) -> DuplicateReport:
+    return DuplicateReport("photos <b>", 90, DuplicateConfig().settle(None), groups)
+
+
+def write_page(report: DuplicateReport, out: Path, *, limit: int = 9, **more: Any) -> str:
+    images = [image for group in report.groups for image in group.images]
     places = {
         image.id: Place(Path(image.source) / image.path, image.path, sha256=image.sha256) for image in images
     }
-    return DuplicateReport(groups=groups, places=places, **(defaults | more))
+    write_duplicates_page(report, out, limit=limit, places=places, **more)
+    return out.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -405,8 +409,8 @@ def found(pictures: list[Path]) -> DuplicateReport:
 def test_equal_files_share_one_small_picture(found: DuplicateReport, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     out = tmp_path / "duplicates.html"
-    assert write_duplicates_page(found, out, limit=9, progress=lambda *done: seen.append(done)) == 2
-    pictures = re.findall(r'src="data:image/webp;base64,([^"]+)"', out.read_text(encoding="utf-8"))
+    html = write_page(found, out, progress=lambda *done: seen.append(done))
+    pictures = re.findall(r'src="data:image/webp;base64,([^"]+)"', html)
     assert len(pictures) == 6
     with Image.open(io.BytesIO(base64.b64decode(pictures[0]))) as picture:
         assert (picture.format, picture.size) == ("WEBP", (SIDE, SIDE))
@@ -414,24 +418,20 @@ def test_equal_files_share_one_small_picture(found: DuplicateReport, tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["duplicates.html"]
 
 
-def test_the_limit_takes_groups_with_different_labels_first_and_they_keep_their_numbers(tmp_path: Path) -> None:
+def test_the_limit_takes_the_first_groups_and_says_how_many_there_are(tmp_path: Path) -> None:
     def group(name: str, *labels: str | None) -> DuplicateGroup:
         first, *others = (image(tmp_path / f"{name}{i}.jpg", label) for i, label in enumerate(labels))
         return DuplicateGroup(first, tuple(others))
 
-    groups = [group("a", "x", "x", "x"), group("b", "x", None, None), group("c", "x", "y"), group("d", "x", "x")]
-    out = tmp_path / "page.html"
-    assert write_duplicates_page(report_of(*groups), out, limit=2) == 2
-    html = out.read_text(encoding="utf-8")
-    assert re.findall(r'class="panel item group([^"]*)" id="group-(\d)"', html) == [("", "1"), (" differ", "3")]
+    groups = [group("a", "x", "y"), group("b", "x", None, None), group("c", "x", "x"), group("d", "x", "x")]
+    html = write_page(report_of(*groups), tmp_path / "page.html", limit=2)
+    assert re.findall(r'class="panel item group([^"]*)" id="group-(\d)"', html) == [(" differ", "1"), ("", "2")]
     assert "<b>2 of 4 groups</b> are on this page" in html
-    write_duplicates_page(report_of(*groups), out, limit=4)
-    assert "are on this page" not in out.read_text(encoding="utf-8")
+    assert "are on this page" not in write_page(report_of(*groups), tmp_path / "page.html", limit=4)
 
 
 def test_no_name_or_label_is_markup_and_nothing_is_let_in(found: DuplicateReport, tmp_path: Path) -> None:
-    write_duplicates_page(found, tmp_path / "page.html", limit=9)
-    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    html = write_page(found, tmp_path / "page.html")
     assert "<script" not in html
     assert html.count("</style>") == 1
     assert html.count("<img") == html.count('<img src="data:image/webp;base64,')

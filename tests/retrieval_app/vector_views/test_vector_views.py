@@ -45,9 +45,9 @@ def atlas(odd_gallery: Gallery, tmp_path_factory: pytest.TempPathFactory) -> lis
 
 def test_members_lie_where_the_page_shows_them(atlas: list[dict[str, Any]], odd_gallery: Gallery) -> None:
     layout = lay_out(odd_gallery)
-    assert [row["id"] for row in atlas] == layout.ids.tolist()
-    assert [row["x"] for row in atlas] == layout.x.tolist()
-    assert [row["y"] for row in atlas] == layout.y.tolist()
+    assert [row["id"] for row in atlas] == layout.ids
+    assert [row["x"] for row in atlas] == layout.x
+    assert [row["y"] for row in atlas] == layout.y
     assert all(row["in_map"] for row in atlas)
 
 
