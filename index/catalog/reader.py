@@ -211,10 +211,9 @@ class Catalog:
 
     def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
         """The indexed rows of these ids, by id; unknown ids are left out."""
-        listed = "[" + ",".join(str(int(i)) for i in ids) + "]"
-        chosen = "status = 'indexed' AND id IN (SELECT value FROM json_each(?))"
-        query = f"SELECT {COLUMNS} FROM images WHERE {chosen}"
-        return {row[0]: self._make_row(row) for row in self._connection.execute(query, (listed,))}
+        query = f"SELECT {COLUMNS} FROM images WHERE status = 'indexed' AND id IN (SELECT value FROM json_each(?))"
+        found = self._connection.execute(query, (json.dumps(list(map(int, ids))),))
+        return {row[0]: self._make_row(row) for row in found}
 
     def _make_row(self, values: tuple[Any, ...]) -> CatalogRow:
         return self._decided.apply(make_row(values))
@@ -261,10 +260,14 @@ class Catalog:
         query = "SELECT label FROM images WHERE status = ? ORDER BY id"
         return [row[0] for row in self._connection.execute(query, (status,))]
 
+    def _ask(self, query: str, *values: object) -> Any:
+        """The one value that a query gives; None where it gives no row."""
+        row = self._connection.execute(query, values).fetchone()
+        return None if row is None else row[0]
+
     def count(self, status: str) -> int:
         """Rows of one status."""
-        query = "SELECT count(*) FROM images WHERE status = ?"
-        return int(self._connection.execute(query, (status,)).fetchone()[0])
+        return int(self._ask("SELECT count(*) FROM images WHERE status = ?", status))
 
     def skipped_by_reason(self) -> dict[str, int]:
         """Skipped rows by reason, reasons in alphabetical order."""
@@ -289,16 +292,14 @@ class Catalog:
 
     def count_orphans(self) -> int:
         """Duplicates that repeat no indexed row; a sound catalogue has none."""
-        query = (
+        return int(self._ask(
             "SELECT count(*) FROM images d LEFT JOIN images k ON k.id = d.keeper AND k.status = 'indexed' "
             "WHERE d.status = 'duplicate' AND k.id IS NULL"
-        )
-        return int(self._connection.execute(query).fetchone()[0])
+        ))  # fmt: skip
 
     def next_id(self) -> int:
         """The id that the next new item gets."""
-        row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'images'").fetchone()
-        return 1 if row is None else int(row[0]) + 1
+        return int(self._ask("SELECT seq FROM sqlite_sequence WHERE name = 'images'") or 0) + 1
 
     def sources(self) -> dict[int, ImageSource]:
         """The sources by number, in the order they were added, where they are now."""
@@ -330,12 +331,9 @@ class Catalog:
     def _find_places(self) -> Places:
         if self._places is None:
             recorded = self.recorded_sources()
-            if self._gallery is None:
-                self._places = Places(recorded, None, ())
-            else:
-                self._places = find_places(
-                    recorded, gallery=self._gallery, places=self._read_places(), take_sample=self._take_sample
-                )
+            self._places = Places(recorded, None, ()) if self._gallery is None else find_places(
+                recorded, gallery=self._gallery, places=self._read_places(), take_sample=self._take_sample
+            )  # fmt: skip
         return self._places
 
     def _read_places(self) -> dict[str, str]:
@@ -348,8 +346,8 @@ class Catalog:
 
     def setting(self, name: str) -> str | None:
         """A setting that later commands on the gallery go on with; None where it was never given."""
-        row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
-        return None if row is None else str(row[0])
+        value = self._ask("SELECT value FROM settings WHERE name = ?", name)
+        return None if value is None else str(value)
 
     def remembered(self) -> dict[str, Any]:
         """The sources and settings as plain values, for a copy that outlives the catalogue."""
@@ -362,8 +360,7 @@ class Catalog:
 
     def check(self) -> None:
         """Let SQLite look for damage."""
-        found = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
+        if (found := self._ask("PRAGMA quick_check(1)")) != "ok":
             raise sqlite3.DatabaseError(found)
 
 
@@ -458,12 +455,3 @@ class Fingerprints:
     ids: Ids
     hashes: Ids
     labelled: npt.NDArray[np.bool_]
-
-
-def identify_file(path: Path) -> tuple[int, int, int] | None:
-    """Device, inode and time of a file, by which a replaced one is noticed; None where there is no file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_mtime_ns

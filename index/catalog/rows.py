@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+REMOVED = "removed"  # the reason of an item that was taken out
 MAX_CHARACTERS = 1 << 24  # more than a source may say of an item
 _MAX_NESTING = 200  # fewer than any encoder gives up at
 SOUND = (

@@ -1,22 +1,52 @@
-"""The catalogue of a gallery in the making: its sources and settings, what became of items, how it is finished."""
+"""The catalogue of a gallery in the making: sources, settings, scans, what became of items, and how it is finished."""
 
 from __future__ import annotations
 
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from index.catalog.catalog_scan import REMOVED, CatalogScan
-from index.catalog.reader import create_tables, find_gallery, opened
-from index.catalog.rows import CatalogRow
+from index.catalog.reader import Catalog, create_tables, find_gallery, opened
+from index.catalog.rows import COLUMNS, REMOVED, CatalogRow, make_row
 from index.catalog.source_places import PLACES_SETTING, describe_places, place_in_gallery
-from index.sources.items import EmbeddedItem
+from index.errors import ImageError
+from index.sources.items import EmbeddedItem, FoundItem
 from index.sources.source import ImageSource
+from index.text import printable_path
 
+_PLACE = "source, path, archive, starts_at, size_bytes, mtime_ns, label, metadata"  # what a scan says of an item
+
+# Found items lie in a table of the connection's own, so that a scan changes the rows in one transaction.
+_MAY_PASS = "('unreadable', 'permission-denied', 'unreachable', 'needs-package')"  # reasons of a fetch
+_FOUND = """
+CREATE TEMP TABLE found (
+    source INTEGER NOT NULL, path BLOB NOT NULL, archive BLOB, starts_at INTEGER, size_bytes INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL, reason TEXT, detail TEXT, label TEXT, metadata TEXT,
+    UNIQUE (source, path)
+)
+"""
+_SAME_FILE = "i.source = f.source AND i.path = f.path"
+_SAME_STATE = (
+    "i.size_bytes = f.size_bytes AND i.mtime_ns = f.mtime_ns "
+    "AND i.archive IS f.archive AND i.starts_at IS f.starts_at"
+)
+_READ_BEFORE = "i.status IN ('pending', 'indexed', 'duplicate') AND i.sha256 IS NOT NULL"
+_GONE = """
+CREATE TEMP TABLE gone AS SELECT id, sha256, size_bytes FROM images v WHERE source IN (SELECT source FROM rescanned)
+AND NOT EXISTS (SELECT 1 FROM found f WHERE f.source = v.source AND f.path = v.path)
+"""
+# Below a folder or archive that cannot be read now, nothing is known to have gone.
+_BELOW_BROKEN = """
+DELETE FROM gone WHERE id IN (
+    SELECT v.id FROM found b JOIN images v ON v.source = b.source
+    AND v.path > CAST(b.path || '/' AS BLOB) AND v.path < CAST(b.path || '0' AS BLOB)
+    WHERE b.reason IN ('unreadable', 'permission-denied', 'corrupt-archive', 'unreachable', 'needs-package')
+)
+"""
 _IDENTITY = (  # what makes two catalogues the same; not the scan's own notes
     "source, path, archive, starts_at, size_bytes, mtime_ns, sha256, status, reason, keeper, label, metadata"
 )
@@ -40,8 +70,64 @@ def write_catalog(path: Path) -> Iterator[CatalogWriter]:
         yield CatalogWriter(connection, gallery=find_gallery(path))
 
 
-class CatalogWriter(CatalogScan):
-    """Adds to a catalogue; get one from `write_catalog`. Every method leaves all of its change or none."""
+class CatalogWriter(Catalog):
+    """Adds to a catalogue; get one from `write_catalog`. Every method leaves all of its change or none.
+
+    A scan is recorded in tables of the connection's own, and then the hashes of what the scan alone could not decide.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, *, gallery: Path | None = None) -> None:
+        super().__init__(connection, gallery=gallery)
+        self._has_scan = self._restores = False
+
+    @contextmanager
+    def transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+        """A transaction: all of what is done within, or none of it; one within another is a part of it."""
+        if self._connection.in_transaction:
+            yield self._connection.execute
+            return
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._connection.execute
+        except BaseException:  # an interrupt too must leave the rows as they were
+            if self._connection.in_transaction:  # where the disk is full SQLite has rolled back itself
+                self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def raise_next_id(self, least: int) -> None:
+        """Let no new item get an id below `least`."""
+        if self.next_id() < least:
+            with self.transaction() as execute:
+                if not execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'images'", (least - 1,)).rowcount:
+                    execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('images', ?)", (least - 1,))
+
+    def select(self, condition: str) -> Iterator[CatalogRow]:
+        """Rows in id order; they may be changed meanwhile."""
+        after = -1
+        query = f"SELECT {COLUMNS} FROM images WHERE id > ? AND {condition} ORDER BY id LIMIT 1024"
+        while page := self._connection.execute(query, (after,)).fetchall():
+            yield from map(make_row, page)
+            after = page[-1][0]
+
+    def renew_where(self, condition: str, values: Sequence[object] = ()) -> None:
+        """Give the items of some rows, of which few are expected, new ids; they are pending then."""
+        query = f"SELECT {COLUMNS} FROM images WHERE {condition} ORDER BY id"
+        for row in map(make_row, self._connection.execute(query, values).fetchall()):
+            self.renew(row)
+
+    def renew(self, row: CatalogRow) -> int:
+        """Give an item a new id, pending, for an id stands for the same bytes for ever."""
+        execute = self._connection.execute
+        execute("DELETE FROM images WHERE id = ?", (row.id,))
+        inserted = execute(
+            f"INSERT INTO images ({_PLACE}, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending')", _place_values(row)
+        )
+        return int(inserted.lastrowid or 0)
+
+    def release_duplicates(self) -> None:
+        """Duplicates of what is not indexed any more are items like others again."""
+        self.renew_where("keeper IS NOT NULL AND keeper NOT IN (SELECT id FROM images WHERE status = 'indexed')")
 
     def prepare(self) -> None:
         """Begin the next version: no checkpoint yet."""
@@ -109,6 +195,203 @@ class CatalogWriter(CatalogScan):
         self._places = None
         return removed
 
+    def has_item(self, source: int, path: str) -> bool:
+        """Whether a source has an item of this path, by the scan that is being recorded, or else by its rows."""
+        query = (
+            "SELECT EXISTS (SELECT 1 FROM temp.found WHERE source = :source AND path = :path) "
+            "OR :source NOT IN (SELECT source FROM temp.rescanned) "
+            "AND EXISTS (SELECT 1 FROM images WHERE source = :source AND path = :path)"
+        )
+        return bool(self._connection.execute(query, {"source": source, "path": os.fsencode(path)}).fetchone()[0])
+
+    def record_scan(
+        self,
+        found: Iterable[tuple[int, FoundItem]],
+        *,
+        scanned: Sequence[int],
+        restore: bool,
+        thorough: bool = False,
+    ) -> None:
+        """Bring the rows in line with a scan of some sources, given as (source, item); all or nothing.
+
+        Items of unchanged size and time keep their row; changed ones are pending with their old hash, to be confirmed;
+        new ones are pending, and so are, once, those that were skipped, for what was in their way may have gone. Rows
+        that the scan did not meet stay until `drop_vanished`. With `restore`, items that were taken out come back;
+        with `thorough`, all that were read are to be confirmed, whatever their size and time.
+        """
+        with self.transaction() as execute:
+            for table in ("found", "rescanned", "gone"):
+                execute(f"DROP TABLE IF EXISTS temp.{table}")
+            execute(_FOUND)
+            execute("CREATE TEMP TABLE rescanned (source INTEGER PRIMARY KEY)")
+            self._connection.executemany("INSERT INTO rescanned VALUES (?)", ((number,) for number in scanned))
+            self._connection.executemany(
+                "INSERT INTO found VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (_found_values(source, item) for source, item in found),
+            )
+            self._merge_found(restore=restore)
+            if thorough:
+                execute(
+                    "UPDATE images AS i SET status = 'pending' FROM found f "
+                    f"WHERE {_SAME_FILE} AND f.reason IS NULL AND i.sha256 IS NOT NULL "
+                    "AND i.status IN ('indexed', 'duplicate')"
+                )
+        self._has_scan, self._restores = True, restore
+
+    def _merge_found(self, *, restore: bool) -> None:
+        execute = self._connection.execute
+        execute(
+            "UPDATE images AS i SET status = 'pending', sha256 = NULL, reason = NULL, detail = NULL FROM found f "
+            f"WHERE {_SAME_FILE} AND i.status = 'skipped' AND i.reason IS NOT ? AND f.reason IS NULL "
+            "AND i.source NOT IN (SELECT source FROM retried)",
+            (REMOVED,),
+        )
+        execute("INSERT INTO retried SELECT source FROM rescanned WHERE true ON CONFLICT DO NOTHING")
+        if restore:
+            self.renew_where("id IN (SELECT i.id FROM images i, found f "
+                              f"WHERE {_SAME_FILE} AND i.reason = '{REMOVED}')")  # fmt: skip
+        execute(  # what changed keeps its hash, and a duplicate what it repeats, until the bytes were read
+            "UPDATE images AS i SET size_bytes = f.size_bytes, mtime_ns = f.mtime_ns, archive = f.archive, "
+            "starts_at = f.starts_at, status = 'pending', reason = NULL, detail = NULL, "
+            "sha256 = CASE WHEN i.status = 'skipped' THEN NULL ELSE i.sha256 END "
+            f"FROM found f WHERE {_SAME_FILE} AND NOT ({_SAME_STATE}) AND f.reason IS NULL AND i.reason IS NOT ?",
+            (REMOVED,),
+        )
+        execute(
+            "UPDATE images AS i SET label = f.label, metadata = f.metadata FROM found f "
+            f"WHERE {_SAME_FILE} AND (i.label IS NOT f.label OR i.metadata IS NOT f.metadata)"
+        )
+        self.renew_where(
+            "id IN (SELECT i.id FROM images i, found f "
+            f"WHERE {_SAME_FILE} AND f.reason IS NOT NULL AND {_READ_BEFORE})"
+        )
+        execute(
+            "UPDATE images AS i SET status = 'skipped', sha256 = NULL, keeper = NULL, reason = f.reason, "
+            "detail = f.detail, size_bytes = f.size_bytes, mtime_ns = f.mtime_ns, archive = f.archive, "
+            "starts_at = f.starts_at "
+            f"FROM found f WHERE {_SAME_FILE} AND f.reason IS NOT NULL AND i.reason IS NOT ?",
+            (REMOVED,),
+        )
+        execute(
+            "INSERT INTO images (source, path, archive, starts_at, size_bytes, mtime_ns, status, reason, detail, "
+            "label, metadata) SELECT source, path, archive, starts_at, size_bytes, mtime_ns, "
+            "CASE WHEN reason IS NULL THEN 'pending' ELSE 'skipped' END, reason, detail, label, metadata "
+            f"FROM found f WHERE NOT EXISTS (SELECT 1 FROM images i WHERE {_SAME_FILE}) ORDER BY f.rowid"
+        )
+        execute(_GONE)
+        execute(_BELOW_BROKEN)
+        for column in ("sha256", "size_bytes"):
+            execute(f"CREATE INDEX temp.gone_by_{column} ON gone ({column})")
+
+    def archive_items(
+        self, source: int, archive: str, *, mtime_ns: int, with_skipped: bool = False
+    ) -> Iterator[FoundItem] | None:
+        """The items of an unchanged archive from its rows, so that it need not be read; None where it may have changed.
+
+        It may where it is of another time, is not known, or something in it was skipped: with `with_skipped` only
+        where that is what a fetch ran into, and other members stay skipped.
+        """
+        name = os.fsencode(archive)
+        members = "source = ?1 AND (path > ?2 AND path < ?3 AND archive = ?4 OR ?5 AND path = ?4)"
+        values = (source, name + b"/", name + b"0", name, with_skipped)
+        is_sound = "status != 'skipped' OR reason = ?6"
+        if with_skipped:
+            is_sound = f"status != 'skipped' OR reason NOT IN {_MAY_PASS}"
+        query = f"SELECT count(*), sum(mtime_ns = ?7 AND ({is_sound})) FROM images WHERE {members}"
+        count, sound = self._connection.execute(query, (*values, REMOVED, mtime_ns)).fetchone()
+        if not count or count != sound:
+            return None
+        rows = self._connection.execute(f"SELECT {COLUMNS} FROM images WHERE {members} ORDER BY id", values)
+        return map(_as_found, map(make_row, rows.fetchall()))
+
+    def known_state(self, source: int, path: str) -> tuple[int, int, str] | None:
+        """Size, time and status of the row of an item; None where there is none."""
+        query = "SELECT size_bytes, mtime_ns, status FROM images WHERE source = ? AND path = ?"
+        row: tuple[int, int, str] | None = self._connection.execute(query, (source, os.fsencode(path))).fetchone()
+        return row
+
+    def was_scanned(self, source: int) -> bool:
+        """Whether the work in progress has scanned a source before, in a command that was stopped."""
+        return bool(self._ask("SELECT EXISTS (SELECT 1 FROM retried WHERE source = ?)", source))
+
+    def emptied_sources(self) -> list[ImageSource]:
+        """The sources of whose items the scan met none at all, where some are indexed, or could not be read before."""
+        numbers = self._connection.execute(
+            "SELECT source FROM rescanned r WHERE NOT EXISTS (SELECT 1 FROM found f WHERE f.source = r.source) "
+            "AND EXISTS (SELECT 1 FROM images i WHERE i.source = r.source "
+            f"AND (i.status = 'indexed' OR i.reason IN {_MAY_PASS}))"
+        ).fetchall()
+        sources = self.sources()
+        return [sources[number] for (number,) in numbers]
+
+    def changed(self) -> Iterator[CatalogRow]:
+        """Pending rows that had been read before: the bytes decide whether they changed."""
+        yield from self.select("status = 'pending' AND sha256 IS NOT NULL")
+
+    def moved_candidates(self) -> Iterator[CatalogRow]:
+        """New rows of the size of one that is not where it was."""
+        if self._has_scan:
+            yield from self.select(
+                "status = 'pending' AND sha256 IS NULL AND size_bytes IN (SELECT size_bytes FROM temp.gone)"
+            )
+
+    def confirm(self, hashed: Iterable[tuple[CatalogRow, str | None]]) -> None:
+        """Settle rows of `changed` by the hash of their bytes; other bytes, or none, make a new item, pending."""
+        with self.transaction() as execute:
+            for row, sha256 in hashed:
+                if sha256 == row.sha256:
+                    status = "indexed" if row.kept_id is None else "duplicate"
+                    execute("UPDATE images SET status = ? WHERE id = ?", (status, row.id))
+                else:
+                    self.renew(row)
+
+    def confirm_moved(self, hashed: Iterable[tuple[CatalogRow, str | None]]) -> int:
+        """Recognise moved files: a vanished item whose bytes a new row has takes that row's place; their number.
+
+        The row of the new place goes, and the item keeps its own.
+        """
+        moved = 0
+        with self.transaction() as execute:
+            for row, sha256 in hashed:
+                vanished = execute(
+                    "SELECT i.id FROM temp.gone v JOIN images i ON i.id = v.id WHERE v.sha256 = ? "
+                    "AND (i.status IN ('indexed', 'duplicate') OR i.reason = ? AND NOT ?) "
+                    "ORDER BY i.status = 'indexed' DESC, i.id LIMIT 1",
+                    (sha256, REMOVED, self._restores),
+                ).fetchone()
+                if vanished is not None:
+                    self._move(row, *vanished)
+                    moved += 1
+        return moved
+
+    def _move(self, row: CatalogRow, vanished: int) -> None:
+        execute = self._connection.execute
+        execute("DELETE FROM temp.gone WHERE id = ?", (vanished,))
+        execute("DELETE FROM images WHERE id = ?", (row.id,))
+        places = ", ".join(f"{column} = ?" for column in _PLACE.split(", "))
+        execute(f"UPDATE images SET {places} WHERE id = ?", (*_place_values(row), vanished))
+
+    def drop_vanished(self) -> int:
+        """Remove the rows that the scan did not meet, if there was one; the number of these."""
+        dropped = 0
+        with self.transaction() as execute:
+            if self._has_scan:
+                dropped = execute("DELETE FROM images WHERE id IN (SELECT id FROM temp.gone)").rowcount
+            self.release_duplicates()
+        return dropped
+
+    def restore(self, source: int, path: str, item: FoundItem) -> None:
+        """Let an item of a source that was taken out, and was met in another one, be one like others again."""
+        key = (source, os.fsencode(path))
+        with self.transaction() as execute:
+            removed = execute(f"SELECT 1 FROM images WHERE source = ? AND path = ? AND reason = '{REMOVED}'", key)
+            if removed.fetchone() is not None:
+                self.renew_where("source = ? AND path = ?", key)
+                execute(
+                    "UPDATE images SET size_bytes = ?, mtime_ns = ?, starts_at = ? WHERE source = ? AND path = ?",
+                    (item.size_bytes, item.mtime_ns, item.starts_at, *key),
+                )
+
     def take_out(self, rows: Iterable[CatalogRow]) -> None:
         """Take items out of the gallery; they are skipped from now on, also where their files stay or are moved."""
         with self.transaction() as execute:
@@ -129,9 +412,8 @@ class CatalogWriter(CatalogScan):
 
     def kept_images(self) -> list[int]:
         """Ids of the images that have duplicates."""
-        return [
-            row[0] for row in self._connection.execute("SELECT DISTINCT keeper FROM images WHERE keeper NOT NULL")
-        ]
+        query = "SELECT DISTINCT keeper FROM images WHERE keeper NOT NULL"
+        return [row[0] for row in self._connection.execute(query)]
 
     def repeated(self) -> list[tuple[str, int]]:
         """(hash, id) of the indexed rows that have the same bytes as another one, in rising order."""
@@ -174,10 +456,6 @@ class CatalogWriter(CatalogScan):
         rows = self._connection.execute("SELECT name, sha256 FROM checkpoints ORDER BY name")
         return [Checkpoint(*row) for row in rows]
 
-    def count_checkpoints(self) -> int:
-        """How many checkpoints are recorded."""
-        return int(self._connection.execute("SELECT count(*) FROM checkpoints").fetchone()[0])
-
     def same_as(self, other: Path) -> bool:
         """Whether a finished catalogue has the same items, ids, outcomes, sources and settings.
 
@@ -185,14 +463,12 @@ class CatalogWriter(CatalogScan):
         """
         self._connection.execute("ATTACH ? AS other", (f"{other.absolute().as_uri()}?mode=ro&immutable=1",))
         try:
-            return all(
-                self._is_same(table, key, columns.split(", "))
-                for table, key, columns in (
-                    ("sources", "id", "kind, location"),
-                    ("settings", "name", "value"),
-                    ("images", "id", _IDENTITY),
-                )
+            tables = (
+                ("sources", "id", "kind, location"),
+                ("settings", "name", "value"),
+                ("images", "id", _IDENTITY),
             )
+            return all(self._is_same(table, key, columns.split(", ")) for table, key, columns in tables)
         finally:
             self._connection.execute("DETACH other")
 
@@ -201,7 +477,7 @@ class CatalogWriter(CatalogScan):
         differs = " OR ".join(f"a.{column} IS NOT b.{column}" for column in (key, *columns))
         joined = f"main.{table} a LEFT JOIN other.{table} b ON a.{key} = b.{key}"
         query = f"SELECT {counts} AND NOT EXISTS (SELECT 1 FROM {joined} WHERE ({differs}) AND a.{key} IS NOT ?)"
-        return bool(self._connection.execute(query, (PLACES_SETTING,)).fetchone()[0])
+        return bool(self._ask(query, PLACES_SETTING))
 
     def write_finished(self, path: Path, *, compact: bool) -> None:
         """Write the catalogue of a finished version; `compact` gives back the room of removed rows."""
@@ -213,6 +489,32 @@ class CatalogWriter(CatalogScan):
             copy.execute("PRAGMA journal_mode = DELETE")
             copy.execute("DROP TABLE checkpoints")
             copy.execute("DROP TABLE retried")
+
+
+def _place_values(row: CatalogRow) -> tuple[object, ...]:
+    archive = None if row.archive is None else os.fsencode(row.archive)
+    return (row.source, os.fsencode(row.path), archive, row.starts_at, row.size_bytes, row.mtime_ns, row.label,
+            row.metadata_json)  # fmt: skip
+
+
+def _found_values(source: int, item: FoundItem) -> tuple[object, ...]:
+    archive = None if item.archive is None else os.fsencode(item.archive)
+    problem = (None, None) if item.problem is None else (item.problem.reason, item.problem.detail)
+    metadata = json.dumps(dict(item.metadata), sort_keys=True) if item.metadata else None
+    path = os.fsencode(item.path)
+    return (source, path, archive, item.starts_at, item.size_bytes, item.mtime_ns, *problem, item.label, metadata)
+
+
+def _as_found(row: CatalogRow) -> FoundItem:
+    found = FoundItem(
+        row.path, row.size_bytes, row.mtime_ns, row.archive, row.starts_at, row.label, row.metadata or None
+    )
+    if row.status != "skipped" or row.reason == REMOVED:
+        return found
+    shown = printable_path(row.path)
+    return replace(
+        found, problem=ImageError(path=shown, reason=row.reason or "unreadable", detail=row.detail or "")
+    )
 
 
 def _outcome_values(item: EmbeddedItem) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows
-from index.catalog.reader import Catalog, identify_file, read_catalog
+from index.catalog.reader import Catalog, read_catalog
 from index.catalog.rows import CatalogRow, has_spoiled_labels, has_spoiled_metadata
 from index.errors import GalleryDamagedError, GalleryError
 from index.recent import RecentlyUsed
@@ -32,7 +32,7 @@ class OpenedCatalog:
     def __init__(self, gallery: Path, version: Version, *, filter_s: float | None) -> None:
         self._gallery, self._digest, self._filter_s = gallery, version.manifest_sha256, filter_s
         self._path = version.folder / CATALOG_NAME
-        self._file = identify_file(self._path)
+        self._file = _identify(self._path)
         self._rows: RecentlyUsed[int, CatalogRow] = RecentlyUsed(_REMEMBERED_BYTES, size=_measure)
         with read_catalog(self._path) as catalog:
             self._has_spoiled_labels = has_spoiled_labels(catalog.connection)
@@ -76,18 +76,25 @@ class OpenedCatalog:
         return spoiled
 
     def _require_same_file(self) -> None:
-        if identify_file(self._path) != self._file:  # the vectors are still those of before
+        if _identify(self._path) != self._file:  # the vectors are still those of before
             raise self._explain_other_file(printable_path(str(self._path)))
 
     def _explain_other_file(self, shown: str) -> GalleryError:
         """Why it is not the file that was opened: another gallery took its place, or the file is changed."""
         with suppress(GalleryError):
-            if (
-                find_version(self._gallery).manifest_sha256 == self._digest
-            ):  # nothing that writes galleries does that
+            if find_version(self._gallery).manifest_sha256 == self._digest:  # no writer of galleries does that
                 sound = "open it again where `retrieval index verify` finds it sound"
                 return GalleryDamagedError(shown, f"it was changed while it was open; {sound}, else")
         return GalleryError(shown, "it was replaced while it was open; open it again")
+
+
+def _identify(path: Path) -> tuple[int, int, int] | None:
+    """Device, inode and time of a file, by which a replaced one is noticed; None where there is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 def _measure(row: CatalogRow) -> int:

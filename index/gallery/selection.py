@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from index.catalog.catalog_scan import REMOVED
 from index.catalog.reader import Catalog
-from index.catalog.rows import CatalogRow
+from index.catalog.rows import REMOVED, CatalogRow
 from index.errors import InputError
 from index.filters.condition import LABEL, Condition, equals, join
 from index.network.remote_store import is_address

@@ -20,7 +20,7 @@ from index.labels.leave_one_out import Doubles, LeaveOneOut
 from index.labels.suspicion import (
     SHOWN,
     Chances,
-    Suspicion,
+    Judgement,
     doubt_labels,
     judge_by_planted,
     planted_each,
@@ -37,42 +37,6 @@ BALANCE = 0.5
 MOST_VALUES = 1 << 26  # confidences in memory: 256 MB
 MOST_LABELS = 2048  # of which every pair is looked at
 _LEAST = 0.05  # weight of a row that is not believed at all
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What is thought of N labels.
-
-    Attributes:
-        suspicion: how likely each is wrong, what the images show, and which stand in place of which.
-        own: (N,) float32 confidence in the label, from all rows but this one and those left out with it.
-        highest: (N,) float32 highest confidence in any label.
-    """
-
-    suspicion: Suspicion
-    own: Floats
-    highest: Floats
-
-    @property
-    def wrong(self) -> Doubles:
-        """(N,) float64 chance that each label is wrong."""
-        return self.suspicion.wrong
-
-    @property
-    def chances(self) -> Chances:
-        """What the scores of the labels mean."""
-        return Chances(self.suspicion.scores, self.suspicion.wrong)
-
-    def others(self, row: int, *, label: int) -> list[tuple[int, float]]:
-        """(label, chance that it is what is shown) of the likeliest labels but a row's own, best first, three at most.
-
-        Those without any chance are left out.
-        """
-        found = self.suspicion
-        pairs = zip(found.best[row].tolist(), found.chances[row].tolist(), strict=True)
-        return [(other, chance) for other, chance in pairs if other not in (NO_ID, label) and chance > 0][
-            : SHOWN - 1
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +77,10 @@ def judge_labels(
         most_values: confidences in memory.
         most_labels: of which every pair is looked at, which takes C x C numbers.
     """
-    fits = len(labels) * count <= most_values and count <= most_labels
-    steps = _Steps(progress, 2 * len(labels))
-    if fits:
-        looks = _Looks(features, labels, count=count, groups=groups, settled=settled, steps=steps)
-        kept = _look_twice(looks, labels, count=count)
-        own = kept[np.arange(len(labels)), labels]
-        return Judgement(suspect_labels(kept, labels, before=looks.before), own, kept.max(axis=1))
-    return _judge_by_blocks(features, labels, count=count, groups=groups, settled=settled, steps=steps)
+    looks = _Looks(features, labels, count=count, groups=groups, settled=settled, progress=progress)
+    if len(labels) * count <= most_values and count <= most_labels:
+        return suspect_labels(looks.look_twice(), labels, before=looks.before)
+    return _judge_by_blocks(looks)
 
 
 def judge_twice(features: Floats, labels: Labels, *, count: int, groups: Ids | None = None) -> Floats:
@@ -132,24 +92,15 @@ def judge_twice(features: Floats, labels: Labels, *, count: int, groups: Ids | N
 
     Arguments as those of `judge_labels`.
     """
-    steps = _Steps(no_progress, 1)
-    looks = _Looks(features, labels, count=count, groups=groups, settled=None, steps=steps)
-    return _look_twice(looks, labels, count=count)
-
-
-class _Steps:
-    """Progress of a known amount of work, told in parts."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress, self._done, self._total = progress, 0, total
-
-    def tell(self, done: int) -> None:
-        self._done = min(self._done + done, self._total)
-        self._progress(self._done, self._total)
+    return _Looks(features, labels, count=count, groups=groups).look_twice()
 
 
 class _Looks:
-    """What the two classifiers see, at a first look and at a second one."""
+    """What the two classifiers see, at a first look and at a second one.
+
+    Attributes:
+        before: what scores meant before anybody had decided; None where nobody has.
+    """
 
     def __init__(
         self,
@@ -158,40 +109,52 @@ class _Looks:
         *,
         count: int,
         groups: Ids | None,
-        settled: Settled | None,
-        steps: _Steps,
+        settled: Settled | None = None,
+        progress: Progress = no_progress,
     ) -> None:
+        done, total = 0, 2 * len(labels)
+
+        def tell(rows: int) -> None:
+            nonlocal done
+            done = min(done + rows, total)
+            progress(done, total)
+
         def regress(weights: Doubles, ridges: tuple[float, ...]) -> LeaveOneOut:
             return LeaveOneOut(
-                features, labels, count=count, groups=groups, weights=weights, ridges=ridges, tell=steps.tell
+                features, labels, count=count, groups=groups, weights=weights, ridges=ridges, tell=tell
             )
 
-        self._labels, self._count, self._regress, self._settled = labels, count, regress, settled
+        self.labels, self.count, self._regress = labels, count, regress
+        self.before = None if settled is None else settled.before
+        self._settled = None if settled is None else settled.rows
         self._images = np.bincount(labels, minlength=count).astype(np.float64)
         self._regressions = [regress(self._images[labels] ** (BALANCE - 1), RIDGES)]
-        self._classes = GaussianClasses(
-            features, labels, count=count, prior=BALANCE, groups=groups, tell=steps.tell
-        )
+        self._classes = GaussianClasses(features, labels, count=count, prior=BALANCE, groups=groups, tell=tell)
 
-    @property
-    def before(self) -> Chances | None:
-        return None if self._settled is None else self._settled.before
+    def look_twice(self) -> Floats:
+        """(N, C) confidences of all rows at the second look."""
+        seen = np.empty((len(self.labels), self.count), dtype=np.float32)
+        for rows, shares in self.blocks():
+            seen[rows] = shares
+        self.look_again(doubt_labels(seen, self.labels, before=self.before)[0].wrong)
+        for rows, shares in self.blocks():
+            seen[rows] = shares
+        return seen
 
     def blocks(self) -> Iterator[tuple[Ids, Floats]]:
         """(rows, (B, C) float32 confidences) of all rows: of the regressions of all looks, and of the last classes."""
         for rows, by_classes in self._classes.blocks():
-            regressed = sum(one.confidences(rows) for one in self._regressions) / np.float32(
-                len(self._regressions)
-            )
-            yield rows, join_confidences(np.asarray(regressed), by_classes)
+            regressed = sum(one.confidences(rows) for one in self._regressions)
+            mean = np.asarray(regressed / np.float32(len(self._regressions)))
+            yield rows, join_confidences(mean, by_classes)
 
     def look_again(self, wrong: Doubles) -> None:
         """From now on rows count by (N,) chances that their labels are wrong, too, unless they are settled."""
         if self._settled is not None:
-            wrong = np.where(self._settled.rows, 0.0, wrong)
+            wrong = np.where(self._settled, 0.0, wrong)
         believed = (1 - wrong).clip(min=_LEAST)
-        sums = np.bincount(self._labels, weights=believed, minlength=self._count)
-        weights = believed * (self._images**BALANCE / np.maximum(sums, _LEAST))[self._labels]
+        sums = np.bincount(self.labels, weights=believed, minlength=self.count)
+        weights = believed * (self._images**BALANCE / np.maximum(sums, _LEAST))[self.labels]
         self._regressions.append(self._regress(weights, (self._regressions[0].ridge,)))
         self._classes.weigh(believed)
 
@@ -207,28 +170,14 @@ def join_confidences(one: Floats, other: Floats) -> Floats:
     return joined
 
 
-def _look_twice(looks: _Looks, labels: Labels, *, count: int) -> Floats:
-    """(N, C) of all rows."""
-    seen = np.empty((len(labels), count), dtype=np.float32)
-    for rows, shares in looks.blocks():
-        seen[rows] = shares
-    looks.look_again(doubt_labels(seen, labels, before=looks.before)[0].wrong)
-    for rows, shares in looks.blocks():
-        seen[rows] = shares
-    return seen
-
-
-def _judge_by_blocks(
-    features: Floats, labels: Labels, *, count: int, groups: Ids | None, settled: Settled | None, steps: _Steps
-) -> Judgement:
+def _judge_by_blocks(looks: _Looks) -> Judgement:
     """As `judge_labels`, with confidences that are computed again instead of held."""
-    looks = _Looks(features, labels, count=count, groups=groups, settled=settled, steps=steps)
+    labels, count = looks.labels, looks.count
     drawn = np.random.default_rng(0).integers(len(labels), size=(len(labels), planted_each(len(labels))))
     planted = labels[drawn]
     planted[planted == labels[:, None]] += 1  # the next label, where its own was drawn
     planted %= count
     given, wrongly = np.empty(len(labels)), np.empty(planted.shape)
-
     own, highest = np.zeros((2, len(labels)), dtype=np.float32)
 
     def score(rows: Ids, shares: Floats) -> None:
@@ -251,5 +200,6 @@ def _judge_by_blocks(
         order = np.argsort(-shares, axis=1, kind="stable")[:, :SHOWN]
         best[rows, : order.shape[1]] = order
         confidences[rows, : order.shape[1]] = np.take_along_axis(shares, order, axis=1)
-    found = suspect_evenly(find_chances(), labels, own=own, best=best, confidences=confidences, count=count)
-    return Judgement(found, own, highest)
+    return suspect_evenly(
+        find_chances(), labels, own=own, highest=highest, best=best, confidences=confidences, count=count
+    )

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Labels, rows_by_value
 from index.labels.decisions import CHANGE, DROP, KEEP
-from index.labels.judge import Judgement
+from index.labels.suspicion import Judgement
 
 SUSPECT = 0.5  # a label is doubted where it is at least as likely wrong as right
 Mask = npt.NDArray[np.bool_]
@@ -57,7 +57,7 @@ def give_verdicts(
         [DROP, KEEP, DROP],
         default=CHANGE,
     )
-    best = judgement.suspicion.best
+    best = judgement.best
     others = np.where(best[:, 0] == labels, best[:, 1], best[:, 0])
     return verdicts.tolist(), np.where(verdicts == CHANGE, others, NO_ID).astype(np.int64)
 
@@ -130,50 +130,32 @@ class KindTeller:
 
     def __init__(self, judgement: Judgement, labels: Labels, groups: Ids, *, count: int) -> None:
         self._judgement, self._labels = judgement, labels
-        self.mixed = find_mixed_labels(judgement.suspicion.pairs, labels, count=count)
+        self.mixed = find_mixed_labels(judgement.pairs, labels, count=count)
         self.unlike, self.rare = is_unlike(judgement), has_rare_label(labels, groups)
         self.copies = has_copy_with_another_label(labels, groups)
         self._are_mixed = {pair for one, two, _ in self.mixed for pair in ((one, two), (two, one))}
 
     def tell(self, row: int) -> Kind:
-        """The kind of a row whose label is doubted."""
-        label = int(self._labels[row])
+        """The kind of a row whose label is doubted; the first that fits.
+
+        - `copies`: a duplicate of the image has another label; at least one of the two is wrong.
+        - `unlike`: the image is unlike the others, so that no label is clear: it may show none of them.
+        - `rare`: its label has so few images that it is hardly known what the label looks like: look before it is lost.
+        - `mixed`: its label and the likeliest other one are given in each other's place all over: are they one?
+        - `several`: its label and another one are both likely: both may fit.
+        - `wrong`: another label fits better.
+        """
+        label, right = int(self._labels[row]), 1 - float(self._judgement.wrong[row])
         other, chance = next(iter(self._judgement.others(row, label=label)), (label, 0.0))
-        return tell_kind(
-            wrong=float(self._judgement.wrong[row]),
-            best_other=chance,
-            is_mixed=(label, other) in self._are_mixed,
-            is_rare=bool(self.rare[row]),
-            is_unlike=bool(self.unlike[row]),
-            has_copy=bool(self.copies[row]),
-        )
-
-
-def tell_kind(
-    *, wrong: float, best_other: float, is_mixed: bool, is_rare: bool, is_unlike: bool, has_copy: bool
-) -> Kind:
-    """The kind of one doubted label; the first that fits.
-
-    - `copies`: a duplicate of the image has another label; at least one of the two is wrong.
-    - `unlike`: the image is unlike the others, so that no label is clear: it may show none of them.
-    - `rare`: its label has so few images that it is hardly known what the label looks like: look before it is lost.
-    - `mixed`: its label and the likeliest other one are given in each other's place all over: are they one?
-    - `several`: its label and another one are both likely: both may fit.
-    - `wrong`: another label fits better.
-
-    Args:
-        wrong: chance that the label is wrong.
-        best_other: chance of the likeliest other label.
-    """
-    if has_copy:
-        return "copies"
-    if is_unlike:
-        return "unlike"
-    if is_rare:
-        return "rare"
-    if is_mixed:
-        return "mixed"
-    return "several" if min(1 - wrong, best_other) >= SEVERAL else "wrong"
+        if self.copies[row]:
+            return "copies"
+        if self.unlike[row]:
+            return "unlike"
+        if self.rare[row]:
+            return "rare"
+        if (label, other) in self._are_mixed:
+            return "mixed"
+        return "several" if min(right, chance) >= SEVERAL else "wrong"
 
 
 def find_mixed_labels(
@@ -182,7 +164,7 @@ def find_mixed_labels(
     """(label, label, images) that are given in each other's place, both ways, the most images first.
 
     Args:
-        pairs: of `Suspicion`: (label, label shown, images).
+        pairs: of `Judgement`: (label, label shown, images).
         labels: (N,) int64 in 0..count-1.
     """
     images = np.bincount(labels, minlength=count)

@@ -132,27 +132,6 @@ def _share_of_mistakes(planted: Doubles, given: Doubles, *, likeliest: float | N
 
 
 @dataclass(frozen=True, slots=True)
-class Suspicion:
-    """What confidences say of N labels.
-
-    Attributes:
-        wrong: (N,) float64 chance that each label is wrong.
-        best: (N, 4) int64 what the image shows, the likeliest first; `NO_ID` where there are fewer labels.
-        chances: (N, 4) float64 of these; of its own label 1 - wrong, of all labels together 1.
-        rates: (C,) float64 estimated share of each label's images whose label is wrong.
-        pairs: (label, label shown, images) of labels that stand in place of others, with how many images that is.
-        scores: (N,) float64 of `score_labels`, which `wrong` was found by.
-    """
-
-    wrong: Doubles
-    best: Ids
-    chances: Doubles
-    rates: Doubles
-    pairs: tuple[tuple[int, int, float], ...]
-    scores: Doubles
-
-
-@dataclass(frozen=True, slots=True)
 class Chances:
     """Which chance of being wrong goes with which score, as found of labels that nobody had looked at yet.
 
@@ -172,6 +151,45 @@ class Chances:
         """(N,) chances of labels of such scores."""
         order = np.argsort(self.scores)
         return np.interp(scores, self.scores[order], self.wrong[order])
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What confidences say of N labels.
+
+    Attributes:
+        wrong: (N,) float64 chance that each label is wrong.
+        best: (N, 4) int64 what the image shows, the likeliest first; `NO_ID` where there are fewer labels.
+        chances: (N, 4) float64 of these; of its own label 1 - wrong, of all labels together 1.
+        rates: (C,) float64 estimated share of each label's images whose label is wrong.
+        pairs: (label, label shown, images) of labels that stand in place of others, with how many images that is.
+        scores: (N,) float64 of `score_labels`, which `wrong` was found by.
+        own: (N,) float32 confidence in the label, from all rows but this one and those left out with it.
+        highest: (N,) float32 highest confidence in any label.
+    """
+
+    wrong: Doubles
+    best: Ids
+    chances: Doubles
+    rates: Doubles
+    pairs: tuple[tuple[int, int, float], ...]
+    scores: Doubles
+    own: Floats
+    highest: Floats
+
+    @property
+    def calibration(self) -> Chances:
+        """What the scores of the labels mean."""
+        return Chances(self.scores, self.wrong)
+
+    def others(self, row: int, *, label: int) -> list[tuple[int, float]]:
+        """(label, chance that it is what is shown) of the likeliest labels but a row's own, best first, three at most.
+
+        Those without any chance are left out.
+        """
+        pairs = zip(self.best[row].tolist(), self.chances[row].tolist(), strict=True)
+        others = [(other, chance) for other, chance in pairs if other not in (NO_ID, label) and chance > 0]
+        return others[: SHOWN - 1]
 
 
 def doubt_labels(
@@ -200,7 +218,7 @@ def doubt_labels(
     return Chances(given, wrong), mistakes
 
 
-def suspect_labels(confidences: Floats, labels: Labels, *, before: Chances | None = None) -> Suspicion:
+def suspect_labels(confidences: Floats, labels: Labels, *, before: Chances | None = None) -> Judgement:
     """What (N, C) confidences say of (N,) labels; arguments as those of `doubt_labels`."""
     found, mistakes = doubt_labels(confidences, labels, before=before)
     wrong = found.wrong
@@ -215,18 +233,19 @@ def suspect_labels(confidences: Floats, labels: Labels, *, before: Chances | Non
         order = np.argsort(-shown, axis=1, kind="stable")[:, :SHOWN]
         best[rows, : order.shape[1]] = order
         chances[rows, : order.shape[1]] = np.take_along_axis(shown, order, axis=1)
-    pairs = ((int(i), int(j), float(by_label[i, j])) for i, j in np.argwhere(by_label > 0))
-    return Suspicion(wrong, best, chances, _rates(wrong, labels, count=count), tuple(pairs), found.scores)
+    pairs = tuple((int(i), int(j), float(by_label[i, j])) for i, j in np.argwhere(by_label > 0))
+    confident, rates = confidences[np.arange(len(labels)), labels], _rates(wrong, labels, count=count)
+    return Judgement(wrong, best, chances, rates, pairs, found.scores, confident, confidences.max(axis=1))
 
 
 def suspect_evenly(
-    found: Chances, labels: Labels, *, own: Floats, best: Ids, confidences: Floats, count: int
-) -> Suspicion:
+    found: Chances, labels: Labels, *, own: Floats, highest: Floats, best: Ids, confidences: Floats, count: int
+) -> Judgement:
     """As `suspect_labels` where N x C confidences are too many to hold: an image whose label is wrong shows the first.
 
     Args:
         found: score of each label, and chance that it is wrong.
-        own: (N,) confidence in each label.
+        own, highest: (N,) confidence in each label, and in any.
         best, confidences: (N, s) the labels of the highest confidence, best first, `NO_ID` for none.
         count: C.
     """
@@ -244,10 +263,9 @@ def suspect_evenly(
     pairs, place = np.unique(np.stack([labels, first]), axis=1, return_inverse=True)
     amounts = np.bincount(place.ravel(), weights=wrong)
     named = zip(*pairs.tolist(), amounts.tolist(), strict=True)
-    return Suspicion(
-        wrong, shown, chances, _rates(wrong, labels, count=count),
-        tuple((i, j, n) for i, j, n in named if j != NO_ID and n > 0), found.scores,
-    )  # fmt: skip
+    kept = tuple((i, j, n) for i, j, n in named if j != NO_ID and n > 0)
+    rates = _rates(wrong, labels, count=count)
+    return Judgement(wrong, shown, chances, rates, kept, found.scores, own, highest)
 
 
 def _rates(wrong: Doubles, labels: Labels, *, count: int) -> Doubles:

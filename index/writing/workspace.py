@@ -218,7 +218,7 @@ class Workspace:
         ]
         checkpoint = None
         if usable:
-            name = f"{catalog.count_checkpoints():09d}.npy"
+            name = f"{len(catalog.checkpoints()):09d}.npy"
             rows = VectorRows(
                 np.array([key for key, _ in usable], dtype=np.int64), np.stack([vector for _, vector in usable])
             )
@@ -275,7 +275,7 @@ class Workspace:
 
     def _computed_by(self, catalog: CatalogWriter) -> dict[str, Any] | None:
         """What the manifest says of the runtime: where nothing was embedded, that of what is kept."""
-        if not catalog.count_checkpoints():
+        if not catalog.checkpoints():
             return self.kept_runtime
         return join_runtimes(self.kept_runtime, self._made_runtime)
 

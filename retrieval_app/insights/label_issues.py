@@ -69,9 +69,8 @@ def rank_anew(
     if before is None:
         rows = np.flatnonzero(labelled)
         groups = duplicates.groups_of(ids[rows])
-        before = judge_labels(
-            vectors[rows], given[rows], count=len(names), groups=groups, progress=progress
-        ).chances
+        judgement = judge_labels(vectors[rows], given[rows], count=len(names), groups=groups, progress=progress)
+        before = judgement.calibration
     number_of = {name: number for number, name in enumerate(names)}
     now, is_settled = given.copy(), np.zeros(len(given), dtype=bool)
     place_of = {int(number): place for place, number in enumerate(ids.tolist())}

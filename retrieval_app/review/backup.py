@@ -34,9 +34,8 @@ from pydantic import (
     model_validator,
 )
 
-from index.catalog.catalog_scan import REMOVED
 from index.catalog.reader import Catalog, read_catalog
-from index.catalog.rows import CatalogRow
+from index.catalog.rows import REMOVED, CatalogRow
 from index.durable import replacing
 from index.errors import GalleryError, InputError
 from index.labels.decisions import LabelKey

@@ -12,9 +12,8 @@ from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from index.catalog.catalog_scan import REMOVED
 from index.catalog.reader import Catalog
-from index.catalog.rows import CatalogRow
+from index.catalog.rows import REMOVED, CatalogRow
 from index.durable import hash_file
 from index.errors import InputError
 from index.gallery.gallery import Gallery

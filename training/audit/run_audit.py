@@ -10,7 +10,7 @@ from index.arrays import NO_ID, Floats, Ids, normalise_rows
 from index.errors import InputError, RunError
 from index.labels.judge import judge_labels
 from index.labels.kinds import SUSPECT, KindTeller, give_verdicts
-from index.labels.suspicion import Suspicion
+from index.labels.suspicion import Judgement
 from index.progress import StepProgress
 from index.text import printable_path
 from index.vectors.exact import Nearest, search_labels
@@ -58,8 +58,7 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
     verdicts, new_labels = give_verdicts(judgement, labels, groups=duplicates.groups, rare=kinds.rare)
     in_trouble = (judgement.wrong >= SUSPECT) | kinds.copies
     agreeing, disagreeing = search_labels(_embed(run, features), labels, k=NEIGHBOURS)
-    shown = judgement.suspicion
-    best, chances = shown.best[:, :SUGGESTIONS].tolist(), shown.chances.tolist()
+    best, chances = judgement.best[:, :SUGGESTIONS].tolist(), judgement.chances.tolist()
     audited = tuple(
         AuditedImage(
             path=image.path,
@@ -82,14 +81,14 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         for row, image in enumerate(images)
     )
     counts = np.bincount(labels, minlength=len(classes))
-    rates = judgement.suspicion.rates
+    rates = judgement.rates
     noise = [ClassNoise(name, int(counts[c]), float(rates[c])) for c, name in enumerate(classes)]
     return AuditReport(
         run=run.path,
         images=audited,
         classes=tuple(sorted(noise, key=lambda noisy: -noisy.noise_rate)),
-        pairs=_pair_noise(judgement.suspicion, counts=counts, classes=classes),
-        noise_rate=float(counts @ judgement.suspicion.rates / len(images)),
+        pairs=_pair_noise(judgement, counts=counts, classes=classes),
+        noise_rate=float(counts @ judgement.rates / len(images)),
         mixed=tuple((classes[one], classes[two], amount) for one, two, amount in kinds.mixed),
         is_lower_bound=run.has_trained_network(),
     )
@@ -140,10 +139,10 @@ def _neighbours(nearest: Nearest, row: int) -> tuple[Neighbour, ...]:
     return tuple(Neighbour(other, cosine) for other, cosine in nearest.of(row))
 
 
-def _pair_noise(suspicion: Suspicion, *, counts: Ids, classes: Sequence[str]) -> tuple[PairNoise, ...]:
+def _pair_noise(judgement: Judgement, *, counts: Ids, classes: Sequence[str]) -> tuple[PairNoise, ...]:
     found = [
         PairNoise(classes[label], classes[shown], float(images / counts[label]), images)
-        for label, shown, images in suspicion.pairs
+        for label, shown, images in judgement.pairs
         if images >= _LEAST_IMAGES
     ]
     return tuple(sorted(found, key=lambda pair: -pair.images))

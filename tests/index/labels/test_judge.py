@@ -118,7 +118,7 @@ def test_once_the_most_suspicious_are_settled_what_is_left_is_still_reckoned(hel
     seen = np.zeros(len(labels), dtype=bool)
     seen[np.argsort(-first.wrong, kind="stable")[:200]] = True
     now = np.where(seen, right, labels)
-    again = judge_labels(features, now, count=count, settled=Settled(seen, first.chances), **values)
+    again = judge_labels(features, now, count=count, settled=Settled(seen, first.calibration), **values)
     left = int((now != right)[~seen].sum())
     assert left > 100
     assert again.wrong[~seen].sum() == pytest.approx(left, rel=0.25)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from index.labels.judge import Judgement
 from index.labels.kinds import (
     RARE,
     KindTeller,
     find_mixed_labels,
     has_copy_with_another_label,
     has_rare_label,
-    tell_kind,
 )
-from index.labels.suspicion import Suspicion
+from index.labels.suspicion import Judgement
 
 
 @pytest.mark.parametrize(
@@ -33,8 +31,15 @@ from index.labels.suspicion import Suspicion
     ],
 )
 def test_every_rule_tells_its_kind(wrong: float, best_other: float, flags: str, expected: str) -> None:
-    given = {name: name in flags.split() for name in ("is_mixed", "is_rare", "is_unlike", "has_copy")}
-    assert tell_kind(wrong=wrong, best_other=best_other, **given) == expected
+    labels = np.repeat([0, 1], 10)
+    best, chances = np.tile([1, 0], (20, 1)), np.tile([best_other, 1 - wrong], (20, 1))
+    pairs = ((0, 1, 9.0), (1, 0, 9.0)) if "is_mixed" in flags else ()
+    confident = np.full(20, 0.7, dtype=np.float32)
+    found = Judgement(np.full(20, wrong), best, chances, np.zeros(2), pairs, np.zeros(20), confident, confident)
+    kinds = KindTeller(found, labels, np.arange(20), count=2)
+    for name, rows in (("is_rare", kinds.rare), ("is_unlike", kinds.unlike), ("has_copy", kinds.copies)):
+        rows[0] = name in flags
+    assert kinds.tell(0) == expected
 
 
 def test_a_label_is_rare_by_the_images_that_are_no_copies_of_each_other() -> None:
@@ -49,9 +54,9 @@ def test_a_judged_row_is_told_as_mixed_up_where_its_suggestion_is_the_other_labe
     best = np.stack([(labels + 1) % 3, labels, (labels + 2) % 3], axis=1)
     chances = np.tile([0.8, 0.2, 0.0], (120, 1))
     pairs = ((0, 1, 5.0), (1, 0, 5.0), (1, 2, 9.0))
-    found = Suspicion(np.full(120, 0.8), best, chances, np.zeros(3), pairs, np.zeros(120))
     confident = np.full(120, 0.7, dtype=np.float32)
-    kinds = KindTeller(Judgement(found, confident, confident), labels, np.arange(120), count=3)
+    found = Judgement(np.full(120, 0.8), best, chances, np.zeros(3), pairs, np.zeros(120), confident, confident)
+    kinds = KindTeller(found, labels, np.arange(120), count=3)
     assert kinds.mixed == [(0, 1, 10.0)]
     assert [kinds.tell(row) for row in (0, 40, 80)] == ["mixed", "wrong", "wrong"]  # 1 is suggested 2 here
 

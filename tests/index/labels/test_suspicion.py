@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.arrays import NO_ID
-from index.labels.suspicion import SHOWN, Chances, Suspicion, score_labels, suspect_evenly, suspect_labels
+from index.labels.suspicion import SHOWN, Chances, Judgement, score_labels, suspect_evenly, suspect_labels
 
 
 def _random(seed: int, *, images: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -17,7 +17,7 @@ def _random(seed: int, *, images: int, classes: int) -> tuple[np.ndarray, np.nda
     return confidences, random.integers(0, classes, size=images)
 
 
-def _noise(found: Suspicion, labels: np.ndarray) -> np.ndarray:
+def _noise(found: Judgement, labels: np.ndarray) -> np.ndarray:
     """(C, C): of the images labelled i, the share that show j."""
     counts, noise = np.bincount(labels, minlength=len(found.rates)), np.diag(1 - found.rates)
     for label, shown, images in found.pairs:
@@ -109,7 +109,9 @@ def test_what_is_not_held_pair_by_pair_shows_the_first_other_label() -> None:
     labels, own = np.array([0, 3, 0]), np.array([0.1, 0.7, 0.0], dtype=np.float32)
     best = np.array([[2, 0, NO_ID], [3, 1, NO_ID], [NO_ID, NO_ID, NO_ID]])
     confidences = np.array([[0.8, 0.1, 0], [0.7, 0.3, 0], [0, 0, 0]], dtype=np.float32)
-    found = suspect_evenly(Chances(-wrong, wrong), labels, own=own, best=best, confidences=confidences, count=4)
+    found = suspect_evenly(
+        Chances(-wrong, wrong), labels, own=own, highest=own, best=best, confidences=confidences, count=4
+    )
     assert found.best.tolist() == [[2, 0, NO_ID, NO_ID], [3, 1, NO_ID, NO_ID], [0, NO_ID, NO_ID, NO_ID]]
     np.testing.assert_allclose(found.chances[:, :2], [[0.8, 0.1], [0.8, 0.2], [0.5, 0]], atol=1e-6)
     assert found.pairs == ((0, 2, pytest.approx(0.9)), (3, 1, pytest.approx(0.2)))

@@ -7,9 +7,8 @@ import pytest
 
 from index.arrays import NO_ID
 from index.labels.decisions import CHANGE, DROP, KEEP
-from index.labels.judge import Judgement
 from index.labels.kinds import CLEAR, SUSPECT, compare_duplicates, give_verdicts
-from index.labels.suspicion import Suspicion
+from index.labels.suspicion import Judgement
 
 TYPICAL = 0.8  # the highest confidence of most images
 CLEAR_HERE = CLEAR * TYPICAL
@@ -19,8 +18,8 @@ def _judgement(confidences: np.ndarray, *, wrong: list[float]) -> Judgement:
     """Of rows that are all labelled 0."""
     best = np.argsort(-confidences, axis=1, kind="stable")
     ranked = np.take_along_axis(confidences, best, axis=1)
-    found = Suspicion(np.array(wrong), best, ranked.astype(np.float64), np.zeros(3), (), -np.array(wrong))
-    return Judgement(found, confidences[:, 0], ranked[:, 0])
+    chances, suspicious = ranked.astype(np.float64), np.array(wrong)
+    return Judgement(suspicious, best, chances, np.zeros(3), (), -suspicious, confidences[:, 0], ranked[:, 0])
 
 
 def _give(confidences: np.ndarray, wrong: list[float], **given: list[int]) -> tuple[list[str], np.ndarray]:
