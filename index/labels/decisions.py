@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 _COLUMNS = ("path", "sha256", "label", "decision", "new_label")
 VERSION = 1
 _LABELS = "SELECT d.step, sha256, label, decision, new_label, image_id, path, {when} FROM label_decisions AS d"
+_SINCE = " WHERE d.step >= ?"
 _LAST = (
     " JOIN steps AS s ON s.number = d.step "
     "WHERE d.step = (SELECT max(step) FROM label_decisions WHERE sha256 = d.sha256 AND label = d.label) "
@@ -169,10 +170,13 @@ def check_version(connection: sqlite3.Connection) -> int:
     return version
 
 
-def read_labels(connection: sqlite3.Connection, *, holding: bool = False) -> Iterator[tuple[int, LabelDecision]]:
-    """(step, decision) of all decisions about labels; or of those that hold, in their order and with their time."""
-    query = _LABELS.format(when="s.decided_at") + _LAST if holding else _LABELS.format(when="''")
-    for step, sha256, label, decision, new_label, image_id, path, when in connection.execute(query):
+def read_labels(
+    connection: sqlite3.Connection, *, holding: bool = False, since: int = 0
+) -> Iterator[tuple[int, LabelDecision]]:
+    """(step, decision) of decisions about labels since a step; or of those that hold, in order and with their time."""
+    query = _LABELS.format(when="s.decided_at") + _LAST if holding else _LABELS.format(when="''") + _SINCE
+    values = () if holding else (since,)
+    for step, sha256, label, decision, new_label, image_id, path, when in connection.execute(query, values):
         yield (
             step,
             LabelDecision(sha256, label or None, decision, new_label, image_id, os.fsdecode(path), when),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -14,7 +15,7 @@ from retrieval_app.api.doubt_list import ReviewList, turn_to
 from retrieval_app.api.schemas import Answer, DuplicatePage
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.subjects import DuplicateDecision, name_group
+from retrieval_app.review.subjects import DuplicateDecision, Subject, name_group
 from retrieval_app.serving.live_gallery import Snapshot
 
 _groups_of: WeakKeyDictionary[Gallery, dict[str, DuplicateGroup]] = WeakKeyDictionary()
@@ -169,9 +170,9 @@ def _describe_image(gallery: Gallery, image: GroupedImage, group: DuplicateGroup
 
 
 def _find_kept(group: DuplicateGroup, decision: DuplicateDecision) -> list[int]:
-    """The ids to keep; those that are not the group's any more are left out."""
-    ids = {image.id for image in group.images}
-    return [image_id for image_id in decision.keep if image_id in ids]
+    """The ids that the images to keep have now."""
+    paths = {image.id: os.path.join(image.source, image.path) for image in group.images}
+    return list(decision.find_kept([Subject(one.id, one.sha256, None, paths[one.id]) for one in group.images]))
 
 
 def _name_groups(gallery: Gallery, found: DuplicateReport) -> dict[str, DuplicateGroup]:

@@ -121,7 +121,7 @@ def keep_label_decisions(
         for one in body.decisions
     ]
     log("decide-labels", step=step.number, decisions=told)
-    return {"decided": step.count, "step": step.number, "can_undo": review.can_undo()}
+    return {"decided": len(step.decisions), "step": step.number, "can_undo": review.can_undo()}
 
 
 def _decide_label(
@@ -175,7 +175,7 @@ def _keep_group_decision(asked: Asking, body: GroupDecision) -> dict[str, Any]:
     decision = DuplicateDecision(tuple(subjects[one] for one in ids), body.decision, tuple(body.keep))
     step = review.decide_duplicates([decision], by=asked.visitor.name)
     asked.log("decide-duplicates", step=step.number, images=ids, decision=body.decision, keep=list(body.keep))
-    return {"decided": step.count, "step": step.number, "can_undo": review.can_undo("duplicates")}
+    return {"decided": len(step.decisions), "step": step.number, "can_undo": review.can_undo("duplicates")}
 
 
 async def _send_table(

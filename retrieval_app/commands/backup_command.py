@@ -1,4 +1,4 @@
-"""`retrieval backup` and `retrieval restore`: what people made of a gallery, as one file, and back."""
+"""The `retrieval backup` and `retrieval restore` commands: what people made of a gallery, as one file, and back."""
 
 from __future__ import annotations
 
@@ -41,8 +41,14 @@ def backup(context: click.Context, /, *, gallery: Path, out: Path, overwrite: bo
 
     with progress_bars() as begin:
         report = back_up(gallery, out, overwrite=overwrite, progress=begin("Writing", unit="images"))
-    text = "\n".join([_describe_backup(report), *(f"note: {printable_path(note)}" for note in report.notes)])
-    emit(asdict(report), as_json=as_json, text=text)
+    lines = [_describe_backup(report)]
+    if report.store is not None:
+        lines.append(
+            f"not in it: the vectors, which are in Milvus at {printable_path(report.store)}; without that server build "
+            "the gallery anew from its images and model, and restore this file into it"
+        )
+    lines += [f"note: {printable_path(note)}" for note in report.notes]
+    emit(asdict(report), as_json=as_json, text="\n".join(lines))
     if report.notes:
         context.exit(1)
 
@@ -82,15 +88,6 @@ def _describe_backup(report: BackupReport) -> str:
         f"{printable_path(report.file)}: {report.label_decisions:,} decisions on labels, "
         f"{report.duplicate_decisions:,} on duplicates, {report.images:,} images sent{removed}, "
         f"{report.taken_out:,} other images taken out, {report.log_lines:,} log lines, {show_bytes(report.bytes)}"
-    ) + _describe_store(report.store)
-
-
-def _describe_store(store: str | None) -> str:
-    if store is None:
-        return ""
-    return (
-        f"\nnot in it: the vectors, which are in Milvus at {printable_path(store)}; without that server build the "
-        "gallery anew from its images and model, and restore this file into it"
     )
 
 
@@ -109,7 +106,7 @@ def _describe_restore(report: RestoreReport) -> str:
         lines.append(f"{report.log_lines:,} lines of the log of who did what were restored")
     if removals["taken_out"]:
         lines.append(
-            f"{removals['taken_out']:,} other images had been taken out before the backup, and were taken out again; "
+            f"{removals['taken_out']:,} images had been taken out before the backup, and were taken out again; "
             "`retrieval index add` brings one back by its path"
         )
     if removals["added_again"]:
@@ -118,13 +115,11 @@ def _describe_restore(report: RestoreReport) -> str:
         lines.append(f"{removals['last']:,} images had been taken out, but are all that the gallery has, and stay")
     if report.not_attached:
         lines.append(f"{len(report.not_attached):,} decisions are kept, but are about images that are not there:")
-        lines += [f"  {_name_lost(lost)}" for lost in report.not_attached[:_SHOWN]]
+        for lost in report.not_attached[:_SHOWN]:
+            about = "a group of duplicates"
+            if lost["kind"] == "label":
+                about = f"the label of {printable_path(str(lost['path']))}"
+            lines.append(f"  {lost['decision']}: {about}")
         if len(report.not_attached) > _SHOWN:
             lines.append("  and more; --json lists them all")
     return "\n".join(lines)
-
-
-def _name_lost(lost: dict[str, object]) -> str:
-    if lost["kind"] == "label":
-        return f"{lost['decision']} the label of {printable_path(str(lost['path']))}"
-    return f"{lost['decision']}: a group of duplicates"

@@ -1,11 +1,11 @@
-"""The file that holds people's decisions: a SQLite database that many threads share, and whose answers are kept."""
+"""SQLite database of decisions, which threads and processes share; what a call has answered is on the disk."""
 
 from __future__ import annotations
 
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from index.errors import RetrievalError
@@ -40,7 +40,6 @@ CREATE TABLE duplicate_decisions (             -- the one of the last step holds
 ) WITHOUT ROWID;
 CREATE INDEX duplicate_decisions_by_step ON duplicate_decisions (step);
 """
-_TABLES = ("steps", "label_decisions", "duplicate_decisions")
 _WAIT_SECONDS = 10.0
 _NO_RIGHT = "the gallery's folder cannot be written; give the server the right to write it"
 _CANNOT_WRITE = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
@@ -197,34 +196,3 @@ def _prepare(connection: sqlite3.Connection) -> None:
     for statement in _SCHEMA.split(";\n"):
         connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def copy_tables(connection: sqlite3.Connection) -> bytes:
-    """A file with these tables as they are at one moment, and nothing else that the file may have."""
-    with closing(sqlite3.connect(":memory:")) as whole, closing(sqlite3.connect(":memory:")) as ours:
-        connection.backup(whole)
-        _check_pages(whole)
-        _prepare(ours)
-        for table in _TABLES:
-            names = [row[1] for row in ours.execute(f"PRAGMA table_info({table})")]
-            rows = whole.execute(f"SELECT {', '.join(names)} FROM {table}")
-            ours.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(names))})", rows)
-        ours.commit()
-        return ours.serialize()
-
-
-def check_schema(connection: sqlite3.Connection) -> None:
-    """See that a file that came from elsewhere is whole, and has these tables and nothing else."""
-    connection.execute("PRAGMA trusted_schema = OFF")
-    listed = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
-    with closing(sqlite3.connect(":memory:")) as ours:
-        _prepare(ours)
-        expected = ours.execute(listed).fetchall()
-    if check_version(connection) != VERSION or connection.execute(listed).fetchall() != expected:
-        raise sqlite3.DatabaseError("it has other tables")
-    _check_pages(connection)
-
-
-def _check_pages(connection: sqlite3.Connection) -> None:
-    if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-        raise sqlite3.DatabaseError(str(found))

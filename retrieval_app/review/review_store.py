@@ -8,17 +8,16 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from index.errors import InputError
 from index.labels.decisions import OPEN, LabelDecision, LabelKey, check_label_decision, read_labels
 from index.versions.people import decisions_file
-from retrieval_app.review.database import Database, DecidedSinceError, check_schema, copy_tables
+from retrieval_app.review.database import Database, DecidedSinceError
 from retrieval_app.review.subjects import DuplicateDecision, Subject, check_duplicate_decision
 
 MAX_STEP_DECISIONS = 10_000
@@ -35,41 +34,49 @@ _NAMED = (
 )
 
 
+Decision: TypeAlias = LabelDecision | DuplicateDecision
+
+
 @dataclass(frozen=True, slots=True)
-class DecidedStep:
-    """What one call decided about labels, or about duplicates; one of the two is empty.
+class Step:
+    """What one call decided, all of it about labels or all about duplicates, and an undo takes back.
 
     Attributes:
         decided_at: UTC, ISO 8601.
-        labels: decisions about labels.
-        duplicates: decisions about groups.
+        decisions: at least one.
         decided_by: the name of who decided, where it is known.
+        number: rises from step to step; 0 before the step is stored.
     """
 
     decided_at: str
-    labels: tuple[LabelDecision, ...] = ()
-    duplicates: tuple[DuplicateDecision, ...] = ()
+    decisions: tuple[Decision, ...]
     decided_by: str | None = None
+    number: int = 0
 
     @property
     def kind(self) -> About:
         """What it is about."""
-        return "labels" if self.labels else "duplicates"
+        return "labels" if isinstance(self.decisions[0], LabelDecision) else "duplicates"
 
-    def by_subject(self) -> dict[str, LabelDecision | DuplicateDecision]:
+    @property
+    def labels(self) -> list[LabelDecision]:
+        """Its decisions about labels."""
+        return [one for one in self.decisions if isinstance(one, LabelDecision)]
+
+    @property
+    def duplicates(self) -> list[DuplicateDecision]:
+        """Its decisions about groups."""
+        return [one for one in self.decisions if isinstance(one, DuplicateDecision)]
+
+    @property
+    def image_ids(self) -> tuple[int, ...]:
+        """Ids of the images that were shown."""
+        ids = {image.image_id for group in self.duplicates for image in group.images}
+        return tuple(sorted(ids | {one.image_id for one in self.labels if one.image_id is not None}))
+
+    def by_subject(self) -> dict[str, Decision]:
         """Its decisions by what each holds for."""
-        labels = {_name_key(d.key): d for d in self.labels}
-        return {**labels, **{d.group: d for d in self.duplicates}}
-
-    def keep(self, wanted: set[str]) -> DecidedStep:
-        """The step with the decisions about some subjects only."""
-        kept = [decision for subject, decision in self.by_subject().items() if subject in wanted]
-        return DecidedStep(
-            self.decided_at,
-            tuple(d for d in kept if isinstance(d, LabelDecision)),
-            tuple(d for d in kept if isinstance(d, DuplicateDecision)),
-            self.decided_by,
-        )
+        return {_name_subject(one): one for one in self.decisions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +95,6 @@ class Agreement:
     reviewers: tuple[str, str]
     both: int
     alike: int
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one call decided, and an undo takes back: its number, and the images shown or grouped, by id."""
-
-    number: int
-    image_ids: tuple[int, ...]
-    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +151,7 @@ class ReviewStore:
                     "two of the decisions are about images with the same bytes and label, and contradict each other; "
                     f"SHA-256 {decision.sha256}"
                 )
-        step = DecidedStep(_now(), labels=tuple(chosen.values()), decided_by=by)
-        return self._keep(step, {d.image_id for d in decisions}, seen=seen)
+        return self._keep(tuple(chosen.values()), by=by, seen=seen)
 
     def undo(self, number: int | None = None, *, about: About = "labels") -> Step | None:
         """Take the last step about labels or duplicates back, and say which it was; None where there is none left.
@@ -173,9 +170,9 @@ class ReviewStore:
                 return None
             if number is not None and last > number:
                 raise DecidedSinceError
-            ids, count = _describe_step(connection, about, last)
+            (undone,) = _read_steps(connection, about=about, since=last)
             connection.execute("DELETE FROM steps WHERE number = ?", (last,))
-        return Step(last, tuple(sorted(ids)), count)
+        return undone
 
     def can_undo(self, about: About = "labels") -> bool:
         """Whether there is a step about labels or duplicates to take back."""
@@ -191,8 +188,7 @@ class ReviewStore:
         checked = [check_duplicate_decision(decision) for decision in decisions]
         if len({decision.group for decision in checked}) < len(checked):
             raise InputError("two of the decisions are about one group; decide it once")
-        ids = {image.image_id for decision in checked for image in decision.images}
-        return self._keep(DecidedStep(_now(), duplicates=tuple(checked), decided_by=by), ids)
+        return self._keep(tuple(checked), by=by)
 
     def duplicate_decisions(self) -> Mapping[str, DuplicateDecision]:
         """The decisions about groups that hold, by the group's name, in the order they were made; not to be changed."""
@@ -202,12 +198,18 @@ class ReviewStore:
         """How far people who are known by name agree about labels."""
         return self._read_current().agreement
 
-    def copy(self) -> bytes:
-        """All steps of one moment, for `read_steps`; other processes may go on deciding. b"" where there are none."""
+    def steps(self) -> list[Step]:
+        """All steps of one moment; other processes may go on deciding."""
         with self._database.reading() as connection:
-            return b"" if connection is None else copy_tables(connection)
+            if connection is None:
+                return []
+            connection.execute("BEGIN")
+            try:
+                return list(_read_steps(connection))
+            finally:
+                connection.execute("COMMIT")
 
-    def merge(self, steps: Sequence[DecidedStep]) -> Merged:
+    def merge(self, steps: Sequence[Step]) -> Merged:
         """Bring steps in, all or none: about each subject the later decision holds.
 
         Where nothing was decided before, all steps are taken over; else of every subject the last decision, if it is
@@ -215,33 +217,30 @@ class ReviewStore:
         """
         if not steps:
             return Merged(0, 0, 0)
-        last = {
-            (step.kind, subject): (step, decision)
-            for step in steps
-            for subject, decision in step.by_subject().items()
-        }
+        last = {subject: (step, decision) for step in steps for subject, decision in step.by_subject().items()}
         with self._database.writing() as connection:
             if connection.execute("SELECT count(*) FROM steps").fetchone()[0] == 0:
                 for step in steps:
                     _insert_step(connection, step)
                 return Merged(len(last), 0, 0)
-            held: dict[tuple[About, str], LabelDecision | DuplicateDecision] = {
-                ("labels", _name_key(d.key)): d for _, d in read_labels(connection, holding=True)
-            }
-            held |= {("duplicates", d.group): d for _, d in _read_duplicates(connection, holding=True)}
-            winners: dict[int, set[str]] = {}
-            present = 0
-            for (kind, subject), (step, decision) in last.items():
-                holding = held.get((kind, subject))
-                if holding is None or _is_later(step.decided_at, holding.decided_at):
-                    winners.setdefault(id(step), set()).add(subject)
-                elif (holding.decided_at, _meaning(holding)) == (step.decided_at, _meaning(decision)):
+            holding: Iterable[tuple[int, Decision]] = chain(
+                read_labels(connection, holding=True), _read_duplicates(connection, holding=True)
+            )
+            held: dict[str, Decision] = {_name_subject(decision): decision for _, decision in holding}
+            later, present = set[str](), 0
+            for subject, (step, decision) in last.items():
+                now = held.get(subject)
+                if now is None or _is_later(step.decided_at, now.decided_at):
+                    later.add(subject)
+                elif (now.decided_at, _meaning(now)) == (step.decided_at, _meaning(decision)):
                     present += 1
             for step in steps:
-                if id(step) in winners:
-                    _insert_step(connection, step.keep(winners[id(step)]))
-        restored = sum(map(len, winners.values()))
-        return Merged(restored, present, len(last) - restored - present)
+                kept = {
+                    name: one for name, one in step.by_subject().items() if name in later and last[name][0] is step
+                }
+                if kept:
+                    _insert_step(connection, replace(step, decisions=tuple(kept.values())))
+        return Merged(len(later), present, len(last) - len(later) - present)
 
     def close(self) -> None:
         """Let go of the file; nothing is lost by not calling it."""
@@ -249,19 +248,18 @@ class ReviewStore:
 
     def _keep(
         self,
-        step: DecidedStep,
-        image_ids: set[int | None] | set[int],
+        decisions: tuple[Decision, ...],
         *,
+        by: str | None,
         seen: Mapping[LabelKey, LabelDecision] | None = None,
     ) -> Step:
-        count = len(step.labels) + len(step.duplicates)
-        if not 1 <= count <= MAX_STEP_DECISIONS:
-            raise InputError(f"one call decides 1 to {MAX_STEP_DECISIONS} times, got {count}")
+        if not 1 <= len(decisions) <= MAX_STEP_DECISIONS:
+            raise InputError(f"one call decides 1 to {MAX_STEP_DECISIONS} times, got {len(decisions)}")
+        step = Step(datetime.now(UTC).isoformat(timespec="seconds"), decisions, by)
         with self._database.writing() as connection:
             if seen is not None and _read_held_labels(connection) != seen:
                 raise DecidedSinceError
-            number = _insert_step(connection, step)
-        return Step(number, tuple(sorted(found for found in image_ids if found is not None)), count)
+            return replace(step, number=_insert_step(connection, step))
 
     def _read_current(self) -> _Current:
         """What holds now; read again only after a change."""
@@ -282,62 +280,50 @@ class ReviewStore:
             return self._current
 
 
-def read_steps(copy: bytes) -> list[DecidedStep]:
-    """The steps of `ReviewStore.copy`, each value looked at, as it may come from anywhere."""
-    if not copy:
-        return []
-    try:
-        with closing(sqlite3.connect(":memory:")) as connection:
-            connection.deserialize(copy)
-            check_schema(connection)
-            return [_check_step(step) for step in _read_steps(connection)]
-    except (sqlite3.Error, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InputError(f"no file of decisions: {type(error).__name__}: {error}") from error
+def _read_steps(connection: sqlite3.Connection, *, about: About | None = None, since: int = 0) -> Iterator[Step]:
+    decisions: dict[int, list[Decision]] = {}
+    if about != "duplicates":
+        for number, label in read_labels(connection, since=since):
+            decisions.setdefault(number, []).append(label)
+    if about != "labels":
+        for number, group in _read_duplicates(connection, since=since):
+            decisions.setdefault(number, []).append(group)
+    rows = connection.execute("SELECT number, decided_at, decided_by FROM steps WHERE number >= ?", (since,))
+    for number, decided_at, decided_by in rows:
+        if number in decisions:
+            yield Step(decided_at, tuple(decisions[number]), decided_by, number)
 
 
-def _read_steps(connection: sqlite3.Connection) -> Iterator[DecidedStep]:
-    labels: dict[int, list[LabelDecision]] = {}
-    for number, label in read_labels(connection):
-        labels.setdefault(number, []).append(label)
-    duplicates: dict[int, list[DuplicateDecision]] = {}
-    for number, group in _read_duplicates(connection):
-        duplicates.setdefault(number, []).append(group)
-    steps = connection.execute("SELECT number, decided_at, decided_by FROM steps ORDER BY number")
-    for number, decided_at, decided_by in steps:
-        about = (tuple(labels.get(number, ())), tuple(duplicates.get(number, ())))
-        if any(about):
-            yield DecidedStep(decided_at, *about, decided_by)
+def check_step(step: Step) -> Step:
+    """A step that came from elsewhere, or from a file that SQLite keeps whatever it is given in; its time in UTC.
 
-
-def _check_step(step: DecidedStep) -> DecidedStep:
-    """A step of which every value has its type; SQLite keeps what it is given."""
+    Raises:
+        InputError, TypeError, ValueError: it is none.
+    """
     decided_at = datetime.fromisoformat(step.decided_at)
     if decided_at.tzinfo is None:
         raise ValueError("a time without its zone")
-    if all((step.labels, step.duplicates)):
+    if len({type(one) for one in step.decisions}) != 1:
         raise ValueError("a step decides about labels, or about duplicates")
-    images = [image for group in step.duplicates for image in group.images]
-    texts = [step.decided_by, *(d.label for d in step.labels)]
-    ids = [*(d.image_id for d in step.labels), *(image.image_id for image in images)]
-    ids += [number for group in step.duplicates for number in group.keep]
+    texts: list[object] = [step.decided_by, *(d.label for d in step.labels)]
+    ids: list[object] = [d.image_id for d in step.labels]
+    for group in step.duplicates:
+        ids += [*group.keep, *(image.image_id for image in group.images)]
     if not all(text is None or isinstance(text, str) for text in texts):
         raise TypeError("expected text")
     if not all(number is None or (type(number) is int and 0 <= number < 1 << 63) for number in ids):
         raise TypeError("expected an id")
-    for image in images:
-        os.fsencode(image.path)  # undecodable bytes have their surrogates
-    checked = DecidedStep(
-        decided_at.astimezone(UTC).isoformat(timespec="seconds"),
-        tuple(map(check_label_decision, step.labels)),
-        tuple(map(check_duplicate_decision, step.duplicates)),
-        step.decided_by,
+    checked: tuple[Decision, ...] = (
+        *map(check_label_decision, step.labels),
+        *map(check_duplicate_decision, step.duplicates),
     )
-    if len(checked.by_subject()) < len(checked.labels) + len(checked.duplicates):
+    step = replace(step, decided_at=decided_at.astimezone(UTC).isoformat(timespec="seconds"), decisions=checked)
+    if len(step.by_subject()) < len(checked):
         raise ValueError("a step decides twice about the same")
-    return checked
+    return step
 
 
-def _insert_step(connection: sqlite3.Connection, step: DecidedStep) -> int:
+def _insert_step(connection: sqlite3.Connection, step: Step) -> int:
     """Write a step after all others; its number."""
     made = connection.execute(
         "INSERT INTO steps (kind, decided_at, decided_by) VALUES (?, ?, ?)",
@@ -355,35 +341,40 @@ def _insert_step(connection: sqlite3.Connection, step: DecidedStep) -> int:
     )
     connection.executemany(
         "INSERT INTO duplicate_decisions (name, step, decision, images, keep) VALUES (?, ?, ?, ?, ?)",
-        [(d.group, number, d.decision, _write_images(d.images), json.dumps(d.keep)) for d in step.duplicates],
+        [
+            (
+                d.group,
+                number,
+                d.decision,
+                json.dumps([[i.sha256, i.image_id, i.path] for i in d.images]),
+                json.dumps(d.keep),
+            )
+            for d in step.duplicates
+        ],
     )
     return number
 
 
 def _read_duplicates(
-    connection: sqlite3.Connection, *, holding: bool = False
+    connection: sqlite3.Connection, *, holding: bool = False, since: int = 0
 ) -> Iterator[tuple[int, DuplicateDecision]]:
     """As `read_labels`, of groups of duplicates."""
-    query = (
-        _DUPLICATES.format(when="s.decided_at") + _LAST_DUPLICATES if holding else _DUPLICATES.format(when="''")
-    )
-    for step, images, decision, keep, when in connection.execute(query):
-        yield step, DuplicateDecision(_parse_images(images), decision, tuple(json.loads(keep)), when)
+    query = _DUPLICATES.format(when="s.decided_at") + _LAST_DUPLICATES
+    if not holding:
+        query = _DUPLICATES.format(when="''") + " WHERE d.step >= :since"
+    for step, images, decision, keep, when in connection.execute(query, {"since": since}):
+        group = tuple(Subject(image_id, sha256, None, path) for sha256, image_id, path in json.loads(images))
+        yield step, DuplicateDecision(group, decision, tuple(json.loads(keep)), when)
 
 
-def _write_images(images: Iterable[Subject]) -> str:
-    return json.dumps([[image.sha256, image.image_id, image.path] for image in images])
+def _name_subject(decision: Decision) -> str:
+    """What a decision holds for: an image and its label, or a group."""
+    if isinstance(decision, DuplicateDecision):
+        return decision.group
+    return f"{decision.sha256}/{decision.label or ''}"
 
 
-def _parse_images(text: str) -> tuple[Subject, ...]:
-    return tuple(Subject(image_id, sha256, None, path) for sha256, image_id, path in json.loads(text))
-
-
-def _name_key(key: LabelKey) -> str:
-    return f"{key[0]}/{key[1] or ''}"
-
-
-def _meaning(decision: LabelDecision | DuplicateDecision) -> tuple[str, str | None]:
+def _meaning(decision: Decision) -> tuple[str, str | None]:
     return decision.decision, decision.new_label if isinstance(decision, LabelDecision) else None
 
 
@@ -409,10 +400,6 @@ def _read_agreement(connection: sqlite3.Connection) -> tuple[Agreement, ...]:
     return tuple(Agreement(pair, both[pair], alike[pair]) for pair in sorted(both))
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
 def _read_held_labels(connection: sqlite3.Connection) -> dict[LabelKey, LabelDecision]:
     return {d.key: d for _, d in read_labels(connection, holding=True) if d.decision != OPEN}
 
@@ -420,12 +407,3 @@ def _read_held_labels(connection: sqlite3.Connection) -> dict[LabelKey, LabelDec
 def _last_step(connection: sqlite3.Connection, about: About) -> int | None:
     row = connection.execute("SELECT max(number) FROM steps WHERE kind = ?", (about,)).fetchone()
     return None if row[0] is None else int(row[0])
-
-
-def _describe_step(connection: sqlite3.Connection, about: About, number: int) -> tuple[set[int], int]:
-    """The ids of the images that a step is about, and its number of decisions."""
-    if about == "labels":
-        rows = connection.execute("SELECT image_id FROM label_decisions WHERE step = ?", (number,)).fetchall()
-        return {row[0] for row in rows if row[0] is not None}, len(rows)
-    rows = connection.execute("SELECT images FROM duplicate_decisions WHERE step = ?", (number,)).fetchall()
-    return {image.image_id for row in rows for image in _parse_images(row[0])}, len(rows)

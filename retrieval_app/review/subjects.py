@@ -1,11 +1,12 @@
-"""The images that decisions are about, known by their bytes and given label, not by id; decisions about duplicates."""
+"""Decided images, known by their bytes and given label instead of their ids; decisions about near-duplicates."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from index.catalog.rows import CatalogRow
 from index.errors import InputError, UnknownImageError
@@ -62,16 +63,21 @@ class DuplicateDecision:
     def find_kept(self, images: Sequence[Subject]) -> tuple[int, ...]:
         """The ids that the kept images have now, given those of the group as they are now.
 
-        An image is known by its bytes and its id or path; where its file was moved in a gallery made anew, another of
-        the same bytes stands for it.
+        An image is known by its bytes; of several it is the one whose path ends most alike, then that of the same id,
+        as both may be others in a gallery made anew.
         """
         kept: list[int] = []
         for image in (image for image in self.images if image.image_id in self.keep):
             same = [now for now in images if now.sha256 == image.sha256 and now.image_id not in kept]
-            best = [now for now in same if now.path == image.path]
-            best += [now for now in same if now.image_id == image.image_id]
-            kept += [now.image_id for now in (best or same)[:1]]
+            same.sort(key=lambda now: (count_alike(now.path, image.path), now.image_id == image.image_id))
+            kept += [now.image_id for now in same[-1:]]
         return tuple(sorted(kept))
+
+
+def count_alike(path: str, other: str) -> int:
+    """How many characters two paths have in common at their ends."""
+    pairs = zip(reversed(path), reversed(other), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def name_group(sha256s: Iterable[str]) -> str:
@@ -132,22 +138,15 @@ def read_all_subjects(gallery: Gallery) -> Iterator[Subject]:
 def find_decided_ids(gallery: Gallery, decisions: Iterable[LabelDecision]) -> dict[LabelKey, int]:
     """The id that the image of each decision has now; those that the gallery does not have any more are left out.
 
-    The id that it had is tried first; only where the gallery was made anew are all images of its label looked at, and
-    an image without a label is not found again.
+    Of several images with the same bytes and label it is the one with the id that the decision names.
     """
-    wanted: Mapping[LabelKey, LabelDecision] = {decision.key: decision for decision in decisions}
+    wanted = {decision.key: decision for decision in decisions}
     found: dict[LabelKey, int] = {}
     with gallery.as_given.catalog() as catalog:
-
-        def take(rows: Iterable[CatalogRow]) -> None:
-            for row in rows:
-                subject = _read_subject(gallery, row)
-                if subject is not None and subject.key in wanted:
-                    found.setdefault(subject.key, subject.image_id)
-
-        take(catalog.rows_of(d.image_id for d in wanted.values() if d.image_id is not None))
-        for label in sorted({label for sha256, label in wanted.keys() - found.keys() if label is not None}):
-            take(catalog.rows(label=label))
+        for image_id, sha256, label in catalog.find_contents({sha256 for sha256, _ in wanted}):
+            key = (sha256, label)
+            if key in wanted and (key not in found or image_id == wanted[key].image_id):
+                found[key] = image_id
     return found
 
 

@@ -45,7 +45,7 @@ def test_round_trip(gallery: Path, tmp_path: Path, tiny_model: Path, capsys: pyt
     assert main(["restore", str(out), "--gallery", str(new)]) == 0
     said = capsys.readouterr().out
     assert "2 decisions restored, 0 were there, 0 are older" in said
-    assert "drop the label of /gone" in said
+    assert "drop: the label of /gone" in said
     assert "\x1b" not in said
     assert main(["restore", str(out), "--gallery", str(new), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -7,10 +7,8 @@ import json
 import os
 import random
 import shutil
-import sqlite3
 import zipfile
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,19 +117,42 @@ def test_a_bit_that_turned_is_noticed_wherever_it_counts(made: Path, gallery: Pa
 
 
 Change = Callable[[Members, Manifest], object]
+Decisions = list[dict[str, Any]]
+IMAGES = [
+    {"image_id": 1, "sha256": "a" * 64, "label": None, "path": "x"},
+    {"image_id": 2, "sha256": "b" * 64, "label": None, "path": "y"},
+]
 
 
-def spoil_decisions(*statements: str) -> Change:
-    """A file of decisions that SQL has changed."""
+def spoil_step(**values: Any) -> Change:
+    """A first step that has other values."""
 
     def spoil(members: Members, manifest: Manifest) -> None:
-        with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-            connection.deserialize(members["review.sqlite"])
-            for statement in statements:
-                connection.execute(statement)
-            members["review.sqlite"] = connection.serialize()
+        steps: Decisions = json.loads(members["decisions.json"])
+        steps[0].update(values)
+        members["decisions.json"] = json.dumps(steps).encode()
 
     return spoil
+
+
+def spoil_label(**values: Any) -> Change:
+    label = {
+        "sha256": "a" * 64, "label": "x", "decision": "keep", "new_label": None, "image_id": 1, "path": "/x.jpg",
+        "decided_at": "",
+    }  # fmt: skip
+    return spoil_step(decisions=[{**label, **values}])
+
+
+def spoil_groups(*groups: object) -> Change:
+    return spoil_step(decisions=list(groups))
+
+
+def make_group(images: object = IMAGES, keep: object = (1,)) -> dict[str, Any]:
+    return {"images": images, "decision": "copies", "keep": keep, "decided_at": ""}
+
+
+def set_image(**values: Any) -> Change:
+    return spoil_groups(make_group([{**IMAGES[0], **values}, IMAGES[1]], []))
 
 
 def swap_images(members: Members, manifest: Manifest) -> None:
@@ -139,66 +160,43 @@ def swap_images(members: Members, manifest: Manifest) -> None:
     members[first], members[second] = members[second], members[first]
 
 
-def damage_pages(members: Members, manifest: Manifest) -> None:
-    whole = members["review.sqlite"]
-    members["review.sqlite"] = whole[:8192] + bytes(len(whole) - 8192)
-
-
-def set_label(column: str, value: str) -> Change:
-    return spoil_decisions(
-        "PRAGMA ignore_check_constraints = ON", f"UPDATE label_decisions SET {column} = {value}"
-    )
-
-
-def add_group(images: str, keep: str, *, names: Sequence[str] = ("g",)) -> Change:
-    return spoil_decisions(
-        "INSERT INTO steps (kind, decided_at) VALUES ('duplicates', '2026-01-01T10:00:00+00:00')",
-        *(
-            f"INSERT INTO duplicate_decisions SELECT '{name}', max(number), 'copies', '{images}', '{keep}' FROM steps"
-            for name in names
-        ),
-    )
-
-
 def spell_otherwise(members: Members, manifest: Manifest) -> None:
     path = manifest["sent"][0]["path"]
     manifest["sent"][1]["path"] = f"%{ord(path[0]):02x}{path[1:]}"
 
 
-PAIR = f'[["{"a" * 64}", 1, "x"], ["{"b" * 64}", 2, "y"]]'
 CHANGES: dict[str, Change] = {
     "swapped images": swap_images,
     "an unnamed member": lambda members, manifest: members.update({"files/more": b"x"}),
-    "no decisions": lambda members, manifest: members.pop("review.sqlite"),
-    "decisions that are none": lambda members, manifest: members.update({"review.sqlite": b"x" * 4096}),
-    "damaged decisions": damage_pages,
-    "another table": spoil_decisions("CREATE TABLE more (x)"),
-    "a view in the place of a table": spoil_decisions(
-        "DROP TABLE label_decisions", "CREATE VIEW label_decisions AS SELECT 1 AS sha256"
-    ),
-    "a time that is none": spoil_decisions("UPDATE steps SET decided_at = 'yesterday'"),
-    "a time without its zone": spoil_decisions("UPDATE steps SET decided_at = '2026-01-01T10:00:00'"),
-    "a name that is none": spoil_decisions("UPDATE steps SET decided_by = x'00'"),
-    "a wrong hash": set_label("sha256", "'A'"),
-    "a hash of bytes": set_label("sha256", "x'05'"),
-    "a label of bytes": set_label("label", "x'41'"),
-    "another word": set_label("decision", "'destroy'"),
-    "a change to nothing": set_label("decision", "'change'"),
-    "a wrong id": set_label("image_id", "-1"),
-    "an id of text": set_label("image_id", "'one'"),
-    "a number as path": set_label("path", "5"),
-    "images to keep of no group": add_group(PAIR, "[9]"),
-    "one group twice in a step": add_group(PAIR, "[1]", names=("g", "h")),
-    "a group of one": add_group(PAIR.partition(", [")[0] + "]", "[1]"),
-    "text for ids": add_group(PAIR, '"1"'),
-    "an id of a group as text": add_group(PAIR.replace("2,", '"2",'), "[1]"),
-    "a group that is none": add_group("null", "[1]"),
-    "deep images": add_group("[" * 100_000, "[1]"),
+    "no decisions": lambda members, manifest: members.pop("decisions.json"),
+    "decisions that are none": lambda members, manifest: members.update({"decisions.json": b"x" * 4096}),
+    "deep decisions": lambda members, manifest: members.update({"decisions.json": b"[" * 200_000}),
+    "a step without decisions": spoil_step(decisions=[]),
+    "a step about both": spoil_groups(make_group(), {"sha256": "a" * 64, "label": "x", "decision": "keep"}),
+    "a time that is none": spoil_step(decided_at="yesterday"),
+    "a time without its zone": spoil_step(decided_at="2026-01-01T10:00:00"),
+    "a name that is none": spoil_step(decided_by=7),
+    "a wrong hash": spoil_label(sha256="A"),
+    "a hash that is a number": spoil_label(sha256=5),
+    "a label that is a number": spoil_label(label=1),
+    "another word": spoil_label(decision="destroy"),
+    "a change to nothing": spoil_label(decision="change"),
+    "a wrong id": spoil_label(image_id=-1),
+    "an id beyond all": spoil_label(image_id=1 << 63),
+    "an id of text": spoil_label(image_id="1"),
+    "a number as path": spoil_label(path=5),
+    "images to keep of no group": spoil_groups(make_group(keep=[9])),
+    "one group twice in a step": spoil_groups(make_group(), make_group()),
+    "a group of one": spoil_groups(make_group(IMAGES[:1])),
+    "text for ids": spoil_groups(make_group(keep="1")),
+    "an id of a group as text": set_image(image_id="1"),
+    "a path of a group that is none": set_image(path=None),
+    "a group that is none": spoil_groups(make_group(None)),
     "another version": lambda members, manifest: manifest.update(format_version=99),
     "an image that is not there": lambda members, manifest: manifest["sent"][0].update(sha256="0" * 64),
     "one place twice": lambda members, manifest: manifest["sent"][1].update(path=manifest["sent"][0]["path"]),
     "one place twice, in two spellings": spell_otherwise,
-    "a wrong time": lambda members, manifest: manifest["sent"][0].update(mtime_ns="yesterday"),
+    "a removal that is text": lambda members, manifest: manifest["sent"][0].update(removed="no"),
     "a log that is none": lambda members, manifest: members.update({"log.jsonl": b"{}\n"}),
     "a deep log": lambda members, manifest: members.update({"log.jsonl": b"[" * 200_000 + b"\n"}),
 }
@@ -210,10 +208,10 @@ def test_a_hostile_backup_is_refused_and_changes_nothing(made: Path, gallery: Pa
     climbs: list[Change] = [
         lambda _, manifest, path=path: manifest["sent"][0].update(path=path) for path in CLIMBS
     ]
-    for change in (*CHANGES.values(), *climbs):
+    for number, change in enumerate((*CHANGES.values(), *climbs)):
         members, manifest = read_parts(made)
         change(members, manifest)
-        check_refused(write_parts(tmp_path / "hostile.zip", members, manifest), gallery)
+        check_refused(write_parts(tmp_path / f"hostile {number}.zip", members, manifest), gallery)
 
 
 def test_a_manifest_of_another_format_is_refused_in_one_line(made: Path, gallery: Path, tmp_path: Path) -> None:
