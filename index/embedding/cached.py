@@ -1,9 +1,9 @@
 """An embedding engine before which a cache stands: what was embedded once is not embedded again.
 
-CACHE/vectors/MODEL-KEY.sqlite holds those of one model: KEY is of all that a vector depends on beside the image. A
-row is the SHA-256 of an image file, its perceptual hash and vector, and a CRC of all three: a damaged row counts as
-none. Several processes may use a file at once; what a killed one had not committed is embedded again. Whatever is
-wrong with a cache is said in the log, and costs its user no more than the time to embed.
+CACHE/vectors.sqlite holds them: a row is a key of all that a vector depends on beside the image, the SHA-256 of the
+image file, its perceptual hash and vector, and a CRC of all four: a damaged row counts as none. Several processes may
+use the file at once; what a killed one had not committed is embedded again. Whatever is wrong with a cache is said in
+the log, and costs its user no more than the time to embed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import re
 import sqlite3
 import struct
 import time
@@ -41,18 +39,18 @@ from index.threads import map_ahead, usable_cores
 
 logger = logging.getLogger(__name__)
 
-MAX_BYTES = 2 << 30  # of all files together; those that were not used for longest are emptied first
-_FOLDER, _ENDING = "vectors", ".sqlite"
+MAX_BYTES = 2 << 30  # of the file, which then gives up its older half
+CACHE_NAME = "vectors.sqlite"
 _WAIT_S = 10.0  # for another process that writes the same file
 _LOOKED_UP = 500  # at once; SQLite takes 999 values in a statement at least
 _PHASH = struct.Struct("<q")
-_NEARLY_EMPTY = 1 << 16
 _ERRORS = (sqlite3.Error, OSError, ValueError)
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA)
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS vectors (sha256 BLOB PRIMARY KEY, entry BLOB NOT NULL, crc INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS speed (id INTEGER PRIMARY KEY CHECK (id = 0), images INTEGER, seconds REAL);
-CREATE TABLE IF NOT EXISTS about (id INTEGER PRIMARY KEY CHECK (id = 0), description TEXT);
+CREATE TABLE IF NOT EXISTS vectors (
+    id INTEGER PRIMARY KEY, key BLOB, sha256 BLOB, entry BLOB NOT NULL, crc INTEGER NOT NULL, UNIQUE (key, sha256)
+);
+CREATE TABLE IF NOT EXISTS speed (key BLOB PRIMARY KEY, images INTEGER, seconds REAL);
 """
 
 _ASKED_AT_ONCE = 256
@@ -92,28 +90,28 @@ class VectorCache:
 
     Args:
         folder: the user's cache folder, or another one.
-        name: of the model, for people.
         description: of `describe_vectors`.
         width: D, of a vector.
-        max_bytes: of all models' files together.
+        max_bytes: of the file, with the vectors of all models.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        name: str,
-        description: Mapping[str, Any],
-        width: int,
-        max_bytes: int = MAX_BYTES,
+        self, folder: Path, *, description: Mapping[str, Any], width: int, max_bytes: int = MAX_BYTES
     ) -> None:
-        self._text = json.dumps(description, sort_keys=True)
-        key = hashlib.sha256(self._text.encode()).hexdigest()[:16]
-        self.path = folder / _FOLDER / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:60]}-{key}{_ENDING}"
+        self._key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).digest()[:16]
+        self.path = folder / CACHE_NAME
         self._width, self._max_bytes = width, max_bytes
         self._database: sqlite3.Connection | None = None
         with self._forgiving("opened"):
-            self._open()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._database = self._connect()
+            except _ERRORS as error:
+                if not _is_damage(error):
+                    raise
+                logger.warning("%s: damaged (%s), so it begins anew", printable_path(str(self.path)), error)
+                self._remove()
+                self._database = self._connect()
 
     def __enter__(self) -> VectorCache:
         return self
@@ -121,27 +119,12 @@ class VectorCache:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._database = self._connect()
-        except _ERRORS as error:
-            if not _is_damage(error):
-                raise
-            logger.warning("%s: damaged (%s), so it begins anew", printable_path(str(self.path)), error)
-            self._remove()
-            self._database = self._connect()
-        os.utime(self.path)
-
     def _connect(self) -> sqlite3.Connection:
         database = sqlite3.connect(self.path, timeout=_WAIT_S, check_same_thread=False, isolation_level=None)
         try:
             database.execute("PRAGMA synchronous = OFF")  # a row that a power cut damaged has another CRC
             database.executescript(_SCHEMA)
-            database.execute("INSERT OR IGNORE INTO about VALUES (0, ?)", (self._text,))
-            described = database.execute("SELECT description FROM about").fetchone()
-            if described != (self._text,):
-                raise sqlite3.DatabaseError("it is of something else")
+            database.execute("SELECT id, key, sha256, entry, crc FROM vectors LIMIT 1").fetchone()
         except BaseException:
             database.close()
             raise
@@ -171,7 +154,8 @@ class VectorCache:
     def __len__(self) -> int:
         if self._database is not None:
             with self._forgiving("read"):
-                return int(self._database.execute("SELECT count(*) FROM vectors").fetchone()[0])
+                counted = self._database.execute("SELECT count(*) FROM vectors WHERE key = ?", (self._key,))
+                return int(counted.fetchone()[0])
         return 0
 
     def find(self, hashes: Sequence[str]) -> dict[str, KnownVector]:
@@ -186,8 +170,8 @@ class VectorCache:
                 some = wanted[start : start + _LOOKED_UP]
                 places = ", ".join("?" * len(some))
                 rows = self._database.execute(
-                    f"SELECT sha256, entry, crc FROM vectors WHERE sha256 IN ({places})",
-                    [bytes.fromhex(sha256) for sha256 in some],
+                    f"SELECT sha256, entry, crc FROM vectors WHERE key = ? AND sha256 IN ({places})",
+                    [self._key, *map(bytes.fromhex, some)],
                 )
                 for sha256, entry, crc in rows:
                     known = self._unpack(sha256, entry, crc)
@@ -200,7 +184,9 @@ class VectorCache:
         return found
 
     def _unpack(self, sha256: Any, entry: Any, crc: Any) -> KnownVector | None:
-        if not isinstance(sha256, bytes) or not isinstance(entry, bytes) or zlib.crc32(sha256 + entry) != crc:
+        if not isinstance(sha256, bytes) or not isinstance(entry, bytes):
+            return None
+        if zlib.crc32(self._key + sha256 + entry) != crc:
             return None
         if len(entry) != _PHASH.size + 4 * self._width:
             return None
@@ -216,15 +202,17 @@ class VectorCache:
                 self._make_room()
             rows = []
             for sha256, one in known.items():
-                key, entry = bytes.fromhex(sha256), _PHASH.pack(one.phash) + one.vector.astype("<f4").tobytes()
-                rows.append((key, entry, zlib.crc32(key + entry)))
+                image, entry = bytes.fromhex(sha256), _PHASH.pack(one.phash) + one.vector.astype("<f4").tobytes()
+                rows.append((self._key, image, entry, zlib.crc32(self._key + image + entry)))
             self._database.execute("BEGIN IMMEDIATE")
             try:
-                self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
+                self._database.executemany(
+                    "INSERT OR REPLACE INTO vectors (key, sha256, entry, crc) VALUES (?, ?, ?, ?)", rows
+                )
                 self._database.execute(
-                    "INSERT INTO speed VALUES (0, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                    "INSERT INTO speed VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
                     "images = images + excluded.images, seconds = seconds + excluded.seconds",
-                    (len(rows), seconds),
+                    (self._key, len(rows), seconds),
                 )
                 self._database.execute("COMMIT")
             except BaseException:
@@ -233,10 +221,10 @@ class VectorCache:
                 raise
 
     def _make_room(self) -> None:
-        """Away with the older half of the vectors, in a file that has reached the limit alone."""
+        """Away with the older half of all vectors."""
         assert self._database is not None
         self._database.execute(
-            "DELETE FROM vectors WHERE rowid <= (SELECT rowid FROM vectors ORDER BY rowid LIMIT 1 "
+            "DELETE FROM vectors WHERE id <= (SELECT id FROM vectors ORDER BY id LIMIT 1 "
             "OFFSET (SELECT count(*) / 2 FROM vectors))"
         )
         self._database.execute("VACUUM")
@@ -248,16 +236,15 @@ class VectorCache:
         row = None
         if self._database is not None:
             with self._forgiving("read"):
-                row = self._database.execute("SELECT images, seconds FROM speed").fetchone()
+                asked = self._database.execute("SELECT images, seconds FROM speed WHERE key = ?", (self._key,))
+                row = asked.fetchone()
         return row[0] / row[1] if row and row[1] else None
 
     def close(self) -> None:
-        """Let go of the file, and empty those that were not used for longest while all are too large."""
+        """Let go of the file."""
         if self._database is not None:
             self._database.close()
             self._database = None
-            with self._forgiving("pruned"):
-                prune(self.path.parent, max_bytes=self._max_bytes, kept=self.path)
 
 
 def _is_damage(error: Exception) -> bool:
@@ -268,31 +255,6 @@ def _is_damage(error: Exception) -> bool:
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in _DAMAGE
     return isinstance(error, ValueError)
-
-
-def prune(folder: Path, *, max_bytes: int, kept: Path) -> None:
-    """Empty files, those first that were not used for longest, until all in the folder have `max_bytes` at most.
-
-    A file is emptied, not removed: another process may have it open, and goes on with it. One that is
-    being written, and `kept`, stay.
-    """
-    files = sorted((file.stat().st_mtime_ns, file.stat().st_size, file) for file in folder.glob(f"*{_ENDING}"))
-    total = sum(size for _, size, _ in files)
-    for mtime_ns, size, file in files:
-        if total <= max_bytes:
-            return
-        if file == kept or size < _NEARLY_EMPTY:
-            continue
-        with (
-            suppress(sqlite3.Error, OSError),
-            closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as old,
-        ):
-            old.execute("DELETE FROM vectors")
-            old.execute("DELETE FROM speed")
-            old.execute("VACUUM")
-            logger.info("%s: emptied, as the cache has more than %d bytes", file, max_bytes)
-        total -= size - file.stat().st_size
-        os.utime(file, ns=(mtime_ns, mtime_ns))
 
 
 class CachedEngine:
@@ -401,7 +363,7 @@ def open_cached_engine(
     engine = ThreadedEngine(embedder, workers=workers, batch_size=batch_size, max_pixels=max_pixels)
     described = describe_vectors(embedder, batch_size=batch_size or embedder.usual_batch, max_pixels=max_pixels)
     opened = nullcontext(None) if cache is None else VectorCache(
-        cache, name=embedder.contract.backbone, description=described, width=embedder.width
+        cache, description=described, width=embedder.width
     )  # fmt: skip
     with opened as vectors:
         yield CachedEngine(engine, vectors, workers=workers)

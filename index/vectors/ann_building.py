@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from index.threads import usable_cores
 from index.vectors.ann_config import AnnConfig
 from index.vectors.ann_index import build_ann, extend_ann, write_ann
 from index.vectors.kinds import KINDS, AnnPlan, IndexKind, Wanted
-from index.vectors.search import VectorSearch
+from index.vectors.search import MEASURED_K, VectorSearch
 from index.vectors.shards import VectorRows, write_array
 from index.vectors.stored_rows import StoredRows
 from index.vectors.tuning import choose_again, describe_flat, tune_ann
@@ -38,6 +39,7 @@ _KEPT_ENERGY = 0.85
 _WIDTH_STEP = 32
 _REDUCED_SHARE = 0.7  # of the width, at most: else little is saved
 _SAMPLE = 16_384
+_SCANNED = 100  # vectors that measure a scan
 
 
 def choose_ann(
@@ -140,7 +142,7 @@ def _build(
     reduced_width = None if axes is None else len(axes)
     plan = choose_ann(count=len(stored), width=stored.width, config=config, reduced_width=reduced_width)
     if KINDS[plan.type].is_exact:
-        return {**_describe_plan(plan, config, shards=shards), **describe_flat(VectorSearch(stored))}
+        return {**_describe_plan(plan, config, shards=shards), **_describe_scan(VectorSearch(stored))}
     logger.info("%s", describe_building(plan, count=len(stored), cores=usable_cores()))
     held_out = choose_held_out(len(stored))
     rows = np.setdiff1d(np.arange(len(stored)), held_out, assume_unique=True)
@@ -174,7 +176,7 @@ def retune_ann_index(
     """
     described = {**described, **asdict(config)}
     if search.index is None:
-        return {**described, **describe_flat(search)}
+        return {**described, **_describe_scan(search)}
     if queries is None:
         asking = search.stored.gather(search.held_out)
         return {**described, **choose_again(search, described=described, queries=asking)}
@@ -182,6 +184,12 @@ def retune_ann_index(
         search.stored, search.index, queries, target=config.recall_target, progress=begin_step("Measuring index")
     )
     return {**described, **measured, "own_queries": False}
+
+
+def _describe_scan(search: VectorSearch) -> dict[str, Any]:
+    step = max(1, len(search.stored) // _SCANNED)
+    queries = search.stored.gather(np.arange(0, len(search.stored), step))
+    return describe_flat(queries, partial(search.search, k=MEASURED_K, threads=usable_cores()))
 
 
 def describe_building(plan: AnnPlan, *, count: int, cores: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,11 +58,11 @@ class Trial:
         return float(shares.mean()), float(max(shares.std() / len(shares) ** 0.5, least))
 
     def latency_ms(self, search: VectorSearch, among: RowSet | None = None) -> float:
-        return self.time_ms(lambda query: search.search(query, k=MEASURED_K, allowed=among))
+        return self.time_ms(partial(search.search, k=MEASURED_K, allowed=among))
 
-    def queries_per_second(self, search: VectorSearch) -> float:
+    def queries_per_second(self, call: Callable[[Vectors], object]) -> float:
         start = time.perf_counter()
-        search.search(self.queries, k=MEASURED_K, threads=usable_cores())
+        call(self.queries)
         return len(self.queries) / (time.perf_counter() - start)
 
     def time_ms(self, call: Callable[[Vectors], object]) -> float:
@@ -149,7 +150,9 @@ def _describe_choice(
         "recall_at_10": chosen["recall_at_10"],
         "recall_error": chosen["recall_error"],
         "latency_ms_median": trial.latency_ms(search),
-        "queries_per_second": trial.queries_per_second(search),
+        "queries_per_second": trial.queries_per_second(
+            partial(search.search, k=MEASURED_K, threads=usable_cores())
+        ),
         "target_met": is_met,
         "filtered": [_measure_filter(search, index, filtered_rows, trial.queries, share) for share in KEPT_SHARES],
     }
@@ -178,18 +181,16 @@ def choose_setting(curve: Sequence[dict[str, Any]], *, target: float) -> tuple[d
     return max(curve, key=lambda point: point["recall_at_10"]), False
 
 
-def describe_flat(search: VectorSearch) -> dict[str, Any]:
-    """What `tune_ann` says, of a scan: exact, and no faster for any parameter."""
-    step = max(1, len(search.stored) // _TIMED_QUERIES)
-    queries = search.stored.gather(np.arange(0, len(search.stored), step))
+def describe_flat(queries: Vectors, call: Callable[[Vectors], object]) -> dict[str, Any]:
+    """What `tune_ann` says, of a scan by (Q, D) queries: exact, and no faster for any parameter."""
     trial = Trial(queries, np.empty((len(queries), 0), np.float32))
     return {
         "parameters": {},
         "curve": [],
         "recall_at_10": 1.0,
         "recall_note": "exact by construction, not measured",
-        "queries_per_second": trial.queries_per_second(search),
-        "latency_ms_median": trial.latency_ms(search),
+        "queries_per_second": trial.queries_per_second(call),
+        "latency_ms_median": trial.time_ms(call),
     }
 
 

@@ -11,6 +11,7 @@ import logging
 import os
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,6 @@ LEAST_AGREEMENT = 0.98
 _SAME_MODEL = 0.9  # below this a runtime computes another model: it is not used, whoever names it
 _IMAGES = 16
 _RULES = 3  # raise it when a runtime comes to compute otherwise: what was compared before is then compared again
-_CARDS = Path("/proc/driver/nvidia/gpus")
 _KEPT = 100  # models, machines and versions, the newest
 
 
@@ -138,20 +138,16 @@ class Choice:
 
 def installed_backends() -> dict[str, str]:
     """The version of every runtime that is installed, by its name."""
-    return {
-        name: found
-        for name, backend in BACKENDS.items()
-        if (found := next(filter(None, map(_find_version, backend.packages)), None)) and backend.is_usable()
-    }
-
-
-def _find_version(package: str) -> str | None:
     from importlib.metadata import PackageNotFoundError, version  # loads much, for who asks for the usual one only
 
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+    found: dict[str, str] = {}
+    for name, backend in BACKENDS.items():
+        for package in reversed(backend.packages):
+            with suppress(PackageNotFoundError):
+                found[name] = version(package)
+        if name in found and not backend.is_usable():
+            del found[name]
+    return found
 
 
 def open_backend(model: SealedModel, *, threads: int | None = None, name: str = USUAL_BACKEND) -> InferenceBackend:
@@ -210,7 +206,7 @@ def choose_backend(model: SealedModel, asked: str | None = None) -> Choice:
 def compare_backend(model: SealedModel, name: str) -> Compared | None:
     """How far an installed runtime gives the embeddings of the usual one; None where it does not take the model.
 
-    What is found is kept in the user's cache folder for a model, a processor, the GPUs and a version.
+    What is found is kept in the user's cache folder for a model, a machine and a version.
 
     Raises:
         ModelFileError: the model cannot be used.
@@ -218,7 +214,7 @@ def compare_backend(model: SealedModel, name: str) -> Compared | None:
     """
     versions = installed_backends()
     key = "; ".join([
-        model.sha256, platform.machine(), _processor(), *_graphics_cards(), f"rules {_RULES}",
+        model.sha256, platform.machine(), platform.node(), f"rules {_RULES}",
         *(f"{one} {versions.get(one)}" for one in (USUAL_BACKEND, name)),
     ])  # fmt: skip
     kept = _read_kept()
@@ -244,17 +240,14 @@ def compare_backend(model: SealedModel, name: str) -> Compared | None:
 
 def compare(backend: InferenceBackend, pixels: Pixels, expected: Vectors) -> Compared:
     """A runtime that has opened a model, by its (N, D) embeddings of (N, side, side, 3) pixels and those expected."""
-    found = backend.run(pixels)
-    agreement = measure_agreement(found, expected) if np.isfinite(found).all() else 0.0
+    found, agreement = backend.run(pixels), 0.0
+    if np.isfinite(found).all():
+        middle = expected.mean(axis=0)
+        one, two = found - middle, expected - middle
+        norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
+        cosines = np.einsum("nd,nd->n", one, two) / np.maximum(norms, np.finfo(np.float32).tiny)
+        agreement = float(cosines.mean())
     return Compared(backend.version, backend.precision, round(agreement, 6))
-
-
-def measure_agreement(found: Vectors, expected: Vectors) -> float:
-    """The mean cosine of (N, D) rows, less the mean of the expected ones."""
-    middle = expected.mean(axis=0)
-    one, two = found - middle, expected - middle
-    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
-    return float((np.einsum("nd,nd->n", one, two) / np.maximum(norms, np.finfo(np.float32).tiny)).mean())
 
 
 def _draw_pixels(model: SealedModel) -> Pixels:
@@ -291,22 +284,3 @@ def _keep(kept: dict[str, Any]) -> None:
         write_durably(_kept_path(), json.dumps(kept, indent=2).encode())
     except OSError as error:
         logger.warning("%s: not kept, so it is compared again: %s", _kept_path(), error.strerror or error)
-
-
-def _processor() -> str:
-    """Its name, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-
-
-def _graphics_cards() -> list[str]:
-    """The names of NVIDIA's, as far as the system tells."""
-    try:
-        texts = [path.read_text(encoding="utf-8", errors="replace") for path in _CARDS.glob("*/information")]
-    except OSError:
-        return []
-    lines = (line.partition(":") for text in texts for line in text.splitlines())
-    return sorted(value.strip() for name, _, value in lines if name.strip() == "Model")

@@ -13,9 +13,9 @@ import os
 import re
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,6 +37,8 @@ _FOR_GOOD = re.compile(r"not found|can't find|cannot parse|invalid|out of range|
 _LONGEST = 200
 _CAUSES = 4
 Answer = TypeVar("Answer")
+Hits = tuple[Floats, Ids, Vectors]
+"""Scores (n,), ids (n,) and vectors (n, D) of the rows that one query finds."""
 
 STRONG, BOUNDED = "Strong", "Bounded"
 MOST_LISTED = 10_000  # ids in an expression
@@ -101,15 +103,10 @@ class Server:
                 if wait_s is None or self._is_for_good(error):
                     raise self._explain(error, doing=doing) from error
                 if error.code == _NOT_LOADED and collection is not None:
-                    self._load(collection)
+                    with suppress(self.exception):  # it is not loaded yet
+                        self._client.load_collection(collection, timeout=_CALL_S)
                 time.sleep(wait_s)
         raise AssertionError
-
-    def _load(self, collection: str) -> None:
-        try:
-            self._client.load_collection(collection, timeout=_CALL_S)
-        except self.exception:
-            logging.getLogger(__name__).debug("%s: %s is not loaded yet", self.uri, collection)
 
     def _is_for_good(self, error: Any) -> bool:
         if error.code == _NOT_LOADED:
@@ -145,22 +142,24 @@ def _tell_causes(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A collection by its name, which need not exist yet.
-
-    Attributes:
-        width: numbers of a vector.
-        parameters: of a search, such as `{"ef": 64}`.
-    """
+    """A collection by its name, which need not exist yet; `width` is that of its vectors."""
 
     server: Server
     name: str
     width: int
-    parameters: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows_at_once(self) -> int:
         """How many vectors to send or fetch in a message."""
         return max(1, min(MOST_LISTED, _BYTES_AT_ONCE // (4 * self.width)))
+
+    def call(self, method: str, *words: Any, doing: str, **options: Any) -> Any:
+        """What a method of the client answers that takes the collection's name first; see `Server.ask`."""
+        return self.server.ask(
+            lambda client: getattr(client, method)(self.name, *words, **options),
+            doing=doing,
+            collection=None if method == "load_collection" else self.name,
+        )
 
     def find(self) -> dict[str, Any] | None:
         """What was noted when it was made; None where there is none.
@@ -169,9 +168,7 @@ class Collection:
             GalleryDamagedError: it is no collection of this program, or has vectors of another width.
         """
         try:
-            described = self.server.ask(
-                lambda client: client.describe_collection(self.name), doing=f"looking for collection {self.name}"
-            )
+            described = self.call("describe_collection", doing=f"looking for collection {self.name}")
         except CollectionMissingError:
             return None
         fields = {each["name"]: each.get("params", {}) for each in described["fields"]}
@@ -180,19 +177,19 @@ class Collection:
         except ValueError:
             noted = None
         if not isinstance(noted, dict) or fields.get("vector", {}).get("dim") != self.width:
-            raise self._wrong(f"it is no collection of vectors of {self.width} numbers that this program made")
+            raise self.damaged(f"it is no collection of vectors of {self.width} numbers that this program made")
         return noted
 
     def check(self, *, model_sha256: str, last: int, count: int) -> None:
         """See that it is there, loaded, of a model, and has so many rows up to the last id."""
         noted = self.find()
         if noted is None:
-            raise self._wrong("the collection is missing")
+            raise self.damaged("the collection is missing")
         if noted.get("model_sha256") != model_sha256:
-            raise self._wrong(f"the collection is of another model, {noted.get('model_sha256')}")
+            raise self.damaged(f"the collection is of another model, {noted.get('model_sha256')}")
         self.load()
         if (seen := self.count(last)) != count:
-            raise self._wrong(f"the collection has {seen:,} vectors, expected {count:,}")
+            raise self.damaged(f"the collection has {seen:,} vectors, expected {count:,}")
 
     def make(self, noted: Mapping[str, Any], *, kind: str, parameters: Mapping[str, int]) -> None:
         """Make it, or what it lacks of it: empty, loaded, with an index of a kind that grows with it."""
@@ -219,7 +216,7 @@ class Collection:
 
     def drop(self) -> None:
         """Away with it."""
-        self.server.ask(lambda client: client.drop_collection(self.name), doing=f"dropping collection {self.name}")
+        self.call("drop_collection", doing=f"dropping collection {self.name}")
 
     def put(self, ids: Ids, vectors: Vectors, *, is_again: bool) -> None:
         """Write some rows; `is_again` where the server may have some of them already."""
@@ -237,38 +234,32 @@ class Collection:
     def delete(self, ids: Ids) -> None:
         """Take rows out for good."""
         for part in batches(ids, MOST_LISTED):
-            ask = partial(_delete, self.name, part.tolist())
-            self.server.ask(ask, doing="deleting vectors", collection=self.name)
+            self.call("delete", doing="deleting vectors", ids=part.tolist())
 
     def flush(self) -> None:
         """Let the server put what it was given on its storage."""
-        self.server.ask(lambda client: client.flush(self.name), doing="storing vectors")
+        self.call("flush", doing="storing vectors")
 
     def await_index(self, progress: Progress) -> None:
         """Wait until the server has its rows in the index, and searches that."""
         while True:
-            said = self.server.ask(
-                lambda client: client.describe_index(self.name, "vector"), doing="building the index"
-            )
+            said = self.call("describe_index", "vector", doing="building the index")
             total, left = int(said["total_rows"]), int(said["pending_index_rows"])
             progress(total - left, total)
             if not left:
                 break
             time.sleep(_INDEX_LOOK_S)
         # What it held while it had no index it would go on comparing one by one.
-        self.server.ask(
-            lambda client: client.release_collection(self.name), doing=f"loading collection {self.name}"
-        )
+        self.call("release_collection", doing=f"loading collection {self.name}")
         self.load()
 
     def load(self) -> None:
         """Let the server have it in memory."""
-        self.server.ask(lambda client: client.load_collection(self.name), doing=f"loading collection {self.name}")
+        self.call("load_collection", doing=f"loading collection {self.name}")
 
     def count(self, last: int) -> int:
         """Rows up to the last id, all that were written before counted."""
-        found = self._query(f"id <= {last}", ["count(*)"], level=STRONG)
-        return int(found[0]["count(*)"])
+        return int(self._query(f"id <= {last}", ["count(*)"], level=STRONG)[0]["count(*)"])
 
     def list_ids(self, *, above: int) -> Ids:
         """(n,) int64 rising ids of its rows above one, all that were written before."""
@@ -283,11 +274,22 @@ class Collection:
     def fetch(self, ids: Ids, *, level: str = BOUNDED) -> dict[int, Vectors]:
         """The vectors of those of some different ids that it has, by id."""
         found: dict[int, Vectors] = {}
-        for start in range(0, len(ids), self.rows_at_once):
-            some = ids[start : start + self.rows_at_once].tolist()
-            rows = self._query(f"id in {some}", ["id", "vector"], level=level, limit=MOST_FOUND)
+        for part in batches(ids, self.rows_at_once):
+            rows = self._query(f"id in {part.tolist()}", ["id", "vector"], level=level, limit=MOST_FOUND)
             found |= {int(row["id"]): np.array(row["vector"], dtype=np.float32) for row in rows}
         return found
+
+    def gather(self, ids: Ids) -> Vectors:
+        """The (n, D) float32 vectors of (n,) int64 ids."""
+        unique, places = np.unique(ids, return_inverse=True)
+        found = self.fetch(unique)
+        if len(found) < len(unique):
+            missing = next(key for key in unique.tolist() if key not in found)
+            raise self.damaged(f"damaged: image {missing} has no vector")
+        vectors = np.empty((len(unique), self.width), dtype=np.float32)
+        for place, key in enumerate(unique.tolist()):
+            vectors[place] = found[key]
+        return vectors[places.reshape(-1)]
 
     def search(
         self,
@@ -296,79 +298,42 @@ class Collection:
         limit: int,
         expression: str,
         parameters: Mapping[str, float],
-    ) -> list[tuple[Ids, Vectors]]:
-        """For each of (Q, D) queries ids and vectors of the nearest rows that an expression keeps, in any order."""
-        size = max(1, _BYTES_AT_ONCE // (4 * self.width * limit))
-        found = self._search(queries, size, limit=limit, filter=expression, params=parameters, fields=["vector"])
-        return [_read_hits(hits, self.width) for hits in found]
+        with_vectors: bool = True,
+    ) -> list[Hits]:
+        """For each of (Q, D) queries the nearest rows that an expression keeps, in any order.
 
-    def search_ids(
-        self, queries: Vectors, *, limit: int, expression: str, parameters: Mapping[str, float]
-    ) -> list[tuple[Floats, Ids]]:
-        """As `search`, without the vectors: scores as the index reckons them, and ids."""
-        found = self._search(
-            queries, max(1, _BYTES_AT_ONCE // (16 * limit)), limit=limit, filter=expression, params=parameters
-        )
-        return [
-            (
-                np.array([hit["distance"] for hit in hits], dtype=np.float32),
-                np.array([hit["id"] for hit in hits], dtype=np.int64),
-            )
-            for hits in found
-        ]
-
-    def _search(
-        self,
-        queries: Vectors,
-        size: int,
-        *,
-        params: Mapping[str, float],
-        fields: Sequence[str] = (),
-        **options: Any,
-    ) -> Iterator[Any]:
-        """The hits of each query, so many queries in a message."""
+        Their scores are as the index reckons them; without `with_vectors` there are no vectors.
+        """
+        size = max(1, _BYTES_AT_ONCE // ((4 * self.width if with_vectors else 16) * limit))
+        found: list[Hits] = []
         for start in range(0, len(queries), size):
-            search = partial(
-                _search, self.name, list(queries[start : start + size]), output_fields=list(fields),
-                search_params={"metric_type": "IP", "params": dict(params)}, consistency_level=BOUNDED, **options,
+            answer = self.call(
+                "search", list(queries[start : start + size]), doing="searching", limit=limit, filter=expression,
+                output_fields=["vector"] if with_vectors else [], consistency_level=BOUNDED,
+                search_params={"metric_type": "IP", "params": dict(parameters)},
             )  # fmt: skip
-            yield from self.server.ask(search, doing="searching", collection=self.name)
+            for hits in answer:
+                vectors = [hit["entity"]["vector"] for hit in hits] if with_vectors else []
+                found.append((
+                    np.array([hit["distance"] for hit in hits], dtype=np.float32),
+                    np.array([hit["id"] for hit in hits], dtype=np.int64),
+                    np.array(vectors, dtype=np.float32).reshape(-1, self.width),
+                ))  # fmt: skip
+        return found
 
     def _query(self, expression: str, names: Sequence[str], *, level: str, **others: Any) -> list[dict[str, Any]]:
         return list(
-            self.server.ask(
-                lambda client: client.query(
-                    self.name, filter=expression, output_fields=list(names), consistency_level=level, **others
-                ),
-                doing="reading vectors",
-                collection=self.name,
+            self.call(
+                "query", doing="reading vectors", filter=expression, output_fields=list(names),
+                consistency_level=level, **others,
             )
-        )
+        )  # fmt: skip
 
-    def _wrong(self, problem: str) -> GalleryDamagedError:
+    def damaged(self, problem: str) -> GalleryDamagedError:
+        """The error of a collection that is not as it was written."""
         return GalleryDamagedError(f"{self.server.uri} {self.name}", problem)
-
-
-def _delete(name: str, ids: list[int], client: Any) -> None:
-    client.delete(name, ids=ids)
-
-
-def _search(name: str, queries: list[Vectors], client: Any, **options: Any) -> Any:
-    return client.search(name, queries, **options)
-
-
-def _read_hits(hits: Iterable[Any], width: int) -> tuple[Ids, Vectors]:
-    rows = [(hit["id"], hit["entity"]["vector"]) for hit in hits]
-    vectors = np.array([vector for _, vector in rows], dtype=np.float32).reshape(-1, width)
-    return np.array([key for key, _ in rows], dtype=np.int64), vectors
 
 
 def batches(ids: Ids, size: int) -> Iterator[Ids]:
     """The ids, so many at a time."""
     return (ids[start : start + size] for start in range(0, len(ids), size))
-
-
-def best(scores: Floats, ids: Ids, *, k: int) -> tuple[Floats, Ids]:
-    """The k best of (n,) candidates, of equals the smaller id first."""
-    order = np.lexsort((ids, -scores))[:k]
-    return scores[order], ids[order]

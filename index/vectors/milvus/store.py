@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Vectors
-from index.errors import GalleryDamagedError
+from index.errors import GalleryDamagedError, InputError
+from index.vectors.ann_building import find_reason_for_flat
 from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.vectors.exact import measure_cosines
 from index.vectors.files import read_deleted
-from index.vectors.kinds import KINDS
-from index.vectors.milvus.collection import MOST_FOUND, MOST_LISTED, Collection, Server, batches, best
-from index.vectors.milvus.tuning import PLANS, choose_kind, scale
+from index.vectors.kinds import KINDS, count_lists
+from index.vectors.milvus.collection import MOST_FOUND, MOST_LISTED, Collection, Server, batches
 from index.vectors.shards import HeldVectors, read_ids
 from index.vectors.store import Published, StoreFacts, WriterTask
 from index.versions.manifest import Manifest, Version, part_folder
@@ -31,6 +31,65 @@ _SPARE_CANDIDATES = 16
 _SPARE_SHARE = 1.5  # how many candidates more than a filter would let through if it were independent of the query
 _SCORE_NOISE = 1e-5  # as `search.VectorSearch` allows for
 _MOST_SCORE = 1.1  # above every cosine
+
+Ranked = tuple[Floats, Ids]
+
+
+@dataclass(frozen=True, slots=True)
+class MilvusPlan:
+    """A kind of index as Milvus has it.
+
+    Attributes:
+        type: Milvus's name of it.
+        build: what it is built with, of so many vectors.
+        effort: Milvus's name of how hard it looks; empty where it looks at all.
+        efforts: worth measuring, rising.
+        bytes_of_number: that it keeps in memory for each number of a vector.
+        keeps_effort: whether the effort is a number of candidates, at least as many as are wanted.
+    """
+
+    type: str
+    build: Callable[[int], Mapping[str, int]]
+    effort: str
+    efforts: tuple[int, ...]
+    bytes_of_number: int
+    keeps_effort: bool
+
+    def scale(self, parameters: Mapping[str, int], *, depth: int) -> Mapping[str, int]:
+        """The parameters of a search for so many candidates."""
+        if not self.effort:
+            return {}
+        effort = parameters[self.effort]
+        return {self.effort: max(effort, depth) if self.keeps_effort else effort}
+
+
+PLANS: Mapping[str, MilvusPlan] = {
+    "flat": MilvusPlan("FLAT", lambda count: {}, "", (), 4, False),
+    "hnsw": MilvusPlan(
+        "HNSW", lambda count: {"M": 24, "efConstruction": 200}, "ef", (32, 64, 128, 256, 512, 1024), 4, True
+    ),
+    "ivf": MilvusPlan(
+        "IVF_SQ8", lambda count: {"nlist": count_lists(count)}, "nprobe", (4, 8, 16, 32, 64, 128, 256), 1, False
+    ),
+}
+"""By the names of `index.vectors.kinds`."""
+
+
+def choose_kind(count: int, config: AnnConfig) -> tuple[str, str]:
+    """The kind of index that so many vectors get, and why."""
+    if config.kind is not None and config.kind.name not in PLANS:
+        raise InputError(
+            f"index_type {config.index_type}: a gallery in Milvus has one of {', '.join(PLANS)}; give another "
+            "--index-type"
+        )
+    reason = find_reason_for_flat(count, config)
+    if reason is not None:
+        return "flat", reason
+    if config.kind is not None:
+        return config.kind.name, "asked for"
+    if count <= KINDS["hnsw"].most_rows:
+        return "hnsw", "the fastest of those that Milvus builds"
+    return "ivf", "a graph would take too much memory, or hours to build"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,42 +108,52 @@ class ChosenIds:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows of a collection that a version knows of.
+class MilvusRows:
+    """The rows of a collection that a version knows of; the server is asked when their vectors are read.
 
     Attributes:
-        stored: (N,) int64 rising ids.
+        ids: (N,) int64 rising ids of all stored rows.
         gone: (n,) int64 rising ids of those that are no members.
     """
 
-    stored: Ids
-    gone: Ids
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self._folder, self._manifest = folder, manifest
+        self.ids = read_ids(folder / IDS_NAME)
 
-    @classmethod
-    def read(cls, folder: Path, manifest: Manifest) -> Rows:
-        """Those of the part of a version."""
-        return cls(read_ids(folder / IDS_NAME), read_deleted(folder, manifest))
+    @cached_property
+    def gone(self) -> Ids:
+        return read_deleted(self._folder, self._manifest)
+
+    @cached_property
+    def collection(self) -> Collection:
+        """Their collection, checked only as to its server."""
+        manifest = self._manifest
+        assert manifest.store is not None
+        return Collection(Server(manifest.store["uri"]), manifest.index["collection"], manifest.embedding_dim)
 
     @property
     def last(self) -> int:
         """The last id."""
-        return int(self.stored[-1])
+        return int(self.ids[-1])
 
-    @property
-    def expression(self) -> str:
-        """Keeps the members."""
-        return f"id <= {self.last}" + (f" and id not in {self.gone.tolist()}" if len(self.gone) else "")
+    def check(self) -> None:
+        """Raise GalleryError where the collection is missing, half written or of another model."""
+        self.collection.check(model_sha256=self._manifest.model_sha256, last=self.last, count=len(self.ids))
 
+    def express(self, gone: Ids) -> str:
+        """The expression that keeps all rows but some."""
+        return f"id <= {self.last}" + (f" and id not in {gone.tolist()}" if len(gone) else "")
 
-def open_collection(manifest: Manifest) -> Collection:
-    """The collection of a part of a manifest, checked only as to its server."""
-    assert manifest.store is not None
-    return Collection(Server(manifest.store["uri"]), manifest.index["collection"], manifest.embedding_dim)
+    def read(self) -> MilvusRows:
+        """As `HeldVectors.read`."""
+        return self
+
+    def __getitem__(self, positions: Ids) -> Vectors:
+        return self.collection.gather(self.ids[positions])
 
 
 class MilvusStore:
-    """The `VectorStore` of a part of a version whose vectors are in Milvus.
+    """The `VectorStore` of a part of a version whose vectors are in Milvus; the server's threads search.
 
     Attributes:
         ids: (N,) int64 of the members, rising.
@@ -96,12 +165,11 @@ class MilvusStore:
         Raises:
             GalleryError: the server does not answer, or the collection is missing, half written or of another model.
         """
-        self._rows, self._index = Rows.read(folder, manifest), manifest.index
-        self.ids: Ids = np.setdiff1d(self._rows.stored, self._rows.gone, assume_unique=True)
-        self._collection = open_collection(manifest)
-        self._collection.check(
-            model_sha256=manifest.model_sha256, last=self._rows.last, count=len(self._rows.stored)
-        )
+        self._rows, self._index = MilvusRows(folder, manifest), manifest.index
+        self.ids: Ids = np.setdiff1d(self._rows.ids, self._rows.gone, assume_unique=True)
+        self._collection = self._rows.collection
+        self._rows.check()
+        self._plan = PLANS[self._index["type"]]
         self._is_exact = KINDS[self._index["type"]].is_exact
 
     def search(
@@ -114,151 +182,134 @@ class MilvusStore:
         effort: Mapping[str, int] | None = None,
         threads: int = 1,
     ) -> tuple[Floats, Ids]:
-        """As `VectorStore.search`; the server's threads search."""
+        """As `VectorStore.search`: more candidates are asked for until those that count are surely among them.
+
+        What many ids keep is first looked for among the candidates of all members: to read the id of a list takes the
+        server about as long as to find a candidate.
+        """
         queries = np.ascontiguousarray(queries, dtype=np.float32)
-        expressions, total = self._expressions(among), len(self.ids if among is None else among.ids)
+        total = len(self.ids if among is None else among.ids)
         scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
         ids = np.full((len(queries), k), NO_ID, dtype=np.int64)
-        excluded = np.full(len(queries), NO_ID) if exclude_ids is None else exclude_ids
         wanted = min(total, k + (exclude_ids is not None))
         depth, left = min(total, wanted + _SPARE_CANDIDATES), np.arange(len(queries))
-        candidates = int(_SPARE_SHARE * (wanted + _SPARE_CANDIDATES) * len(self.ids) / max(1, total)) + 1
-        if among is not None and candidates < min(MOST_FOUND, among.listed):
-            found, unsure = self._filter_candidates(queries, among, wanted=wanted, depth=candidates, effort=effort)
-            for row, (near, near_ids) in enumerate(found):
-                other = near_ids != excluded[row]
-                near, near_ids = best(near[other], near_ids[other], k=k)
-                scores[row, : len(near)], ids[row, : len(near)] = near, near_ids
-            left = np.flatnonzero(unsure)
+        of_all = int(_SPARE_SHARE * (wanted + _SPARE_CANDIDATES) * len(self.ids) / max(1, total)) + 1
+        is_first = among is not None and of_all < min(MOST_FOUND, among.listed)
+        parameters = effort or self._index["parameters"]
         while len(left) and depth:
-            if depth > MOST_FOUND:
-                found = self._scan(queries[left], among=among, keep=wanted)
+            if is_first and among is not None:
+                found, unsure = self._filter(queries[left], among, wanted, of_all, parameters)
+            elif depth > MOST_FOUND:
+                found, unsure = self._scan_all(queries[left], among, wanted), np.zeros(len(left), dtype=bool)
             else:
-                found = self._ask(queries[left], depth=depth, expressions=expressions, effort=effort)
-            unsure = np.zeros(len(left), dtype=bool)
-            for place, (row, (near, near_ids)) in enumerate(zip(left.tolist(), found, strict=True)):
-                unsure[place] = depth <= MOST_FOUND and self._is_unsure(
-                    near, wanted=wanted, depth=depth, total=total
-                )
-                other = near_ids != excluded[row]
-                near, near_ids = best(near[other], near_ids[other], k=k)
+                found = self._ask(queries[left], among, depth, parameters)
+                unsure = np.array([self._is_unsure(near, wanted, depth, total) for near, _ in found])
+            for row, (near, near_ids) in zip(left.tolist(), found, strict=True):
+                other = slice(None) if exclude_ids is None else near_ids != exclude_ids[row]
+                near, near_ids = rank(near[other], near_ids[other], k=k)
                 scores[row, : len(near)], ids[row, : len(near)] = near, near_ids
-            left, depth = left[unsure], min(total, max(4 * depth, depth + 1)) if depth < total else MOST_FOUND + 1
+            left = left[unsure]
+            if not is_first:
+                depth = min(total, max(4 * depth, depth + 1)) if depth < total else MOST_FOUND + 1
+            is_first = False
         return scores, ids
 
-    def _is_unsure(self, scores: Floats, *, wanted: int, depth: int, total: int) -> bool:
+    def _is_unsure(self, scores: Floats, wanted: int, depth: int, total: int) -> bool:
         """Whether too few were found, or more may be as near as the last that is wanted."""
         if len(scores) < min(depth, total):
             return len(scores) < wanted
         ranked = -np.sort(-scores)
         return self._is_exact and depth < total and bool(ranked[-1] >= ranked[wanted - 1] - _SCORE_NOISE)
 
-    def _expressions(self, among: ChosenIds | None) -> Sequence[str]:
-        if among is None:
-            return [self._rows.expression]
-        return among.expressions
+    def _express(self, among: ChosenIds | None) -> Sequence[str]:
+        return [self._rows.express(self._rows.gone)] if among is None else among.expressions
 
     def _ask(
-        self, queries: Vectors, *, depth: int, expressions: Sequence[str], effort: Mapping[str, int] | None
-    ) -> list[tuple[Floats, Ids]]:
+        self, queries: Vectors, among: ChosenIds | None, depth: int, parameters: Mapping[str, int]
+    ) -> list[Ranked]:
         """For each query scores and ids of candidates."""
-        plan = PLANS[self._index["type"]]
-        parameters = scale(plan, effort or self._index["parameters"], depth=depth)
-        found: list[tuple[Floats, Ids]] = [(np.empty(0, np.float32), np.empty(0, np.int64))] * len(queries)
-        for expression in expressions:
-            part = self._collection.search(queries, limit=depth, expression=expression, parameters=parameters)
-            found = [
-                _join(known, (measure_cosines(vectors, query), ids))
-                for known, query, (ids, vectors) in zip(found, queries, part, strict=True)
-            ]
+        found = _nobody(queries)
+        for expression in self._express(among):
+            answers = self._collection.search(
+                queries, limit=depth, expression=expression, parameters=self._plan.scale(parameters, depth=depth)
+            )
+            for row, (_, ids, vectors) in enumerate(answers):
+                found[row] = _join(found[row], (measure_cosines(vectors, queries[row]), ids))
         return found
 
-    def _scan(self, queries: Vectors, *, among: ChosenIds | None, keep: int) -> list[tuple[Floats, Ids]]:
+    def _scan_all(self, queries: Vectors, among: ChosenIds | None, keep: int) -> list[Ranked]:
         """For each query the best of all vectors, which are read for that."""
-        found: list[tuple[Floats, Ids]] = [(np.empty(0, np.float32), np.empty(0, np.int64))] * len(queries)
+        found = _nobody(queries)
         for ids, vectors in self._read(self.ids if among is None else among.ids):
-            found = [
-                best(*_join(known, (measure_cosines(vectors, query), ids)), k=keep)
-                for known, query in zip(found, queries, strict=True)
-            ]
+            for row, query in enumerate(queries):
+                found[row] = rank(*_join(found[row], (measure_cosines(vectors, query), ids)), k=keep)
         return found
+
+    def _filter(
+        self, queries: Vectors, among: ChosenIds, wanted: int, depth: int, parameters: Mapping[str, int]
+    ) -> tuple[list[Ranked], npt.NDArray[np.bool_]]:
+        """For each query the best of those candidates of all members that are chosen, and whether more are needed."""
+        answers = self._collection.search(
+            queries,
+            limit=depth,
+            expression=self._rows.express(self._rows.gone),
+            parameters=self._plan.scale(parameters, depth=depth),
+            with_vectors=False,
+        )
+        most = wanted + _SPARE_CANDIDATES
+        found: list[Ranked] = []
+        unsure = np.zeros(len(queries), dtype=bool)
+        for row, (near, ids, _) in enumerate(answers):
+            chosen = among.has(ids)
+            kept, kept_ids = rank(near[chosen], ids[chosen], k=most)
+            unsure[row] = len(kept) < wanted
+            if self._is_exact and not unsure[row]:
+                # What was not kept is no nearer than the last that was, nor what was not listed than the last that was.
+                bound = kept[-1] if len(kept) == most else near.min()
+                unsure[row] = kept[wanted - 1] <= bound + _SCORE_NOISE
+            found.append((measure_cosines(self.gather(kept_ids), queries[row]), kept_ids))
+        return found, unsure
 
     def search_above(
         self, queries: Vectors, *, min_score: float, among: ChosenIds | None = None, exclude_ids: Ids | None = None
-    ) -> list[tuple[Floats, Ids]]:
+    ) -> list[Ranked]:
         """As `VectorStore.search_above`: asked of a server that compares all vectors, else all vectors are read."""
-        excluded = np.full(len(queries), NO_ID) if exclude_ids is None else exclude_ids
-        found: list[list[tuple[Floats, Ids]]] = [[] for _ in queries]
-        for number, part in self._find_near(queries, min_score=min_score, among=among):
-            found[number].append(part)
-        results: list[tuple[Floats, Ids]] = []
-        for number, parts in enumerate(found):
-            scores = np.concatenate([np.empty(0, np.float32), *(scores for scores, _ in parts)])
-            ids = np.concatenate([np.empty(0, np.int64), *(ids for _, ids in parts)])
-            kept = (scores >= min_score) & (ids != excluded[number])
-            results.append(best(scores[kept], ids[kept], k=len(ids)))
-        return results
-
-    def _find_near(
-        self, queries: Vectors, *, min_score: float, among: ChosenIds | None
-    ) -> Iterator[tuple[int, tuple[Floats, Ids]]]:
-        """(query, (scores, ids)) of all that may be near enough."""
-        left = list(range(len(queries)))
+        found, left = _nobody(queries), list(range(len(queries)))
         if self._is_exact:
             wanted = {"radius": min_score - _SCORE_NOISE, "range_filter": _MOST_SCORE}
             answers = [
                 self._collection.search(queries, limit=MOST_FOUND, expression=expression, parameters=wanted)
-                for expression in self._expressions(among)
+                for expression in self._express(among)
             ]
-            left = [number for number in left if any(len(part[number][0]) == MOST_FOUND for part in answers)]
-            for number in set(range(len(queries))) - set(left):
-                for part in answers:
-                    ids, vectors = part[number]
-                    yield number, (measure_cosines(vectors, queries[number]), ids)
+            left = [row for row in left if any(len(answer[row][1]) == MOST_FOUND for answer in answers)]
+            for row in set(range(len(queries))) - set(left):
+                for answer in answers:
+                    _, ids, vectors = answer[row]
+                    found[row] = _join(found[row], (measure_cosines(vectors, queries[row]), ids))
         if left:
             for ids, vectors in self._read(self.ids if among is None else among.ids):
                 near = queries[left] @ vectors.T >= min_score - _SCORE_NOISE
-                for number, row in zip(left, near, strict=True):
-                    yield number, (measure_cosines(vectors[row], queries[number]), ids[row])
-
-    def _filter_candidates(
-        self, queries: Vectors, among: ChosenIds, *, wanted: int, depth: int, effort: Mapping[str, int] | None
-    ) -> tuple[list[tuple[Floats, Ids]], npt.NDArray[np.bool_]]:
-        """For each query the best of those candidates of all members that are among some, and whether more are needed.
-
-        To read the id of a list takes the server about as long as to find a candidate.
-        """
-        parameters = scale(PLANS[self._index["type"]], effort or self._index["parameters"], depth=depth)
-        listed = self._collection.search_ids(
-            queries, limit=depth, expression=self._rows.expression, parameters=parameters
-        )
-        most, kept = wanted + _SPARE_CANDIDATES, []
-        for near, ids in listed:
-            chosen = among.has(ids)
-            kept.append(best(near[chosen], ids[chosen], k=most))
-        # What was not kept is no nearer than the last that was, nor what was not listed than the last that was.
-        unsure = np.array([
-            len(near) < wanted
-            or (self._is_exact and near[wanted - 1] <= (near[-1] if len(near) == most else every.min()) + _SCORE_NOISE)
-            for (near, _), (every, _) in zip(kept, listed, strict=True)
-        ])  # fmt: skip
-        found = []
-        for (_, ids), query in zip(kept, queries, strict=True):
-            found.append((measure_cosines(self.gather(ids), query), ids))
-        return found, unsure
+                for row, some in zip(left, near, strict=True):
+                    found[row] = _join(found[row], (measure_cosines(vectors[some], queries[row]), ids[some]))
+        for row, (scores, ids) in enumerate(found):
+            kept = scores >= min_score
+            if exclude_ids is not None:
+                kept &= ids != exclude_ids[row]
+            found[row] = rank(scores[kept], ids[kept], k=len(ids))
+        return found
 
     def choose(self, ids: Ids) -> ChosenIds:
         """As `VectorStore.choose`."""
         chosen = np.intersect1d(ids, self.ids)
-        others = np.setdiff1d(self._rows.stored, chosen, assume_unique=True)
+        others = np.setdiff1d(self._rows.ids, chosen, assume_unique=True)
         if len(others) < min(len(chosen), MOST_LISTED):
-            return ChosenIds(chosen, [Rows(self._rows.stored, others).expression], len(others))
+            return ChosenIds(chosen, [self._rows.express(others)], len(others))
         expressions = [f"id in {part.tolist()}" for part in batches(chosen, MOST_LISTED)]
         return ChosenIds(chosen, expressions, len(chosen))
 
     def gather(self, ids: Ids) -> Vectors:
         """As `VectorStore.gather`."""
-        return gather(self._collection, ids)
+        return self._collection.gather(ids)
 
     def scan(self) -> Iterator[tuple[Ids, Vectors]]:
         """As `VectorStore.scan`."""
@@ -272,29 +323,6 @@ class MilvusStore:
         return StoreFacts(len(self.ids), self._collection.width, 0, len(self._rows.gone))
 
 
-class HeldRows:
-    """All rows of a version, members or not, to be read by position as a file of vectors is."""
-
-    def __init__(self, ids: Ids, open_vectors: Callable[[], Collection]) -> None:
-        self.ids, self._open = ids, open_vectors
-        self._collection: Collection | None = None
-
-    def read(self) -> HeldRows:
-        """What takes positions."""
-        return self
-
-    def __getitem__(self, positions: Ids) -> Vectors:
-        """The (n, D) float32 vectors of (n,) positions."""
-        if self._collection is None:
-            self._collection = self._open()
-        return gather(self._collection, self.ids[positions])
-
-
-def hold_rows(folder: Path, manifest: Manifest) -> HeldRows:
-    """The rows of a part of a version; the server is asked when the first is read."""
-    return HeldRows(read_ids(folder / IDS_NAME), partial(open_collection, manifest))
-
-
 def open_vectors(folder: Path, manifest: Manifest) -> MilvusStore:
     """As `StoreKind.open_vectors`."""
     return MilvusStore(folder, manifest)
@@ -302,18 +330,16 @@ def open_vectors(folder: Path, manifest: Manifest) -> MilvusStore:
 
 def hold(folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
     """As `StoreKind.hold`."""
-    return [hold_rows(folder, manifest)]
+    return [MilvusRows(folder, manifest)]
 
 
 def hold_intact(folder: Path, manifest: Manifest, names: Container[str]) -> Sequence[HeldVectors]:
     """As `StoreKind.hold_intact`: nothing where the collection has not all rows."""
     if IDS_NAME not in names:
         return []
-    held = hold_rows(folder, manifest)
+    held = MilvusRows(folder, manifest)
     try:
-        open_collection(manifest).check(
-            model_sha256=manifest.model_sha256, last=int(held.ids[-1]), count=len(held.ids)
-        )
+        held.check()
     except GalleryDamagedError:
         return []
     return [held]
@@ -321,9 +347,9 @@ def hold_intact(folder: Path, manifest: Manifest, names: Container[str]) -> Sequ
 
 def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> Published:
     """As `StoreKind.publish`."""
-    from index.vectors.milvus.writer import MilvusWriter
+    from index.vectors.milvus.writer import publish
 
-    return MilvusWriter(task).publish(new, deleted, base)
+    return publish(task, new, deleted, base)
 
 
 def check(store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig) -> None:
@@ -343,20 +369,15 @@ def tidy(gallery: Path, manifest: Manifest) -> None:
     tidy(gallery, manifest)
 
 
-def gather(collection: Collection, ids: Ids) -> Vectors:
-    """The (n, D) float32 vectors of (n,) int64 ids."""
-    unique, places = np.unique(ids, return_inverse=True)
-    found = collection.fetch(unique)
-    if len(found) < len(unique):
-        missing = next(key for key in unique.tolist() if key not in found)
-        raise GalleryDamagedError(
-            f"{collection.server.uri} {collection.name}", f"damaged: image {missing} has no vector"
-        )
-    vectors = np.empty((len(unique), collection.width), dtype=np.float32)
-    for place, key in enumerate(unique.tolist()):
-        vectors[place] = found[key]
-    return vectors[places.reshape(-1)]
+def rank(scores: Floats, ids: Ids, *, k: int) -> Ranked:
+    """The k best of (n,) candidates, of equals the smaller id first."""
+    order = np.lexsort((ids, -scores))[:k]
+    return scores[order], ids[order]
 
 
-def _join(first: tuple[Floats, Ids], second: tuple[Floats, Ids]) -> tuple[Floats, Ids]:
+def _nobody(queries: Vectors) -> list[Ranked]:
+    return [(np.empty(0, np.float32), np.empty(0, np.int64))] * len(queries)
+
+
+def _join(first: Ranked, second: Ranked) -> Ranked:
     return np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.embedding.cached import open_cached_engine
+from index.embedding.cached import CACHE_NAME, open_cached_engine
 from index.errors import ModelFileError
 from index.images.preprocess import Pixels
 from index.model.embedder import Embedder
@@ -145,10 +145,9 @@ def test_what_was_killed_is_gone_on_with(tmp_path: Path, tiny_model: Path, folde
 
 
 def count_rows(folder: Path) -> int:
-    files = list((folder / "vectors").glob("*.sqlite"))
-    if not files:
+    if not (folder / CACHE_NAME).is_file():
         return 0
-    with closing(sqlite3.connect(files[0], timeout=10)) as database:
+    with closing(sqlite3.connect(folder / CACHE_NAME, timeout=10)) as database:
         try:
             return int(database.execute("SELECT count(*) FROM vectors").fetchone()[0])
         except sqlite3.OperationalError:  # it is being made

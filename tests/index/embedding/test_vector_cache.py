@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import multiprocessing
-import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ WIDTH = 6
 
 
 def open_cache(folder: Path, *, model: str = "m", width: int = WIDTH, **options: Any) -> VectorCache:
-    return VectorCache(folder, name="tiny", description={"model": model}, width=width, **options)
+    return VectorCache(folder, description={"model": model}, width=width, **options)
 
 
 def sha256(number: int) -> str:
@@ -144,20 +143,15 @@ def test_an_unwritable_folder_means_no_cache(tmp_path: Path, caplog: pytest.LogC
     assert caplog.text.count("cannot be opened") == 1
 
 
-def test_files_that_were_not_used_for_longest_are_emptied_first(tmp_path: Path) -> None:
-    many, width = range(300), 100
-    for n, model in enumerate(("old", "new")):
+def test_models_share_a_file_and_none_gets_the_vectors_of_another(tmp_path: Path) -> None:
+    for model, width in (("one", 6), ("two", 6), ("three", 4)):
         with open_cache(tmp_path, model=model, width=width) as cache:
-            cache.add(draw_known(many, width=width))
-        os.utime(cache.path, (1000 + n, 1000 + n))
-    size = cache.path.stat().st_size
-    with open_cache(tmp_path, model="mine", width=width, max_bytes=int(2.5 * size)) as cache:
-        cache.add(draw_known(many, width=width))
-    left = {}
-    for model in ("old", "new", "mine"):
+            assert (len(cache), cache.find([sha256(1)]), cache.speed()) == (0, {}, None)
+            cache.add(draw_known(range(3), width=width), seconds=1.0)
+    for model, width in (("one", 6), ("three", 4)):
         with open_cache(tmp_path, model=model, width=width) as cache:
-            left[model] = len(cache)
-    assert left == {"old": 0, "new": 300, "mine": 300}
+            assert (len(cache), cache.speed()) == (3, 3.0)
+            assert same(cache.find([sha256(1)]), draw_known(range(1, 2), width=width))
 
 
 def test_a_file_that_is_too_large_gives_up_its_older_half_for_what_is_new(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -10,8 +9,9 @@ from typing import cast
 import numpy as np
 import pytest
 
-from index.arrays import Floats, Ids, Vectors
-from index.vectors.milvus.store import IDS_NAME, MilvusStore
+from index.arrays import Ids, Vectors
+from index.vectors.milvus.collection import Hits
+from index.vectors.milvus.store import IDS_NAME, MilvusRows, MilvusStore
 from index.vectors.shards import write_array
 from index.versions.manifest import Manifest
 
@@ -29,28 +29,24 @@ class Inexact:
     def check(self, **expected: object) -> None:
         """It is there."""
 
-    def search_ids(
-        self, queries: Vectors, *, limit: int, expression: str, parameters: object
-    ) -> list[tuple[Floats, Ids]]:
-        """As `Collection.search_ids`; an expression is one of Python, too."""
+    def search(
+        self, queries: Vectors, *, limit: int, expression: str, parameters: object, with_vectors: bool = True
+    ) -> list[Hits]:
+        """As `Collection.search`; an expression is one of Python, too."""
         kept = np.array([key for key in range(ROWS) if eval(expression, {"id": key})], dtype=np.int64)
         found = []
         for query in queries:
             scores = (self.vectors[kept] @ query + 2e-8 * kept).astype(np.float64)
             order = np.argsort(-scores)[:limit]
-            found.append((scores[order].astype(np.float32), kept[order]))
+            rows = kept[order]
+            found.append(
+                (scores[order].astype(np.float32), rows, self.vectors[rows if with_vectors else rows[:0]])
+            )
         return found
 
-    def search(
-        self, queries: Vectors, *, limit: int, expression: str, parameters: object
-    ) -> list[tuple[Ids, Vectors]]:
-        """As `Collection.search`."""
-        found = self.search_ids(queries, limit=limit, expression=expression, parameters=parameters)
-        return [(ids, self.vectors[ids]) for _, ids in found]
-
-    def fetch(self, ids: Ids) -> Mapping[int, Vectors]:
-        """As `Collection.fetch`."""
-        return {key: self.vectors[key] for key in ids.tolist()}
+    def gather(self, ids: Ids) -> Vectors:
+        """As `Collection.gather`."""
+        return self.vectors[ids]
 
 
 def test_of_many_copies_those_of_the_smallest_ids_are_found_among_some(
@@ -61,7 +57,7 @@ def test_of_many_copies_those_of_the_smallest_ids_are_found_among_some(
     vectors[:COPIES] = vectors[0]
     (tmp_path / "ids").mkdir()
     write_array(tmp_path / IDS_NAME, np.arange(ROWS))
-    monkeypatch.setattr("index.vectors.milvus.store.open_collection", lambda _: Inexact(vectors))
+    monkeypatch.setattr(MilvusRows, "collection", Inexact(vectors))
     manifest = SimpleNamespace(files={}, index={"type": "flat", "parameters": {}}, model_sha256="")
     store = MilvusStore(tmp_path, cast("Manifest", manifest))
     among = store.choose(np.arange(0, ROWS, 2))

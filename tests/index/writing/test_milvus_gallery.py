@@ -53,13 +53,13 @@ SLOW_BUILD = """  # which writes a few vectors at a time, and says so
 import sys
 from pathlib import Path
 from index.vectors.milvus.collection import Collection
-from index.vectors.milvus.writer import MilvusWriter
+from index.vectors.milvus import writer
 from index.vectors.ann_config import StoreConfig
 from tests.index.galleries import build
 
 put = Collection.put
 Collection.put = lambda *given, **named: (put(*given, **named), print("put", flush=True))
-MilvusWriter._parts = lambda _, ids: [ids[start : start + 10] for start in range(0, len(ids), 10)]
+writer.parts = lambda ids, width: [ids[start : start + 10] for start in range(0, len(ids), 10)]
 model, folder, gallery = map(Path, sys.argv[1:4])
 build(folder, gallery, model, store=StoreConfig("milvus", sys.argv[4]))
 """
