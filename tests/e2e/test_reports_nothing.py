@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,11 +20,17 @@ import pytest
 
 from tests.photos import KINDS, write_photos
 from tests.training.conftest import FLAGS
-from tests.watched import Watched, read_log, require_strace, strace_command
+from tests.watched import read_log, require_strace, strace_command
 
 ROOT = Path(__file__).parents[2]
 NAME_SERVICE = "/var/run/nscd/socket"  # asked by the C library for the name of the user, on this machine
 SYSTEM = (Path("/dev/null"), Path("/dev/tty"), Path("/dev/shm"))
+RUN_EACH = """
+import shlex, sys
+from retrieval_app.commands.cli import main
+for line in sys.argv[1:]:
+    assert main(shlex.split(line)) == 0, line
+"""
 LONG_S = 13  # ONNX Runtime, left alone, looks its maker's host up after some ten seconds
 
 
@@ -51,21 +58,22 @@ class House:
         return self.folder / "home" / ".cache" / "retrieval-app"
 
     def command(self, *words: str | Path) -> tuple[Path, list[str]]:
-        """The log of a command, and its words with the tracer before them."""
+        """The log of a Python process, and its words with the tracer before them."""
         log = self.folder / f"{len(list(self.folder.glob('*.strace')))}.strace"
-        return log, [*strace_command(log), sys.executable, "-m", "retrieval_app", *map(str, words)]
+        return log, [*strace_command(log), sys.executable, *map(str, words)]
 
-    def run(self, *words: str | Path, into: tuple[Path, ...] = ()) -> Watched:
-        """Run a command to its end; it writes into the folders that are named, and into its cache."""
-        log, command = self.command(*words)
+    def run(self, *commands: tuple[str | Path, ...], into: tuple[Path, ...]) -> None:
+        """Run commands in one process; they write into the folders that are named, and into their cache."""
+        lines = [shlex.join(map(str, words)) for words in commands]
+        log, command = self.command("-c", RUN_EACH, *lines)
         ran = subprocess.run(
             command, cwd=self.work, env=self.environment(), capture_output=True, text=True, check=False
         )
         assert ran.returncode == 0, ran.stderr
-        return self.check(log, *into)
+        self.check(log, *into)
 
-    def check(self, log: Path, *into: Path) -> Watched:
-        """What a log says, which keeps the promise."""
+    def check(self, log: Path, *into: Path) -> None:
+        """Whether what a log says keeps the promise."""
         watched = read_log(log, folder=self.work)
         assert watched.strangers() == []
         assert watched.unix_sockets <= {NAME_SERVICE}
@@ -73,7 +81,6 @@ class House:
         # the folders above the cache are made, and have nothing else in them
         assert [path for path in outside if path not in self.cache.parents] == []
         assert not any((self.folder / "tmp" / name).exists() for name in (".ses", "onnxruntime.db"))
-        return watched
 
     def check_home(self) -> None:
         """Whatever was run, the home has nothing but the cache."""
@@ -122,22 +129,23 @@ def test_the_whole_way_from_training_to_serving_reports_nothing(house: House) ->
     audit, copies, exported = house.work / "audit", house.work / "copies", house.work / "exported"
     exported.mkdir()
     found = house.work / "found"
-    house.run("train", photos, "--out", run, *FLAGS, into=(run,))
-    house.run("audit", run, "--out", audit, into=(audit,))
-    house.run("export", run, "--out", exported / "model.onnx", into=(exported,))
-    house.run("index", "build", exported / "model.onnx", photos, "--out", gallery, into=(gallery,))
+    house.run(
+        ("train", photos, "--out", run, *FLAGS), ("audit", run, "--out", audit),
+        ("export", run, "--out", exported / "model.onnx"), ("compare", photos, "box", run, "--out", found),
+        into=(run, audit, exported, found),
+    )  # fmt: skip
     query = next(photos.rglob("*.jpg"))
-    house.run("search", gallery, query, into=(gallery,))
-    house.run("evaluate", gallery, into=(gallery,))
-    house.run("duplicates", gallery, "--out", copies, into=(copies,))
-    house.run("compare", photos, "box", run, "--out", found, into=(found,))
+    house.run(
+        ("index", "build", exported / "model.onnx", photos, "--out", gallery), ("search", gallery, query),
+        ("evaluate", gallery), ("duplicates", gallery, "--out", copies), into=(gallery, copies),
+    )  # fmt: skip
     serve_and_ask(house, gallery, query, seconds=LONG_S)
     house.check_home()
 
 
 def serve_and_ask(house: House, gallery: Path, query: Path, *, seconds: float) -> None:
     """Serve a gallery for a while, open its page, search, and end it as a service manager does."""
-    log, command = house.command("serve", gallery, "--port", "0", "--json")
+    log, command = house.command("-m", "retrieval_app", "serve", gallery, "--port", "0", "--json")
     server = subprocess.Popen(
         command, cwd=house.work, env=house.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from export.to_onnx import ExportReport
+from index.durable import hash_file
 from retrieval_app.commands.cli import main
 from tests.training.conftest import BACKBONE, FinishedRun
 
@@ -19,13 +20,15 @@ def _export(*arguments: object) -> int:
 
 
 @pytest.mark.slow
-def test_json_prints_one_document_and_nothing_else(
+def test_a_second_export_has_the_same_bytes_and_json_prints_one_document_and_nothing_else(
     finished_run: FinishedRun, exported: ExportReport, tmp_path: Path, capsys
 ) -> None:
-    assert _export(finished_run.path, "--out", tmp_path / "model.onnx", "--json") == 0
+    out = tmp_path / "a" / "b" / "model.onnx"
+    assert _export(finished_run.path, "--out", out, "--json") == 0
     captured = capsys.readouterr()
     report = json.loads(captured.out)
-    assert report == {**exported.to_json(), "model": str(tmp_path / "model.onnx")}
+    assert report == {**exported.to_json(), "model": str(out)}
+    assert hash_file(out) == exported.sha256
     assert set(report) == {
         "model", "sha256", "embedding_dim", "min_cosine", "bytes", "precision", "measured"
     }  # fmt: skip

@@ -12,7 +12,6 @@ import pytest
 import torch
 from PIL import Image
 
-from export import to_onnx
 from export.exports import EmbeddingModel, export_run, export_untrained
 from export.to_onnx import MIN_COSINE, ExportReport, check_parity, export_model
 from index.errors import InputError, ParityError, RunError
@@ -120,15 +119,6 @@ def test_the_file_says_nothing_of_the_machine_that_wrote_it(
     assert [entry.key for entry in onnx.load(exported.model).metadata_props] == [METADATA_KEY]
 
 
-@pytest.mark.slow
-def test_exporting_a_run_twice_gives_the_same_bytes_in_a_folder_that_is_made(
-    exported: ExportReport, finished_run: FinishedRun, tmp_path: Path
-) -> None:
-    again = export_run(finished_run.path, tmp_path / "a" / "b" / "again.onnx")
-    assert again.sha256 == exported.sha256
-    assert Path(again.model).is_file()
-
-
 def _draw_formats(folder: Path) -> list[Path]:
     """Real pictures in the formats that decoders disagree on."""
     picture = read_photo(KINDS[2], 0, size=96).crop((0, 0, 96, 70))
@@ -205,33 +195,15 @@ class _Broken(torch.nn.Module):
 
 
 @pytest.mark.parametrize("head", [_Unnormalised(), _Broken()])
-def test_rows_that_are_not_finite_and_of_unit_norm_are_refused_and_leave_no_file(
+def test_rows_that_are_not_finite_and_of_unit_norm_are_refused_and_leave_the_previous_file(
     tmp_path: Path, head: torch.nn.Module
-) -> None:
-    model = EmbeddingModel(Backbone("mean", _Fused(fused_attn=False), 3), head, SMALL)
-    contract = ModelContract(backbone="mean", method="raw", embedding_dim=3, preprocess=SMALL)
-    with pytest.raises(ParityError, match="was not written"):
-        export_model(model, contract=contract, out=tmp_path / "model.onnx", check_images=_random_images(3))
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_a_drifting_export_leaves_the_previous_file_alone(
-    finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "model.onnx"
     out.write_bytes(b"the previous model")
-    original = check_parity
-
-    def check_against_another(model: EmbeddingModel, onnx_path: Path, images: np.ndarray, *, name: str) -> float:
-        with torch.no_grad():
-            model.parts.head[0].linear.bias += 0.5 * model.parts.head[0].linear.weight.norm()
-            model.parts.head[0].linear.bias[0] *= -3
-        return original(model, onnx_path, images, name=name)
-
-    monkeypatch.setattr(to_onnx, "check_parity", check_against_another)
-    with pytest.raises(ParityError):
-        export_run(finished_run.path, out)
+    model = EmbeddingModel(Backbone("mean", _Fused(fused_attn=False), 3), head, SMALL)
+    contract = ModelContract(backbone="mean", method="raw", embedding_dim=3, preprocess=SMALL)
+    with pytest.raises(ParityError, match="was not written"):
+        export_model(model, contract=contract, out=out, check_images=_random_images(3))
     assert out.read_bytes() == b"the previous model"
     assert list(tmp_path.iterdir()) == [out]
 
@@ -327,15 +299,6 @@ def test_whitening_on_a_folder_without_images_is_refused(tmp_path: Path) -> None
     (tmp_path / "folder" / "notes.txt").write_text("no image")
     with pytest.raises(InputError, match="none of the 1 files is a readable image"):
         _export_untrained(tmp_path / "white.onnx", tmp_path / "cache", whiten=tmp_path / "folder")
-
-
-@pytest.mark.slow
-def test_another_architecture_exports_and_agrees(tmp_path: Path) -> None:
-    report = export_untrained(
-        tmp_path / "model.onnx", backbone="mobilenet_v3_small", weights="none", whiten=None, embedding_dim=8,
-        resize=64, crop=64, cache=tmp_path, workers=1,
-    )  # fmt: skip
-    assert report.min_cosine >= MIN_COSINE
 
 
 def _embed_pictures(model: Path, pictures: Path) -> np.ndarray:

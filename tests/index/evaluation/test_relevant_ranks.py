@@ -117,7 +117,7 @@ def test_a_query_finds_none_of_its_group(
 
 
 @pytest.mark.deep
-@settings(max_examples=tries(3, deep=12), deadline=None)
+@settings(max_examples=tries(3, deep=6), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     classes=st.sampled_from([2, 7, 60]),

@@ -24,7 +24,7 @@ EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 
 @dataclass(frozen=True, slots=True)
 class ToldRuns:
-    """The folder of the runs `whole`, `tried`, `killed` and `later`, and the stores by kind and run."""
+    """The folder of the runs `whole`, `killed` and `later`, and the stores by kind and run."""
 
     folder: Path
     stores: dict[str, dict[str, Stored]]
@@ -46,7 +46,7 @@ def told(finished_run: FinishedRun, cache: Path, tmp_path_factory: pytest.TempPa
     found = json.loads((runs / "stores.json").read_text())
     stores = {kind: [Stored(**one) for one in all_of_it] for kind, all_of_it in found.items()}
     for kind, all_of_it in stores.items():
-        assert len(all_of_it) == len({one.name for one in all_of_it}) == 4, kind
+        assert len(all_of_it) == len({one.name for one in all_of_it}) == 3, kind
     return ToldRuns(runs, {kind: {one.name: one for one in all_of_it} for kind, all_of_it in stores.items()})
 
 
@@ -86,8 +86,8 @@ def test_a_store_has_every_epoch_the_options_and_the_main_figures(kind, told, fi
 
 @EVERY_KIND
 def test_the_trial_is_told_by_question_and_method(kind: str, told: ToldRuns) -> None:
-    stored = told.stores[kind]["tried"]
-    report = json.loads((told.folder / "tried" / "report.json").read_text())
+    stored = told.stores[kind]["whole"]
+    report = json.loads((told.folder / "whole" / "report.json").read_text())
     found = report["trial"]["unseen"]["recall_at_1"]
     assert {"trained", "raw", "pca"} <= set(found)
     assert {method: stored.outcome[f"trial/new_classes/{method}"] for method in found} == pytest.approx(found)
