@@ -22,7 +22,7 @@ from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, make_ro
 from retrieval_app.api.schemas import MAX_QUERIES, Answer, By, FacetSelection, Ready, Versioned
 from retrieval_app.api.security.access import may_fetch, may_review, may_write
 from retrieval_app.insights.background import Computed
-from retrieval_app.insights.facet_filters import Facets, FacetValues, count_facets
+from retrieval_app.insights.facet_filters import Facets, count_facets
 from retrieval_app.insights.map_layout import MapLayout
 from retrieval_app.insights.quality import Quality
 from retrieval_app.review.exports import MAX_PICTURES, MAX_ROWS
@@ -231,9 +231,13 @@ async def list_facets(asked: Asked, selection: Annotated[FacetSelection, Query()
     """
     snapshot = asked.snapshot
     where = read_condition(selection.where, selection.text, folders=asked.folders)
-    wanted = FacetValues(name=selection.facet, part=selection.find or "")
     facets = await asked.engine.look_up(
-        count_facets, snapshot.gallery, where, folders=asked.folders, wanted=wanted
+        count_facets,
+        snapshot.gallery,
+        where,
+        folders=asked.folders,
+        only=selection.facet,
+        part=selection.find or "",
     )
     return {"version": snapshot.version, **dict(facets)}
 

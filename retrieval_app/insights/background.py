@@ -326,8 +326,8 @@ class Insights:
         duplicates = self._settle("duplicates") or duplicates_report.find_duplicate_groups(self._given)
         decided = {image_id: decisions[key].label_after for image_id, key in find_ids().items()}
         self._learnt, self._chances = label_issues.learn_from(
-            self._given, progress, base=base, decided=decided, decisions=len(decisions), before=self._chances,
-            duplicates=duplicates,
+            self._given, decided, base=base, decisions=len(decisions), before=self._chances, duplicates=duplicates,
+            progress=progress,
         )  # fmt: skip
         return self._learnt
 

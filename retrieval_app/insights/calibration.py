@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ class Band(Answer):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Calibration:
     """A share for every score, which never falls with a rising score.
 
@@ -47,12 +48,14 @@ class Calibration:
 
     points: tuple[tuple[float, float, float, float], ...]
     asked: int
-    _scores: npt.NDArray[np.float64] = field(init=False, repr=False, compare=False)
-    _bands: tuple[Band, ...] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_scores", np.array([point[0] for point in self.points]))
-        bands = (
+    @cached_property
+    def _scores(self) -> npt.NDArray[np.float64]:
+        return np.array([point[0] for point in self.points])
+
+    @cached_property
+    def _bands(self) -> list[Band]:
+        return [
             Band(
                 share=share,
                 low=low,
@@ -60,13 +63,12 @@ class Calibration:
                 name=next((n for n, least in _NAMES if share >= least), _LOWEST_NAME),
             )
             for _, share, low, high in self.points
-        )
-        object.__setattr__(self, "_bands", tuple(bands))
+        ]
 
     def bands(self, scores: npt.NDArray[np.floating[Any]]) -> list[Band]:
         """What each of (n,) scores says; below all that were seen, what the lowest of them says."""
-        places = np.maximum(np.searchsorted(self._scores, scores, side="right") - 1, 0)
-        return [self._bands[place] for place in places.tolist()]
+        places = np.searchsorted(self._scores, scores, side="right") - 1
+        return [self._bands[max(place, 0)] for place in places.tolist()]
 
 
 def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0) -> Calibration | None:

@@ -6,9 +6,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 from index.catalog.reader import Kind, count_values, list_plain_columns
@@ -40,24 +39,6 @@ FacetKey: TypeAlias = str | int | float | bool | None
 _columns_of: WeakKeyDictionary[Gallery, list[str]] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True, slots=True)
-class FacetValues:
-    """Which values are wanted: those of a facet, or of all, and in which a part occurs, whatever its case."""
-
-    name: str | None = None
-    part: str = ""
-
-    def pick(self, facet: str, counts: Mapping[Any, int]) -> Mapping[Any, int]:
-        """The wanted ones of a facet's values, with their counts."""
-        if self.name not in (None, facet):
-            return {}
-        part = self.part.casefold()
-        return {value: count for value, count in counts.items() if part in str(value or "").casefold()}
-
-
-ALL_VALUES = FacetValues()
-
-
 class FacetValueEntry(Answer):
     """A value, its images, and the condition that selects them; null stands for images without one."""
 
@@ -85,13 +66,17 @@ class Facets(Answer):
 
 
 def count_facets(
-    gallery: Gallery, where: Condition | None, *, folders: bool = True, wanted: FacetValues = ALL_VALUES
+    gallery: Gallery, where: Condition | None, *, folders: bool = True, only: str | None = None, part: str = ""
 ) -> Facets:
     """Count the members that a filter keeps, all without one, by what they have.
 
     Metadata is a facet where it has at most `MOST_VALUES` plain values in the whole gallery, which is looked up once
     for an opened gallery. Sources, absolute folders and metadata called `path` are told only with the folders of the
-    machine. Of each facet the `MOST_SHOWN` most frequent of the wanted values are told.
+    machine. Of each facet the `MOST_SHOWN` most frequent values are told, of equally frequent ones by name.
+
+    Args:
+        only: the name of the one facet that is wanted; None for all.
+        part: occurs in the wanted values, whatever its case.
 
     Raises:
         InputError: the filter names metadata, or a label, that no image has, or it takes too long.
@@ -104,33 +89,34 @@ def count_facets(
         _columns_of[given] = [name for name in names if len(name) <= _MOST_CHARACTERS and "\0" not in name]
     with gallery.catalog(limited=True) as catalog:
         counts = count_values(catalog, where, columns=_columns_of[given])
-    counted = [
-        _count_labels(counts.labels),
-        _count_folders(counts.folders, absolute=folders),
-        *([_count_sources(gallery, counts.sources)] if folders and len(gallery.sources) > 1 else []),
-    ]
-    for name, found in counts.metadata.items():
-        column, merged = Column((name,)), _merge_equal(found)
+    found: list[tuple[str, Mapping[Any, int], Callable[[Any], Condition]]] = []
+    if set(counts.labels) - {None}:
+        found.append(("label", counts.labels, partial(_equals, LABEL)))
+    found.append(("folder", _count_folders(counts.folders, absolute=folders), _below))
+    if folders and len(gallery.sources) > 1:
+        places = {str(gallery.sources[number].location): count for number, count in counts.sources.items()}
+        named = {place: count for place, count in places.items() if valid_text(place) == place}
+        found.append(("source", named, partial(_equals, SOURCE)))
+    for name, values in counts.metadata.items():
+        merged = _merge_equal(values)
         if merged is not None and (folders or name != "path"):
-            counted.append(_Counted(write_column(column), merged, partial(_equals, column)))
-    facets = [_facet(one.name, wanted.pick(one.name, one.counts), one.find) for one in counted]
-    return Facets(total=counts.total, facets=[facet for facet in facets if facet.values])
+            found.append((write_column(Column((name,))), merged, partial(_equals, Column((name,)))))
+    facets = []
+    for name, values_of, select in found:
+        wanted = [value for value in values_of if part.casefold() in str(value or "").casefold()]
+        if only not in (None, name) or not wanted:
+            continue
+        wanted.sort(key=lambda value: (-values_of[value], value is None, str(value)))
+        entries = [
+            FacetValueEntry(value=value, count=values_of[value], where=write_condition(select(value)))
+            for value in wanted[:MOST_SHOWN]
+        ]
+        facets.append(FacetEntry(name=name, values=entries, more=len(wanted) - len(entries)))
+    return Facets(total=counts.total, facets=facets)
 
 
-class _Counted(NamedTuple):
-    """How often each value of a facet is there, and the condition that selects one."""
-
-    name: str
-    counts: Mapping[Any, int]
-    find: Callable[[Any], Condition]
-
-
-def _count_labels(counts: Mapping[str | None, int]) -> _Counted:
-    has_labels = not set(counts) <= {None}
-    return _Counted("label", counts if has_labels else {}, partial(_equals, LABEL))
-
-
-def _count_folders(direct: Mapping[bytes, int], *, absolute: bool) -> _Counted:
+def _count_folders(direct: Mapping[bytes, int], *, absolute: bool) -> Mapping[str, int]:
+    """The members in each folder or below it; none where all lie side by side."""
     counts: Counter[str] = Counter()
     for folder, count in direct.items():
         if folder.startswith(b"/") and not absolute:
@@ -139,7 +125,7 @@ def _count_folders(direct: Mapping[bytes, int], *, absolute: bool) -> _Counted:
         for name in [whole, *(whole[:end] for end, sign in enumerate(whole) if sign == "/")]:
             if valid_text(name) == name:  # no filter within a JSON document can name another one
                 counts[name] += count
-    return _Counted("folder", {} if set(counts) <= {""} else counts, _below)
+    return counts if set(counts) - {""} else {}
 
 
 def _below(folder: str) -> Condition:
@@ -148,13 +134,6 @@ def _below(folder: str) -> Condition:
         return Not(Like(PATH, "%/%"))
     last = folder + "0"  # 0 follows / in every encoding
     return And((Compare(PATH, ">", Constant("text", folder + "/")), Compare(PATH, "<", Constant("text", last))))
-
-
-def _count_sources(gallery: Gallery, counts: Mapping[int, int]) -> _Counted:
-    places = {number: str(source.location) for number, source in gallery.sources.items()}
-    found = {places[number]: count for number, count in counts.items()}
-    named = {name: count for name, count in found.items() if valid_text(name) == name}
-    return _Counted("source", named, partial(_equals, SOURCE))
 
 
 def _merge_equal(found: Mapping[tuple[Kind, Any], int]) -> Counter[FacetKey] | None:
@@ -180,13 +159,3 @@ def _equals(column: Column, value: FacetKey) -> Condition:
         return Compare(column, "=", Constant("truth", str(int(value))))
     kind: Literal["text", "number"] = "text" if isinstance(value, str) else "number"
     return Compare(column, "=", Constant(kind, str(value)))
-
-
-def _facet(name: str, counts: Mapping[Any, int], find: Callable[[Any], Condition]) -> FacetEntry:
-    """The facet with its most frequent values; of equally frequent ones by name."""
-    order = sorted(counts, key=lambda value: (-counts[value], value is None, str(value)))
-    shown = order[:MOST_SHOWN]
-    values = [
-        FacetValueEntry(value=value, count=counts[value], where=write_condition(find(value))) for value in shown
-    ]
-    return FacetEntry(name=name, values=values, more=len(order) - len(shown))

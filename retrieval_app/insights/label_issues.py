@@ -45,48 +45,65 @@ def find_doubts(
     return replace(found, is_lower_bound=gallery.knows_labels)
 
 
-def rank_anew(
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """A list of doubts, and how many decisions it has learnt from."""
+
+    doubts: Doubts
+    decisions: int = 0
+
+
+def learn_from(
     gallery: Gallery,
     decided: Mapping[int, str | None],
     *,
+    base: Doubts,
+    decisions: int,
     before: Chances | None,
     duplicates: DuplicateReport,
     progress: Progress = no_progress,
-) -> tuple[Doubts, Chances]:
-    """The labels that nobody has decided, judged by all, with what was decided believed.
+) -> tuple[Learnt, Chances]:
+    """Label issues after people decided about some: all are judged again, with the decided labels taken as right.
 
     Args:
         decided: the label of an image by its id, as somebody decided it; None where the image was dropped.
+        base: the doubts before anybody had decided.
+        decisions: how many were made.
         before: what the second result was for the same gallery; None finds it first, which takes as long again.
         duplicates: of the gallery.
 
     Returns:
-        The doubts, without those decided, and what scores mean.
+        The doubts, in which those decided about stay as they were, and what scores mean.
     """
     vectors, given, ids, names = gallery.judging_labels().labelled_vectors()
-    dropped = np.isin(ids, [number for number, label in decided.items() if label is None])
-    labelled = given != UNLABELLED
     if before is None:
-        rows = np.flatnonzero(labelled)
+        rows = np.flatnonzero(given != UNLABELLED)
         groups = duplicates.groups_of(ids[rows])
         judgement = judge_labels(vectors[rows], given[rows], count=len(names), groups=groups, progress=progress)
         before = judgement.calibration
-    number_of = {name: number for number, name in enumerate(names)}
-    now, is_settled = given.copy(), np.zeros(len(given), dtype=bool)
-    place_of = {int(number): place for place, number in enumerate(ids.tolist())}
-    for image_id, label in decided.items():
-        place = place_of.get(image_id)
-        if place is not None and label is not None:
-            now[place] = number_of.setdefault(label, len(number_of))
-            is_settled[place] = True
-    rows = np.flatnonzero((now != UNLABELLED) & ~dropped)
+    numbers = {name: number for number, name in enumerate(names)}
+    now, is_settled, is_dropped = given.copy(), np.zeros(len(given), dtype=bool), np.zeros(len(given), dtype=bool)
+    place_of = {number: place for place, number in enumerate(ids.tolist())}
+    for place, label in ((place_of[number], label) for number, label in decided.items() if number in place_of):
+        if label is None:
+            is_dropped[place] = True
+        else:
+            now[place], is_settled[place] = numbers.setdefault(label, len(numbers)), True
+    rows = np.flatnonzero((now != UNLABELLED) & ~is_dropped)
     used, labels = np.unique(now[rows], return_inverse=True)
-    all_names = list(number_of)
+    all_names = list(numbers)
     found = list_doubts(
         vectors[rows], labels.astype(np.int64), ids=ids[rows], names=[all_names[number] for number in used],
         groups=duplicates.groups_of(ids[rows]), settled=Settled(is_settled[rows], before), progress=progress,
     )  # fmt: skip
-    return found, before
+    # What was decided stays listed with the doubt that it was decided for.
+    kept = [doubt for doubt in base.items if doubt.id in decided]
+    items = sorted([*kept, *found.items], key=lambda doubt: -doubt.wrong)
+    # What is left counts as no more than before: decisions never raise the estimate.
+    wrong = sum(doubt.wrong for doubt in kept) + found.wrong_share * found.judged
+    wrong = min(wrong, base.wrong_share * base.judged)
+    learnt = collect_doubts(items, judged=base.judged, wrong=wrong, mixed=found.mixed)
+    return Learnt(replace(learnt, is_lower_bound=base.is_lower_bound), decisions), before
 
 
 def read_audit(path: Path, gallery: Gallery) -> Doubts:
@@ -112,7 +129,7 @@ def read_audit(path: Path, gallery: Gallery) -> Doubts:
         member = by_path[row["path"]]
         if member is None:
             continue
-        chance = _number(row, "wrong", table)
+        chance = read_number(row, "wrong", table)
         judged, wrong = judged + 1, wrong + chance
         if chance >= LEAST_DOUBT:
             items.append(_doubt(row, member, by_path, labels=labels, table=table))
@@ -141,38 +158,12 @@ def read_audit_table(table: Path, *, columns: Sequence[str]) -> list[dict[str, s
         raise InputError(f"{shown}: the audit cannot be read: {error}") from error
 
 
-def _doubt(
-    row: Mapping[str, str],
-    member: CatalogRow,
-    by_path: Mapping[str, CatalogRow | None],
-    *,
-    labels: Mapping[int, str],
-    table: Path,
-) -> Doubt:
-    suggestions = [
-        (row[f"suggestion_{rank}"], _number(row, f"suggestion_confidence_{rank}", table))
-        for rank in _RANKS
-        if row.get(f"suggestion_{rank}")
-    ]
-    sides: dict[str, list[tuple[int, float]]] = {"agreeing": [], "disagreeing": []}
-    for side, found in sides.items():
-        for rank in _RANKS:
-            other = by_path.get(row.get(f"{side}_{rank}", ""))
-            if other is not None:
-                found.append((other.id, _number(row, f"{side}_cosine_{rank}", table)))
-    return Doubt(
-        id=member.id,
-        label=row["label"],
-        wrong=_number(row, "wrong", table),
-        suggestions=tuple((label, share) for label, share in suggestions if label != row["label"]),
-        kind=next((kind for kind in KINDS if kind == row.get("kind")), "wrong"),
-        verdict=row["verdict"],
-        agreeing=tuple(sides["agreeing"]),
-        disagreeing=tuple((number, score, labels[number]) for number, score in sides["disagreeing"]),
-    )
+def read_number(row: Mapping[str, str], name: str, table: Path) -> float:
+    """A number of a row of an audit's table.
 
-
-def _number(row: Mapping[str, str], name: str, table: Path) -> float:
+    Raises:
+        InputError: there is none.
+    """
     try:
         return float(row.get(name, ""))
     except ValueError as error:
@@ -182,31 +173,37 @@ def _number(row: Mapping[str, str], name: str, table: Path) -> float:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Learnt:
-    """A list of doubts, and how many decisions it has learnt from."""
+def read_suggestions(row: Mapping[str, str], table: Path) -> tuple[tuple[str, float], ...]:
+    """(label, chance) of the likeliest labels but its own, of a row of an audit's table."""
+    names = {rank: row.get(f"suggestion_{rank}") for rank in _RANKS}
+    return tuple(
+        (name, read_number(row, f"suggestion_confidence_{rank}", table))
+        for rank, name in names.items()
+        if name and name != row["label"]
+    )
 
-    doubts: Doubts
-    decisions: int = 0
 
-
-def learn_from(
-    gallery: Gallery,
-    progress: Progress,
+def _doubt(
+    row: Mapping[str, str],
+    member: CatalogRow,
+    by_path: Mapping[str, CatalogRow | None],
     *,
-    base: Doubts,
-    decided: Mapping[int, str | None],
-    decisions: int,
-    before: Chances | None,
-    duplicates: DuplicateReport,
-) -> tuple[Learnt, Chances]:
-    """The doubts as they are once labels were decided, and what scores mean, as `rank_anew` takes both."""
-    found, chances = rank_anew(gallery, decided, before=before, duplicates=duplicates, progress=progress)
-    # What was decided stays listed with the doubt that it was decided for.
-    kept = [doubt for doubt in base.items if doubt.id in decided]
-    items = sorted([*kept, *found.items], key=lambda doubt: -doubt.wrong)
-    # What is left counts as no more than before: decisions never raise the estimate.
-    wrong = sum(doubt.wrong for doubt in kept) + found.wrong_share * found.judged
-    wrong = min(wrong, base.wrong_share * base.judged)
-    learnt = collect_doubts(items, judged=base.judged, wrong=wrong, mixed=found.mixed)
-    return Learnt(replace(learnt, is_lower_bound=base.is_lower_bound), decisions), chances
+    labels: Mapping[int, str],
+    table: Path,
+) -> Doubt:
+    sides: dict[str, list[tuple[int, float]]] = {"agreeing": [], "disagreeing": []}
+    for side, found in sides.items():
+        for rank in _RANKS:
+            other = by_path.get(row.get(f"{side}_{rank}", ""))
+            if other is not None:
+                found.append((other.id, read_number(row, f"{side}_cosine_{rank}", table)))
+    return Doubt(
+        id=member.id,
+        label=row["label"],
+        wrong=read_number(row, "wrong", table),
+        suggestions=read_suggestions(row, table),
+        kind=next((kind for kind in KINDS if kind == row.get("kind")), "wrong"),
+        verdict=row["verdict"],
+        agreeing=tuple(sides["agreeing"]),
+        disagreeing=tuple((number, score, labels[number]) for number, score in sides["disagreeing"]),
+    )

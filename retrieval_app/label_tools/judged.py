@@ -15,12 +15,11 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision, LabelKey, read_decisions
 from index.labels.judge import judge_labels, judge_twice
 from index.text import printable_path
-from retrieval_app.insights.label_issues import read_audit_table
+from retrieval_app.insights.label_issues import read_audit_table, read_number, read_suggestions
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import Subject, read_all_subjects
 
-_RANKS = (1, 2, 3)
 DECISIONS_NAME = "decisions.csv"
 
 
@@ -109,20 +108,15 @@ def read_judged(folder: Path) -> JudgedLabels:
         InputError: there is no audit, or its table cannot be read.
     """
     table = folder / "audit.csv"
-    rows = read_audit_table(table, columns=("path", "sha256", "label", "wrong"))
-    try:
-        items = tuple(_read_row(row, number) for number, row in enumerate(rows))
-    except ValueError as error:
-        shown = printable_path(str(table))
-        raise InputError(f"{shown}: expected the table of an audit: {error}; audit again") from error
+    items = tuple(
+        JudgedLabel(
+            Subject(number, row["sha256"], row["label"], os.path.abspath(row["path"])),
+            read_number(row, "wrong", table),
+            read_suggestions(row, table),
+        )
+        for number, row in enumerate(read_audit_table(table, columns=("path", "sha256", "label", "wrong")))
+    )
     known = {item.subject.key for item in items}
     saved = folder / DECISIONS_NAME
     decisions = read_decisions(saved, known=known) if saved.exists() else {}
     return JudgedLabels(items, tuple(sorted({item.label for item in items})), decisions)
-
-
-def _read_row(row: Mapping[str, str], number: int) -> JudgedLabel:
-    pairs = [(row.get(f"suggestion_{n}"), row.get(f"suggestion_confidence_{n}")) for n in _RANKS]
-    others = tuple((name, float(share or 0)) for name, share in pairs if name and name != row["label"])
-    subject = Subject(number, row["sha256"], row["label"], os.path.abspath(row["path"]))
-    return JudgedLabel(subject, float(row["wrong"]), others)

@@ -1319,8 +1319,11 @@ export interface components {
             state: "ready";
             /** Version */
             version: string;
-            /** Method */
-            method: string;
+            /**
+             * Method
+             * @enum {string}
+             */
+            method: "t-sne" | "pca";
             /** Total */
             total: number;
             /** Sampled */

@@ -13,7 +13,7 @@ from index.filters.condition import join
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
-from retrieval_app.insights.facet_filters import MOST_SHOWN, MOST_VALUES, Facets, FacetValues, count_facets
+from retrieval_app.insights.facet_filters import MOST_SHOWN, MOST_VALUES, Facets, count_facets
 from tests.conftest import CLASSES, draw_image
 
 COUNT = MOST_VALUES + 10
@@ -91,12 +91,12 @@ def test_values_are_found_by_a_part_among_those_that_are_not_shown(tables: Galle
     found = [
         value
         for digit in "0123456789"
-        for facet in count_facets(tables, None, wanted=FacetValues(name=crowded.name, part=digit)).facets
+        for facet in count_facets(tables, None, only=crowded.name, part=digit).facets
         for value in facet.values
     ]
     assert {str(value.value) for value in found} - shown
     assert all(value.count > 0 for value in found)
-    named = count_facets(tables, None, wanted=FacetValues(name="label", part="IT'"))
+    named = count_facets(tables, None, only="label", part="IT'")
     assert by_name(named) == {"label": {"it's": 68}}
-    assert set(by_name(count_facets(tables, None, wanted=FacetValues(part="it's")))) == {"label", '"on sale"'}
-    assert by_name(count_facets(tables, None, wanted=FacetValues(name="nothing"))) == {}
+    assert set(by_name(count_facets(tables, None, part="it's"))) == {"label", '"on sale"'}
+    assert by_name(count_facets(tables, None, only="nothing")) == {}
