@@ -36,7 +36,6 @@ from retrieval_app.api.schemas import (
     Versioned,
     read_includes,
 )
-from retrieval_app.insights.label_shares import SharesAround, share_labels
 from retrieval_app.review.places import describe_row, strip_folders
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
@@ -89,8 +88,23 @@ class _OfImage(Versioned):
     id: int
 
 
-class LabelShares(SharesAround, _OfImage):
-    """Which labels the nearest neighbours of an image have."""
+class LabelShare(Answer):
+    """A label of `count` neighbours, and their share of all that have a label."""
+
+    label: str
+    count: int
+    share: float
+    mean_score: float
+
+
+class LabelShares(_OfImage):
+    """Labels of the nearest neighbours of an image, the most frequent first; `own_share` is None without a label."""
+
+    label: str | None
+    own_share: float | None
+    shares: list[LabelShare]
+    neighbours: int
+    unlabelled: int = Field(description="neighbours without a label, which are in no share")
 
 
 class ImageVector(_OfImage):
@@ -130,6 +144,34 @@ def find_row(gallery: Gallery, image_id: int) -> CatalogRow:
             if row.status in _STATUSES:
                 return row
     raise UnknownImageError(image_id, gallery=printable_path(gallery.name))
+
+
+def share_labels(gallery: Gallery, image_id: int, *, k: int) -> dict[str, Any]:
+    """The labels of the k nearest members of a member, itself not counted, as `LabelShares` has them.
+
+    Raises:
+        InputError: no member has this id.
+    """
+    label = gallery.image(image_id).label
+    hits = gallery.search(gallery.vector(image_id), k=k, exclude_id=image_id)
+    scores: dict[str, list[float]] = {}
+    for hit in hits:
+        if hit.label is not None:
+            scores.setdefault(hit.label, []).append(hit.score)
+    labelled = sum(map(len, scores.values()))
+    shares: list[dict[str, Any]] = [
+        {"label": name, "count": len(found), "share": len(found) / labelled, "mean_score": sum(found) / len(found)}
+        for name, found in scores.items()
+    ]
+    shares.sort(key=lambda one: (-one["count"], -one["mean_score"], one["label"]))
+    own = None if label is None or not labelled else len(scores.get(label, ())) / labelled
+    return {
+        "label": label,
+        "own_share": own,
+        "shares": shares,
+        "neighbours": len(hits),
+        "unlabelled": len(hits) - labelled,
+    }
 
 
 def _format_time(mtime_ns: int) -> str | None:
@@ -208,7 +250,7 @@ async def get_neighbour_labels(
     """
     snapshot = asked.snapshot
     shares = await asked.engine.run(share_labels, snapshot.gallery, image_id, k=parameters.k)
-    return {"version": snapshot.version, "id": image_id, **dict(shares)}
+    return {"version": snapshot.version, "id": image_id, **shares}
 
 
 @router.get("/images/{image_id}/vector", **answers(ImageVector, 404))

@@ -1690,7 +1690,7 @@ export interface components {
         };
         /**
          * LabelShares
-         * @description Which labels the nearest neighbours of an image have.
+         * @description Labels of the nearest neighbours of an image, the most frequent first; `own_share` is None without a label.
          */
         LabelShares: {
             /** Version */
