@@ -18,7 +18,7 @@ from retrieval_app.api import (
     write_routes,
 )
 from retrieval_app.api.errors import describe_error_schemas
-from retrieval_app.api.security.access import NEEDED, OPEN_PATHS
+from retrieval_app.api.security.access import OPEN_PATHS, Require
 from retrieval_app.api.security.rights import READ
 
 ROUTES = (search_routes, image_routes, gallery_routes, review_routes, write_routes, health_routes)
@@ -64,7 +64,8 @@ class Api(FastAPI):
 
 def _name_right(route: APIRoute) -> str:
     """What a route asks of a token."""
-    return next((NEEDED[asked.dependency] for asked in route.dependencies if asked.dependency in NEEDED), READ)
+    needed = (asked.dependency for asked in route.dependencies)
+    return next((one.right for one in needed if isinstance(one, Require)), READ)
 
 
 def make_api(

@@ -20,7 +20,8 @@ from index.text import valid_text
 from index.vectors.kinds import KINDS
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, make_router, read_condition, write
 from retrieval_app.api.schemas import MAX_QUERIES, Answer, By, FacetSelection, Ready, Versioned
-from retrieval_app.api.security.access import may_fetch, may_review, may_write
+from retrieval_app.api.security.access import may
+from retrieval_app.api.security.rights import REVIEW, WRITE
 from retrieval_app.insights.background import Computed
 from retrieval_app.insights.facet_filters import Facets, count_facets
 from retrieval_app.insights.map_layout import MapLayout
@@ -214,8 +215,8 @@ async def get_gallery(asked: AskedAlone) -> Any:
 
     The gallery's version, size, model, labels and index, what the server allows, and what scores mean.
     """
-    request = asked.request
-    can = {"review": may_review(request), "write": may_write(request), "fetch": may_fetch(request)}
+    request, fetches = asked.request, asked.request.app.state.access.fetches
+    can = {"review": may(request, REVIEW), "write": may(request, WRITE), "fetch": fetches}
     return await asked.read(
         describe_gallery, asked.snapshot, name=asked.engine.name, can=can, config=asked.engine.config
     )

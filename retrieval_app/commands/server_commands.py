@@ -94,7 +94,7 @@ def list_all(file: Path, as_json: bool) -> None:
     """
     from retrieval_app.api.security.tokens import read_token_entries
 
-    entries = read_token_entries(file).entries
+    entries = read_token_entries(file).entries.values()
     rows = [("name", "may", "made", "until"), *(_describe(entry) for entry in entries)]
     lines = align(rows, right=set()) if entries else [f"{printable_path(str(file))} holds no token"]
     emit({"tokens": [_to_json(entry) for entry in entries]}, as_json=as_json, text="\n".join(lines))

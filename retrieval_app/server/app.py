@@ -37,7 +37,8 @@ from retrieval_app.api.security.addresses import (
 )
 from retrieval_app.api.security.middleware import ApiCors, RootPath, Security, redirect_to_slash
 from retrieval_app.api.security.rate_limits import RateLimits
-from retrieval_app.api.security.sign_in import SignIn, read_secret
+from retrieval_app.api.security.sessions import read_secret
+from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
 from retrieval_app.api.security.tokens import TokenBook
 from retrieval_app.api.several_routes import list_galleries

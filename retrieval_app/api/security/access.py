@@ -1,9 +1,10 @@
-"""Who may do what on a server: reading, deciding about labels and duplicates, and changing the gallery itself."""
+"""Access control: who may read, decide about labels and duplicates, and change the gallery itself."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 
 from fastapi import Request
@@ -12,13 +13,15 @@ from starlette.datastructures import Headers
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.security.addresses import HostNames, is_forwarded
 from retrieval_app.api.security.rights import METRICS, READ, REVIEW, WRITE, Visitor, find_visitor
-from retrieval_app.api.security.tokens import TokenBook, TokenEntry, check_token
+from retrieval_app.api.security.tokens import TokenBook, TokenEntry, are_equal, check_token
 
 OPEN_PATHS = frozenset(("/v1/health", "/v1/ready"))
 """Those that need no token."""
 METRICS_PATH = "/v1/metrics"
 THIS_MACHINE, THE_TOKEN = "this machine", "the token"
 """What visitors without a name are called in the log of what was done."""
+THE_OWNER = TokenEntry(THE_TOKEN, (WRITE,), "", datetime.min.replace(tzinfo=UTC))
+"""What the one token of a server opens: everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,16 @@ class Access:
             return self.book.session_key()
         return None if self.token is None else _derive_key(self.token)
 
+    def find(self, token: str) -> TokenEntry | None:
+        """What is known of a token; None of one that opens nothing."""
+        if self.book is not None:
+            return self.book.find(token)
+        return THE_OWNER if self.token is not None and are_equal(token, self.token) else None
+
+    def find_again(self, sha256: str) -> TokenEntry | None:
+        """What is known now of a token that opened a session."""
+        return THE_OWNER if self.book is None else self.book.find_again(sha256)
+
     def opens_to_all(self, path: str) -> bool:
         """Whether an address is answered to who brings no token."""
         return path in OPEN_PATHS and not self.is_hidden
@@ -90,60 +103,49 @@ def may_reach(visitor: Visitor, path: str) -> bool:
     return READ in visitor.rights or path in OPEN_PATHS or (path == METRICS_PATH and METRICS in visitor.rights)
 
 
-def may_review(request: Request) -> bool:
-    """Whether decisions are taken."""
-    return find_visitor(request.scope).is_trusted
+def may(request: Request, right: str) -> bool:
+    """Whether the visitor has a right, and the server lets it be used."""
+    is_closed = right == WRITE and not request.app.state.access.writable
+    return right in find_visitor(request.scope).rights and not is_closed
 
 
-def may_write(request: Request) -> bool:
-    """Whether images are added and removed."""
-    access: Access = request.app.state.access
-    return access.writable and WRITE in find_visitor(request.scope).rights
+@dataclass(frozen=True, slots=True)
+class Require:
+    """Dependency of a route: the visitor must have a right.
+
+    Attributes:
+        right: which.
+        closed: what a server says that has no token, or lets nobody use the right.
+        refused: what it says to who has a token without the right.
+    """
+
+    right: str
+    closed: str
+    refused: str
+
+    def __call__(self, request: Request) -> None:
+        if not may(request, self.right):
+            has_other = find_visitor(request.scope).has_token
+            has_other = has_other and (self.right != WRITE or request.app.state.access.writable)
+            raise ApiError(self.refused if has_other else self.closed, status=403)
 
 
-def may_fetch(request: Request) -> bool:
-    """Whether photos are fetched from addresses."""
-    access: Access = request.app.state.access
-    return access.fetches
-
-
-def sees_folders(request: Request) -> bool:
-    """Whether absolute folders of the machine are told."""
-    return find_visitor(request.scope).is_trusted
-
-
-def require_review(request: Request) -> None:
-    """A route's dependency: decisions must be allowed."""
-    if not may_review(request):
-        message = "decisions are taken only on the machine itself, and there without a proxy, or with a token"
-        if find_visitor(request.scope).has_token:
-            message = "this token may only read; one that may review decides"
-        raise ApiError(message, status=403)
+require_review = Require(
+    REVIEW,
+    "decisions are taken only on the machine itself, and there without a proxy, or with a token",
+    "this token may only read; one that may review decides",
+)
+require_writing = Require(
+    WRITE,
+    "this server does not change its gallery: start it with --writable and a token",
+    "this token may not change the gallery; one that may write does",
+)
+_NO_METRICS = "this token may not read the metrics; one with the right metrics, or write, does"
+require_metrics = Require(METRICS, _NO_METRICS, _NO_METRICS)
 
 
 def require_fetching(request: Request) -> None:
     """A route's dependency: photos must be fetched from addresses."""
-    if not may_fetch(request):
+    if not request.app.state.access.fetches:
         message = "this server fetches nothing: save the picture and send it, or start it with --fetch-addresses"
         raise ApiError(message, status=403)
-
-
-def require_writing(request: Request) -> None:
-    """A route's dependency: the gallery must be open to changes."""
-    if not may_write(request):
-        message = "this server does not change its gallery: start it with --writable and a token"
-        if request.app.state.access.writable and find_visitor(request.scope).has_token:
-            message = "this token may not change the gallery; one that may write does"
-        raise ApiError(message, status=403)
-
-
-def require_metrics(request: Request) -> None:
-    """A route's dependency: the visitor may know what the server counts."""
-    if METRICS not in find_visitor(request.scope).rights:
-        raise ApiError(
-            "this token may not read the metrics; one with the right metrics, or write, does", status=403
-        )
-
-
-NEEDED = {require_review: REVIEW, require_writing: WRITE, require_metrics: METRICS}
-"""The rights that routes ask for by their dependencies, for the description of the API; all others ask for `READ`."""

@@ -1,28 +1,20 @@
 """Signing in: by a header, by the one-time address, or by a token that is typed into the page.
 
-Of a request one credential is looked at: the code of the address, or else the header, or else the cookie. Cookies and
-codes are signed values, which every process of a server can check. Their key comes from the token, or from the file of
-tokens and a secret that is not in it, so that they hold after a new start and end with the token.
+Of a request one credential is looked at: the code of the address, or else the header, or else the cookie.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import logging
-import os
-import secrets
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Literal
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qs, parse_qsl, urlencode
 
 from fastapi import APIRouter, Request
 from starlette.datastructures import Headers
@@ -30,15 +22,14 @@ from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import Scope
 
-from index.durable import replacing
-from index.text import printable_path
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import SIGN_IN_HEADERS
-from retrieval_app.api.security.access import THE_TOKEN, Access, may_reach
+from retrieval_app.api.security.access import THE_OWNER, Access, may_reach
 from retrieval_app.api.security.addresses import name_client
 from retrieval_app.api.security.rate_limits import FailedTries, SignInConfig
-from retrieval_app.api.security.rights import ALL, READ, STRANGER, Visitor, find_visitor, keep_visitor
-from retrieval_app.api.security.tokens import TokenEntry, are_equal
+from retrieval_app.api.security.rights import READ, STRANGER, Visitor, find_visitor, keep_visitor
+from retrieval_app.api.security.sessions import Clock, SignedValue, SignedValues
+from retrieval_app.api.security.tokens import TokenEntry
 from retrieval_app.review.activity_log import REFUSED, SIGN_IN, SIGN_OUT, ActivityLog
 
 logger = logging.getLogger(__name__)
@@ -46,156 +37,13 @@ logger = logging.getLogger(__name__)
 FORM_PATH, FORM_FIELD, SIGN_OUT_FIELD = "/", "token", "sign_out"
 FORM_TYPE = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES = 4096
-_CODE = "code"
-_SECRET = "secret"
-_CLEAN_S = 60.0  # between two looks for ended sessions that would be over by now
+_CODE, _SESSION = "code", "session"
 _NO_GALLERY = "there is no such gallery here, or this token does not open it"
 
-Clock = Callable[[], float]
 Problem = Literal["wrong token", "wrong code", "token in address", "too many tries", "no page", "no gallery"]
 DrawPage = Callable[[str, Problem | None], str]
 """The page with the field, for a form that is sent to an address; a problem is told above it."""
 router = APIRouter(include_in_schema=False)
-
-
-@dataclass(frozen=True, slots=True)
-class SignedValue:
-    """What a cookie or a code says.
-
-    Attributes:
-        id: random; that of a session stays when its cookie is renewed.
-        owner: by what the token is known that it was given for.
-        until: when it ends, in seconds since 1970.
-    """
-
-    id: str
-    owner: str
-    until: int
-
-
-class SignedValues:
-    """Values that only who has the key can make, that end, and that can be spent before; safe among threads.
-
-    Args:
-        spent: folders in each of which a file tells of each that was spent; made when they are needed.
-        key: of the signatures; None reads no value.
-    """
-
-    def __init__(
-        self, spent: Sequence[Path], *, key: Callable[[], bytes | None], clock: Clock = time.time
-    ) -> None:
-        self._spent, self._key, self._clock = spent, key, clock
-        self._only_here = set[str]()  # of those spent where no file can tell of it
-        self._lock, self._cleaned_at = threading.Lock(), -_CLEAN_S
-
-    def make(self, kind: str, *, owner: str = "", seconds: float, of: SignedValue | None = None) -> str:
-        """A new value, or another of one that ends later."""
-        made = of or SignedValue(secrets.token_urlsafe(16), owner, 0)
-        text = f"{kind}.{made.id}.{made.owner}.{int(self._clock() + seconds)}"
-        return f"{text}.{self._sign(text)}"
-
-    def read(self, kind: str, value: str) -> SignedValue | None:
-        """What a value says; None where it is none, or holds no more."""
-        text, _, signature = value.rpartition(".")
-        expected = self._sign(text)
-        if not expected or not are_equal(signature, expected):
-            return None
-        given, name, owner, until = text.split(".")
-        is_spent = name in self._only_here or any((folder / name).exists() for folder in self._spent)
-        if given != kind or self._clock() > int(until) or is_spent:
-            return None
-        return SignedValue(name, owner, int(until))
-
-    def spend(self, value: SignedValue, *, keep_s: float = 0) -> bool:
-        """Let a value hold no more, in any process; False where it was spent already.
-
-        Args:
-            value: what was read.
-            keep_s: seconds that another value of the same id may still hold.
-        """
-        until = max(value.until, self._clock() + keep_s) + 1
-        with self._lock:
-            if value.id in self._only_here:
-                return False
-            self._clean()
-            for folder in self._spent:
-                mark = folder / value.id
-                try:
-                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                    with replacing(mark, only_new=True) as temporary:
-                        temporary.write_text(str(until))
-                        os.utime(temporary, (until, until))
-                except OSError as error:
-                    if mark.exists():
-                        return False
-                    logger.error(
-                        "other processes, and the next start, do not know that a session was ended: %s", error
-                    )
-                    self._only_here.add(value.id)
-        return True
-
-    def _clean(self) -> None:
-        """Remove what tells of values that are over, once in a while; files of others stay."""
-        now = self._clock()
-        if now - self._cleaned_at < _CLEAN_S:
-            return
-        self._cleaned_at = now
-        for folder in self._spent:
-            with suppress(OSError):
-                for old in folder.iterdir():
-                    with suppress(OSError, ValueError):  # another process was quicker, or it is no mark
-                        # A copied file may have another time than its text.
-                        if old.name != _SECRET and old.stat().st_mtime < now and float(old.read_text()) < now:
-                            old.unlink()
-
-    def _sign(self, text: str) -> str:
-        key = self._key()
-        return (
-            "" if key is None else hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Grant:
-    """What a token opens.
-
-    Attributes:
-        name: whose it is.
-        rights: what that one may here.
-        key: by what it is known as long as it holds.
-        galleries: those of the server in which it has any right; None for all.
-    """
-
-    name: str
-    rights: frozenset[str]
-    key: str
-    galleries: frozenset[str] | None = None
-
-
-_EVERYTHING = _Grant(THE_TOKEN, ALL, "")
-
-
-def read_secret(folders: Sequence[Path]) -> bytes:
-    """A secret from the first folder that has one or takes a new one; where none does, one of this process alone."""
-    for folder in folders:
-        file = folder / _SECRET
-        try:
-            if not file.exists():
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with suppress(FileExistsError), replacing(file, only_new=True, mode=0o600) as temporary:
-                    temporary.write_text(secrets.token_hex(32))
-            if file.stat().st_mode & 0o077:
-                raise PermissionError(
-                    f"other users of this machine may read {printable_path(str(file))}: chmod 600 it"
-                )
-            if len(secret := file.read_bytes()) >= 64:
-                return secret
-            raise OSError(f"{printable_path(str(file))} is damaged: remove it")
-        except OSError as error:
-            logger.warning(
-                "no secret can be kept for sessions, so browsers are signed out when it ends: %s", error
-            )
-    return secrets.token_bytes(32)
 
 
 class SignIn:
@@ -250,15 +98,16 @@ class SignIn:
         keep_visitor(scope, visitor)
         if scope["path"] == FORM_PATH and scope["method"] == "POST":
             return None
-        asked = _read_parameters(scope["query_string"]) if scope["path"] == "/" else {}
+        asked = _parse_form(scope["query_string"]) if scope["path"] == "/" else {}
         if _CODE in asked and scope["method"] == "GET":
             return await self._exchange(scope, headers, codes=asked[_CODE])
         given = _read_bearer(headers)
-        grant = self._find_session(scope, headers) if given is None else self._recognise(given)
-        if grant is not None:
-            known = replace(visitor, has_token=True, rights=grant.rights, name=grant.name, signed_in=given is None)
+        entry = self._find_entry(scope, headers, given)
+        if entry is not None:
+            rights = self._access.rights_of(entry)
+            known = replace(visitor, has_token=True, rights=rights, name=entry.name, signed_in=given is None)
             keep_visitor(scope, known)
-            if self._access.is_hidden and not grant.rights:
+            if self._access.is_hidden and not rights:
                 return self.refuse_unknown(scope)
             return None if may_reach(known, scope["path"]) else _keep_out(scope)
         if given is not None:
@@ -269,18 +118,19 @@ class SignIn:
 
     async def take_form(self, scope: Scope, headers: Headers, body: bytes) -> Response:
         """The answer to a token that was typed into the page, or to leaving it."""
-        form = _read_parameters(body)
+        form = _parse_form(body)
         if SIGN_OUT_FIELD in form:
             return await self._sign_out(scope, headers)
         given = form.get(FORM_FIELD, [])
         if len(given) != 1:
             return self._ask(scope, "wrong token")
-        grant = self._recognise(given[0].strip())
-        if grant is None:
+        entry = self._access.find(given[0].strip())
+        if entry is None:
             return await self._refuse_wrong(scope, "wrong token")
-        if READ in grant.rights:
-            return self._let_in(scope, grant, by="page")
-        is_unknown = self._access.is_hidden and not grant.rights
+        rights = self._access.rights_of(entry)
+        if READ in rights:
+            return self._let_in(scope, entry, by="page")
+        is_unknown = self._access.is_hidden and not rights
         return self.refuse_unknown(scope) if is_unknown else self._ask(scope, "no page")
 
     def renew(self, scope: Scope, headers: Headers) -> str | None:
@@ -293,7 +143,7 @@ class SignIn:
         if session is None or session.until - self._clock() > self._config.session_s / 2:
             return None
         response = Response()
-        self._set_cookie(scope, response, self._values.make("session", seconds=self._config.session_s, of=session))
+        self._set_cookie(scope, response, self._values.make(_SESSION, seconds=self._config.session_s, of=session))
         return response.headers["set-cookie"]
 
     def find_rights(self, scope: Scope) -> frozenset[str]:
@@ -301,9 +151,12 @@ class SignIn:
         if not self.asks:
             return find_visitor(scope).rights
         headers = Headers(scope=scope)
-        given = _read_bearer(headers)
-        grant = self._find_session(scope, headers) if given is None else self._recognise(given)
-        return frozenset() if grant is None else grant.rights
+        entry = self._find_entry(scope, headers, _read_bearer(headers))
+        return frozenset() if entry is None else self._access.rights_of(entry)
+
+    def _find_entry(self, scope: Scope, headers: Headers, given: str | None) -> TokenEntry | None:
+        """The token of the header, or where there is none that of the session."""
+        return self._find_session(scope, headers) if given is None else self._access.find(given)
 
     def refuse_unknown(self, scope: Scope) -> Response:
         """The answer to who asks for a gallery that there is not, or that the token does not open: they look alike."""
@@ -313,37 +166,22 @@ class SignIn:
             return self._show_page(scope, "no gallery", status=404)
         return PlainTextResponse(f"{_NO_GALLERY}\n", status_code=404)
 
-    def _recognise(self, given: str) -> _Grant | None:
-        """What a token opens; None where that is nothing."""
-        access = self._access
-        if access.book is not None:
-            entry = access.book.find(given)
-            return None if entry is None else self._grant(entry)
-        return _EVERYTHING if access.token is not None and are_equal(given, access.token) else None
-
     def _read_cookie(self, scope: Scope, headers: Headers) -> SignedValue | None:
         # Browsers send the cookies of all ports of a host, and of those some are no cookies by the book.
         brought = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope))
-        return None if brought is None else self._values.read("session", brought)
+        return None if brought is None else self._values.read(_SESSION, brought)
 
-    def _find_session(self, scope: Scope, headers: Headers) -> _Grant | None:
-        """What the token opens now that the cookie was given for; its session ends with it."""
+    def _find_session(self, scope: Scope, headers: Headers) -> TokenEntry | None:
+        """The token that the cookie was given for; its session ends with it."""
         session = self._read_cookie(scope, headers)
-        if session is None or self._access.book is None:
-            return None if session is None else _EVERYTHING
-        entry = self._access.book.find_again(session.owner)
-        return None if entry is None else self._grant(entry)
-
-    def _grant(self, entry: TokenEntry) -> _Grant:
-        opened = frozenset(name for name in self._logs if entry.rights_in((name,)))
-        return _Grant(entry.name, self._access.rights_of(entry), entry.sha256, opened)
+        return None if session is None else self._access.find_again(session.owner)
 
     async def _sign_out(self, scope: Scope, headers: Headers) -> Response:
-        grant, session = self._find_session(scope, headers), self._read_cookie(scope, headers)
+        entry, session = self._find_session(scope, headers), self._read_cookie(scope, headers)
         if session is not None:
             await asyncio.to_thread(self._values.spend, session, keep_s=self._config.session_s)
-        if grant is not None:
-            self._record(SIGN_OUT, scope, grant)
+        if entry is not None:
+            self._record(SIGN_OUT, scope, entry)
         response = _go_on(scope)
         self._set_cookie(scope, response, "", max_age=0)
         return response
@@ -351,15 +189,15 @@ class SignIn:
     async def _exchange(self, scope: Scope, headers: Headers, *, codes: list[str]) -> Response:
         code = self._values.read(_CODE, codes[0]) if len(codes) == 1 else None
         if code is not None and await asyncio.to_thread(self._values.spend, code):
-            return self._let_in(scope, _EVERYTHING, by="code")
+            return self._let_in(scope, THE_OWNER, by="code")
         if self._find_session(scope, headers) is not None:
             return _go_on(scope)
         return await self._refuse_wrong(scope, "wrong code")
 
-    def _let_in(self, scope: Scope, grant: _Grant, *, by: str) -> Response:
-        self._record(SIGN_IN, scope, grant, by=by)
+    def _let_in(self, scope: Scope, entry: TokenEntry, *, by: str) -> Response:
+        self._record(SIGN_IN, scope, entry, by=by)
         response = _go_on(scope)
-        value = self._values.make("session", owner=grant.key, seconds=self._config.session_s)
+        value = self._values.make(_SESSION, owner=entry.sha256, seconds=self._config.session_s)
         self._set_cookie(scope, response, value)
         return response
 
@@ -370,12 +208,12 @@ class SignIn:
             secure=scope["scheme"] == "https",
         )  # fmt: skip
 
-    def _record(self, what: str, scope: Scope, grant: _Grant, **details: str) -> None:
+    def _record(self, what: str, scope: Scope, entry: TokenEntry, **details: str) -> None:
         """Tell who came or went in the logs of the galleries that the token opens."""
         for name, log in self._logs.items():
-            if grant.galleries is None or name in grant.galleries:
+            if entry.rights_in((name,)):
                 log.record(
-                    what, who=grant.name, address=find_visitor(scope).address, request=scope["state"]["request_id"],
+                    what, who=entry.name, address=find_visitor(scope).address, request=scope["state"]["request_id"],
                     wait=False, **details,
                 )  # fmt: skip
 
@@ -440,11 +278,8 @@ def _read_bearer(headers: Headers) -> str | None:
     return text.strip() if len(given) == 1 else ""
 
 
-def _read_parameters(text: bytes) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
-        found.setdefault(name, []).append(value)
-    return found
+def _parse_form(text: bytes) -> dict[str, list[str]]:
+    return parse_qs(text.decode("latin-1"), keep_blank_values=True)
 
 
 def _address_after(scope: Scope) -> str:

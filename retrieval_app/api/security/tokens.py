@@ -23,12 +23,11 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from index.durable import replacing, try_lock
 from index.errors import InputError
@@ -47,7 +46,8 @@ _FORMAT, _VERSION = "retrieval-tokens", 1
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._@+-]{0,63}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _PREFIX = "retrieval_"  # by which programs that look for leaked tokens find them
-_LOCK_S, _LOCK_LOOK_S = 10.0, 0.05
+_LOCK_S, _LOCK_LOOK_S = 10.0, 0.01
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -142,11 +142,11 @@ class TokenEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenEntries:
-    """All of a file; `salt` is 64 hexadecimal digits."""
+class KnownTokens:
+    """What a file keeps: its salt, 64 hexadecimal digits, and the entries by name."""
 
     salt: str
-    entries: tuple[TokenEntry, ...] = ()
+    entries: dict[str, TokenEntry] = field(default_factory=dict)
 
 
 def hash_token(salt: str, token: str) -> str:
@@ -168,55 +168,40 @@ def check_name(name: str) -> str:
     return name
 
 
-def write_entries(entries: TokenEntries) -> bytes:
-    """The content of a file."""
-    listed = [
-        {
-            "name": entry.name,
-            "may": list(entry.may),
-            "sha256": entry.sha256,
-            "made_at": entry.made_at.isoformat(timespec="seconds"),
-            "days": entry.days,
-        }
-        for entry in entries.entries
-    ]
-    document = {"format": _FORMAT, "format_version": _VERSION, "salt": entries.salt, "tokens": listed}
+def _encode(content: KnownTokens) -> bytes:
+    tokens = [asdict(entry) | {"made_at": entry.made_at.isoformat()} for entry in content.entries.values()]
+    document = {"format": _FORMAT, "format_version": _VERSION, "salt": content.salt, "tokens": tokens}
     return json.dumps(document, indent=1).encode() + b"\n"
 
 
-def read_entries(content: bytes) -> TokenEntries:
-    """What a file holds.
-
-    Raises:
-        InputError: it is no such file, or not all of it is sound: then nothing of it holds.
-    """
+def _decode(content: bytes) -> KnownTokens:
+    """What a file holds; InputError where not all of it is sound, as then nothing of it holds."""
     try:
         document = json.loads(content)
         if document["format"] != _FORMAT or document["format_version"] != _VERSION:
             raise ValueError("another format, or a version that this program does not know")
-        entries = TokenEntries(_hex(document["salt"]), tuple(map(_read_entry, document["tokens"])))
+        entries = [_decode_entry(**values) for values in document["tokens"]]
+        salt = _check_hex(document["salt"])
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError, InputError) as error:
         raise InputError(f"no file of tokens, or a damaged one: {type(error).__name__}: {error}") from error
-    names, hashes = ({getattr(entry, what) for entry in entries.entries} for what in ("name", "sha256"))
-    if not len(names) == len(hashes) == len(entries.entries) <= MAX_TOKENS:
+    names, hashes = ({getattr(entry, what) for entry in entries} for what in ("name", "sha256"))
+    if not len(names) == len(hashes) == len(entries) <= MAX_TOKENS:
         raise InputError(f"a damaged file of tokens: names occur twice, or there are more than {MAX_TOKENS:,}")
-    return entries
+    return KnownTokens(salt, {entry.name: entry for entry in entries})
 
 
-def _read_entry(values: Any) -> TokenEntry:
-    made_at, days, may = datetime.fromisoformat(values["made_at"]), values["days"], values["may"]
-    if made_at.tzinfo is None:
+def _decode_entry(*, name: str, may: list[str], sha256: str, made_at: str, days: int | None) -> TokenEntry:
+    made = datetime.fromisoformat(made_at)
+    if made.tzinfo is None:
         raise ValueError("a time without its zone")
-    if not isinstance(may, list) or not all(isinstance(text, str) for text in (values["name"], *may)):
-        raise TypeError("expected a name, and a list of rights")
-    if days is not None and (isinstance(days, bool) or not isinstance(days, int) or not 1 <= days <= MAX_DAYS):
-        raise ValueError(f"days are 1 to {MAX_DAYS:,} or none")
-    name = check_name(values["name"])
-    return TokenEntry(name, check_rights(may), _hex(values["sha256"]), made_at.astimezone(UTC), days)
+    if not isinstance(may, list) or isinstance(days, bool | float):
+        raise TypeError("expected a list of rights, and days as a whole number or none")
+    rights = check_rights(map(str, may))
+    return TokenEntry(check_name(name), rights, _check_hex(sha256), made.astimezone(UTC), _check_days(days))
 
 
-def _hex(value: Any) -> str:
-    if not isinstance(value, str) or not _HEX.fullmatch(value):
+def _check_hex(value: str) -> str:
+    if not _HEX.fullmatch(value):
         raise ValueError("expected 64 hexadecimal digits")
     return value
 
@@ -227,37 +212,41 @@ def add_token(file: Path, name: str, *, may: Iterable[str], days: int | None = N
     Raises:
         InputError: the name is taken or none, the rights or days are, or the file is damaged or cannot be written.
     """
-    rights, token = check_rights(may), _make_long_token()
-    with _changing(file, may_make=True) as (salt, entries):
-        if check_name(name) in entries:
+    rights = check_rights(may)
+    with _changing(file, may_make=True) as kept:
+        if check_name(name) in kept.entries:
             raise InputError(
                 f"there is a token of the name {name} already; rotate or revoke it, or choose another name"
             )
-        if len(entries) >= MAX_TOKENS:
+        if len(kept.entries) >= MAX_TOKENS:
             raise InputError(f"a file holds at most {MAX_TOKENS:,} tokens; revoke those that nobody uses")
-        entries[name] = TokenEntry(name, rights, hash_token(salt, token), _now(), _check_days(days))
-    return entries[name], token
+        return _put(kept, TokenEntry(name, rights, "", _EPOCH, _check_days(days)))
 
 
 def rotate_token(file: Path, name: str, *, days: int | None = None) -> tuple[TokenEntry, str]:
     """Put a new token in the place of the one of a name, for `days` or as many as that had; else as `add_token`."""
-    token = _make_long_token()
-    with _changing(file) as (salt, entries):
-        before = _require(entries, name)
-        lasts = before.days if days is None else _check_days(days)
-        entries[name] = replace(before, sha256=hash_token(salt, token), made_at=_now(), days=lasts)
-    return entries[name], token
+    with _changing(file) as kept:
+        before = _require(kept, name)
+        return _put(kept, before if days is None else replace(before, days=_check_days(days)))
+
+
+def _put(kept: KnownTokens, entry: TokenEntry) -> tuple[TokenEntry, str]:
+    """Make a token for an entry, and keep that."""
+    token = _PREFIX + secrets.token_urlsafe(32)
+    sha256, now = hash_token(kept.salt, token), datetime.now(UTC).replace(microsecond=0)
+    kept.entries[entry.name] = made = replace(entry, sha256=sha256, made_at=now)
+    return made, token
 
 
 def revoke_token(file: Path, name: str) -> TokenEntry:
     """Take the token of a name out of a file; what was kept of it. Raises as `rotate_token`."""
-    with _changing(file) as (_, entries):
-        gone = _require(entries, name)
-        del entries[name]
+    with _changing(file) as kept:
+        gone = _require(kept, name)
+        del kept.entries[name]
     return gone
 
 
-def read_token_entries(file: Path) -> TokenEntries:
+def read_token_entries(file: Path) -> KnownTokens:
     """All that a file keeps.
 
     Raises:
@@ -268,18 +257,17 @@ def read_token_entries(file: Path) -> TokenEntries:
 
 
 @contextmanager
-def _changing(file: Path, *, may_make: bool = False) -> Iterator[tuple[str, dict[str, TokenEntry]]]:
-    """The salt of a file and its entries by name, which are written when the context ends without an error."""
+def _changing(file: Path, *, may_make: bool = False) -> Iterator[KnownTokens]:
+    """What a file keeps, which is written when the context ends without an error."""
     path = Path(os.path.realpath(file))
     with _named(file):
         if not path.parent.is_dir():
             raise InputError("its folder does not exist; make it first")
         with _alone(path.parent):
             is_new = may_make and not os.path.lexists(path)
-            before = TokenEntries(secrets.token_hex(32)) if is_new else _read(path)
-            entries = {entry.name: entry for entry in before.entries}
-            yield before.salt, entries
-            content = write_entries(TokenEntries(before.salt, tuple(entries.values())))
+            kept = KnownTokens(secrets.token_hex(32)) if is_new else _read(path)
+            yield kept
+            content = _encode(kept)
             if len(content) > MAX_BYTES:
                 raise InputError(
                     f"the file would have {len(content):,} bytes, of at most {MAX_BYTES:,}: revoke tokens that nobody "
@@ -289,7 +277,7 @@ def _changing(file: Path, *, may_make: bool = False) -> Iterator[tuple[str, dict
                 temporary.write_bytes(content)
 
 
-def _read(path: Path) -> TokenEntries:
+def _read(path: Path) -> KnownTokens:
     with path.open("rb") as opened:
         mode = os.fstat(opened.fileno()).st_mode
         if not stat.S_ISREG(mode):
@@ -298,7 +286,7 @@ def _read(path: Path) -> TokenEntries:
             raise InputError(
                 "other users of this machine may write to it, and so add tokens of theirs: chmod 600 it"
             )
-        return read_entries(opened.read(MAX_BYTES))
+        return _decode(opened.read(MAX_BYTES))
 
 
 @contextmanager
@@ -333,25 +321,17 @@ def _named(file: Path) -> Iterator[None]:
         ) from error
 
 
-def _require(entries: Mapping[str, TokenEntry], name: str) -> TokenEntry:
-    if name not in entries:
-        names = ", ".join([*entries][:10]) or "none"
+def _require(kept: KnownTokens, name: str) -> TokenEntry:
+    if name not in kept.entries:
+        names = ", ".join([*kept.entries][:10]) or "none"
         raise InputError(f"there is no token of the name {name[:80]!r}; those there are: {names}")
-    return entries[name]
-
-
-def _make_long_token() -> str:
-    return _PREFIX + secrets.token_urlsafe(32)
+    return kept.entries[name]
 
 
 def _check_days(days: int | None) -> int | None:
     if days is not None and not 1 <= days <= MAX_DAYS:
         raise InputError(f"--days {days}: expected 1 to {MAX_DAYS:,}")
     return days
-
-
-def _now() -> datetime:
-    return datetime.now(UTC).replace(microsecond=0)
 
 
 class TokenBook:
@@ -372,7 +352,7 @@ class TokenBook:
         self._file, self._clock = file, clock
         self._secret = secret or secrets.token_bytes(32)
         self._state = self._look()
-        self._entries: TokenEntries | None = read_token_entries(file)
+        self._entries: KnownTokens | None = read_token_entries(file)
         self._looked_at = clock()
 
     def find(self, token: str) -> TokenEntry | None:
@@ -398,21 +378,21 @@ class TokenBook:
     def warn_of_others(self, galleries: Collection[str]) -> None:
         """Log the galleries in which tokens have rights, and that are none of the server's: names may be mistyped."""
         entries = self._current()
-        rights = () if entries is None else (right for entry in entries.entries for right in entry.may)
+        rights = () if entries is None else (right for entry in entries.entries.values() for right in entry.may)
         for name in sorted({right.partition(":")[2] for right in rights if ":" in right} - {*galleries}):
             logger.warning(
                 "tokens have rights in a gallery %s, which this server does not have by that name", name
             )
 
-    def _find_hash(self, entries: TokenEntries, sha256: str) -> TokenEntry | None:
+    def _find_hash(self, entries: KnownTokens, sha256: str) -> TokenEntry | None:
         """All are compared, in a time that does not tell how much of one is right."""
         found = None
-        for entry in entries.entries:
+        for entry in entries.entries.values():
             if hmac.compare_digest(entry.sha256, sha256):
                 found = entry
         return None if found is None or found.is_over() else found
 
-    def _current(self) -> TokenEntries | None:
+    def _current(self) -> KnownTokens | None:
         now = self._clock()
         if now - self._looked_at < LOOK_S:
             return self._entries

@@ -12,10 +12,11 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx import Response
 
-from retrieval_app.api.security import sign_in
+from retrieval_app.api.security import access
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.rate_limits import SignInConfig
-from retrieval_app.api.security.sign_in import SignedValues, SignIn, read_secret
+from retrieval_app.api.security.sessions import SignedValues, read_secret
+from retrieval_app.api.security.sign_in import SignIn
 from tests.retrieval_app.api.conftest import BASE_URL, TOKEN, serve
 from tests.retrieval_app.api.security.conftest import Clock
 
@@ -43,8 +44,8 @@ def _send(client: TestClient, body: str, *, query: str = "", **headers: str) -> 
 
 
 def test_of_a_request_one_token_is_looked_at(guarded: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, compare = list[str](), sign_in.are_equal
-    monkeypatch.setattr(sign_in, "are_equal", lambda *texts: seen.append(texts[0]) or compare(*texts))  # type: ignore[func-returns-value]
+    seen, compare = list[str](), access.are_equal
+    monkeypatch.setattr(access, "are_equal", lambda *texts: seen.append(texts[0]) or compare(*texts))  # type: ignore[func-returns-value]
     guesses = "&".join(f"token=guess-number-{number:05}" for number in range(1000))
     assert guarded.get(f"/?{guesses}&token={TOKEN}").status_code == 401
     assert _send(guarded, f"{guesses[:3000]}&token={TOKEN}").status_code == 401

@@ -255,7 +255,7 @@ def test_two_writers_that_are_killed_leave_a_sound_file_with_all_that_they_told(
     for writer in writers:
         writer.kill()
     told = [len(writer.communicate()[0].split()) + 8 for writer in writers]
-    names = {entry.name for entry in read_token_entries(file).entries}
+    names = {entry.name for entry in read_token_entries(file).entries.values()}
     for name, count in zip(("one", "two"), told, strict=True):
         kept = {f"{name}-{number}" for number in range(max(1, count - 18), count)}
         assert kept <= names
