@@ -248,7 +248,7 @@ def test_who_is_signed_in_is_so_at_all_workers_and_after_a_new_start_until_signi
         assert server.ask("POST", "/v1/labels/decisions", json=change, headers=sent).status == 403
         assert server.get("/v1/metrics", **first).status == 403
         assert server.ask("POST", "/", body=b"sign_out=", headers={**form, **first}).status == 303
-        assert {server.get("/v1/images", **first).status for _ in range(10)} == {401}
+        wait(lambda: {server.get("/v1/images", **first).status for _ in range(10)} == {401})
         workers, port = list_workers(server), server.port
         server.kill()  # the supervisor alone
         wait_for_the_end_of(workers)
