@@ -107,11 +107,11 @@ def _print_groups(answers: Iterable[Answer], stream: TextIO, *, lines: _HitLines
 
 
 def _write_file(answers: Iterable[Answer], out: Path, *, tally: _Tally) -> None:
-    from index.gallery.result_files import ResultRow, open_results
+    from index.gallery.result_files import open_results
 
     with open_results(out) as write:
         for query, hits in answers:
-            write([ResultRow(query.name, hit) for hit in hits])
+            write([(query.name, hit) for hit in hits])
         tally.check()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,17 @@ def export_vectors(path: Path, out: Path, *, by: str = KIND, progress: Progress 
         MissingDependencyError: Parquet without pyarrow.
         GalleryError: the gallery is missing, unfinished or damaged.
     """
-    write, files = _find_writer(out)
+    shown, ending = printable_path(str(out)), out.suffix.lower()
+    if ending not in (".npy", ".parquet"):
+        raise InputError(f"{shown}: expected a name that ends in .npy or .parquet")
+    write, files = (_write_npy, [out, out.with_suffix(".csv")]) if ending == ".npy" else (_write_parquet, [out])
+    if ending == ".parquet":
+        import_pyarrow("writing Parquet")
     check_out(files, gallery=path)
     gallery = Gallery.open(path).by(by)
     try:
         write(gallery, files, progress)
     except OSError as error:
-        shown = printable_path(str(out))
         raise InputError(
             f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it"
         ) from error
@@ -71,19 +75,6 @@ def export_vectors(path: Path, out: Path, *, by: str = KIND, progress: Progress 
         embedding_dim=gallery.width,
         files=[valid_text(str(file)) for file in files],
     )
-
-
-_Write = Callable[[Gallery, list[Path], Progress], None]
-
-
-def _find_writer(out: Path) -> tuple[_Write, list[Path]]:
-    ending = out.suffix.lower()
-    if ending == ".npy":
-        return _write_npy, [out, out.with_suffix(".csv")]
-    if ending != ".parquet":
-        raise InputError(f"{printable_path(str(out))}: expected a name that ends in .npy or .parquet")
-    import_pyarrow("writing Parquet")
-    return _write_parquet, [out]
 
 
 def check_out(files: list[Path], *, gallery: Path) -> None:
@@ -119,56 +110,40 @@ def read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[Cat
             progress(done, gallery.count)
 
 
+def _describe(gallery: Gallery, row: CatalogRow) -> tuple[Any, ...]:
+    """Path, source, label, given label where it is another, and metadata of a member."""
+    return (valid_text(row.path), gallery.roots[row.source], row.label, row.former_label, row.metadata_json)
+
+
 def _write_npy(gallery: Gallery, files: list[Path], progress: Progress) -> None:
     # Written from front to back: a mapped file that meets a full disk ends the process, a write raises.
-    shape = (gallery.count, gallery.width)
+    header = {"descr": "<f4", "fortran_order": False, "shape": (gallery.count, gallery.width)}
     with (
         replacing(files[0]) as array_path,
         replacing(files[1]) as table_path,
         array_path.open("wb") as array,
         table_path.open("w", newline="", encoding="utf-8") as table,
     ):
-        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(array, header)
-        writer = csv.writer(table)
+        writer, numbers = csv.writer(table), count()
         writer.writerow(CSV_COLUMNS)
-        row_number = 0
         for rows, vectors in read_blocks(gallery, progress):
             array.write(vectors.astype("<f4", copy=False).data)
-            for row in rows:
-                root = gallery.roots[row.source]
-                labels = row.label, row.former_label
-                writer.writerow((row_number, row.id, valid_text(row.path), root, *labels, row.metadata_json))
-                row_number += 1
+            writer.writerows((next(numbers), row.id, *_describe(gallery, row)) for row in rows)
 
 
 def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> None:
     pyarrow = import_pyarrow("writing Parquet")
     dim, text = gallery.width, pyarrow.string()
-    texts = ("path", "source", *CSV_COLUMNS[4:])
-    schema = pyarrow.schema([
-        ("id", pyarrow.int64()),
-        *((name, text) for name in texts),
-        ("vector", pyarrow.list_(pyarrow.float32(), dim)),
-    ])  # fmt: skip
+    vector = pyarrow.list_(pyarrow.float32(), dim)
+    texts = [(name, text) for name in CSV_COLUMNS[2:]]
+    schema = pyarrow.schema([("id", pyarrow.int64()), *texts, ("vector", vector)])
     with (
         replacing(files[0]) as temporary,
         pyarrow.parquet.ParquetWriter(temporary, schema, use_dictionary=["source", "label"]) as writer,
     ):
         for rows, vectors in read_blocks(gallery, progress):
-            columns = zip(
-                *(
-                    (
-                        valid_text(row.path),
-                        gallery.roots[row.source],
-                        row.label,
-                        row.former_label,
-                        row.metadata_json,
-                    )
-                    for row in rows
-                ),
-                strict=True,
-            )
+            columns = zip(*(_describe(gallery, row) for row in rows), strict=True)
             arrays = [
                 pyarrow.array([row.id for row in rows], pyarrow.int64()),
                 *(pyarrow.array(column, text) for column in columns),

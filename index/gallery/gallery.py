@@ -6,29 +6,36 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
-from index.catalog.decided_rows import DecidedRows
-from index.catalog.reader import Catalog
-from index.catalog.rows import CatalogRow
+from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows
+from index.catalog.reader import Catalog, read_catalog
+from index.catalog.rows import CatalogRow, has_spoiled_labels, has_spoiled_metadata
 from index.catalog.source_places import describe_move
 from index.durable import hash_file
-from index.errors import GalleryDamagedError, GalleryMismatchError, InputError, ModelFileError, UnknownImageError
+from index.errors import (
+    GalleryDamagedError,
+    GalleryError,
+    GalleryMismatchError,
+    InputError,
+    ModelFileError,
+    UnknownImageError,
+)
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter
 from index.gallery.any_query import AnyQuery, make_vector
 from index.gallery.computed_by import require_same_output, usual_runtime_of
 from index.gallery.decided_labels import LOCK_WAIT_S, DecidedLabels
-from index.gallery.hits import GalleryImage, Hit
-from index.gallery.opened_catalog import OpenedCatalog
+from index.gallery.hits import Hit
 from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
 from index.model.contract import find_contract
 from index.model.embedder import Embedder
@@ -47,10 +54,11 @@ from index.versions.manifest import (
     Version,
     check_file,
 )
-from index.versions.versions import hold_current
+from index.versions.versions import find_version, hold_current
 
 logger = logging.getLogger(__name__)
-
+_REMEMBERED_BYTES = 8 << 20  # of rows, about
+_BYTES_OF_A_ROW = 1000  # beside its path and metadata
 _REMEMBERED_FILTERS = 8
 
 
@@ -79,7 +87,7 @@ class Gallery:
         self._given: Gallery | None = None
         self._decisions = DecidedLabels()
         self._ask_by(KIND)
-        self._catalog = OpenedCatalog(path, version, filter_s=filter_s)
+        self._catalog = _OpenedCatalog(path, version, filter_s=filter_s)
         with self.catalog() as catalog:
             self.sources: dict[int, ImageSource] = catalog.sources()
             for move in catalog.moved_sources():
@@ -347,8 +355,8 @@ class Gallery:
         order = rank_by_neighbours(scores, ids, search_near=search_near)
         return scores[order], ids[order]
 
-    def image(self, image_id: int) -> GalleryImage:
-        """One member.
+    def image(self, image_id: int) -> CatalogRow:
+        """The row of one member.
 
         Raises:
             InputError: no member has this id.
@@ -356,7 +364,7 @@ class Gallery:
         row = self._catalog.find([_check_id(image_id)]).get(image_id)
         if row is None:
             raise UnknownImageError(image_id, gallery=printable_path(self.name))
-        return self._describe_member(self.decided.apply(row))
+        return self.decided.apply(row)
 
     def place(self, image_id: int) -> Place:
         """Where the bytes of a member, or of a duplicate set aside, are, or were when it was indexed.
@@ -399,9 +407,9 @@ class Gallery:
         """
         members = self.store.ids
         position = int(np.searchsorted(members, _check_id(image_id)))
-        if position >= len(members) or members[position] != image_id:
-            raise UnknownImageError(image_id, gallery=printable_path(self.name))
         here = members[position : position + 1]
+        if here.tolist() != [image_id]:
+            raise UnknownImageError(image_id, gallery=printable_path(self.name))
         return self.vectors(here).reshape(-1)
 
     def rows(self, ids: Iterable[int]) -> list[CatalogRow]:
@@ -413,20 +421,19 @@ class Gallery:
         wanted = list(ids)
         rows = self._catalog.find(wanted)
         if len(rows) != len(set(wanted)):
-            raise GalleryDamagedError(
-                printable_path(str(self._root / CATALOG_NAME)), "damaged: images without a row"
-            )
+            shown = printable_path(str(self._root / CATALOG_NAME))
+            raise GalleryDamagedError(shown, "damaged: images without a row")
         return [self.decided.apply(rows[image_id]) for image_id in wanted]
 
     def vectors(self, image_ids: Ids) -> Vectors:
         """The stored (n, D) float32 unit vectors of (n,) int64 ids of members, in their order."""
         return self.store.gather(image_ids)
 
-    def sample(self, count: int, *, seed: int) -> list[GalleryImage]:
-        """Some different members in random order, the same for the same seed; all where there are fewer."""
+    def sample(self, count: int, *, seed: int) -> list[CatalogRow]:
+        """The rows of some different members in random order, the same for the same seed; all where there are fewer."""
         generator = np.random.default_rng(seed)
         chosen = generator.choice(self.count, size=min(count, self.count), replace=False)
-        return [self._describe_member(row) for row in self.rows(self.ids[chosen].tolist())]
+        return self.rows(self.ids[chosen].tolist())
 
     def labelled_vectors(self) -> tuple[Vectors, Labels, Ids, list[str]]:
         """What evaluation needs: (N, D) float32 vectors, (N,) int64 labels, (N,) int64 ids, label names.
@@ -487,20 +494,98 @@ class Gallery:
         """The results of each query's (scores, ids), with one look into the catalogue."""
         ids = sorted({image_id for _, row in ranked for image_id in row.tolist()})
         rows = dict(zip(ids, self.rows(ids), strict=True))
-        return [
-            [
-                self._describe_hit(rows[key], rank=rank, score=score)
-                for rank, (score, key) in enumerate(zip(scores.tolist(), keys.tolist(), strict=True), start=1)
-            ]
-            for scores, keys in ranked
-        ]
+        described: list[list[Hit]] = []
+        for scores, keys in ranked:
+            hits = []
+            for rank, (score, row) in enumerate(
+                zip(scores.tolist(), map(rows.get, keys.tolist()), strict=True), 1
+            ):
+                assert row is not None
+                root = self.roots[row.source]
+                hits.append(
+                    Hit(rank, row.id, score, row.path, row.label, root, row.metadata_json, row.given_label)
+                )
+            described.append(hits)
+        return described
 
-    def _describe_hit(self, row: CatalogRow, *, rank: int, score: float) -> Hit:
-        root = self.roots[row.source]
-        return Hit(rank, row.id, score, row.path, row.label, root, row.metadata_json, row.given_label)
 
-    def _describe_member(self, row: CatalogRow) -> GalleryImage:
-        return GalleryImage(row.id, row.path, row.label, self.roots[row.source], row.given_label)
+class _OpenedCatalog:
+    """The catalogue of a version.
+
+    Args:
+        filter_s: seconds that a filter may take; None: any time.
+    """
+
+    def __init__(self, gallery: Path, version: Version, *, filter_s: float | None) -> None:
+        self._gallery, self._digest, self._filter_s = gallery, version.manifest_sha256, filter_s
+        self._path = version.folder / CATALOG_NAME
+        self._file = _identify(self._path)
+        self._rows: RecentlyUsed[int, CatalogRow] = RecentlyUsed(_REMEMBERED_BYTES, size=_measure)
+        with read_catalog(self._path) as catalog:
+            self._has_spoiled_labels = has_spoiled_labels(catalog.connection)
+        if self._has_spoiled_labels:
+            logger.warning("%s: some images have labels that are none; they are left out", gallery.name)
+
+    @contextmanager
+    def read(
+        self, *, limited: bool, asks_metadata: bool, decided: DecidedRows = NOTHING_DECIDED
+    ) -> Iterator[Catalog]:
+        """As `Gallery.catalog`; with what was decided about the rows."""
+        self._require_same_file()
+        limit_s = self._filter_s if limited else None
+        spoiled = self._has_spoiled_labels or ((limited or asks_metadata) and self._has_spoiled_metadata)
+        with read_catalog(self._path, limit_s=limit_s, spoiled=spoiled, decided=decided) as catalog:
+            yield catalog
+
+    def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
+        """As `Catalog.find`, as the rows were given; those last asked for are remembered.
+
+        A look into the file costs a search's time.
+        """
+        wanted = list(ids)
+        rows = {image_id: row for image_id in wanted if (row := self._rows.get(image_id)) is not None}
+        if missing := [image_id for image_id in wanted if image_id not in rows]:
+            with self.read(limited=False, asks_metadata=False) as catalog:
+                rows |= (found := catalog.find(missing))
+            for image_id, row in found.items():
+                self._rows.put(image_id, row)
+        else:
+            self._require_same_file()  # as every reading does
+        return rows
+
+    @cached_property
+    def _has_spoiled_metadata(self) -> bool:
+        """Looked for where SQL needs to know: among a million rows it takes half a second."""
+        with read_catalog(self._path) as catalog:
+            spoiled = has_spoiled_metadata(catalog.connection)
+        if spoiled:
+            logger.warning("%s: some images have metadata that is none; it is left out", self._gallery.name)
+        return spoiled
+
+    def _require_same_file(self) -> None:
+        if _identify(self._path) != self._file:  # the vectors are still those of before
+            raise self._explain_other_file(printable_path(str(self._path)))
+
+    def _explain_other_file(self, shown: str) -> GalleryError:
+        """Why it is not the file that was opened: another gallery took its place, or the file is changed."""
+        with suppress(GalleryError):
+            if find_version(self._gallery).manifest_sha256 == self._digest:  # no writer of galleries does that
+                sound = "open it again where `retrieval index verify` finds it sound"
+                return GalleryDamagedError(shown, f"it was changed while it was open; {sound}, else")
+        return GalleryError(shown, "it was replaced while it was open; open it again")
+
+
+def _identify(path: Path) -> tuple[int, int, int] | None:
+    """Device, inode and time of a file, by which a replaced one is noticed; None where there is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
+def _measure(row: CatalogRow) -> int:
+    return _BYTES_OF_A_ROW + len(row.path) + len(row.metadata_json or "")
 
 
 def number_labels(names_by_row: Sequence[str | None]) -> tuple[Labels, list[str]]:

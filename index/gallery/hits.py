@@ -1,4 +1,4 @@
-"""The two answers of a gallery about an image: a member, and a hit of a search."""
+"""A hit: one result of a search."""
 
 from __future__ import annotations
 
@@ -12,23 +12,14 @@ from index.text import valid_text
 
 
 @dataclass(frozen=True, slots=True)
-class GalleryImage:
-    """A member: its id, its path below its source's root (undecodable bytes as surrogates), its label and that root.
-
-    `label` is the one that holds, `given_label` what the source or label file gave: they differ where somebody decided
-    so. Undecodable bytes of `source`, the root, are shown as escapes.
-    """
-
-    id: int
-    path: str
-    label: str | None
-    source: str
-    given_label: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Hit:
-    """One result: `rank` counts from 1, `score` is the cosine similarity; the rest is as in `GalleryImage`."""
+    """One result: a member of the gallery, with its rank from 1 and its cosine similarity as `score`.
+
+    Attributes:
+        path: below its source's root, undecodable bytes as surrogates.
+        label: the one that holds; `given_label` is what the source or label file gave.
+        source: that root, undecodable bytes shown as escapes.
+    """
 
     rank: int
     id: int

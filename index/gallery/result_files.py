@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +20,18 @@ COLUMNS = ("query", "rank", "id", "score", "label", "given_label", "path", "sour
 _GROUP_ROWS = 1 << 16  # of Parquet, held at once
 
 
-@dataclass(frozen=True, slots=True)
-class ResultRow:
-    """One result of one query."""
-
-    query: str
-    hit: Hit
-
-    def values(self) -> tuple[Any, ...]:
-        """Its values in the order of `COLUMNS`: metadata as JSON text, undecodable bytes of paths as escapes."""
-        hit = self.hit
-        return (
-            valid_text(self.query), hit.rank, hit.id, hit.score, hit.label, hit.former_label,
-            valid_text(hit.path), hit.source, hit.metadata_json,
-        )  # fmt: skip
+Result = tuple[str, Hit]
+"""The name of a query, and one result of it."""
+Write = Callable[[Sequence[Result]], None]
 
 
-Write = Callable[[Sequence[ResultRow]], None]
+def _values(result: Result) -> tuple[Any, ...]:
+    """In the order of `COLUMNS`: metadata as JSON text, undecodable bytes of paths as escapes."""
+    query, hit = result
+    return (
+        valid_text(query), hit.rank, hit.id, hit.score, hit.label, hit.former_label,
+        valid_text(hit.path), hit.source, hit.metadata_json,
+    )  # fmt: skip
 
 
 def check_results_path(path: Path) -> None:
@@ -75,7 +69,7 @@ def open_results(path: Path) -> Iterator[Write]:
     try:
         with replacing(path) as temporary, _KINDS[path.suffix.lower()](temporary) as write:
 
-            def write_or_tell(rows: Sequence[ResultRow]) -> None:
+            def write_or_tell(rows: Sequence[Result]) -> None:
                 try:
                     write(rows)
                 except OSError as error:
@@ -104,13 +98,13 @@ def _open_csv(path: Path) -> Iterator[Write]:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
-        yield lambda rows: writer.writerows(row.values() for row in rows)
+        yield lambda rows: writer.writerows(map(_values, rows))
 
 
 @contextmanager
 def _open_lines(path: Path) -> Iterator[Write]:
-    def describe(row: ResultRow) -> str:
-        document = dict(zip(COLUMNS, row.values(), strict=True)) | {"metadata": row.hit.metadata}
+    def describe(result: Result) -> str:
+        document = dict(zip(COLUMNS, _values(result), strict=True)) | {"metadata": result[1].metadata}
         return json.dumps(document) + "\n"
 
     with path.open("w", encoding="utf-8") as file:
@@ -122,12 +116,12 @@ def _open_parquet(path: Path) -> Iterator[Write]:
     pyarrow = import_pyarrow("writing Parquet")
     text, whole = pyarrow.string(), pyarrow.int64()
     kinds = (text, whole, whole, pyarrow.float32(), text, text, text, text, text)
-    schema, waiting = pyarrow.schema(list(zip(COLUMNS, kinds, strict=True))), list[ResultRow]()
+    schema, waiting = pyarrow.schema(list(zip(COLUMNS, kinds, strict=True))), list[Result]()
 
-    def write(rows: Sequence[ResultRow], *, least: int = _GROUP_ROWS) -> None:
+    def write(rows: Sequence[Result], *, least: int = _GROUP_ROWS) -> None:
         waiting.extend(rows)
         if len(waiting) >= least:
-            columns = zip(*(row.values() for row in waiting), strict=True)
+            columns = zip(*map(_values, waiting), strict=True)
             arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
             waiting.clear()
             writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))

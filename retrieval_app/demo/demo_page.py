@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from index.catalog.rows import CatalogRow
 from index.gallery.gallery import Gallery
-from index.gallery.hits import GalleryImage, Hit
+from index.gallery.hits import Hit
 from index.outputs import KIND
 from index.progress import no_progress
 from index.sources.items import Place
@@ -33,7 +34,7 @@ class Question:
     """An edited photo, the member that it was made of, and what was found by each output."""
 
     path: Path
-    original: GalleryImage
+    original: CatalogRow
     answers: Mapping[str, Sequence[Hit]]
 
 
@@ -92,7 +93,7 @@ def _tile_suspects(confidences: Path) -> list[Tile]:
     ]
 
 
-def _tile_neighbours(gallery: Gallery, query: GalleryImage) -> list[Tile]:
+def _tile_neighbours(gallery: Gallery, query: CatalogRow) -> list[Tile]:
     """A member and its nearest others, framed by whether the labels agree."""
     hits = gallery.search(gallery.vector(query.id), k=_NEIGHBOURS, exclude_id=query.id)
     return [

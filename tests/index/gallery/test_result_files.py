@@ -11,13 +11,13 @@ from pyarrow import parquet
 
 from index.errors import InputError, MissingDependencyError
 from index.gallery.hits import Hit
-from index.gallery.result_files import COLUMNS, ResultRow, check_results_path, open_results
+from index.gallery.result_files import COLUMNS, check_results_path, open_results
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 ROWS = [
-    ResultRow("a,b.jpg", Hit(1, 7, 0.5, 'red/say "no"\r.png', "red", "/a", '{"price": 3, "name": "Zoë"}', "blue")),
-    ResultRow("a,b.jpg", Hit(2, 2**40, 0.25, "line\nbreak.png", None, "/b, c")),
-    ResultRow(os.fsdecode(b"caf\xe9.jpg"), Hit(1, 9, -1.0, os.fsdecode(b"\xff/1.png"), "=1+1", "/a")),
+    ("a,b.jpg", Hit(1, 7, 0.5, 'red/say "no"\r.png', "red", "/a", '{"price": 3, "name": "Zoë"}', "blue")),
+    ("a,b.jpg", Hit(2, 2**40, 0.25, "line\nbreak.png", None, "/b, c")),
+    (os.fsdecode(b"caf\xe9.jpg"), Hit(1, 9, -1.0, os.fsdecode(b"\xff/1.png"), "=1+1", "/a")),
 ]
 
 

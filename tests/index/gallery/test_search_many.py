@@ -127,8 +127,7 @@ def test_a_member_without_a_row_is_damage(gallery: Gallery, monkeypatch: pytest.
 
 @pytest.fixture(scope="module")
 def photo(gallery: Gallery) -> Path:
-    image = gallery.image(3)
-    return Path(image.source) / image.path
+    return gallery.place(3).file
 
 
 def best(hits: list[Hit]) -> tuple[int, float]:
