@@ -122,6 +122,21 @@ def strict_option(command: Any) -> Any:
     return click.option("--strict", is_flag=True, help=text)(command)
 
 
+def writing_options(command: Any) -> Any:
+    """Add what commands share that embed images into a gallery, `--json` and `--debug` among it."""
+    shared = (
+        output_options,
+        backend_option,
+        config_options(BuildConfig),
+        cache_option,
+        wait_option,
+        strict_option,
+    )
+    for add_option in shared:
+        command = add_option(command)
+    return command
+
+
 def column_options(command: Any) -> Any:
     for role, what in _ROLES.items():
         command = click.option(
@@ -298,14 +313,7 @@ def build(
 @output_options
 @click.pass_context
 def merge(
-    context: click.Context,
-    /,
-    *,
-    gallery: Path,
-    shards: Path | None,
-    strict: bool,
-    wait_s: float,
-    as_json: bool,
+    context: click.Context, /, *, gallery: Path, shards: Path | None, strict: bool, wait_s: float, as_json: bool
 ) -> None:
     """Make GALLERY of the shards that `index build --shard` made on one machine or many.
 

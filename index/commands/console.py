@@ -244,21 +244,22 @@ def refuse_unused(context: click.Context, *names: str, needs: str) -> None:
 
 
 class NumberList(click.ParamType[tuple[int, ...]]):
-    """`1,2,4` as a tuple of whole numbers of at least 1, in rising order."""
+    """`1,2,4` as a tuple of whole numbers of at least 1, in rising order unless `keeps_order`."""
 
     name = "numbers"
     expected = "not a list of whole numbers like 1,2,4,8"
+    keeps_order = False
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         if isinstance(value, tuple):
             return value
         try:
-            numbers = sorted({int(part) for part in str(value).split(",")})
+            numbers = [int(part) for part in str(value).split(",")]
         except ValueError:
             self.fail(f"{value!r} is {self.expected}", param, ctx)
-        if numbers[0] < 1:
-            self.fail(f"{numbers[0]} is below 1", param, ctx)
-        return tuple(numbers)
+        if min(numbers) < 1:
+            self.fail(f"{min(numbers)} is below 1", param, ctx)
+        return tuple(numbers if self.keeps_order else sorted(set(numbers)))
 
 
 def emit(document: Mapping[str, Any], *, as_json: bool, text: str) -> None:

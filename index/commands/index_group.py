@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.commands.build_command import build, column_options, finish, merge, name_columns, strict_option
+from index.commands.build_command import build, column_options, finish, merge, name_columns, writing_options
 from index.commands.build_text import describe_build, indexing_bars
 from index.commands.console import (
     NAMED,
     PATH,
     NumberList,
-    backend_option,
     build_config,
     cache_option,
     config_options,
@@ -32,7 +31,6 @@ from index.writing.build_config import BuildConfig
 
 if TYPE_CHECKING:
     from index.filters.condition import Condition
-    from index.repair.checking import RollbackReport
     from index.repair.repair import RepairReport
 
 
@@ -63,14 +61,7 @@ def compact(*, gallery: Path, wait_s: float, as_json: bool) -> None:
 @config_options(AnnConfig, remembered=True)
 @wait_option
 @output_options
-def tune(
-    *,
-    gallery: Path,
-    queries: tuple[str, ...],
-    wait_s: float,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def tune(*, gallery: Path, queries: tuple[str, ...], wait_s: float, as_json: bool, **options: Any) -> None:
     """Set how hard the ANN index of GALLERY looks so that it meets the recall target.
 
     What is not given stays as the gallery remembers it; another type or memory limit builds the ANN index again,
@@ -199,15 +190,11 @@ def rollback(*, gallery: Path, to: str | None, as_json: bool) -> None:
 
     with indexing_bars() as (_, begin_step):
         report = rollback_gallery(gallery, to=to, progress=begin_step("Checking"))
-    emit(report.to_json(), as_json=as_json, text=_describe_rollback(report, gallery=gallery))
-
-
-def _describe_rollback(report: RollbackReport, *, gallery: Path) -> str:
     before = "a damaged CURRENT" if report.left is None else f"version {report.left}"
-    lines = [
-        f"{printable_path(str(gallery))}: back from {before} to version {report.version}, {report.indexed:,} images"
-    ]
-    return "\n".join(lines + [f"  not intact: {problem}" for problem in report.passed_over])
+    shown = printable_path(str(gallery))
+    lines = [f"{shown}: back from {before} to version {report.version}, {report.indexed:,} images"]
+    lines += [f"  not intact: {problem}" for problem in report.passed_over]
+    emit(report.to_json(), as_json=as_json, text="\n".join(lines))
 
 
 @click.group(name="index")
@@ -226,12 +213,7 @@ for _command in (build, merge, copy, compact, tune, info, list_items, verify, re
 @click.argument("gallery", type=PATH)
 @click.argument("sources", nargs=-1, required=True, type=NAMED, metavar="SOURCE...")
 @column_options
-@strict_option
-@wait_option
-@cache_option
-@config_options(BuildConfig)
-@backend_option
-@output_options
+@writing_options
 @click.pass_context
 def add(
     context: click.Context,
@@ -279,12 +261,7 @@ def add(
 @click.option(
     "--thorough", is_flag=True, help="Read every file again, also where size and time are those of before."
 )
-@strict_option
-@wait_option
-@cache_option
-@config_options(BuildConfig)
-@backend_option
-@output_options
+@writing_options
 @click.pass_context
 def update(
     context: click.Context,
@@ -317,14 +294,9 @@ def update(
     config = build_config(BuildConfig, {**options, "cache": as_cache(cache)})
     with indexing_bars() as (progress, begin_step):
         report = update_gallery(
-            gallery,
-            roots=_split_roots(roots),
-            thorough=thorough,
-            config=config,
-            progress=progress,
-            begin_step=begin_step,
-            wait_s=wait_s,
-        )
+            gallery, roots=_split_roots(roots), thorough=thorough, config=config, progress=progress,
+            begin_step=begin_step, wait_s=wait_s,
+        )  # fmt: skip
     finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
@@ -388,7 +360,9 @@ def remove(
     from index.gallery.selection import Selection
     from index.writing.build import remove_from_gallery
 
-    pairs = tuple(_split_metadata(text) for text in metadata)
+    pairs = tuple((name, value) for name, _, value in (text.partition("=") for text in metadata))
+    if wrong := [text for text in metadata if "=" not in text]:
+        raise click.UsageError(f"--metadata expects NAME=VALUE, got {wrong[0]!r}")
     if len(labels) > 1:
         raise click.UsageError("--label can be given once")
     numbers, label = tuple(chain.from_iterable(ids)), labels[0] if labels else None
@@ -404,13 +378,6 @@ def remove(
     emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
 
 
-def _split_metadata(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise click.UsageError(f"--metadata expects NAME=VALUE, got {text!r}")
-    return name, value
-
-
 def _list_selected(gallery: Path, selection: Any, forgotten: tuple[str, ...], *, as_json: bool) -> None:
     from index.catalog.reader import read_catalog
     from index.text import valid_text
@@ -422,14 +389,11 @@ def _list_selected(gallery: Path, selection: Any, forgotten: tuple[str, ...], *,
     with read_catalog(find_version(gallery).folder / CATALOG_NAME) as catalog:
         rows, sources = list(selection.select(catalog)), catalog.sources()
     roots = {number: source.root for number, source in sources.items()}
-    places = [row.path if len(roots) == 1 else os.path.join(roots[row.source], row.path) for row in rows]
-    document = [
-        {"id": row.id, "label": row.label, "source": valid_text(roots[row.source]), "path": valid_text(row.path)}
-        for row in rows
-    ]
-    lines = (
-        (str(row.id), row.label or "-", printable_path(place)) for row, place in zip(rows, places, strict=True)
-    )
-    table = [("id", "label", "path"), *lines]
+    document, table = [], [("id", "label", "path")]
+    for row in rows:
+        source, path = valid_text(roots[row.source]), valid_text(row.path)
+        document.append({"id": row.id, "label": row.label, "source": source, "path": path})
+        place = row.path if len(roots) == 1 else os.path.join(roots[row.source], row.path)
+        table.append((str(row.id), row.label or "-", printable_path(place)))
     text = "\n".join([*align(table, right={0}), f"{len(rows):,} would be removed"])
     emit({"selected": document}, as_json=as_json, text=text)

@@ -40,10 +40,8 @@ def info(*, gallery: Path, as_json: bool) -> None:
     shown = printable_path(str(gallery))
     if gallery.is_dir() and read_current(gallery) is None and (unfinished := find_unfinished(gallery)):
         document = {
-            "gallery": valid_text(str(gallery.resolve())),
-            "version": None,
-            "unfinished": asdict(unfinished),
-        }
+            "gallery": valid_text(str(gallery.resolve())), "version": None, "unfinished": asdict(unfinished),
+        }  # fmt: skip
         text = "\n".join([f"{shown}: no version yet", *_describe_unfinished(unfinished, gallery=gallery)])
         emit(document, as_json=as_json, text=text)
         return
@@ -107,12 +105,8 @@ def list_items(
         page, following = rows[:limit], rows[limit:]
         items = _describe_rows(page, catalog)
     next_after = page[-1].id if following else None
-    document = {
-        "gallery": valid_text(str(gallery.resolve())),
-        "version": version.name,
-        "items": items,
-        "next_after": next_after,
-    }
+    shown = valid_text(str(gallery.resolve()))
+    document = {"gallery": shown, "version": version.name, "items": items, "next_after": next_after}
     lines = _tabulate(items, status=status) if items else [f"{printable_path(str(gallery))}: no such items"]
     if next_after is not None:
         options = {
@@ -161,13 +155,9 @@ def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images
     with progress_bars() as begin:
         checking, embedding = begin("Checking", unit="files"), begin("Embedding", unit="images")
         report = verify_gallery(
-            gallery,
-            sample=sample,
-            read_images=read_images,
-            progress=checking,
-            embedding=embedding,
+            gallery, sample=sample, read_images=read_images, progress=checking, embedding=embedding,
             reading=begin("Reading", unit="images"),
-        )
+        )  # fmt: skip
     again = f", {report.compared:,} images embed as stored" if report.compared else ""
     read = f", {report.read:,} images were read again" if report.read else ""
     found = report.problems or [f"{printable_path(str(gallery))}: {report.files} files match{again}{read}"]
@@ -178,7 +168,7 @@ def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images
     lines += [f"note: {note}" for note in report.notes]
     if report.notes:
         lines.append(f"this is no damage of the gallery; where it was meant, take it over with: {update}")
-    emit(report.to_json(), as_json=as_json, text="\n".join(lines))
+    emit(asdict(report), as_json=as_json, text="\n".join(lines))
     if report.problems or report.spoilt:
         context.exit(1)
 
@@ -213,13 +203,8 @@ def _tabulate(items: Sequence[Mapping[str, Any]], *, status: str | None) -> list
         ("id", "reason" if status == "skipped" else "status", "label", "path", "detail")
     ]
     for item in items:
-        same = None if item["keeper_path"] is None else f"repeats {item['keeper']}, {item['keeper_path']}"
-        cells = (
-            item["reason"] or item["status"],
-            item["label"] or "-",
-            item["path"],
-            item["detail"] or same or "",
-        )
+        same = "" if item["keeper_path"] is None else f"repeats {item['keeper']}, {item['keeper_path']}"
+        cells = (item["reason"] or item["status"], item["label"] or "-", item["path"], item["detail"] or same)
         rows.append((str(item["id"]), *map(printable_path, cells)))
     if not any(row[-1] for row in rows[1:]):
         rows = [row[:-1] for row in rows]
@@ -231,11 +216,10 @@ def _describe_info(described: GalleryInfo, *, gallery: Path) -> str:
     from index.text import printable_path
 
     made = datetime.fromisoformat(described.made).astimezone()
+    runtime = described.runtime
     parts = {
         "model": _describe_model(described.model),
-        "computed by": []
-        if described.runtime is None
-        else ["{backend} in {precision}".format(**described.runtime)],
+        "computed by": [] if runtime is None else [f"{runtime['backend']} in {runtime['precision']}"],
         "images": _describe_counts(described.counts, gallery=gallery),
         "sources": [
             f"{source['kind']} {printable_path(source['location'])}: {source['images']:,} images"
@@ -257,16 +241,16 @@ def _describe_info(described: GalleryInfo, *, gallery: Path) -> str:
 def _describe_model(model: Mapping[str, Any]) -> list[str]:
     from index.text import printable_path
 
-    names = ", ".join(printable_path(model[name]) for name in ("backbone", "method") if name in model)
+    names = [printable_path(model[name]) for name in ("backbone", "method") if name in model]
     size = model["preprocessing"]
     shape = f"{model['embedding_dim']} numbers an image, {size['crop']} of {size['resize']} pixels"
     usual = {"view": "crop", "pooling": "own"}
-    unusual = ", ".join(
+    unusual = [
         f"{name} {printable_path(model[name])}" for name, value in usual.items() if model.get(name, value) != value
-    )
+    ]
     if (precision := model.get("precision", "float32")) != "float32":
-        unusual = ", ".join(filter(None, (unusual, precision)))
-    return [", ".join(filter(None, (names, shape, unusual, f"SHA-256 {model['sha256'][:12]}")))]
+        unusual.append(precision)
+    return [", ".join([*names, shape, *unusual, f"SHA-256 {model['sha256'][:12]}"])]
 
 
 def _describe_pictures(picture: Mapping[str, Any] | None) -> list[str]:
@@ -315,19 +299,13 @@ def _describe_disk(disk: Mapping[str, int]) -> list[str]:
     parts = ", ".join(f"{name} {show_bytes(disk[name])}" for name in ("vectors", "index", "catalog", "model"))
     total, whole = show_bytes(disk["total"]), show_bytes(disk["whole_folder"])
     lines = [f"{total}: {parts}; {show_bytes(disk['each_image'])} an image, the model apart"]
-    return (
-        lines
-        if whole == total
-        else [*lines, f"{whole} with all else that is in the folder, such as earlier versions"]
-    )
+    more = [] if whole == total else [f"{whole} with all else that is in the folder, such as earlier versions"]
+    return lines + more
 
 
 def _describe_unfinished(unfinished: Unfinished, *, gallery: Path) -> list[str]:
-    far = (
-        f"{unfinished.settled:,} of {unfinished.found:,} items are done"
-        if unfinished.found
-        else "nothing is listed yet"
-    )
+    done = f"{unfinished.settled:,} of {unfinished.found:,} items are done"
+    far = done if unfinished.found else "nothing is listed yet"
     return [
         f"a command was stopped, or is still at work: {far}",
         f"if none is at work, this finishes it: {command_line('update', gallery)}",

@@ -16,6 +16,7 @@ import click
 from index.commands.console import (
     NAMED,
     PATH,
+    NumberList,
     backend_option,
     by_option,
     emit,
@@ -134,18 +135,11 @@ def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> Non
         )
 
 
-class _IdList(click.ParamType[tuple[int, ...]]):
-    """`12,34` as a tuple of whole numbers, in the order given."""
+class _IdList(NumberList):
+    """`12,34` as a tuple of ids, in the order given."""
 
-    name = "ids"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(int(part) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not a list of ids like 12,34", param, ctx)
+    expected = "not a list of ids like 12,34"
+    keeps_order = True
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,6 @@ class ExportReport:
     images: int
     embedding_dim: int
     files: list[str]
-
-    def to_json(self) -> dict[str, Any]:
-        """The document that the command prints with `--json`."""
-        return asdict(self)
 
 
 def export_vectors(path: Path, out: Path, *, by: str = KIND, progress: Progress = no_progress) -> ExportReport:

@@ -139,9 +139,10 @@ def find_unfinished(path: Path) -> Unfinished | None:
 
 
 def _describe_sources(catalog: Catalog, manifest: Manifest) -> list[dict[str, Any]]:
-    sources = catalog.sources()
-    only = len(sources) == 1  # then the rows need not be counted
-    images = dict.fromkeys(sources, manifest.counts["indexed"]) if only else catalog.indexed_by_source()
+    sources = catalog.sources()  # of a single one the rows need not be counted
+    images = (
+        dict.fromkeys(sources, manifest.counts["indexed"]) if len(sources) == 1 else catalog.indexed_by_source()
+    )
     return [
         {"kind": source.kind, "location": valid_text(source.location), "images": images.get(number, 0)}
         for number, source in sources.items()
@@ -199,13 +200,27 @@ def _measure(path: Path, manifest: Manifest) -> dict[str, int]:
 
 def describe_index(described: GalleryInfo, *, gallery: Path) -> list[str]:
     """The lines of `index info` on the index."""
-    index = described.index
-    is_exact = KINDS[index["type"]].is_exact
-    lines = list(_describe_scan(index, described) if is_exact else _describe_ann(index))
-    if not is_exact:
-        lines += _draw_curve(index)
-        lines += _describe_filters(index["filtered"])
-        lines += _advise(index, gallery=gallery)
+    index, rate = described.index, f"{described.index['queries_per_second']:,.0f}"
+    speed = (
+        f"{index['latency_ms_median']:.3g} ms for a query alone, {rate} a second in batches, when it was measured"
+    )
+    if KINDS[index["type"]].is_exact:
+        size = show_bytes(described.disk_bytes["vectors"])
+        lines = [f"Flat: every search reads all vectors, {size}; {index['reason']}", f"exact; {speed}"]
+    else:
+        error, met = f"{100 * 2 * index['recall_error']:.1f}", "met" if index["target_met"] else "NOT met"
+        own = f"{index['queries']:,} of its own vectors, before it held them"
+        asked = own if index["own_queries"] else f"{index['queries']:,} queries given"
+        lines = [
+            f"{index['factory']}, about {show_bytes(index['memory_bytes'])} in memory: {index['reason']}",
+            f"finds {_percent(index['recall_at_10'])} (± {error}) of the true 10 nearest, in exact order; "
+            f"target {100 * index['recall_target']:g} % {met}",
+            speed,
+            f"measured with {asked}:",
+            *_draw_curve(index),
+            *_describe_filters(index["filtered"]),
+            *_advise(index, gallery=gallery),
+        ]
     deleted = int(described.counts["deleted"])
     if described.beside_index or deleted:
         advice = f"worth {command_line('compact', gallery)}" if described.should_compact else "too few to compact"
@@ -213,58 +228,24 @@ def describe_index(described: GalleryInfo, *, gallery: Path) -> list[str]:
     return lines
 
 
-def _describe_scan(index: Mapping[str, Any], described: GalleryInfo) -> Iterator[str]:
-    yield f"Flat: every search reads all vectors, {show_bytes(described.disk_bytes['vectors'])}; {index['reason']}"
-    yield f"exact; {_describe_speed(index)}"
-
-
-def _describe_ann(index: Mapping[str, Any]) -> Iterator[str]:
-    size = show_bytes(index["memory_bytes"])
-    yield f"{index['factory']}, about {size} in memory: {index['reason']}"
-    error = f"{100 * 2 * index['recall_error']:.1f}"
-    met = "met" if index["target_met"] else "NOT met"
-    yield (
-        f"finds {_percent(index['recall_at_10'])} (± {error}) of the true 10 nearest, in exact order; "
-        f"target {100 * index['recall_target']:g} % {met}"
-    )
-    yield _describe_speed(index)
-    asked = (
-        f"{index['queries']:,} of its own vectors, before it held them"
-        if index["own_queries"]
-        else f"{index['queries']:,} queries given"
-    )
-    yield f"measured with {asked}:"
-
-
-def _describe_speed(index: Mapping[str, Any]) -> str:
-    rate = f"{index['queries_per_second']:,.0f}"
-    return (
-        f"{index['latency_ms_median']:.3g} ms for a query alone, {rate} a second in batches, when it was measured"
-    )
-
-
 def _draw_curve(index: Mapping[str, Any]) -> list[str]:
-    """The settings measured, a bar as long as a search takes; the one in use is marked."""
-    points = _choose_points(index["curve"], chosen=index["parameters"])
-    names = list(index["parameters"])
+    """Some of the settings measured, a bar as long as a search takes; the one in use, which is marked, among them."""
+    used = index["parameters"]
+    good = [
+        point for point in index["curve"] if point["recall_at_10"] >= _DRAWN_RECALL or point["parameters"] == used
+    ]
+    step, last = max(1, -(-len(good) // _DRAWN_POINTS)), len(good) - 1
+    points = [
+        point for number, point in enumerate(good) if (last - number) % step == 0 or point["parameters"] == used
+    ]
     slowest = max(point["latency_ms_median"] for point in points)
-    rows = [(*names, "recall", "ms", "")]
+    rows = [(*used, "recall", "ms", "")]
     for point in points:
         bar = "█" * max(1, round(_BAR * point["latency_ms_median"] / slowest))
-        mark = " in use" if point["parameters"] == index["parameters"] else ""
-        cells = (f"{point['parameters'][name]:,}" for name in names)
+        mark = " in use" if point["parameters"] == used else ""
+        cells = (f"{point['parameters'][name]:,}" for name in used)
         rows.append((*cells, _percent(point["recall_at_10"]), f"{point['latency_ms_median']:.3f}", bar + mark))
-    return ["  " + line for line in align(rows, right=set(range(len(names) + 2)))]
-
-
-def _choose_points(curve: Sequence[Mapping[str, Any]], *, chosen: Mapping[str, int]) -> list[Mapping[str, Any]]:
-    """Some points of a long curve, the one in use and the best among them."""
-    good = [point for point in curve if point["recall_at_10"] >= _DRAWN_RECALL or point["parameters"] == chosen]
-    step = max(1, -(-len(good) // _DRAWN_POINTS))
-    last = len(good) - 1
-    return [
-        point for number, point in enumerate(good) if (last - number) % step == 0 or point["parameters"] == chosen
-    ]
+    return ["  " + line for line in align(rows, right=set(range(len(used) + 2)))]
 
 
 def _describe_filters(filtered: Sequence[Mapping[str, Any]]) -> list[str]:

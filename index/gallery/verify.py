@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,10 +62,6 @@ class VerifyReport:
     spoilt: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     read: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The document that the command prints with `--json`."""
-        return asdict(self)
 
 
 class _Change(NamedTuple):

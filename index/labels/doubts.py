@@ -104,19 +104,6 @@ class Doubts:
         counts = Counter(doubt.kind for doubt in self.items)
         return {kind: counts[kind] for kind in KINDS}
 
-    def to_json(self) -> dict[str, Any]:
-        """All of it, as in the API without paths and decisions."""
-        return {
-            "total": len(self.items),
-            "judged": self.judged,
-            "wrong_share": self.wrong_share,
-            "is_lower_bound": self.is_lower_bound,
-            "items": [doubt.to_json() for doubt in self.items],
-            "pairs": [{"label": label, "suggested": other, "count": count} for label, other, count in self.pairs],
-            "kinds": self.count_kinds(),
-            "mixed": [{"labels": [one, two], "images": images} for one, two, images in self.mixed],
-        }
-
 
 def list_doubts(
     vectors: Vectors,

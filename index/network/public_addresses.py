@@ -24,9 +24,7 @@ _NETWORK_BITS = 64  # of an IPv6 address, the least that one subscriber has; the
 _INTERNET = ipaddress.IPv6Network("2000::/3")  # all that is given out of the newer kind
 # Within it: what has an address of the older kind in it, and what is for documents.
 _NOT_INTERNET = tuple(map(ipaddress.IPv6Network, ("2002::/16", "2001::/32", "3fff::/20")))
-_CLOUD_HOSTS = (
-    ipaddress.IPv4Address("168.63.129.16"),
-)  # public by its number, and the host that a machine runs on
+_CLOUD_HOST = ipaddress.IPv4Address("168.63.129.16")  # public by its number, and the host that a machine runs on
 
 
 def check_web_address(address: str) -> None:
@@ -98,7 +96,7 @@ def is_public(address: Address) -> bool:
     if isinstance(address, ipaddress.IPv6Address):
         is_given_out = address in _INTERNET and not any(address in network for network in _NOT_INTERNET)
         return is_given_out and address.is_global and not address.is_multicast
-    return address.is_global and not address.is_multicast and address not in _CLOUD_HOSTS
+    return address.is_global and not address.is_multicast and address != _CLOUD_HOST
 
 
 def is_public_web(address: Address, port: int) -> bool:

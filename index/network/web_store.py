@@ -49,36 +49,24 @@ if TYPE_CHECKING:
 # Private networks that may be fetched from are named by a variable of the environment, not by a gallery: whoever runs a
 # command decides, also over a gallery that came from elsewhere.
 VARIABLE = "RETRIEVAL_FETCH_FROM"
-_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-
-def may_fetch(address: Address, port: int) -> bool:
-    """Whether an address is public, at a usual port, or of a network that the user allows, at any port.
-
-    Raises:
-        InputError: the variable names no networks.
-    """
-    allowed = read_networks(os.environ.get(VARIABLE, ""))
-    return is_public_web(address, port) or any(address in network for network in allowed)
-
-
-@lru_cache(maxsize=8)
-def read_networks(text: str) -> tuple[_Network, ...]:
-    """The networks of a text such as `10.0.0.0/8, 127.0.0.1`.
-
-    Raises:
-        InputError: it has something else in it.
-    """
-    try:
-        return tuple(ipaddress.ip_network(part.strip()) for part in text.split(",") if part.strip())
-    except ValueError as error:
-        raise InputError(f"{VARIABLE}: {error}; expected networks such as 10.0.0.0/8,127.0.0.1/32") from error
-
-
 _TIMEOUTS_S = {"connect": 10.0, "read": 20.0, "write": 10.0, "pool": 10.0}
 _HEADERS = {"User-Agent": "retrieval-app", "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
 _SIZE_DIGITS = 19  # of what a catalogue can hold
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
+
+
+def may_fetch(address: Address, port: int) -> bool:
+    """Whether an address is public, at a usual port, or of a network that the user allows, at any port."""
+    allowed = _read_networks(os.environ.get(VARIABLE, ""))
+    return is_public_web(address, port) or any(address in network for network in allowed)
+
+
+@lru_cache(maxsize=8)
+def _read_networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise InputError(f"{VARIABLE}: {error}; expected networks such as 10.0.0.0/8,127.0.0.1/32") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -61,7 +62,7 @@ def export_vectors(gallery: Path, out: Path, kind: str, thumbnails: bool, by: st
         with progress_bar("Writing") as progress:
             table = export(gallery, out, by=by, progress=progress)
         text = f"{' and '.join(map(printable_path, table.files))}: {_count(table.images, table.embedding_dim)}"
-        emit(table.to_json(), as_json=as_json, text=text)
+        emit(asdict(table), as_json=as_json, text=text)
         return
     if kind == PROJECTOR:
         from retrieval_app.vector_views import write_projector
