@@ -2,7 +2,7 @@
 
 GALLERY/people/review.sqlite   what they decided about labels and duplicates
 GALLERY/people/added/          the images that they sent
-GALLERY/people/log/            who did what, when and from where
+GALLERY/people/log.sqlite      who did what, when and from where
 GALLERY/people/sessions/       which sessions of browsers were ended
 GALLERY/people/incoming/       what is being written of them; whole files are moved out of it
 """
@@ -16,7 +16,7 @@ PEOPLE = "people"
 DECISIONS = "review.sqlite"
 ADDED = "added"
 INCOMING = "incoming"
-LOG = "log"
+LOG = "log.sqlite"
 ADDED_PLACE = f"{PEOPLE}/{ADDED}"
 """What a catalogue calls the folder of the images that were sent, wherever the gallery lies."""
 
@@ -36,8 +36,8 @@ def added_folder(gallery: Path) -> Path:
     return Path(os.path.realpath(people_folder(gallery) / ADDED))
 
 
-def log_folder(gallery: Path) -> Path:
-    """The folder of the log of who did what."""
+def log_file(gallery: Path) -> Path:
+    """The log of who did what, where it is or would be."""
     return people_folder(gallery) / LOG
 
 

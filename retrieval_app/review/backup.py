@@ -190,7 +190,7 @@ def back_up(
         notes.append(f"the gallery cannot be read, so nobody knows which images were taken out of it: {error}")
     try:
         log = read_log(gallery)
-    except InputError as error:
+    except ReviewError as error:
         notes.append(f"left out: {error}")
     shown = printable_path(str(out))
     try:

@@ -1,4 +1,4 @@
-"""SQLite database of decisions, which threads and processes share; what a call has answered is on the disk."""
+"""SQLite databases beside a gallery, which threads and processes share; what a call has answered is on the disk."""
 
 from __future__ import annotations
 
@@ -9,44 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from index.errors import RetrievalError
-from index.labels.decisions import VERSION, check_version
+from index.labels.decisions import VERSION, check_version, data_version
 from index.text import printable_path
 
-_SCHEMA = """
-CREATE TABLE steps (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused
-    kind TEXT NOT NULL CHECK (kind IN ('labels', 'duplicates')),
-    decided_at TEXT NOT NULL,
-    decided_by TEXT                            -- a name
-);
-CREATE TABLE label_decisions (                 -- the one of the last step holds
-    sha256 TEXT NOT NULL,
-    label TEXT NOT NULL,                       -- as given; empty without one
-    step INTEGER NOT NULL REFERENCES steps (number) ON DELETE CASCADE,
-    decision TEXT NOT NULL CHECK (decision IN ('keep', 'change', 'drop', 'open')),
-    new_label TEXT,
-    image_id INTEGER,
-    path BLOB NOT NULL,
-    PRIMARY KEY (sha256, label, step)
-) WITHOUT ROWID;
-CREATE INDEX label_decisions_by_step ON label_decisions (step);
-CREATE TABLE duplicate_decisions (             -- the one of the last step holds
-    name TEXT NOT NULL,                        -- of the group
-    step INTEGER NOT NULL REFERENCES steps (number) ON DELETE CASCADE,
-    decision TEXT NOT NULL CHECK (decision IN ('copies', 'different', 'open')),
-    images TEXT NOT NULL,                      -- JSON: [sha256, id, path] of each
-    keep TEXT NOT NULL,                        -- JSON: ids
-    PRIMARY KEY (name, step)
-) WITHOUT ROWID;
-CREATE INDEX duplicate_decisions_by_step ON duplicate_decisions (step);
-"""
 _WAIT_SECONDS = 10.0
 _NO_RIGHT = "the gallery's folder cannot be written; give the server the right to write it"
 _CANNOT_WRITE = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 
 
 class ReviewError(RetrievalError):
-    """Decisions that cannot be read or kept; nothing of what was asked has been done."""
+    """A database that cannot be read or written; nothing of the request has been done."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"{printable_path(str(path))}: {problem}")
@@ -67,10 +39,15 @@ class Database:
     """One connection under one lock, opened at first use; without a file there is nothing to read.
 
     A transaction that was left is on the disk: neither a killed process nor a power cut takes it back.
+
+    Args:
+        path: of the file, which the first transaction makes.
+        schema: SQL statements that make the tables of a new file.
+        mode: the rights of a new file, before the process's umask.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, schema: str, *, mode: int = 0o666) -> None:
+        self.path, self._schema, self._mode = path, schema, mode
         self._opened: tuple[int, int] | None = None
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -78,22 +55,25 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
-        """The connection for reading; None where nothing was ever decided."""
+        """The connection for reading; None where nothing was ever written."""
         with self._lock, self._named_errors("cannot be read"):
             self._notice_removal()
             if self._connection is None and self.path.exists():
                 self._connection = self._open("rw") or self._open("ro")
             connection = self._connection
-            # A process that was killed before its first decision leaves an empty file.
+            # A process that was killed before its first transaction leaves an empty file.
             yield connection if connection is not None and check_version(connection) else None
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """The connection in a transaction, which is kept when the block ends and undone when it fails."""
-        with self._lock, self._named_errors("decisions cannot be kept"):
+        with self._lock, self._named_errors("cannot be written"):
             connection = self._begin()
             try:
-                _prepare(connection)
+                if check_version(connection) != VERSION:
+                    for statement in self._schema.split(";\n"):
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA user_version = {VERSION}")
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
@@ -105,9 +85,7 @@ class Database:
     def state(self) -> tuple[int, int]:
         """A value that is another one after every change, of this process or of another one."""
         with self.reading() as connection:
-            if connection is None:
-                return self._writes, -1
-            return self._writes, int(connection.execute("PRAGMA data_version").fetchone()[0])
+            return self._writes, -1 if connection is None else data_version(connection)
 
     def close(self) -> None:
         """Let go of the file; it is opened again when it is used again."""
@@ -120,9 +98,10 @@ class Database:
         if self._connection is None:
             try:
                 self.path.parent.mkdir(exist_ok=True)
+                if not self.path.exists():
+                    self.path.touch(mode=self._mode)
             except OSError as error:
-                problem = f"decisions cannot be kept: {error.strerror}; {_NO_RIGHT}"
-                raise ReviewError(self.path, problem) from error
+                raise ReviewError(self.path, f"cannot be written: {error.strerror}; {_NO_RIGHT}") from error
             self._connection = self._open("rwc")
         assert self._connection is not None
         self._connection.execute("BEGIN IMMEDIATE")
@@ -132,7 +111,7 @@ class Database:
         return self._connection
 
     def _notice_removal(self) -> None:
-        """Let go of a file that is not in its place any more: decisions would go into no file at all."""
+        """Let go of a file that is not in its place any more: what is written would go into no file at all."""
         if self._connection is not None and self._opened != _identify(self.path):
             self._forget_connection()
 
@@ -187,12 +166,3 @@ def _identify(path: Path) -> tuple[int, int] | None:
 
 def _code(error: sqlite3.Error) -> str:
     return getattr(error, "sqlite_errorname", None) or "SQLITE_ERROR"
-
-
-def _prepare(connection: sqlite3.Connection) -> None:
-    """Make the tables of a new file, in the transaction of what is written first."""
-    if check_version(connection) == VERSION:
-        return
-    for statement in _SCHEMA.split(";\n"):
-        connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {VERSION}")

@@ -20,6 +20,34 @@ from index.versions.people import decisions_file
 from retrieval_app.review.database import Database, DecidedSinceError
 from retrieval_app.review.subjects import DuplicateDecision, Subject, check_duplicate_decision
 
+_SCHEMA = """
+CREATE TABLE steps (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused
+    kind TEXT NOT NULL CHECK (kind IN ('labels', 'duplicates')),
+    decided_at TEXT NOT NULL,
+    decided_by TEXT                            -- a name
+);
+CREATE TABLE label_decisions (                 -- the one of the last step holds
+    sha256 TEXT NOT NULL,
+    label TEXT NOT NULL,                       -- as given; empty without one
+    step INTEGER NOT NULL REFERENCES steps (number) ON DELETE CASCADE,
+    decision TEXT NOT NULL CHECK (decision IN ('keep', 'change', 'drop', 'open')),
+    new_label TEXT,
+    image_id INTEGER,
+    path BLOB NOT NULL,
+    PRIMARY KEY (sha256, label, step)
+) WITHOUT ROWID;
+CREATE INDEX label_decisions_by_step ON label_decisions (step);
+CREATE TABLE duplicate_decisions (             -- the one of the last step holds
+    name TEXT NOT NULL,                        -- of the group
+    step INTEGER NOT NULL REFERENCES steps (number) ON DELETE CASCADE,
+    decision TEXT NOT NULL CHECK (decision IN ('copies', 'different', 'open')),
+    images TEXT NOT NULL,                      -- JSON: [sha256, id, path] of each
+    keep TEXT NOT NULL,                        -- JSON: ids
+    PRIMARY KEY (name, step)
+) WITHOUT ROWID;
+CREATE INDEX duplicate_decisions_by_step ON duplicate_decisions (step);
+"""
 MAX_STEP_DECISIONS = 10_000
 About: TypeAlias = Literal["labels", "duplicates"]
 """What a step decides about."""
@@ -115,7 +143,7 @@ class ReviewStore:
     """
 
     def __init__(self, path: Path) -> None:
-        self._database = Database(path)
+        self._database = Database(path, _SCHEMA)
         self._lock = threading.Lock()
         self._current: _Current | None = None
 
