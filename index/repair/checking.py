@@ -62,11 +62,6 @@ class CheckedVersion:
         """Its catalogue; None where that is damaged."""
         return self.folder / CATALOG_NAME if CATALOG_NAME in self.intact else None
 
-    def has_vectors_of(self, manifest: Manifest) -> bool:
-        """Whether the vectors that it has are of the same model and runtime as another's."""
-        seen, wanted = self.manifest, manifest
-        return seen is not None and (seen.model_sha256, seen.runtime) == (wanted.model_sha256, wanted.runtime)
-
     def hold(self, output: str) -> Sequence[HeldVectors]:
         """The vectors of an output that can still be trusted."""
         assert self.manifest is not None

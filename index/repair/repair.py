@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-import numpy as np
-
-from index.arrays import Ids
 from index.catalog.reader import read_catalog
 from index.catalog.writer import CatalogWriter
 from index.durable import hash_file
 from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
 from index.faiss_library import import_faiss
-from index.gallery.computed_by import usual_runtime_of
+from index.gallery.computed_by import require_same_output, usual_runtime_of
+from index.limits import LOCK_WAIT_S
 from index.marks import GALLERY_MARK, PART_MARK, read_part
 from index.model.embedder import Embedder
 from index.model.in_the_box import BOX
 from index.model.seal import read_sealed
-from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.progress import Progress, no_steps
 from index.repair.checking import CheckedVersion, check_version, find_current, list_own_versions, use_version
 from index.sources.registry import find_source
 from index.text import printable_path, valid_text
 from index.vectors.ann_config import MILVUS, STORE_SETTING, StoreConfig
-from index.vectors.shards import HeldVectors
 from index.vectors.store import Publication
 from index.versions.gallery_identity import Standing, require_own_folder, restore_identity
 from index.versions.gallery_lock import lock_gallery
@@ -37,8 +34,8 @@ from index.versions.manifest import MANIFEST_NAME, MODEL_NAME
 from index.versions.people import added_folder
 from index.versions.versions import list_versions
 from index.versions.work_plan import BUILDING, read_plan
-from index.writing.build_config import BuildConfig
-from index.writing.publish_change import BuildReport, run_change
+from index.writing.build_config import RunOptions
+from index.writing.publish_change import naming_trouble, run_change
 from index.writing.scanning import find_assigned, scan_sources
 from index.writing.workspace import Workspace, is_intact_work
 
@@ -80,16 +77,13 @@ def repair_gallery(
     model_path: Path | None = None,
     sources: Sequence[str] = (),
     uri: str | None = None,
-    config: BuildConfig | None = None,
-    progress: Progress = no_progress,
-    begin_step: BeginStep = no_steps,
+    **run: Unpack[RunOptions],
 ) -> RepairReport:
     """Make a gallery whole again; decisions, uploads and image files are not touched.
 
     The newest version whose catalogue is intact is taken. Where all of it is intact, it becomes the current one. Else a
-    new version is made of it: images keep their ids and labels, and vectors that are damaged are taken from another
-    version or the cache, or embedded again. Where no catalogue is intact, the gallery is built again from its sources,
-    with new ids.
+    new version is made of it: images keep their ids and labels, and vectors that are damaged are taken from the cache,
+    or embedded again. Where no catalogue is intact, the gallery is built again from its sources, with new ids.
 
     Args:
         model_path: the model file, where no version has it any more.
@@ -102,17 +96,11 @@ def repair_gallery(
             is full.
         GalleryMismatchError: the model that is given is another one, or the runtime gives other vectors than are kept.
     """
-    shown = printable_path(str(gallery))
     require_own_folder(gallery)
     import_faiss()
-    with lock_gallery(gallery, begin_step=begin_step):
-        try:
-            return _Repair(
-                gallery.resolve(), model_path, sources, uri, config or BuildConfig(), progress, begin_step
-            ).run()
-        except OSError as error:
-            advice = "what is done is kept; mend the cause and run the same command again"
-            raise GalleryError(shown, f"{error}; {advice}") from error
+    wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
+    with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step), naming_trouble(gallery):
+        return _Repair(gallery.resolve(), model_path, sources, uri, run).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +111,7 @@ class _Repair:
     model_path: Path | None
     sources: Sequence[str]
     uri: str | None
-    config: BuildConfig
-    progress: Progress
-    begin_step: BeginStep
+    options: RunOptions
     damaged: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     start: float = field(default_factory=time.perf_counter)
@@ -143,14 +129,10 @@ class _Repair:
         if current is not None:  # versions behind it were left by a rollback
             folders.sort(key=lambda folder: (int(folder.name) > int(current.name), -int(folder.name)))
         models: list[str] = []
-
-        def check(folder: Path) -> CheckedVersion:
-            return check_version(
-                folder, identity=identity, current=current, uri=self.uri, progress=self.begin_step("Checking")
-            )
-
         for number, folder in enumerate(folders, start=1):
-            version = check(folder)
+            version = check_version(
+                folder, identity=identity, current=current, uri=self.uri, progress=self._begin_step("Checking")
+            )
             self.damaged.extend(version.problems)
             models += [] if version.manifest is None else [version.manifest.model_sha256]
             if version.catalog is None:
@@ -165,7 +147,7 @@ class _Repair:
                 use_version(self.gallery, version, identity=identity)
                 assert version.manifest is not None
                 return self._report(folder.name, indexed=int(version.manifest.counts["indexed"]))
-            return self._rebuild(version, folders, others=list(_check_others(folders[number:], check)))
+            return self._rebuild(version, folders, older=folders[number:])
         if not folders:
             self._refuse_unmarked()
             self.notes.append("no version was ever finished; run `retrieval index build` again")
@@ -192,6 +174,9 @@ class _Repair:
                     "and that folder takes it in again"
                 )
 
+    def _begin_step(self, name: str) -> Progress:
+        return self.options.get("begin_step", no_steps)(name)
+
     def _show(self, name: str = "") -> str:
         return printable_path(str(self.gallery / name))
 
@@ -210,29 +195,22 @@ class _Repair:
             self.damaged.append(f"{self._show(BUILDING)}: unfinished work that cannot be gone on with")
             self.notes.append("unfinished work was thrown away; run the command that was stopped again")
 
-    def _rebuild(
-        self, version: CheckedVersion, folders: Sequence[Path], *, others: Sequence[CheckedVersion]
-    ) -> RepairReport:
+    def _rebuild(self, version: CheckedVersion, folders: Sequence[Path], *, older: Sequence[Path]) -> RepairReport:
         """Make a version of one whose catalogue is intact: what is damaged besides is made again.
 
-        Vectors that it lacks may be in others, for an id stands for the same bytes in all; the newest of these that is
-        whole stays to go back to.
+        The version before stays to go back to, and not the damaged one.
         """
         manifest, rows = version.manifest, version.catalog
         assert manifest is not None
         assert rows is not None
         work = self._open_work(folders, sha256=manifest.model_sha256, runtime=manifest.runtime)
-        work.previous = next((other.folder.name for other in others if other.is_whole), None)
-        alike = [version, *(other for other in others if other.has_vectors_of(manifest))]
-        with read_catalog(rows) as catalog:
-            indexed = np.array(catalog.indexed_ids(), dtype=np.int64)
-        work.open_repair(
-            version.folder.name,
-            rows=rows,
-            kept={output: _hold(alike, output, indexed) for output in work.embedder.contract.widths},
-            kept_ids=indexed,
-            runtime=manifest.runtime,
-        )
+        work.previous = next((folder.name for folder in older), None)
+        kept = {output: version.hold(output) for output in work.embedder.contract.widths}
+        if any(kept.values()):
+            require_same_output(manifest.runtime, work.embedder, gallery=self.gallery)
+        work.open_without_base(version.folder.name, rows=rows, kept=kept, runtime=manifest.runtime)
+        assert work.kept_ids is not None
+        indexed = len(work.kept_ids)
 
         def change(catalog: CatalogWriter) -> None:
             self._set_store(catalog)
@@ -241,8 +219,8 @@ class _Repair:
             catalog.make_pending(there, confirm=True)
             catalog.make_pending([row.id for row in lost if row.id not in there], confirm=False)
 
-        report = self._publish(work, change)
-        lost = max(0, len(indexed) - report.indexed)
+        report = run_change(work, change, how=Publication(compact=True))
+        lost = max(0, indexed - report.indexed)
         if lost:
             self.notes.append(
                 "`retrieval index update` takes in again what cannot be read now, once it is there under its old path"
@@ -265,7 +243,7 @@ class _Repair:
                 "run this again with --source for each folder, archive, list or table"
             )
         work = self._open_work(folders, sha256=sha256, runtime=None)
-        work.open_repair(folders[0].name, rows=None, kept={}, kept_ids=np.empty(0, np.int64), runtime=None)
+        work.open_without_base(folders[0].name, rows=None, kept={}, runtime=None)
 
         def change(catalog: CatalogWriter) -> None:
             catalog.set(mark.get("settings", {}))
@@ -285,10 +263,10 @@ class _Repair:
                         "mount or put it back and run this again, or name what there is with --source"
                     )
             numbers, labels = list(sources), find_assigned(catalog)
-            found = scan_sources(catalog, numbers, labels=labels, progress=self.begin_step("Scanning"))
+            found = scan_sources(catalog, numbers, labels=labels, progress=self._begin_step("Scanning"))
             catalog.record_scan(found, scanned=numbers, restore=False)
 
-        report = self._publish(work, change)
+        report = run_change(work, change, how=Publication(compact=True))
         self.notes.append(
             "the catalogue was lost in every version: all images have new ids, and those that were taken out are back"
         )
@@ -296,36 +274,8 @@ class _Repair:
 
     def _open_work(self, folders: Sequence[Path], *, sha256: str | None, runtime: Any) -> Workspace:
         model = _find_model([folder / MODEL_NAME for folder in folders], self.model_path, sha256, self._show())
-        return Workspace(self.gallery, embedder=Embedder(model, threads=1, backend=usual_runtime_of(runtime)))
-
-    def _publish(self, work: Workspace, change: Any) -> BuildReport:
-        how = Publication(compact=True)
-        return run_change(
-            work,
-            change,
-            start=self.start,
-            config=self.config,
-            progress=self.progress,
-            begin_step=self.begin_step,
-            how=how,
-        )
-
-
-def _check_others(folders: Sequence[Path], check: Callable[[Path], CheckedVersion]) -> Iterator[CheckedVersion]:
-    for folder in folders:
-        with suppress(GalleryError):  # nothing of it is needed
-            yield check(folder)
-
-
-def _hold(versions: Sequence[CheckedVersion], output: str, ids: Ids) -> list[HeldVectors]:
-    """Where the vectors of some ids are: the first version that has one counts, which is the last that is told."""
-    found: list[HeldVectors] = []
-    for held in (held for version in versions for held in version.hold(output)):
-        left = np.setdiff1d(ids, held.ids)
-        if len(left) < len(ids):
-            found.insert(0, held)
-        ids = left
-    return found
+        embedder = Embedder(model, threads=1, backend=usual_runtime_of(runtime))
+        return Workspace(self.gallery, embedder=embedder, start=self.start, **self.options)
 
 
 def _find_model(kept: Sequence[Path], given: Path | None, sha256: str | None, shown: str) -> Path:
@@ -336,8 +286,13 @@ def _find_model(kept: Sequence[Path], given: Path | None, sha256: str | None, sh
     candidates = list(kept) if given is None else [given]
     if sha256 is not None:
         candidates.append(BOX)
-    for path in candidates:
-        if path.is_file() and (hash_file(path) == sha256 if sha256 else path == given or _is_sealed(path)):
+    for path in filter(Path.is_file, candidates):
+        if sha256 is not None or path == given:
+            if sha256 in (None, hash_file(path)):
+                return path
+            continue
+        with suppress(ModelFileError):
+            read_sealed(path)
             return path
     if given is not None and sha256 is not None:
         raise GalleryMismatchError(
@@ -349,11 +304,3 @@ def _find_model(kept: Sequence[Path], given: Path | None, sha256: str | None, sh
         "its model is damaged or missing in every version; run this again with --model and the file that it was built "
         f"with (SHA-256 {sha256 or 'unknown: no manifest is intact'})",
     )
-
-
-def _is_sealed(path: Path) -> bool:
-    try:
-        read_sealed(path)
-    except ModelFileError:
-        return False
-    return True

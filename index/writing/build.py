@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from index.catalog.reader import Catalog, read_catalog
 from index.catalog.writer import CatalogWriter, write_catalog
@@ -18,11 +18,10 @@ from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import GalleryError, GalleryMismatchError, InputError, RetrievalError
 from index.gallery.computed_by import usual_runtime_in
 from index.gallery.selection import Selection
-from index.limits import LOCK_WAIT_S
 from index.marks import GALLERY_MARK, LOCK_NAME
 from index.model.embedder import Embedder
 from index.model.in_the_box import find_box
-from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.progress import no_steps
 from index.sources.local_source import FileSource, FolderSource
 from index.sources.registry import find_source
 from index.sources.source import ImageSource, Reach
@@ -31,8 +30,8 @@ from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, St
 from index.versions.gallery_identity import Standing, find_damage, recognise
 from index.versions.gallery_parts import make_mark
 from index.versions.manifest import CATALOG_NAME, Version
-from index.writing.build_config import BuildConfig
-from index.writing.publish_change import BuildReport, open_workspace, run_change
+from index.writing.build_config import RunOptions
+from index.writing.publish_change import BuildReport, change_gallery, open_workspace, run_change
 from index.writing.scanning import AssignedLabels, Trust, find_assigned, find_parts, scan_parts, scan_sources
 from index.writing.shard_plan import check_complete
 from index.writing.workspace import Workspace, find_model
@@ -50,10 +49,7 @@ def build_gallery(
     shards: Path | None = None,
     backend: str | None = None,
     store: StoreConfig | None = None,
-    config: BuildConfig | None = None,
-    progress: Progress = no_progress,
-    begin_step: BeginStep = no_steps,
-    wait_s: float = LOCK_WAIT_S,
+    **run: Unpack[RunOptions],
 ) -> BuildReport:
     """Make the gallery `out` of every image of the sources, continue what was stopped, or update what is finished.
 
@@ -107,7 +103,7 @@ def build_gallery(
         catalog.set({INDEX_SETTING: replace(remembered, **(index or {})).to_text()})
         numbers = catalog.add_sources(given)
         catalog.record_scan(
-            scan_sources(catalog, numbers, labels=labels, trust=trust, progress=begin_step("Scanning")),
+            scan_sources(catalog, numbers, labels=labels, trust=trust, progress=work.begin_step("Scanning")),
             scanned=numbers,
             restore=False,
         )
@@ -116,7 +112,7 @@ def build_gallery(
         if shards is not None:
             check_complete(catalog, shards)
 
-    with open_workspace(gallery, embedder=embedder, wait_s=wait_s, begin_step=begin_step) as work:
+    with open_workspace(gallery, embedder=embedder, start=start, **run) as work:
         work.shards = shards
         try:
             _check_sources(work, given)
@@ -125,7 +121,7 @@ def build_gallery(
                 work.remove()
             raise
         try:
-            return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
+            return run_change(work, change)
         except RetrievalError:
             if is_new:
                 _remove_unbegun(gallery)
@@ -135,19 +131,14 @@ def build_gallery(
 def add_to_gallery(
     gallery: Path,
     sources: Sequence[str | Path],
-    *,
-    config: BuildConfig | None = None,
-    progress: Progress = no_progress,
-    begin_step: BeginStep = no_steps,
-    wait_s: float = LOCK_WAIT_S,
+    **run: Unpack[RunOptions],
 ) -> BuildReport:
     """Add the images of some sources; none of the others is looked at.
 
     A source that is a part of a folder that the gallery has already stays a part of it. What was taken out and is
     named here comes back.
     """
-    start = time.perf_counter()
-    given = [find_source(os.fspath(source)) for source in sources]
+    given, begin_step = [find_source(os.fspath(source)) for source in sources], run.get("begin_step", no_steps)
 
     def change(catalog: CatalogWriter) -> None:
         parts = find_parts(catalog, given)
@@ -159,8 +150,7 @@ def add_to_gallery(
         )
         catalog.record_scan(found, scanned=numbers, restore=True)
 
-    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
-        return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
+    return change_gallery(gallery, change, **run)
 
 
 def update_gallery(
@@ -168,10 +158,7 @@ def update_gallery(
     *,
     roots: Mapping[str | None, str | Path] | None = None,
     thorough: bool = False,
-    config: BuildConfig | None = None,
-    progress: Progress = no_progress,
-    begin_step: BeginStep = no_steps,
-    wait_s: float = LOCK_WAIT_S,
+    **run: Unpack[RunOptions],
 ) -> BuildReport:
     """Bring a gallery in line with its sources as they are now, and finish what was stopped.
 
@@ -183,13 +170,12 @@ def update_gallery(
             source.
         thorough: look at the bytes of every item, also where size and time are those of before.
     """
-    start = time.perf_counter()
 
     def change(catalog: CatalogWriter) -> None:
         move_sources(catalog, {old: find_source(os.fspath(new)).location for old, new in (roots or {}).items()})
         numbers = list(catalog.sources())
         check_sources(catalog, gallery=gallery)
-        scanning = begin_step("Scanning")
+        scanning = run.get("begin_step", no_steps)("Scanning")
         found = scan_sources(
             catalog,
             numbers,
@@ -201,8 +187,7 @@ def update_gallery(
         catalog.record_scan(found, scanned=numbers, restore=False, thorough=thorough)
         check_emptied(catalog, gallery=gallery)
 
-    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
-        return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
+    return change_gallery(gallery, change, **run)
 
 
 def remove_from_gallery(
@@ -210,10 +195,7 @@ def remove_from_gallery(
     *,
     selection: Selection | None = None,
     sources: Sequence[str] = (),
-    config: BuildConfig | None = None,
-    progress: Progress = no_progress,
-    begin_step: BeginStep = no_steps,
-    wait_s: float = LOCK_WAIT_S,
+    **run: Unpack[RunOptions],
 ) -> BuildReport:
     """Take items out of a gallery, or whole sources; the files themselves are not touched.
 
@@ -223,7 +205,6 @@ def remove_from_gallery(
         InputError: nothing is selected, or nothing would be left.
         GalleryError: as `build_gallery`.
     """
-    start = time.perf_counter()
 
     def change(catalog: CatalogWriter) -> int:
         removed = sum(forget_source(catalog, source) for source in sources)
@@ -239,10 +220,7 @@ def remove_from_gallery(
             )
         return removed
 
-    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
-        return run_change(
-            work, change, config=config, progress=progress, begin_step=begin_step, start=start, undo=True
-        )
+    return change_gallery(gallery, change, undo=True, **run)
 
 
 def make_gallery_folder(gallery: Path, *, shown: Path) -> None:

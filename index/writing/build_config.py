@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from index.config_fields import check_fields, option
 from index.limits import MAX_PIXELS
+from index.progress import BeginStep, Progress
 
 DEDUP = ("off", "exact", "near")
 
@@ -37,3 +39,17 @@ class BuildConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+class RunOptions(TypedDict, total=False):
+    """What every command that writes a gallery may be given.
+
+    `config` is how images are embedded; `progress` is called with (done, total) images; `begin_step` is called when
+    another step begins that may take long, and gives its progress; `wait_s` are the seconds to wait for another process
+    that writes the gallery.
+    """
+
+    config: BuildConfig | None
+    progress: Progress
+    begin_step: BeginStep
+    wait_s: float

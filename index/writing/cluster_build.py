@@ -13,19 +13,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
+from index.catalog.reader import read_catalog
+from index.durable import make_temporary
 from index.errors import GalleryError, InputError, RetrievalError, naming_extras
-from index.limits import LOCK_WAIT_S
-from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.model.embedder import Embedder
+from index.progress import Progress, no_progress, no_steps
 from index.sources.source import ImageSource
 from index.telemetry import switch_off_telemetry
 from index.text import printable_path
 from index.versions.manifest import MODEL_NAME
-from index.writing.build_config import BuildConfig
-from index.writing.publish_change import BuildReport
-from index.writing.shard_plan import Shard, ShardPlan, list_counts
-from index.writing.sharding import ShardReport, SharedWork, embed_shard, merge_shards, reopen_shards
+from index.writing.build_config import BuildConfig, RunOptions
+from index.writing.publish_change import BuildReport, naming_trouble
+from index.writing.shard_plan import Shard, ShardPlan, list_counts, share_plan
+from index.writing.sharding import (
+    ShardReport,
+    SharedWork,
+    describe_work,
+    embed_listed,
+    merge_shards,
+    open_listing,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +51,11 @@ def build_on_cluster(
     *,
     address: str | None = None,
     shards: Path | None = None,
-    progress: Progress = no_progress,
-    begin_step: BeginStep = no_steps,
-    wait_s: float = LOCK_WAIT_S,
+    **run: Unpack[RunOptions],
 ) -> BuildReport:
     """Embed on a cluster what the shards of the work lack, and merge.
+
+    The sources are listed once, into a file that every node reads.
 
     Args:
         address: of the cluster's head; see `connected`.
@@ -59,9 +68,17 @@ def build_on_cluster(
             kept.
     """
     start = time.perf_counter()
-    with connected(address) as ray:
-        _embed_shards(ray, work, progress=progress)
-    report = merge_shards(work.gallery, shards=shards, begin_step=begin_step, wait_s=wait_s)
+    progress, scanning = run.pop("progress", no_progress), run.get("begin_step", no_steps)("Scanning")
+    with connected(address) as ray, naming_trouble(work.gallery):
+        share_plan(work.folder, work.plan)
+        listing = make_temporary(work.folder.resolve())
+        try:
+            with open_listing(work, progress=scanning) as catalog:
+                catalog.write_finished(listing, compact=False)
+            _embed_shards(ray, work, listing, progress=progress)
+        finally:
+            listing.unlink(missing_ok=True)
+    report = merge_shards(work.gallery, shards=shards, **run)
     seconds = time.perf_counter() - start
     return replace(report, seconds=seconds, images_per_second=report.new_images / seconds)
 
@@ -113,13 +130,13 @@ def _check_answers(address: str) -> None:
         raise InputError(f"{address}: no Ray cluster answers there ({error}); {advice}") from error
 
 
-def _embed_shards(ray: Any, work: SharedWork, *, progress: Progress) -> None:
+def _embed_shards(ray: Any, work: SharedWork, listing: Path, *, progress: Progress) -> None:
     """Let every shard be embedded by a task; the split of a build that was stopped is kept, where there is only one."""
     workers, needs = _plan_workers(ray, threads=work.config.workers)
     counts = list_counts(work.folder)
     count = counts[0] if len(counts) == 1 else max(1, _SHARDS_EACH * workers)
     config = replace(work.config, workers=int(needs["num_cpus"]))
-    told = work.gallery, work.folder.resolve(), work.sources, work.plan, config
+    told = work.gallery, listing, work.plan, config
     task = ray.remote(embed_sent).options(max_retries=_MOST_DEATHS, scheduling_strategy="SPREAD", **needs)
     shards = [Shard(number, count) for number in range(1, count + 1)]
     waiting = {task.remote(*told, shard): shard for shard in shards}
@@ -209,22 +226,30 @@ def _await_visible(folder: Path) -> None:
 
 
 def embed_sent(
-    gallery: Path,
-    folder: Path,
-    sources: Sequence[ImageSource],
-    plan: ShardPlan,
-    config: BuildConfig,
-    shard: Shard,
+    gallery: Path, listing: Path, plan: ShardPlan, config: BuildConfig, shard: Shard
 ) -> ShardReport | RetrievalError:
-    """Embed a shard on a machine of the cluster. Expected errors are handed back as values: they end the work."""
+    """Embed a shard on a machine of the cluster. Expected errors are handed back as values: they end the work.
+
+    Args:
+        listing: the catalogue of all items, in the folder of the shards.
+        plan: as the machine has it that listed them; the runtime computes as it does on this one.
+    """
+    folder = listing.parent
     try:
         if not (folder / MODEL_NAME).is_file():
             shown = printable_path(str(folder))
             raise GalleryError(shown, "not to be seen from there; name a folder that all machines share: --shards")
-        _check_sources(sources)
-        report = embed_shard(reopen_shards(gallery, folder, sources, plan, config), shard)
-        if report.skipped:
-            _check_sources(sources)  # where they are gone from here, nothing is wrong with the images
+        with naming_trouble(gallery), read_catalog(listing) as catalog:
+            sources = list(catalog.sources().values())
+            _check_sources(sources)
+            embedder = Embedder(folder / MODEL_NAME, threads=1, sha256=plan.model_sha256, backend=plan.backend)
+            embedder = embedder.giving(*embedder.contract.widths)
+            plan = replace(plan, vectors=describe_work(embedder, config))
+            share_plan(folder, plan)
+            work = SharedWork(gallery, folder, embedder, sources, None, plan, config)
+            report = embed_listed(work, shard, catalog)
+            if report.skipped:
+                _check_sources(sources)  # where they are gone from here, nothing is wrong with the images
     except RetrievalError as error:
         return error
     return report

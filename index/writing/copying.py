@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from index.arrays import Vectors
-from index.catalog.writer import CatalogWriter, write_catalog
-from index.errors import GalleryDamagedError, GalleryError, InputError
+from index.catalog.writer import CatalogWriter
+from index.errors import InputError
+from index.gallery.computed_by import usual_runtime_of
 from index.gallery.gallery import Gallery
 from index.gallery.queries import read_queries
 from index.limits import LOCK_WAIT_S
 from index.marks import read_mark
-from index.model.contract import find_contract
-from index.progress import BeginStep, no_steps
+from index.model.embedder import Embedder
+from index.progress import no_steps
 from index.text import printable_path, valid_text
 from index.vectors.ann_building import find_reason_for_flat
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.store import Publication
-from index.vectors.stores import store_of
+from index.vectors.stores import hold_vectors
 from index.versions.gallery_identity import Standing, recognise
 from index.versions.gallery_lock import lock_gallery
-from index.versions.gallery_parts import make_mark, make_part, remove_part
-from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest, Version, check_file, part_folder
-from index.versions.versions import hold_current, next_version, publish_version, read_current
-from index.versions.work_plan import BUILDING, announce
-from index.writing.publish_change import BuildReport, open_workspace, run_change
-from index.writing.publishing import write_version
+from index.versions.gallery_parts import make_mark
+from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest, check_file
+from index.versions.versions import hold_current, read_current
+from index.writing.build_config import RunOptions
+from index.writing.publish_change import BuildReport, change_gallery, naming_trouble, run_change
+from index.writing.workspace import Workspace
 
 _FEW_QUERIES = 100
 
@@ -55,12 +55,7 @@ class CopyReport:
 
 
 def copy_gallery(
-    source: Path,
-    out: Path,
-    *,
-    store: StoreConfig | None = None,
-    begin_step: BeginStep = no_steps,
-    wait_s: float = LOCK_WAIT_S,
+    source: Path, out: Path, *, store: StoreConfig | None = None, **run: Unpack[RunOptions]
 ) -> CopyReport:
     """Copy the current version of a gallery to a new folder, with its vectors in that folder or elsewhere.
 
@@ -71,19 +66,31 @@ def copy_gallery(
         GalleryError: the source is damaged, or a store cannot be reached.
     """
     start, store = time.perf_counter(), store or StoreConfig()
+    wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
     version, held = hold_current(source)
+
+    def change(catalog: CatalogWriter) -> None:
+        catalog.set({STORE_SETTING: None if store == StoreConfig() else store.to_text()})
+
     try:
         manifest = Manifest.read(version)
         for name in manifest.files:
             check_file(version.folder, name, manifest, contents=True)
         _check_out(out)
-        try:
+        embedder = Embedder(version.folder / MODEL_NAME, threads=1, backend=usual_runtime_of(manifest.runtime))
+        with naming_trouble(out):
             out.mkdir(parents=True, exist_ok=True)
             make_mark(out)
             with lock_gallery(out, wait_s=wait_s, begin_step=begin_step):
-                made = _copy(version, manifest, out.resolve(), store=store, begin_step=begin_step)
-        except OSError as error:
-            raise GalleryError(printable_path(str(out)), f"{error}; mend the cause and run this again") from error
+                work = Workspace(out.resolve(), embedder=embedder, start=start, **run)
+                work.remove()  # a copy that was stopped may be of another gallery
+                work.open_without_base(
+                    None,
+                    rows=version.folder / CATALOG_NAME,
+                    kept={output: hold_vectors(version, output) for output in manifest.outputs},
+                    runtime=manifest.runtime,
+                )
+                report = run_change(work, change)
     finally:
         os.close(held)
     return CopyReport(
@@ -91,8 +98,8 @@ def copy_gallery(
         version=version.name,
         gallery=valid_text(str(out.resolve())),
         store=store.show(),
-        indexed=int(made.counts["indexed"]),
-        seconds=time.perf_counter() - start,
+        indexed=report.indexed,
+        seconds=report.seconds,
     )
 
 
@@ -107,46 +114,9 @@ def _check_out(out: Path) -> None:
         raise InputError(f"{shown}: the folder has something in it; give a new or empty one for the copy")
 
 
-def _copy(
-    version: Version, manifest: Manifest, out: Path, *, store: StoreConfig, begin_step: BeginStep
-) -> Manifest:
-    building = out / BUILDING
-    remove_part(building, of=make_mark(out))  # of a copy that was stopped
-    make_part(out, BUILDING)
-    folder = building / "version"
-    folder.mkdir()
-    for name in (MODEL_NAME, CATALOG_NAME):
-        shutil.copyfile(version.folder / name, building / name)
-    contract = find_contract(building / MODEL_NAME)
-    if contract is None:
-        raise GalleryDamagedError(printable_path(str(version.folder / MODEL_NAME)), "damaged: it has no contract")
-    made = {
-        output: store_of(manifest).hold(part_folder(version.folder, output), manifest.part(output))
-        for output in manifest.outputs
-    }
-    with write_catalog(building / CATALOG_NAME) as catalog:
-        catalog.prepare()
-        catalog.set({STORE_SETTING: None if store == StoreConfig() else store.to_text()})
-        finished = write_version(
-            folder, catalog, gallery=out, base=None, made=made, model=building / MODEL_NAME, contract=contract,
-            runtime=manifest.runtime, how=Publication(), begin_step=begin_step,
-        )  # fmt: skip
-        remembered = catalog.remembered()
-    name = next_version(out)
-    announce(out, name)
-    publish_version(out, folder, name=name, remembered=remembered)
-    remove_part(building, of=make_mark(out))
-    store_of(finished).tidy(out, finished)
-    return finished
-
-
-def compact_gallery(
-    gallery: Path, *, begin_step: BeginStep = no_steps, wait_s: float = LOCK_WAIT_S
-) -> BuildReport:
+def compact_gallery(gallery: Path, **run: Unpack[RunOptions]) -> BuildReport:
     """Write the current version anew: one index over all members, and no room for what is none any more."""
-    start = time.perf_counter()
-    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
-        return run_change(work, None, begin_step=begin_step, start=start, how=Publication(compact=True))
+    return change_gallery(gallery, None, how=Publication(compact=True), **run)
 
 
 def tune_gallery(
@@ -154,8 +124,7 @@ def tune_gallery(
     *,
     changes: Mapping[str, Any] | None = None,
     queries: Sequence[str] = (),
-    begin_step: BeginStep = no_steps,
-    wait_s: float = LOCK_WAIT_S,
+    **run: Unpack[RunOptions],
 ) -> BuildReport:
     """Measure the index of a gallery again, and build it again where other wishes call for another one.
 
@@ -168,7 +137,6 @@ def tune_gallery(
         InputError: a field is out of range, no index fits, or fewer than 100 queries can be used.
         GalleryError: as `build_gallery`.
     """
-    start = time.perf_counter()
     AnnConfig(**(changes or {}))  # before any query is embedded
     asking = _embed(gallery, queries) if queries else None
 
@@ -178,9 +146,7 @@ def tune_gallery(
         if queries and find_reason_for_flat(catalog.count("indexed"), config) is not None:
             raise InputError("the index is flat and finds everything, so there is nothing to measure with queries")
 
-    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
-        how = Publication(tune=True, queries=asking)
-        return run_change(work, change, begin_step=begin_step, start=start, how=how)
+    return change_gallery(gallery, change, how=Publication(tune=True, queries=asking), **run)
 
 
 def _embed(gallery: Path, queries: Sequence[str]) -> Vectors:

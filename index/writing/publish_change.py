@@ -7,11 +7,11 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from index.catalog.source_places import describe_move
 from index.catalog.writer import CatalogWriter, write_catalog
@@ -20,7 +20,7 @@ from index.faiss_library import import_faiss
 from index.gallery.computed_by import usual_runtime_in
 from index.limits import LOCK_WAIT_S
 from index.model.embedder import Embedder
-from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.progress import no_steps
 from index.sources.local_source import TableSource
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
@@ -30,11 +30,15 @@ from index.versions.gallery_identity import claim_gallery, require_gallery
 from index.versions.gallery_lock import lock_gallery
 from index.versions.manifest import Manifest, Version
 from index.versions.versions import find_version, remove_old_versions
-from index.writing.build_config import BuildConfig
+from index.writing.build_config import RunOptions
 from index.writing.settling import settle
 from index.writing.workspace import Workspace, find_model
 
+logger = logging.getLogger(__name__)
+
 _BEFORE = "before.sqlite"
+_NAMED_LABELS = 5
+_RIVALS = (("faiss-cpu", "faiss-gpu"), ("onnxruntime", "onnxruntime-gpu"))
 
 
 @contextmanager
@@ -65,12 +69,6 @@ def _copy(catalog: Path, target: Path) -> Path:
         source.backup(copy)
     os.replace(part, target)
     return target
-
-
-logger = logging.getLogger(__name__)
-
-_NAMED_LABELS = 5
-_RIVALS = (("faiss-cpu", "faiss-gpu"), ("onnxruntime", "onnxruntime-gpu"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,43 +106,54 @@ class BuildReport:
 
 @contextmanager
 def open_workspace(
-    gallery: Path,
-    *,
-    embedder: Embedder | None = None,
-    wait_s: float = LOCK_WAIT_S,
-    begin_step: BeginStep = no_steps,
+    gallery: Path, *, embedder: Embedder | None = None, start: float | None = None, **run: Unpack[RunOptions]
 ) -> Iterator[Workspace]:
     """The gallery's workspace, opened under its lock; trouble with the disk becomes a GalleryError.
 
-    Another process that holds the lock is waited for, which is a step.
+    Another process that holds the lock is waited for, which is a step. `start` is when the command began.
     """
-    shown = printable_path(str(gallery))
+    start = time.perf_counter() if start is None else start
+    wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
     import_faiss()
     _warn_of_rivals()
     require_gallery(gallery)
-    with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step):
-        try:
-            claim_gallery(gallery.resolve())
-            if embedder is None:
-                embedder = Embedder(find_model(gallery), threads=1, backend=usual_runtime_in(gallery))
-            work = Workspace(gallery.resolve(), embedder=embedder)
-            work.open()
-            yield work
-        except OSError as error:
-            advice = "what is done is kept; mend the cause and run the same command again"
-            raise GalleryError(shown, f"{error}; {advice}") from error
+    with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step), naming_trouble(gallery):
+        claim_gallery(gallery.resolve())
+        if embedder is None:
+            embedder = Embedder(find_model(gallery), threads=1, backend=usual_runtime_in(gallery))
+        work = Workspace(gallery.resolve(), embedder=embedder, start=start, **run)
+        work.open()
+        yield work
+
+
+@contextmanager
+def naming_trouble(gallery: Path) -> Iterator[None]:
+    """Trouble with the disk becomes a GalleryError."""
+    try:
+        yield
+    except OSError as error:
+        advice = "what is done is kept; mend the cause and run the same command again"
+        raise GalleryError(printable_path(str(gallery)), f"{error}; {advice}") from error
+
+
+Change = Callable[[CatalogWriter], int | None]
+
+
+def change_gallery(
+    gallery: Path,
+    change: Change | None,
+    *,
+    how: Publication | None = None,
+    undo: bool = False,
+    **run: Unpack[RunOptions],
+) -> BuildReport:
+    """Open the workspace of a finished gallery, and change it; else as `run_change`."""
+    with open_workspace(gallery, **run) as work:
+        return run_change(work, change, how=how, undo=undo)
 
 
 def run_change(
-    work: Workspace,
-    change: Callable[[CatalogWriter], int | None] | None,
-    *,
-    start: float,
-    config: BuildConfig | None = None,
-    progress: Progress = no_progress,
-    begin_step: BeginStep = no_steps,
-    how: Publication | None = None,
-    undo: bool = False,
+    work: Workspace, change: Change | None, *, how: Publication | None = None, undo: bool = False
 ) -> BuildReport:
     """Change the catalogue in one step, settle what is pending, and publish; a change may tell what it removed.
 
@@ -166,7 +175,7 @@ def run_change(
         for move in catalog.moved_sources():
             logger.warning("%s", describe_move(move))
         catalog.record_places()
-        settled = settle(work, catalog, config=config or BuildConfig(), progress=progress, begin_step=begin_step)
+        settled = settle(work, catalog)
         indexed, reasons = catalog.count("indexed"), catalog.skipped_by_reason()
         if not indexed:
             _refuse_empty(work, catalog, reasons)
@@ -174,16 +183,16 @@ def run_change(
         counts = {"indexed": indexed, "duplicate": catalog.count("duplicate"), "skipped": sum(reasons.values())}
         changed = how is not None or work.has_changed(catalog)
         if changed or previous is None:
-            writing = begin_step("Writing")
+            writing = work.begin_step("Writing")
             writing(0, 0)
-            work.write(catalog, how=how or Publication(), begin_step=begin_step)
+            work.write(catalog, how=how or Publication())
             writing(1, 1)  # whoever calls the work off can do so here at the latest
             version = work.publish().name
             labels = asdict(catalog.indexed_labels(limit=_NAMED_LABELS))
         else:
             version, labels = previous.name, None
     _clean_up(work, version=version, previous=previous.name if previous and changed else work.previous)
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - work.start
     return BuildReport(
         gallery=str(work.gallery),
         version=version,
@@ -192,13 +201,10 @@ def run_change(
         **counts,
         skipped_by_reason=reasons,
         labels=labels,
-        new_images=settled.embedded,
-        from_cache=settled.known,
-        moved=settled.moved,
-        vanished=settled.vanished,
+        **settled,
         removed=removed or 0,
         seconds=seconds,
-        images_per_second=settled.embedded / seconds,
+        images_per_second=settled["new_images"] / seconds,
     )
 
 
@@ -239,13 +245,7 @@ def _refuse_empty(work: Workspace, catalog: CatalogWriter, reasons: Mapping[str,
 def _warn_of_rivals() -> None:
     """Say where two packages that overwrite each other's files are both installed."""
     for names in _RIVALS:
-        if all(map(_is_installed, names)):
+        with suppress(PackageNotFoundError):
+            for name in names:
+                distribution(name)
             logger.warning("both %s and %s are installed; uninstall both, then install one of them", *names)
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        distribution(name)
-    except PackageNotFoundError:
-        return False
-    return True

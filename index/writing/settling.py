@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import groupby, islice
 from operator import itemgetter
 
@@ -22,7 +22,7 @@ from index.duplicates.near_duplicates import KeptImages
 from index.embedding.cached import open_cached_engine
 from index.errors import ImageError
 from index.outputs import KIND, PICTURE
-from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.progress import Progress, no_progress
 from index.sources.items import EmbeddedItem, Place
 from index.sources.reading import fetch_ahead, read_place
 from index.sources.source import ImageSource
@@ -39,49 +39,35 @@ _HASHED_AT_ONCE = 256
 _COMPARED_ROWS = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What was done: `embedded` images, `known` ones among them whose vectors the cache had, `moved` items that were
-    found in another place, `vanished` ones.
+def settle(work: Workspace, catalog: CatalogWriter) -> dict[str, int]:
+    """Settle every pending row, and remove those that a scan did not meet.
+
+    Returns:
+        `new_images` that got their vectors, `from_cache` of them from the cache, `moved` items that were found in
+        another place, and `vanished` ones.
     """
-
-    embedded: int
-    known: int
-    moved: int
-    vanished: int
-
-
-def settle(
-    work: Workspace,
-    catalog: CatalogWriter,
-    *,
-    config: BuildConfig,
-    progress: Progress = no_progress,
-    begin_step: BeginStep = no_steps,
-) -> Settled:
-    """Settle every pending row, and remove those that a scan did not meet."""
     sources = catalog.sources()
-    comparing, compared = begin_step("Comparing"), 0
-    for hashed in _hash_rows(catalog.changed(), sources, config=config):
+    comparing, compared = work.begin_step("Comparing"), 0
+    for hashed in _hash_rows(catalog.changed(), sources, config=work.config):
         catalog.confirm(hashed)
         compared += len(hashed)
         comparing(compared, 0)
     moved = 0
-    for hashed in _hash_rows(catalog.moved_candidates(), sources, config=config):
+    for hashed in _hash_rows(catalog.moved_candidates(), sources, config=work.config):
         moved += catalog.confirm_moved(hashed)
         compared += len(hashed)
         comparing(compared, 0)
     vanished = catalog.drop_vanished()
     if work.kept_ids is not None:  # where this is stopped, what has their bytes stays a duplicate of them
         catalog.make_pending(work.find_lost(catalog).tolist(), confirm=True)
-    embedded, known = _embed_pending(work, catalog, sources, config=config, progress=progress)
+    embedded, known = _embed_pending(work, catalog, sources)
     if work.kept_ids is not None and catalog.count_orphans():  # of images that cannot be embedded any more
         with catalog.transaction():
             catalog.release_duplicates()
-        more = _embed_pending(work, catalog, sources, config=config, progress=progress)
+        more = _embed_pending(work, catalog, sources)
         embedded, known = embedded + more[0], known + more[1]
-    set_duplicates_aside(work, catalog, progress=begin_step("Finding duplicates"))
-    return Settled(embedded, known, moved, vanished)
+    set_duplicates_aside(work, catalog, progress=work.begin_step("Finding duplicates"))
+    return {"new_images": embedded, "from_cache": known, "moved": moved, "vanished": vanished}
 
 
 def _hash_rows(
@@ -112,16 +98,9 @@ def _hash_rows(
             yield some
 
 
-def _embed_pending(
-    work: Workspace,
-    catalog: CatalogWriter,
-    sources: Mapping[int, ImageSource],
-    *,
-    config: BuildConfig,
-    progress: Progress,
-) -> tuple[int, int]:
+def _embed_pending(work: Workspace, catalog: CatalogWriter, sources: Mapping[int, ImageSource]) -> tuple[int, int]:
     """Embed every pending item, a checkpoint at a time; the number of vectors made, and of those that were known."""
-    total, done, made = catalog.count("pending"), 0, 0
+    config, total, done, made = work.config, catalog.count("pending"), 0, 0
     gathered: list[EmbeddedItem] = []
     saved = time.monotonic()
     with ExitStack() as stack:
@@ -148,7 +127,7 @@ def _embed_pending(
             if late or len(gathered) >= config.checkpoint_images or done == total:
                 made += work.save_checkpoint(catalog, gathered)
                 gathered, saved = [], time.monotonic()
-            progress(done, total)
+            work.progress(done, total)
         return made, 0 if engine is None else engine.found
 
 

@@ -9,19 +9,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Unpack
 
+from index.catalog.reader import Catalog
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.embedding.cached import describe_vectors
 from index.embedding.engine import ThreadedEngine
 from index.embedding.outcome_files import find_outcome_files, key_item, read_head, write_outcomes
-from index.errors import GalleryError, GalleryMismatchError, InputError
+from index.errors import GalleryMismatchError, InputError
 from index.gallery.computed_by import usual_runtime_in
-from index.limits import LOCK_WAIT_S
 from index.marks import is_part
 from index.model.embedder import Embedder
 from index.progress import BeginStep, Progress, no_progress, no_steps
@@ -35,8 +35,8 @@ from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest
 from index.versions.versions import read_current
 from index.versions.work_plan import SHARDS
 from index.writing.build import build_gallery, check_out, check_same_sources, choose_model, make_gallery_folder
-from index.writing.build_config import BuildConfig
-from index.writing.publish_change import BuildReport
+from index.writing.build_config import BuildConfig, RunOptions
+from index.writing.publish_change import BuildReport, naming_trouble
 from index.writing.scanning import AssignedLabels, scan_sources
 from index.writing.shard_plan import (
     Shard,
@@ -81,30 +81,11 @@ class SharedWork:
     config: BuildConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The items to embed, in an order that is the same on every machine; `total` is their number."""
-
-    catalog: CatalogWriter
-    total: int
-
-    def items(self, positions: range) -> Iterator[tuple[str, Place]]:
-        """The key and place of the items at some positions."""
-        sources = self.catalog.sources()
-        for row in islice(self.catalog.rows(status="pending"), positions.start, positions.stop):
-            source = sources[row.source]
-            yield key_item(source.location, row), source.locate(row)
-
-
 @contextmanager
-def open_listing(
-    gallery: Path,
-    sources: Sequence[ImageSource],
-    *,
-    labels: AssignedLabels | None = None,
-    progress: Progress = no_progress,
-) -> Iterator[Listing]:
-    """Scan the sources as a build of the gallery would; all that is written is temporary, on this machine.
+def open_listing(work: SharedWork, *, progress: Progress = no_progress) -> Iterator[CatalogWriter]:
+    """The catalogue that a build of the gallery would have after its scan, in a temporary folder of this machine.
+
+    Its pending rows are the items to embed, in an order that is the same on every machine.
 
     Raises:
         InputError: a source cannot be scanned, or no item asked for had a label.
@@ -112,19 +93,19 @@ def open_listing(
     """
     with TemporaryDirectory(prefix="retrieval-listing-") as folder:
         path = Path(folder, CATALOG_NAME)
-        current = read_current(gallery) if gallery.is_dir() else None
+        current = read_current(work.gallery) if work.gallery.is_dir() else None
         if current is not None:
             shutil.copyfile(current.folder / CATALOG_NAME, path)
         with write_catalog(path) as catalog:
             catalog.prepare()
-            numbers = catalog.add_sources(sources)
-            found = scan_sources(catalog, numbers, labels=labels, progress=progress)
+            numbers = catalog.add_sources(work.sources)
+            found = scan_sources(catalog, numbers, labels=work.labels, progress=progress)
             catalog.record_scan(found, scanned=numbers, restore=False)
-            if labels is not None:
-                labels.check_used()
-            total = catalog.count("pending")
-            progress(max(total, 1), max(total, 1))  # the step is done
-            yield Listing(catalog, total)
+            if work.labels is not None:
+                work.labels.check_used()
+            total = max(catalog.count("pending"), 1)
+            progress(total, total)  # the step is done
+            yield catalog
 
 
 def open_shards(
@@ -169,23 +150,13 @@ def open_shards(
         dedup=dedup,
         duplicates=asdict(duplicates or DuplicateConfig()),
         index=dict(index or {}),
-        vectors=_describe(embedder, config),
+        vectors=describe_work(embedder, config),
     )
     return SharedWork(gallery, folder, embedder, given, labels, plan, config)
 
 
-def reopen_shards(
-    gallery: Path, folder: Path, sources: Sequence[ImageSource], plan: ShardPlan, config: BuildConfig
-) -> SharedWork:
-    """Work that was opened on another machine, with the model of the shards' folder as it computes on this one."""
-    labels = None if plan.labels is None else AssignedLabels(Path(plan.labels))
-    embedder = Embedder(folder / MODEL_NAME, threads=1, sha256=plan.model_sha256, backend=plan.backend)
-    embedder = embedder.giving(*embedder.contract.widths)
-    plan = replace(plan, vectors=_describe(embedder, config))
-    return SharedWork(gallery, folder, embedder, sources, labels, plan, config)
-
-
-def _describe(embedder: Embedder, config: BuildConfig) -> dict[str, Any]:
+def describe_work(embedder: Embedder, config: BuildConfig) -> dict[str, Any]:
+    """All that the vectors of shards depend on beside their images."""
     batch_size = config.batch_size or embedder.usual_batch
     return describe_vectors(embedder, batch_size=batch_size, max_pixels=config.max_pixels)
 
@@ -203,68 +174,54 @@ def embed_shard(
     start = time.perf_counter()
     with naming_trouble(work.gallery):
         share_plan(work.folder, work.plan)
-        own = work.folder / shard.folder
-        heads = [read_head(path, made_by=work.plan.made_by) for path in find_outcome_files(own)]
-        known = {key.decode() for head in heads for key in head.keys.tolist()}
-        skipped = sum(head.problems for head in heads)
-        scanning = begin_step("Scanning")
-        with open_listing(work.gallery, work.sources, labels=work.labels, progress=scanning) as listing:
-            positions = shard.positions(listing.total)
-            own.mkdir(exist_ok=True)
-            made = 0
-            for items in _embed(work, listing, positions, own, known=known, progress=progress):
-                made += len(items)
-                skipped += sum(item.problem is not None for item in items)
+        with open_listing(work, progress=begin_step("Scanning")) as catalog:
+            report = embed_listed(work, shard, catalog, progress=progress)
     seconds = time.perf_counter() - start
-    return ShardReport(str(own), shard.number, shard.count, len(positions), skipped, made, seconds, made / seconds)
+    return replace(report, seconds=seconds, images_per_second=report.new_images / seconds)
 
 
-def _embed(
-    work: SharedWork, listing: Listing, positions: range, folder: Path, *, known: set[str], progress: Progress
-) -> Iterator[list[EmbeddedItem]]:
-    """Embed the items at positions that are not known, a file at a time."""
-    keys, config, done = dict[int, str](), work.config, 0
-    gathered, saved = list[EmbeddedItem](), time.monotonic()
+def embed_listed(
+    work: SharedWork, shard: Shard, catalog: Catalog, *, progress: Progress = no_progress
+) -> ShardReport:
+    """Embed those pending rows of a listing that are a shard's, and have no outcome yet; a file at a time."""
+    start, own, config = time.perf_counter(), work.folder / shard.folder, work.config
+    heads = [read_head(path, made_by=work.plan.made_by) for path in find_outcome_files(own)]
+    known = {key.decode() for head in heads for key in head.keys.tolist()}
+    skipped, made = sum(head.problems for head in heads), 0
+    sources, positions = catalog.sources(), shard.positions(catalog.count("pending"))
+    own.mkdir(exist_ok=True)
+    keys, done, gathered, saved = dict[int, str](), 0, list[EmbeddedItem](), time.monotonic()
 
     def missing() -> Iterator[tuple[int, Place]]:
         nonlocal done
-        for number, (key, place) in enumerate(listing.items(positions)):
+        for row in islice(catalog.rows(status="pending"), positions.start, positions.stop):
+            key = key_item(sources[row.source].location, row)
             if key in known:
                 done += 1
             else:
-                keys[number] = key
-                yield number, place
+                keys[row.id] = key
+                yield row.id, sources[row.source].locate(row)
 
     engine = ThreadedEngine(
         work.embedder, workers=config.workers, batch_size=config.batch_size, max_pixels=config.max_pixels
     )
-
-    def save() -> list[EmbeddedItem]:
-        nonlocal gathered, saved
-        write_outcomes(folder, [keys.pop(item.id) for item in gathered], gathered, made_by=work.plan.made_by)
-        written, gathered, saved = gathered, [], time.monotonic()
-        return written
-
     with closing(engine.embed(missing())) as batches:
-        for batch in batches:
-            gathered += batch
-            done += len(batch)
+        for batch in chain(batches, [None]):
+            if batch is not None:
+                gathered += batch
+                done += len(batch)
+                progress(done, len(positions))
             late = time.monotonic() - saved >= config.checkpoint_seconds
-            if late or len(gathered) >= config.checkpoint_images:
-                yield save()
-            progress(done, len(positions))
-    if gathered:
-        yield save()
+            if gathered and (late or len(gathered) >= config.checkpoint_images or batch is None):
+                write_outcomes(own, [keys.pop(item.id) for item in gathered], gathered, made_by=work.plan.made_by)
+                made += len(gathered)
+                skipped += sum(item.problem is not None for item in gathered)
+                gathered, saved = [], time.monotonic()
+    seconds = time.perf_counter() - start
+    return ShardReport(str(own), shard.number, shard.count, len(positions), skipped, made, seconds, made / seconds)
 
 
-def merge_shards(
-    gallery: Path,
-    *,
-    shards: Path | None = None,
-    progress: Progress = no_progress,
-    begin_step: BeginStep = no_steps,
-    wait_s: float = LOCK_WAIT_S,
-) -> BuildReport:
+def merge_shards(gallery: Path, *, shards: Path | None = None, **run: Unpack[RunOptions]) -> BuildReport:
     """Make the gallery of its shards: the one that a build on a single machine makes, bit for bit.
 
     Shards in the gallery's own folder are removed when it is done; those in a folder that was named stay.
@@ -287,9 +244,7 @@ def merge_shards(
         index=plan.index,
         shards=folder,
         backend=plan.backend,
-        progress=progress,
-        begin_step=begin_step,
-        wait_s=wait_s,
+        **run,
     )
     if shards is None:
         _remove_shards(gallery.resolve())
@@ -332,13 +287,3 @@ def _check_current(gallery: Path, embedder: Embedder, given: Sequence[ImageSourc
             seen=embedder.sha256, advice="build into another folder with --out",
         )  # fmt: skip
     check_same_sources(current, given, gallery=gallery)
-
-
-@contextmanager
-def naming_trouble(gallery: Path) -> Iterator[None]:
-    """Trouble with the disk becomes a GalleryError."""
-    try:
-        yield
-    except OSError as error:
-        advice = "what is done is kept; mend the cause and run the same command again"
-        raise GalleryError(printable_path(str(gallery)), f"{error}; {advice}") from error

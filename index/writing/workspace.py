@@ -3,31 +3,46 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from index.arrays import Ids
+from index.catalog.reader import read_catalog
 from index.catalog.writer import CatalogWriter, Checkpoint, write_catalog
-from index.durable import link_file, remove_durably, write_durably
+from index.durable import hash_file, link_file, remove_durably, write_durably
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
 from index.gallery.computed_by import describe_runtime, join_runtimes, require_same_output
 from index.marks import PART_MARK, is_part
 from index.model.embedder import Embedder
-from index.progress import BeginStep, no_steps
+from index.outputs import KIND, PICTURE, UNTRAINED
+from index.progress import no_progress, no_steps
 from index.sources.items import EmbeddedItem
 from index.text import printable_path
+from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.shards import HeldVectors, VectorFile, VectorRows, find_checkpoint, write_checkpoint
-from index.vectors.store import Publication
+from index.vectors.store import Publication, Published, WriterTask
+from index.vectors.stores import load_store, open_store
 from index.versions.gallery_parts import identify, make_part, remove_own, remove_part
-from index.versions.manifest import CATALOG_NAME, FORMAT_VERSION, MODEL_NAME, Manifest, Version, check_file
+from index.versions.manifest import (
+    CATALOG_NAME,
+    FORMAT_VERSION,
+    MANIFEST_NAME,
+    MODEL_NAME,
+    Manifest,
+    Version,
+    check_file,
+    describe_file,
+    part_folder,
+    part_start,
+)
 from index.versions.versions import (
     highest_next_id,
     latest_version,
@@ -38,40 +53,45 @@ from index.versions.versions import (
     versions_folder,
 )
 from index.versions.work_plan import BUILDING, PLAN_NAME, announce, describe_no_gallery, find_announced, read_plan
-from index.writing.publishing import write_version
+from index.writing.build_config import BuildConfig, RunOptions
 
 _VERSION = "version"
-
-logger = logging.getLogger(__name__)
 
 
 class Workspace:
     """The folder where a gallery's next version is made; used under the gallery's lock.
 
     Attributes:
+        embedder: giving all its outputs.
+        config, progress, begin_step: as `RunOptions` has them.
+        start: when the command began, by `time.perf_counter`.
         base: the current version, which the next one starts from; None for the first.
         catalog_path: the rows of the work in progress.
         is_new: whether nothing had been begun before it was opened.
-        embedder: giving all its outputs.
-        kept_vectors: by output, vectors to publish beside those made since, in a repair, which has no base.
-        shards: the folder of shards that have the outcome of every item, so that nothing is embedded; None for none.
-        kept_ids: (n,) int64 ids that no duplicate sets aside in a repair; None: it is none.
+        kept_vectors: by output, vectors to publish beside those made since, where there is no base.
+        kept_ids: (n,) int64 ids that no duplicate sets aside, where there is no base; None: there is one.
         kept_runtime: which computed the vectors of the base, or those that are kept, as their manifest says.
+        shards: the folder of shards that have the outcome of every item, so that nothing is embedded; None for none.
         previous: the version that a repair leaves to go back to; None: that before the one that is made.
     """
 
-    def __init__(self, gallery: Path, *, embedder: Embedder) -> None:
+    def __init__(
+        self, gallery: Path, *, embedder: Embedder, start: float | None = None, **run: Unpack[RunOptions]
+    ) -> None:
         self.gallery, self.embedder = gallery, embedder.giving(*embedder.contract.widths)
+        self.config = run.get("config") or BuildConfig()
+        self.progress, self.begin_step = run.get("progress", no_progress), run.get("begin_step", no_steps)
+        self.start = time.perf_counter() if start is None else start
         self.folder = gallery / BUILDING
         self.catalog_path = self.folder / CATALOG_NAME
         self.base: Version | None = None
         self.is_new = False
         self.kept_vectors: Mapping[str, Sequence[HeldVectors]] = {}
-        self.shards: Path | None = None
         self.kept_ids: Ids | None = None
+        self.kept_runtime: dict[str, Any] | None = None
+        self.shards: Path | None = None
         self.previous: str | None = None
         self._remembered: dict[str, Any] = {}
-        self.kept_runtime: dict[str, Any] | None = None
         self._made_runtime = describe_runtime(self.embedder)
 
     def open(self) -> None:
@@ -89,30 +109,24 @@ class Workspace:
             self.kept_runtime = manifest.runtime
             for name in manifest.files:
                 check_file(self.base.folder, name, manifest, contents=False)
-        plan = {
-            "format_version": FORMAT_VERSION,
-            "base": None if self.base is None else self.base.name,
-            "model_sha256": self.embedder.sha256,
-        }
+        plan = self._plan(None if self.base is None else self.base.name)
         found = read_plan(self.gallery)
         if _is_same_plan(found, plan):
-            self._check_unfinished()
+            try:
+                with write_catalog(self.catalog_path) as catalog:
+                    catalog.check()
+            except GalleryDamagedError as error:
+                raise self._damaged(error) from error
             self._join_work(plan)
             return
-        if (
-            found is not None
-            and _is_same_plan({**found, "model_sha256": plan["model_sha256"]}, plan)
-            and self.has_vectors()
-        ):
-            self._check_model(str(found.get("model_sha256")))
+        if found is not None and self.has_vectors():
+            model_sha256 = str(found["model_sha256"])
+            if _is_same_plan({**found, "model_sha256": self.embedder.sha256}, plan):
+                self._check_model(model_sha256)
         self._start(plan)
 
-    def _check_unfinished(self) -> None:
-        try:
-            with write_catalog(self.catalog_path) as catalog:
-                catalog.check()
-        except GalleryDamagedError as error:
-            raise self._damaged(error) from error
+    def _plan(self, base: str | None) -> dict[str, Any]:
+        return {"format_version": FORMAT_VERSION, "base": base, "model_sha256": self.embedder.sha256}
 
     def _join_work(self, plan: Mapping[str, Any]) -> None:
         """See that vectors may stand beside those that were made before, and record which runtimes made both."""
@@ -157,29 +171,29 @@ class Workspace:
             catalog.raise_next_id(highest_next_id(self.gallery))  # also above what a version gave that was left
         self._record(plan)
 
-    def open_repair(
-        self, damaged: str, *, rows: Path | None, kept: Mapping[str, Sequence[HeldVectors]], kept_ids: Ids,
+    def open_without_base(
+        self,
+        base: str | None,
+        *,
+        rows: Path | None,
+        kept: Mapping[str, Sequence[HeldVectors]],
         runtime: dict[str, Any] | None,
-    ) -> None:  # fmt: skip
-        """Continue the repair of a damaged version, or start it.
+    ) -> None:
+        """Continue or start a version that no sound one of this gallery is the base of: a repair, or a copy.
 
         Args:
-            damaged: the version's name.
+            base: the name of the damaged version.
             rows: an intact catalogue; None to start with an empty one.
-            kept: by output, the vectors that are left.
-            kept_ids: (n,) int64 ids of indexed rows.
-            runtime: that computed the vectors that are left.
+            kept: by output, the vectors that there are.
+            runtime: that computed them.
         """
-        self.kept_vectors, self.kept_ids = kept, kept_ids
+        self.kept_vectors, self.kept_ids = kept, np.empty(0, np.int64)
+        if rows is not None:
+            with read_catalog(rows) as catalog:
+                self.kept_ids = np.array(catalog.indexed_ids(), dtype=np.int64)
         if any(len(file.ids) for files in kept.values() for file in files):
             self.kept_runtime = runtime
-            require_same_output(runtime, self.embedder, gallery=self.gallery)
-        plan = {
-            "format_version": FORMAT_VERSION,
-            "base": damaged,
-            "model_sha256": self.embedder.sha256,
-            "repair": "vectors" if rows else "everything",
-        }
+        plan = {**self._plan(base), "repair": "vectors" if rows else "everything"}
         if _is_same_plan(read_plan(self.gallery), plan) and is_intact_work(self.folder):
             self._join_work(plan)
         else:
@@ -249,7 +263,7 @@ class Workspace:
         """Whether the rows differ from those of the current version."""
         return self.base is None or not catalog.same_as(self.base.folder / CATALOG_NAME)
 
-    def write(self, catalog: CatalogWriter, *, how: Publication, begin_step: BeginStep = no_steps) -> None:
+    def write(self, catalog: CatalogWriter, *, how: Publication) -> None:
         """Make a complete version of the settled rows, to be published."""
         version = self.folder / _VERSION
         version.mkdir(exist_ok=True)
@@ -257,21 +271,80 @@ class Workspace:
             shown = printable_path(str(version / others[0]))
             raise GalleryError(shown, "not this gallery's, and in the way; move it elsewhere and run this again")
         (version / PART_MARK).unlink(missing_ok=True)  # of one that was about to be published
-        manifest = write_version(
-            version,
-            catalog,
-            gallery=self.gallery,
-            base=self.base,
-            made=self.vector_files(catalog),
-            model=self.folder / MODEL_NAME,
-            contract=self.embedder.contract,
-            runtime=self._computed_by(catalog),
-            how=how,
-            begin_step=begin_step,
-        )
-        if manifest.model_sha256 != self.embedder.sha256:
+        if hash_file(self.folder / MODEL_NAME) != self.embedder.sha256:
             raise GalleryError(printable_path(str(self.embedder.path)), "the model file changed during the build")
+        link_file(self.folder / MODEL_NAME, version / MODEL_NAME)
+        published = self._write_vectors(catalog, version, how)
+        files = {
+            f"{part_start(output)}{name}": file
+            for output, part in published.items()
+            for name, file in part.files.items()
+        }
+        if files and self.base is not None:
+            manifest = Manifest.read(self.base)
+            check_file(self.base.folder, MODEL_NAME, manifest, contents=False)
+            files[MODEL_NAME] = manifest.files[MODEL_NAME]
+        catalog.write_finished(version / CATALOG_NAME, compact=how.compact)
+        for path in sorted(path for path in version.rglob("*") if path.is_file()):
+            name = path.relative_to(version).as_posix()
+            files[name] = files.get(name) or describe_file(path)
+        finished = self._describe(catalog, published, files)
+        (version / MANIFEST_NAME).write_text(finished.to_json(), encoding="utf-8")
         self._remembered = catalog.remembered()
+
+    def _write_vectors(self, catalog: CatalogWriter, version: Path, how: Publication) -> dict[str, Published]:
+        """Let a version have the vectors of every output; what a manifest says of them."""
+        config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
+        store = StoreConfig.from_text(catalog.setting(STORE_SETTING))
+        members = np.array(catalog.indexed_ids(), dtype=np.int64)
+        before = members[:0]
+        if self.base is not None:
+            before = open_store(self.base.folder, Manifest.read(self.base), KIND).ids
+        new = np.setdiff1d(members, before, assume_unique=True)
+        deleted = np.setdiff1d(before, members, assume_unique=True)
+        made, published = self.vector_files(catalog), dict[str, Published]()
+        for output, width in self.embedder.contract.widths.items():
+            task = WriterTask(
+                gallery=self.gallery,
+                folder=part_folder(version, output),
+                store=store,
+                config=config if output != UNTRAINED else AnnConfig(index_type="flat"),  # nobody searches them
+                width=width,
+                made=made[output],
+                how=how if output == KIND else replace(how, queries=None),  # those that were given ask for kinds
+                model_sha256=self.embedder.sha256,
+                begin_step=self.begin_step,
+                output=output,
+            )
+            published[output] = load_store(store.store).publish(task, new, deleted, self.base)
+        return published
+
+    def _describe(
+        self, catalog: CatalogWriter, published: Mapping[str, Published], files: dict[str, dict[str, Any]]
+    ) -> Manifest:
+        contract, reasons = self.embedder.contract, catalog.skipped_by_reason()
+        if catalog.count("pending"):
+            raise GalleryDamagedError(printable_path(CATALOG_NAME), "some items were never settled")
+        counts = {"indexed": catalog.count("indexed"), "duplicate": catalog.count("duplicate")}
+        counts["skipped"] = sum(reasons.values())
+        parts = {
+            output: {"embedding_dim": contract.widths[output], "index": part.index, "deleted": part.deleted}
+            for output, part in published.items()
+        }
+        found, deleted = sum(counts.values()), published[KIND].deleted
+        return Manifest(
+            model_sha256=files[MODEL_NAME]["sha256"],
+            preprocessing=contract.preprocess,
+            embedding_dim=contract.embedding_dim,
+            counts={"found": found, **counts, "skipped_by_reason": reasons, "deleted": deleted},
+            next_id=catalog.next_id(),
+            index=published[KIND].index,
+            files=files,
+            picture={**parts[PICTURE], "threshold": contract.picture_threshold} if PICTURE in parts else None,
+            untrained=parts.get(UNTRAINED),
+            store=StoreConfig.from_text(catalog.setting(STORE_SETTING)).describe(),
+            runtime=self._computed_by(catalog),
+        )
 
     def _computed_by(self, catalog: CatalogWriter) -> dict[str, Any] | None:
         """What the manifest says of the runtime: where nothing was embedded, that of what is kept."""

@@ -15,23 +15,26 @@ from typing import Any
 import pytest
 
 from index.errors import GalleryError, InputError, MissingDependencyError, RetrievalError
-from index.sources.local_source import FolderSource
 from index.writing import cluster_build
 from index.writing.build_config import BuildConfig
 from index.writing.cluster_build import build_on_cluster, connected, embed_sent
-from index.writing.shard_plan import Shard
-from index.writing.sharding import ShardReport, SharedWork, merge_shards, open_shards
+from index.writing.shard_plan import Shard, share_plan
+from index.writing.sharding import ShardReport, SharedWork, merge_shards, open_listing, open_shards
 
 
 @pytest.fixture
 def work(tmp_path: Path, tiny_model: Path, image_folder: Path) -> SharedWork:
     config = BuildConfig(batch_size=4)
-    return open_shards(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g", config=config)
+    work = open_shards(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g", config=config)
+    share_plan(work.folder, work.plan)
+    with open_listing(work) as catalog:
+        catalog.write_finished(work.folder / "listing", compact=False)
+    return work
 
 
 def send(work: SharedWork, shard: Shard) -> ShardReport | RetrievalError:
     """As Ray sends it."""
-    told = work.gallery, work.folder, work.sources, work.plan, work.config, shard
+    told = work.gallery, work.folder / "listing", work.plan, work.config, shard
     return embed_sent(*pickle.loads(pickle.dumps(told)))
 
 
@@ -48,11 +51,11 @@ def test_a_node_that_sees_no_shared_folder_says_so(work: SharedWork, tmp_path: P
     assert "not to be seen from there; name a folder that all machines share" in str(answer)
 
 
-def test_a_node_that_sees_no_images_says_so_and_writes_nothing(work: SharedWork) -> None:
-    gone = replace(work, sources=[FolderSource("/no/such/photos")])
-    answer = send(gone, Shard(1, 2))
+def test_a_node_that_sees_no_images_says_so_and_writes_nothing(work: SharedWork, image_folder: Path) -> None:
+    image_folder.rename(image_folder.with_name("away"))
+    answer = send(work, Shard(1, 2))
     assert isinstance(answer, InputError)
-    assert "/no/such/photos: not to be seen from there" in str(answer)
+    assert f"{image_folder}: not to be seen from there" in str(answer)
     assert not (work.folder / Shard(1, 2).folder).exists()
 
 

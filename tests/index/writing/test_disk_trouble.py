@@ -100,7 +100,7 @@ START = "index.writing.workspace.Workspace.open"
 WRITTEN_BY_ALL = {
     "the catalogue": Full(START, 20_000),
     "a finished catalogue": Full("index.catalog.writer.CatalogWriter.write_finished", 5_000),
-    "the manifest": Full("index.writing.publishing._describe", 100, then="full"),
+    "the manifest": Full("index.writing.workspace.Workspace._describe", 100, then="full"),
     "CURRENT": Full("index.versions.versions.set_current", 10),
 }
 WRITTEN = {

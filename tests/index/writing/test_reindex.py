@@ -174,7 +174,7 @@ def test_wishes_that_cannot_be_fulfilled_leave_the_gallery_as_it_is(
     ("moment", "finish"),
     [
         ("index.vectors.files.write_shards", update_gallery),
-        ("index.writing.publishing._describe", tune_gallery),
+        ("index.writing.workspace.Workspace._describe", tune_gallery),
         ("index.versions.versions.set_current", compact_gallery),
     ],
 )
