@@ -13,7 +13,7 @@ _FIRST = (
     *(f"docs/{name}.md" for name in ("train", "labels", "index-search", "serve", "api", "python")),
 )
 PAGES = tuple(dict.fromkeys([*(ROOT / name for name in _FIRST), *sorted(ROOT.glob("docs/**/*.md"))]))
-NOT_RUN = "# not run by the tests:"  # at the head of a block, with the reason
+_BLOCK = re.compile(r"(?ms)^(<!-- not run by the tests: .*? -->\n)?```(console|python)\n(.*?)^```")
 _FILE = re.compile(r"(?:#|//) ([\w-]+\.\w+)\n")  # at the head of a block that its reader saves as a file
 
 
@@ -32,10 +32,10 @@ def documents() -> list[Path]:
 
 
 def steps_of(page: Path) -> list[Step]:
-    """What the page's blocks run, in order; blocks that say why they are not run, benchmarks and files are left out."""
-    whole, steps = page.read_text(encoding="utf-8"), []
-    for language, text in re.findall(r"^```(console|python)\n(.*?)^```", whole, re.DOTALL | re.MULTILINE):
-        if text.startswith(NOT_RUN) or _FILE.match(text):
+    """What the page's blocks run, in order, but for benchmarks, files, and blocks below a comment that says why."""
+    steps = []
+    for not_run, language, text in _BLOCK.findall(page.read_text(encoding="utf-8")):
+        if not_run or _FILE.match(text):
             continue
         commands = [text] if language == "python" else commands_in(text)
         steps += [Step(page.name, language, command) for command in commands]
