@@ -20,11 +20,7 @@ _MODEL_SUFFIX = ".onnx"
 
 
 def gallery_beside(source: str | Path) -> Path:
-    """`photos-gallery` of the folder `photos`, of `photos.tar`, and of `photos.csv`.
-
-    Raises:
-        InputError: the source is not there, or has no name of its own: a pattern, or the root of a disk.
-    """
+    """`photos-gallery` of the folder `photos`, of `photos.tar`, and of `photos.csv`."""
     if is_address(str(source)):
         raise InputError(f"{printable_path(str(source))}: say where the gallery of it shall be: --out GALLERY")
     path = Path(os.path.abspath(split_address(str(source))[0]))
@@ -45,11 +41,6 @@ def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) ->
 
     Args:
         check: called before a gallery is made, to refuse what else was asked wrongly.
-
-    Raises:
-        InputError: none of the images is usable, the gallery cannot be made there, or they are of a training.
-        GalleryError: what is beside the images is no gallery, is one of other images, or is damaged.
-        ModelFileError: the model that comes with the package is missing or damaged.
     """
     if not _holds_images(path):
         return path

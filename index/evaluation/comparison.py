@@ -49,9 +49,6 @@ def paired_bootstrap(
         clusters: (Q,) what comes or stays away together, as a query's class: then a draw is of as many clusters as
             there are, with all their queries, and says what other classes might give. None: queries one by one.
         draw_seeds: whether a draw takes S of the S seeds with replacement.
-
-    Raises:
-        InputError: the scores are not of the same queries and seeds, there are none, or the clusters are of others.
     """
     if first.shape != second.shape or first.ndim not in (1, 2) or not first.size:
         raise InputError(

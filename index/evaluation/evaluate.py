@@ -151,10 +151,6 @@ def evaluate_gallery(
         groups: name in the metadata of what images of one scene have in common; None: `group`, where there is one, else
             scenes are looked for.
         progress: called with (done, total) files that are embedded.
-
-    Raises:
-        InputError: `query` has no usable image, no query has a relevant item, no image has a value for `groups`, or the
-            filter keeps no labelled image or names metadata that no image has.
     """
     with gallery.catalog() as catalog:
         labels = catalog.labels(status="indexed")
@@ -179,11 +175,6 @@ def evaluate_model(
     """Score a model on the images of `data`, a folder of class folders or a label file; else as a gallery of them.
 
     `groups` is a column of the label file.
-
-    Raises:
-        InputError: `data` or `query` has no usable image, no query has a relevant item, or no image a value
-            in the column.
-        ModelFileError: the model cannot be used.
     """
     embedder = Embedder(model_path, threads=1)
     members = embed_labelled(data, embedder=embedder, groups=groups, progress=progress)
@@ -256,9 +247,6 @@ def embed_labelled(
 
     In a folder the first folder below it is the label; of a table, only the images with a label are taken, and its
     column `groups` (None: `group`, where there is one) tells scenes.
-
-    Raises:
-        InputError: no image is usable, the label file cannot be read, or no image has a value in the column.
     """
     skipped: Counter[str] = Counter()
     items = list(_list_items(source, skipped))
@@ -321,10 +309,6 @@ def nmi(embeddings: Floats, labels: Labels, *, seed: int) -> float:
     Args:
         embeddings: (N, D) float32 unit rows.
         labels: (N,) int64; rows that are `UNLABELLED` are left out.
-
-    Raises:
-        InputError: no row has a label.
-        MissingDependencyError: faiss is not installed.
     """
     labelled = labels != UNLABELLED
     if not labelled.any():
@@ -338,10 +322,6 @@ def cluster_embeddings(embeddings: Floats, *, clusters: int, seed: int) -> Label
     """(N,) int64 cluster of each (N, D) float32 row, by plain k-means on all rows; the same for the same seed.
 
     There are at most `clusters` of them, and never more than rows.
-
-    Raises:
-        InputError: there is no row, or fewer than one cluster is wanted.
-        MissingDependencyError: faiss is not installed.
     """
     if not len(embeddings) or clusters < 1:
         raise InputError(f"cannot make {clusters} clusters of {len(embeddings)} images")

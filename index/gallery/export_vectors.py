@@ -74,11 +74,7 @@ def export_vectors(path: Path, out: Path, *, by: str = KIND, progress: Progress 
 
 
 def check_out(files: list[Path], *, gallery: Path) -> None:
-    """Refuse to write over anything, or into a gallery.
-
-    Raises:
-        InputError: one of the files exists, lies in the gallery, or in a folder that is not there.
-    """
+    """Refuse to write over anything, or into a gallery."""
     for file in files:
         shown = printable_path(str(file))
         if file.resolve().is_relative_to(gallery.resolve()):

@@ -356,11 +356,7 @@ class Gallery:
         return scores[order], ids[order]
 
     def image(self, image_id: int) -> CatalogRow:
-        """The row of one member.
-
-        Raises:
-            InputError: no member has this id.
-        """
+        """The row of one member."""
         row = self._catalog.find([_check_id(image_id)]).get(image_id)
         if row is None:
             raise UnknownImageError(image_id, gallery=printable_path(self.name))
@@ -400,11 +396,7 @@ class Gallery:
             return catalog.sources()[number] if number == catalog.added_source() else None
 
     def vector(self, image_id: int) -> Vectors:
-        """The stored (D,) float32 unit vector of a member, dropped or not.
-
-        Raises:
-            InputError: no member has this id.
-        """
+        """The stored (D,) float32 unit vector of a member, dropped or not."""
         members = self.store.ids
         position = int(np.searchsorted(members, _check_id(image_id)))
         here = members[position : position + 1]
@@ -413,11 +405,7 @@ class Gallery:
         return self.vectors(here).reshape(-1)
 
     def rows(self, ids: Iterable[int]) -> list[CatalogRow]:
-        """The catalogue's rows of members, dropped ones among them, in the order of the ids as they are given.
-
-        Raises:
-            GalleryDamagedError: an id has no row.
-        """
+        """The catalogue's rows of members, dropped ones among them, in the order of the ids as they are given."""
         wanted = list(ids)
         rows = self._catalog.find(wanted)
         if len(rows) != len(set(wanted)):
@@ -466,11 +454,7 @@ class Gallery:
         return self._shown
 
     def keep(self, where: Condition) -> Among:
-        """The members that a filter keeps; those of the last filters are remembered.
-
-        Raises:
-            InputError: the filter names metadata that no image has, or takes too long.
-        """
+        """The members that a filter keeps; those of the last filters are remembered."""
         kept = self._kept.get(where)
         if kept is None:
             with self.catalog(limited=True) as catalog:

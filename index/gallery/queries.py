@@ -60,10 +60,6 @@ def read_queries(
         ids: members that ask, and are excluded from their own results.
         gallery: which is asked.
         workers: threads that decode; 0 is one for each usable core.
-
-    Raises:
-        GalleryError: the gallery or its model is damaged.
-        MissingDependencyError: a Parquet table without pyarrow.
     """
     asked = (one for argument in arguments for one in _read_argument(argument, dim=gallery.width))
     while group := list(islice(asked, _ITEMS_AT_ONCE)):
@@ -81,12 +77,7 @@ def answer_queries(
     where: Condition | None = None,
     rerank: bool = False,
 ) -> Iterator[list[tuple[Query, list[Hit]]]]:
-    """Every query with its results, as `Gallery.search` gives them, in blocks; one with a problem has none.
-
-    Raises:
-        InputError: k or `min_score` is out of range, or the filter names metadata that no item has.
-        GalleryError: the gallery is damaged.
-    """
+    """Every query with its results, as `Gallery.search` gives them, in blocks; one with a problem has none."""
     left, most, bound = iter(queries), 0, gallery.count if k is None else k
     while block := list(islice(left, max(1, min(_BLOCK_QUERIES, _BLOCK_HITS // bound)))):
         asking = [(query, query.vector) for query in block if query.vector is not None]

@@ -35,12 +35,7 @@ def _values(result: Result) -> tuple[Any, ...]:
 
 
 def check_results_path(path: Path) -> None:
-    """See that results can be written there, before anything is done for them.
-
-    Raises:
-        InputError: the suffix is unknown, or the folder is missing or read-only.
-        MissingDependencyError: Parquet without pyarrow.
-    """
+    """See that results can be written there, before anything is done for them."""
     shown = printable_path(str(path))
     if path.suffix.lower() not in _KINDS:
         raise InputError(f"{shown}: the suffix says what is written: expected one of {', '.join(_KINDS)}")
@@ -59,10 +54,6 @@ def open_results(path: Path) -> Iterator[Write]:
     """A function that writes rows; at the end they take the place of `path`, after an error nothing of them is left.
 
     Errors of the caller pass as they are.
-
-    Raises:
-        InputError: as `check_results_path`, or the disk is full or fails.
-        MissingDependencyError: Parquet without pyarrow.
     """
     check_results_path(path)
     stopped: BaseException | None = None

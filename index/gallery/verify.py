@@ -87,10 +87,6 @@ def verify_gallery(
         read_images: compare the bytes of every image, duplicates included, with what was indexed.
         embedding: called with (done, total) images of the sample.
         reading: called with (done, total) images that are read.
-
-    Raises:
-        GalleryError: there is no finished gallery to check.
-        ModelFileError: the model cannot be run.
     """
     version = find_version(path)
     shown = valid_text(str(path.resolve()))

@@ -27,6 +27,25 @@ _LEAST_SIDE = 8  # below it, several scales give the same size
 _SCALES = (1, 2, 4, 8)
 _TRIED_SIZE = (43, 37)  # no multiple of a block
 
+# Stereo pictures (MPO) come through Pillow's JPEG reader and may not be named here.
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")
+READABLE = (*FORMATS, HEIF)
+FIRST_BYTES = 16  # which say what a file is
+_STRIP_PIXELS = 1 << 22  # what is converted at once, so that no second whole image is held
+_EXIF_ORIENTATION = 0x0112
+_TILE_WIDTH, _TILE_LENGTH = 0x0142, 0x0143
+_ORIENTATIONS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# What Pillow's parsers raise on damaged input: the first five are seen when its formats are fuzzed, the others are
+# what it catches itself where a file ends early. Anything else is a bug of ours and must surface.
+_DAMAGE = (OSError, SyntaxError, ValueError, TypeError, RuntimeError, EOFError, IndexError, struct.error)
 logger = logging.getLogger(__name__)
 
 
@@ -43,11 +62,7 @@ def has_turbo() -> bool:
 
 
 def read_turbo(data: bytes, opened: ImageFile.ImageFile) -> Image.Image | None:
-    """The pixels of a JPEG file at the size that Pillow, which has opened and not loaded it, would decode it at.
-
-    Returns:
-        The RGB image; None where Pillow is to decode it.
-    """
+    """A JPEG in RGB at the size that Pillow, which has opened it, would decode it at; None: Pillow is to decode it."""
     if opened.format not in JPEG or opened.mode not in _MODES or max(opened.size) < _LEAST_SIDE:
         return None
     return _read(data, opened.size) if has_turbo() else None
@@ -76,27 +91,6 @@ def _agrees(subsampling: int) -> bool:
             if found is None or found.tobytes() != image.convert("RGB").tobytes():
                 return False
     return True
-
-
-# Stereo pictures (MPO) come through Pillow's JPEG reader and may not be named here.
-FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")
-READABLE = (*FORMATS, HEIF)
-FIRST_BYTES = 16  # which say what a file is
-_STRIP_PIXELS = 1 << 22  # what is converted at once, so that no second whole image is held
-_EXIF_ORIENTATION = 0x0112
-_TILE_WIDTH, _TILE_LENGTH = 0x0142, 0x0143
-_ORIENTATIONS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-# What Pillow's parsers raise on damaged input: the first five are seen when its formats are fuzzed, the others are
-# what it catches itself where a file ends early. Anything else is a bug of ours and must surface.
-_DAMAGE = (OSError, SyntaxError, ValueError, TypeError, RuntimeError, EOFError, IndexError, struct.error)
 
 
 def find_format(first: bytes) -> str | None:
@@ -137,9 +131,8 @@ def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int, tu
     """
     if not data:
         raise ImageError(path=name, reason="empty-file", detail="0 bytes")
-    return _name_damage(
-        lambda: _decode(data, name=name, target_side=target_side, max_pixels=max_pixels, turbo=turbo), name=name
-    )
+    limits = {"target_side": target_side, "max_pixels": max_pixels}
+    return _name_damage(lambda: _decode(data, name=name, turbo=turbo, **limits), name=name)
 
 
 def _name_damage(make: Callable[[], Image.Image], *, name: str) -> Image.Image:
@@ -163,7 +156,8 @@ def return_memory() -> None:
 
 
 def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo: bool) -> Image.Image:
-    with _open(data, name=name) as image:
+    image = open_heif(data, name=name) if is_heif(data) else Image.open(io.BytesIO(data), formats=FORMATS)
+    with image:
         _check_pixels(image, name=name, max_pixels=max_pixels)
         image.draft(None, (2 * target_side, 2 * target_side))
         rgb = read_turbo(data, image) if turbo else None
@@ -177,10 +171,6 @@ def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo:
         orientation = _orientation(image)
     del image  # before the turned copy is made
     return _turn_upright(rgb, orientation)
-
-
-def _open(data: bytes, *, name: str) -> ImageFile.ImageFile:
-    return open_heif(data, name=name) if is_heif(data) else Image.open(io.BytesIO(data), formats=FORMATS)
 
 
 def make_upright(image: Image.Image, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
@@ -228,7 +218,7 @@ def _to_rgb(image: Image.Image, *, name: str, target_side: int) -> Image.Image:
     """An opaque RGB copy, reduced by the largest whole factor that leaves both sides twice the target."""
     if image.mode == "F":
         raise ImageError(path=name, reason="unsupported-pixels", detail="32-bit floating point")
-    wide = image.mode.startswith("I;") or (image.mode == "I" and _greatest(image) > 255)
+    wide = image.mode.startswith("I;") or (image.mode == "I" and image.getextrema()[1] > 255)  # type: ignore[operator]
     width, height = image.size
     factor = _find_factor(image, target_side=target_side)
     rows = max(1, _STRIP_PIXELS // max(1, width) // factor) * factor
@@ -244,12 +234,6 @@ def _to_rgb(image: Image.Image, *, name: str, target_side: int) -> Image.Image:
 def _find_factor(image: Image.Image, *, target_side: int) -> int:
     """The largest that leaves both sides twice the target."""
     return max(1, min(image.size) // (2 * target_side))
-
-
-def _greatest(image: Image.Image) -> float:
-    _, greatest = image.getextrema()  # of the one band
-    assert not isinstance(greatest, tuple)
-    return float(greatest)
 
 
 def _reduce(image: Image.Image, factor: int) -> Image.Image:

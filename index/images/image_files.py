@@ -96,11 +96,7 @@ def open_file(path: Path) -> Iterator[io.FileIO]:
 
 
 def check_content(first: bytes, *, name: str) -> None:
-    """Refuse what does not begin as an image does, by its first bytes.
-
-    Raises:
-        ImageError: it has no bytes, is no image, or one that wants a package to be installed.
-    """
+    """Refuse what does not begin as an image does, by its first bytes."""
     if not first:
         raise ImageError(path=name, reason="empty-file", detail="0 bytes")
     kind = find_format(first)
@@ -115,11 +111,7 @@ def take_any_content(first: bytes, *, name: str) -> None:
 
 
 def read_bytes(path: Path, *, check: CheckContent = check_content) -> bytes:
-    """The whole of a regular file; no more than the beginning where the check refuses that.
-
-    Raises:
-        ImageError: it cannot be read, is no regular file, is larger than `MAX_FILE_BYTES`, or is refused.
-    """
+    """The whole of a regular file; no more than the beginning where the check refuses that."""
     name = printable_path(str(path))
     with open_file(path) as file:
         check_size(os.fstat(file.fileno()).st_size, name=name)

@@ -20,24 +20,12 @@ _MAX_TAGS = 256  # of a directory of metadata
 _MAX_TAG_VALUES = 1 << 16  # in all its tags, each of which Pillow may make an object of Python
 
 _SEQUENTIAL, _PROGRESSIVE, _START_OF_SCAN = (0xC0, 0xC1), 0xC2, 0xDA
-_OTHER_FRAMES = (
-    0xC3,
-    0xC5,
-    0xC6,
-    0xC7,
-    0xC9,
-    0xCA,
-    0xCB,
-    0xCD,
-    0xCE,
-    0xCF,
-)  # lossless, layered, arithmetic coding
+# Lossless, layered, arithmetic coding.
+_OTHER_FRAMES = (0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 _WITHOUT_LENGTH = (0x00, 0x01, *range(0xD0, 0xDA), 0xFF)
 _GIF_COMMENT = 0xFE
-_EXIF, _MPF = (
-    b"Exif\0\0",
-    b"MPF\0",
-)  # what a directory begins with: of a camera, and of several pictures in one file
+# What a directory begins with: of a camera, and of several pictures in one file.
+_EXIF, _MPF = b"Exif\0\0", b"MPF\0"
 
 
 def is_cheap(data: bytes) -> bool:
@@ -115,27 +103,21 @@ def _is_cheap_png(data: bytes) -> bool:
 def _is_cheap_gif(data: bytes) -> bool:
     """Little before the first picture, which lies within the canvas; what follows it is not read."""
     width, height, flags = struct.unpack_from("<HHB", data, 6)
-    at = 13 + _palette_bytes(flags)
-    blocks = 0
+    at, blocks = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0), 0  # behind the palette
     while data[at] == ord("!"):
         if not data[at + 2] and data[at + 1] != _GIF_COMMENT:
             return False  # Pillow takes one byte more for the size of a block
         at += 2
-        while size := data[at]:
-            at, blocks = at + 1 + size, blocks + 1
+        is_last = False
+        while not is_last:
+            is_last = not data[at]
+            at, blocks = at + 1 + data[at], blocks + 1
             if blocks > _MAX_BLOCKS:
                 return False
-        at, blocks = at + 1, blocks + 1
-        if blocks > _MAX_BLOCKS:
-            return False
     if data[at] != ord(","):
         return False
     left, top, wide, high = struct.unpack_from("<4H", data, at + 1)
     return bool(left + wide <= width and top + high <= height and width * height <= _MAX_PIXELS)
-
-
-def _palette_bytes(flags: int) -> int:
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
 def _is_cheap_webp(data: bytes) -> bool:

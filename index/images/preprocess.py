@@ -154,8 +154,7 @@ def hamming_distances(hashes: Ids, others: Ids | int) -> npt.NDArray[np.uint8]:
 def _basis() -> npt.NDArray[np.float64]:
     """(8, 32) float64: the orthonormal cosines of the lowest frequencies (DCT-II)."""
     frequency = np.arange(_FREQUENCIES)[:, None]
-    cosines: npt.NDArray[np.float64] = np.cos(np.pi / _SIDE * (np.arange(_SIDE) + 0.5) * frequency) * np.sqrt(
-        2 / _SIDE
-    )
+    angles = np.pi / _SIDE * (np.arange(_SIDE) + 0.5) * frequency
+    cosines: npt.NDArray[np.float64] = np.cos(angles) * np.sqrt(2 / _SIDE)
     cosines[0] /= np.sqrt(2)
     return cosines

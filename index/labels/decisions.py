@@ -223,11 +223,7 @@ def read_held_labels(
 
 
 def check_label_decision(given: LabelDecision) -> LabelDecision:
-    """The decision as it is stored: a change to the label that the image has already keeps it.
-
-    Raises:
-        InputError: no such decision, no new label for a change, one for another, or a new label that cannot be one.
-    """
+    """The decision as it is stored: a change to the label that the image has already keeps it."""
     check_word(given.decision, (*DECISIONS, OPEN))
     check_sha256(given.sha256)
     if given.decision != CHANGE:

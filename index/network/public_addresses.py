@@ -48,11 +48,7 @@ def check_web_address(address: str) -> None:
 
 
 def lead_on(address: str, location: str) -> str:
-    """Where an answer leads; letters that addresses do not have, but some servers send, are written as they do.
-
-    Raises:
-        InputError: to what is no address.
-    """
+    """Where an answer leads; letters that addresses do not have, but some servers send, are written as they do."""
     with suppress(UnicodeError):
         location = location.encode("latin-1").decode("utf-8")
     try:
@@ -105,11 +101,7 @@ def is_public_web(address: Address, port: int) -> bool:
 
 
 def check_addresses(host: str, port: int, *, found: Iterable[str], may_connect: MayConnect, advice: str) -> None:
-    """See that all the addresses of a host may be asked: a name that leads to a private network even once is refused.
-
-    Raises:
-        InputError: one may not.
-    """
+    """See that all addresses of a host may be asked: a name that leads to a private network even once is refused."""
     for text in found:
         address = read_address(text)
         if address is None or not may_connect(address, port):

@@ -121,11 +121,7 @@ def is_hurried() -> bool:
 
 
 def retry(attempt: Callable[[], Result]) -> Result:
-    """What an attempt gives, at the latest the fourth; in a hurry the first.
-
-    Raises:
-        FetchError: of the last attempt.
-    """
+    """What an attempt gives, at the latest the fourth; in a hurry the first."""
     tries = 1 if is_hurried() else TRIES
     for number in range(1, tries + 1):
         try:
@@ -147,11 +143,7 @@ def choose_wait(failed: int) -> float:
 
 
 def pause(seconds: float) -> None:
-    """Wait, unless nobody waits for this thread any more.
-
-    Raises:
-        AbandonedError: nobody does.
-    """
+    """Wait, unless nobody waits for this thread any more."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         raise_if_abandoned()

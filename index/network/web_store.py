@@ -103,11 +103,7 @@ class WebStore:
         import_httpcore()
 
     def walk(self) -> Iterator[RemoteFile]:
-        """Refused: a web server does not list what it has.
-
-        Raises:
-            FetchError: always.
-        """
+        """Refused: a web server does not list what it has."""
         raise FetchError(REFUSED, "http and https have no folders; name a file, or a list of addresses")
 
     def look(self, path: str) -> RemoteFile:
@@ -304,11 +300,7 @@ def _checked_network() -> Any:
 
 
 def _bound_connecting(patience: _Patience, timeout: float | None) -> float:
-    """Seconds that a connection may take.
-
-    Raises:
-        httpcore.ConnectTimeout: none are left.
-    """
+    """Seconds that a connection may take."""
     left_s = patience.bound(timeout)
     if left_s <= 0:
         raise import_httpcore().ConnectTimeout(f"no connection within {patience.reach.step_s:g} s")

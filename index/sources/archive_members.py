@@ -18,6 +18,7 @@ from index.images.image_files import CheckContent, take_any_content
 LOCAL_HEADER = struct.Struct("<6xHH4xL8xHH")
 """What a zip has before each member: flags, method, CRC, length of the name, length of the extra field."""
 
+SIDECAR_EXTENSIONS = ("json", "txt", "cls", "cls2", "npy", "xml", "csv")
 _MAX_LZMA_MEMORY = 1 << 28
 _CHUNK_BYTES = 1 << 18
 _ENCRYPTED, _ENDS_WITH_MARK, _CRC_FOLLOWS = 1, 2, 8  # flags of a zip member
@@ -26,11 +27,40 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of an archive: `offset` is its content's in a tar, its local header's in a zip."""
+    """A member of an archive under a name that is safe as a relative path.
+
+    `offset` is its content's in a tar, its local header's in a zip; `problem` says why it cannot be read, or, without
+    a name, what is wrong with the archive.
+    """
 
     name: str
-    offset: int
-    size_bytes: int
+    offset: int = 0
+    size_bytes: int = 0
+    problem: tuple[str, str] | None = None
+
+    @property
+    def stem(self) -> str:
+        """The name up to the last dot."""
+        folder, separator, base = self.name.rpartition("/")
+        stem, dot, _ = base.rpartition(".")
+        return f"{folder}{separator}{stem}" if dot and stem else self.name
+
+    @property
+    def key(self) -> str:
+        """The name up to the first dot that does not begin it, which a WebDataset sample's members share."""
+        folder, separator, base = self.name.rpartition("/")
+        first = base.partition(".")[0]
+        return f"{folder}{separator}{first}" if first else self.name
+
+    @property
+    def sidecar_kind(self) -> str | None:
+        """The extension, where it is one of a sidecar."""
+        kind = self.name[len(self.stem) + 1 :].lower()
+        return kind if kind in SIDECAR_EXTENSIONS and self.problem is None else None
+
+    def describes(self, other: Member) -> bool:
+        """Whether this sidecar belongs to the other member: a.json to a.jpg and a.mask.png."""
+        return other.name == self.stem or other.name.startswith(self.stem + ".")
 
 
 def is_zip_name(file: Path) -> bool:

@@ -32,7 +32,6 @@ from index.text import printable_path
 
 ARCHIVE_SUFFIXES = (".tar", ".zip")
 COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst")
-SIDECAR_EXTENSIONS = ("json", "txt", "cls", "cls2", "npy", "xml", "csv")
 
 _MAX_SIDECAR_BYTES = 1 << 20
 _MAX_UNPACKING = 1032  # times the packed bytes: the most that deflate can hold, and more than images need
@@ -96,37 +95,6 @@ def _scan_file(file: Path, scan: _Scan) -> Iterator[FoundItem]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Member(Member):
-    """A member under a name that is safe as a relative path; without a name, what is wrong with the archive."""
-
-    problem: tuple[str, str] | None = None
-
-    @property
-    def stem(self) -> str:
-        """The name up to the last dot."""
-        folder, separator, base = self.name.rpartition("/")
-        stem, dot, _ = base.rpartition(".")
-        return f"{folder}{separator}{stem}" if dot and stem else self.name
-
-    @property
-    def key(self) -> str:
-        """The name up to the first dot that does not begin it, which a WebDataset sample's members share."""
-        folder, separator, base = self.name.rpartition("/")
-        first = base.partition(".")[0]
-        return f"{folder}{separator}{first}" if first else self.name
-
-    @property
-    def sidecar_kind(self) -> str | None:
-        """The extension, where it is one of a sidecar."""
-        kind = self.name[len(self.stem) + 1 :].lower()
-        return kind if kind in SIDECAR_EXTENSIONS and self.problem is None else None
-
-    def describes(self, other: _Member) -> bool:
-        """Whether this sidecar belongs to the other member: a.json to a.jpg and a.mask.png."""
-        return other.name == self.stem or other.name.startswith(self.stem + ".")
-
-
-@dataclass(frozen=True, slots=True)
 class _Scan:
     """The scan of one archive.
 
@@ -137,7 +105,7 @@ class _Scan:
     folder: str
     names: dict[str, int]
 
-    def items(self, group: list[_Member], *, file: int, is_zip: bool) -> Iterator[FoundItem]:
+    def items(self, group: list[Member], *, file: int, is_zip: bool) -> Iterator[FoundItem]:
         """The members of a group with what their sidecars say."""
         images = [member for member in group if member.sidecar_kind is None]
         sidecars: dict[int, tuple[str | None, dict[str, Any]]] = {}
@@ -151,7 +119,7 @@ class _Scan:
                 said = [said for beside, said in sidecars.items() if group[beside].describes(member)]
                 yield self.item(member, said)
 
-    def item(self, member: _Member, said: list[tuple[str | None, dict[str, Any]]]) -> FoundItem:
+    def item(self, member: Member, said: list[tuple[str | None, dict[str, Any]]]) -> FoundItem:
         """One member as an item."""
         archive = self.archive.path
         path = f"{archive}/{self.unique(member.name)}"
@@ -191,9 +159,9 @@ class _Scan:
         return f"{name}#{count}"
 
 
-def _groups(members: Iterator[_Member]) -> Iterator[list[_Member]]:
+def _groups(members: Iterator[Member]) -> Iterator[list[Member]]:
     """Consecutive members of one sample; long series are cut where neither part can describe the other."""
-    group: list[_Member] = []
+    group: list[Member] = []
     for member in members:
         if group:
             new_stem = member.stem != group[-1].stem
@@ -206,7 +174,7 @@ def _groups(members: Iterator[_Member]) -> Iterator[list[_Member]]:
         yield group
 
 
-def _read_sidecar(file: int, member: _Member, *, is_zip: bool) -> tuple[str | None, dict[str, Any]]:
+def _read_sidecar(file: int, member: Member, *, is_zip: bool) -> tuple[str | None, dict[str, Any]]:
     """The label and metadata of a sidecar; nothing where it is broken, for the image may still be sound."""
     kind = member.sidecar_kind
     if kind not in ("json", "txt", "cls"):
@@ -244,19 +212,12 @@ class _HeaderReader(io.BufferedReader):
         return super().read(size)
 
 
-def _tar_members(headers: _HeaderReader) -> Iterator[_Member]:
+def _tar_members(headers: _HeaderReader) -> Iterator[Member]:
     start = os.pread(headers.fileno(), 8, 0)
     for magic, kind in COMPRESSED_STARTS.items():
         if start.startswith(magic):
-            yield _Member(
-                "",
-                0,
-                0,
-                (
-                    "compressed-archive",
-                    f"its name does not say that it is packed by {kind}",
-                ),
-            )
+            problem = "compressed-archive", f"its name does not say that it is packed by {kind}"
+            yield Member("", problem=problem)
             return
     size = os.fstat(headers.fileno()).st_size
     try:
@@ -274,16 +235,16 @@ def _tar_members(headers: _HeaderReader) -> Iterator[_Member]:
             if os.pread(headers.fileno(), tarfile.BLOCKSIZE, tar.offset) != bytes(tarfile.BLOCKSIZE):
                 raise tarfile.ReadError(f"neither a header nor the end mark at byte {tar.offset}")
     except _TAR_DAMAGE as error:
-        yield _Member("", 0, 0, ("corrupt-archive", str(error) or type(error).__name__))
+        yield Member("", problem=("corrupt-archive", str(error) or type(error).__name__))
 
 
-def _tar_member(info: tarfile.TarInfo) -> _Member:
+def _tar_member(info: tarfile.TarInfo) -> Member:
     problem = _SPARSE if info.issparse() else None if info.isreg() else _SPECIAL
     size = info.size if problem is None else 0  # the scan has seen that it lies in the archive, else it may be any
-    return _Member(_safe_name(info.name), info.offset_data, size, problem)
+    return Member(_safe_name(info.name), info.offset_data, size, problem)
 
 
-def _zip_members(headers: _HeaderReader) -> Iterator[_Member]:
+def _zip_members(headers: _HeaderReader) -> Iterator[Member]:
     size = os.fstat(headers.fileno()).st_size
     try:
         with zipfile.ZipFile(headers) as archive:
@@ -293,7 +254,7 @@ def _zip_members(headers: _HeaderReader) -> Iterator[_Member]:
                 if not info.filename.endswith("/"):
                     yield _zip_member(info, archive_bytes=size, overlaps=number in crowded)
     except _ZIP_DAMAGE as error:
-        yield _Member("", 0, 0, ("corrupt-archive", str(error) or type(error).__name__))
+        yield Member("", problem=("corrupt-archive", str(error) or type(error).__name__))
 
 
 def _find_overlaps(infos: Sequence[zipfile.ZipInfo]) -> set[int]:
@@ -307,29 +268,29 @@ def _find_overlaps(infos: Sequence[zipfile.ZipInfo]) -> set[int]:
     }
 
 
-def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int, overlaps: bool) -> _Member:
+def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int, overlaps: bool) -> Member:
     """What the archive's list says; offset and size, which may be any, are taken over where they can be right."""
     name, offset, size = _safe_name(_zip_name(info)), info.header_offset, info.file_size
     kind = stat.S_IFMT(info.external_attr >> 16) if info.create_system == 3 else 0  # 3: made on Unix
     if kind not in (0, stat.S_IFREG):
-        return _Member(name, 0, 0, _SPECIAL)
+        return Member(name, problem=_SPECIAL)
     if not 0 <= offset <= archive_bytes - LOCAL_HEADER.size:
-        return _Member(name, 0, 0, ("corrupt", "it lies outside the archive"))
+        return Member(name, problem=("corrupt", "it lies outside the archive"))
     if (problem := zip_problem(flags=info.flag_bits, method=info.compress_type)) is not None:
-        return _Member(name, 0, 0, problem)
+        return Member(name, problem=problem)
     if overlaps:
-        return _Member(name, 0, 0, ("corrupt", "it overlaps another member of the archive"))
+        return Member(name, problem=("corrupt", "it overlaps another member of the archive"))
     try:
         check_size(size, name=name)
     except ImageError as error:
-        return _Member(name, 0, 0, (error.reason, error.detail))
+        return Member(name, problem=(error.reason, error.detail))
     most = info.compress_size * _MAX_UNPACKING  # so that all members together are bounded by the archive's size
     if info.compress_type in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         most = min(most, _MAX_SLOWLY_UNPACKED)
     if size > most:
         detail = f"{size} bytes are announced, of {info.compress_size} in the archive at most {most} are unpacked"
-        return _Member(name, 0, 0, ("too-costly", detail))
-    return _Member(name, offset, size)
+        return Member(name, problem=("too-costly", detail))
+    return Member(name, offset, size)
 
 
 def _zip_name(info: zipfile.ZipInfo) -> str:

@@ -89,11 +89,7 @@ def _changed_archive(place: Place) -> ImageError:
 
 
 def fetch_place(place: Place, *, check: CheckContent = check_content) -> Fetched:
-    """The bytes of a remote file, or of a shard's member: from the spooled shard, or of a plain tar that part alone.
-
-    Raises:
-        ImageError: as `read_place`.
-    """
+    """The bytes of a remote file, or of a shard's member: from the spooled shard, or of a plain tar that part alone."""
     if place.offset is None:
         return _fetch(place, check, max_bytes=MAX_FILE_BYTES if place.size_bytes else MAX_FETCHED_BYTES)
     assert place.store is not None

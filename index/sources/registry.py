@@ -48,11 +48,7 @@ def find_source(text: str) -> ImageSource:
 
 
 def make_source(kind: str, location: str) -> ImageSource:
-    """A source as a catalogue recorded it.
-
-    Raises:
-        InputError: there is no such kind of source.
-    """
+    """A source as a catalogue recorded it."""
     for source in SOURCES:
         if source.kind == kind:
             return source(location)

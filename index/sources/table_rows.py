@@ -227,10 +227,6 @@ def read_labels(path: Path, *, columns: TableColumns = USUAL) -> dict[str, str]:
 
     The table is Parquet where the file's name ends in `.parquet`, else CSV. Paths are relative to the table's own
     folder, or absolute. An empty label, or a null, leaves the image unlabelled; numbers become text.
-
-    Raises:
-        InputError: the file is missing, damaged, lacks a column, or gives one path two labels.
-        MissingDependencyError: Parquet without pyarrow.
     """
     path, columns = find_table(path, columns)
     if not path.is_file():
@@ -246,12 +242,7 @@ def read_labels(path: Path, *, columns: TableColumns = USUAL) -> dict[str, str]:
 
 
 def read_column(path: Path, name: str, *, columns: TableColumns = USUAL) -> dict[str, str]:
-    """Absolute normal image path to the text in a column of a table; images without are left out.
-
-    Raises:
-        InputError: the file is missing or damaged, or gives one path two values.
-        MissingDependencyError: Parquet without pyarrow.
-    """
+    """Absolute normal image path to the text in a column of a table; images without are left out."""
     path, columns = find_table(path, columns)
     texts: dict[str, str] = {}
     for image, row in _rows_by_image(path, columns):
