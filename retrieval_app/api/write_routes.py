@@ -14,8 +14,7 @@ from retrieval_app.api.errors import BODY_ERRORS
 from retrieval_app.api.form_files import IMAGE_BODY, read_image
 from retrieval_app.api.schemas import Answer, EvaluateRequest, ImageId, NewImage
 from retrieval_app.api.security.access import require_review, require_writing
-from retrieval_app.review.job_list import FAILED, Job
-from retrieval_app.review.jobs import EVALUATE
+from retrieval_app.review.job_list import EVALUATE, FAILED, Job
 
 _FAILED = "it failed; whoever has the token is told why"  # which may name folders of the machine
 

@@ -1,15 +1,13 @@
-"""Changes of the gallery that people ask for, done one after the other by one thread while it is served."""
+"""Background jobs: changes of the gallery, done one after the other by one thread while the gallery is served."""
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,172 +36,43 @@ from retrieval_app.review.added_images import (
     read_added_rows,
     store_image,
 )
-from retrieval_app.review.job_list import CANCELLED, DONE, FAILED, RUNNING, Asker, Job, JobList
+from retrieval_app.review.job_list import (
+    ADD,
+    CANCELLED,
+    DONE,
+    EVALUATE,
+    FAILED,
+    MOST_JOBS,
+    REMOVE,
+    RUNNING,
+    UPDATE,
+    WAITING,
+    Asker,
+    Job,
+    JobList,
+    Work,
+)
 from retrieval_app.review.subjects import find_subjects
 from retrieval_app.serving.errors import BusyError, is_disk_full
 from retrieval_app.serving.serving_config import ServingConfig
 
 logger = logging.getLogger(__name__)
 
-ADD, REMOVE, UPDATE, EVALUATE = KINDS = ("add", "remove", "update", "evaluate")
-TOGETHER = (ADD, REMOVE, UPDATE)
-"""Kinds of which any number can be done at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a job is to do; each kind reads its own part."""
-
-    image: AddedImage | None = None
-    ids: tuple[int, ...] = ()
-    ks: tuple[int, ...] = ()
-    where: Condition | None = None
-
-    def pack(self) -> str:
-        """All of it as text, which any process of the server reads again."""
-        image = None if self.image is None else [self.image.name, self.image.label]
-        where = None if self.where is None else write_condition(self.where)
-        return json.dumps({"image": image, "ids": self.ids, "ks": self.ks, "where": where})
-
-    @classmethod
-    def unpack(cls, text: str) -> Work:
-        """What `pack` wrote."""
-        values = json.loads(text)
-        image = None if values["image"] is None else AddedImage(*values["image"])
-        where = None if values["where"] is None else parse_filter(values["where"])
-        return cls(image, tuple(values["ids"]), tuple(values["ks"]), where)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a piece of work: words for people, and the result; None where it failed."""
-
-    message: str
-    result: dict[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """The changes of one gallery.
-
-    Attributes:
-        path: the gallery's folder, absolute.
-        on_change: called when there is a new version, before its outcomes are given.
-        open_gallery: gives the version that is served.
-        config: how images are embedded.
-    """
-
-    path: Path
-    on_change: Callable[[], object]
-    open_gallery: Callable[[], Gallery]
-    config: BuildConfig | None
-
-    def run(self, kind: str, works: Sequence[Work], *, tell: Callable[[str], None]) -> list[Outcome]:
-        """Do work of one kind; what is done at the moment is told in words.
-
-        Raises:
-            RetrievalError: nothing of it could be done.
-        """
-        run = {ADD: self._add, REMOVE: self._remove, UPDATE: self._update, EVALUATE: self._evaluate}[kind]
-        return run(works, tell)
-
-    def _add(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
-        images = [work.image for work in works if work.image is not None]
-        options = self._options(tell)
-        report = add_to_gallery(self.path, name_sources(self.path, images), **options)
-        self._show(report)
-        try:
-            rows = read_added_rows(self.path)
-        except (RetrievalError, OSError) as error:  # it is done all the same
-            logger.error("what was added cannot be looked up", exc_info=error)
-            result = {"image_id": None, "label": None, "copy_of": None, "version": report.version}
-            return [Outcome(f"added, but its id cannot be looked up: {error}", result) for _ in images]
-        return [_describe_added(image, rows.get(image.name), version=report.version) for image in images]
-
-    def _remove(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
-        ids = tuple(sorted({image_id for work in works for image_id in work.ids}))
-        report = remove_from_gallery(self.path, selection=Selection(ids=ids), **self._options(tell))
-        self._show(report)
-        return [
-            Outcome(
-                f"removed {len(work.ids):,} image{'s'[: len(work.ids) != 1]}; the files are untouched",
-                {"ids": list(work.ids), "version": report.version},
-            )
-            for work in works
-        ]
-
-    def _update(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
-        report = update_gallery(self.path, **self._options(tell))
-        self._show(report)
-        message = "there is a new version" if report.changed else "nothing had changed"
-        counts = {name: value for name, value in report.to_json().items() if name != "gallery"}
-        return [Outcome(message, counts) for _ in works]
-
-    def _evaluate(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
-        gallery = self.open_gallery()
-        return [
-            Outcome(
-                "evaluated",
-                {
-                    **evaluate_gallery(
-                        gallery, ks=work.ks, where=work.where, scoring=_count_aloud("scoring", tell)
-                    ).to_json(),
-                    "version": gallery.version,
-                },
-            )
-            for work in works
-        ]
-
-    def _options(self, tell: Callable[[str], None]) -> dict[str, Any]:
-        """What every command that writes the gallery is given."""
-
-        def begin_step(name: str) -> Progress:
-            tell(name.lower())
-            return _count_aloud(name.lower(), tell)
-
-        return {"config": self.config, "progress": _count_aloud("embedding", tell), "begin_step": begin_step}
-
-    def _show(self, report: BuildReport) -> None:
-        """Let a new version be served; where that fails, the change is done all the same."""
-        if report.changed:
-            try:
-                self.on_change()
-            except Exception as error:  # whatever it is, a job that is done must not be told to have failed
-                logger.error("version %s cannot be served yet", report.version, exc_info=error)
-
-
-def _describe_added(image: AddedImage, row: CatalogRow | None, *, version: str) -> Outcome:
-    if row is None:
-        return Outcome("the image was not added: its file is not there any more; send it again", None)
-    if row.status not in ("indexed", "duplicate"):
-        return Outcome(f"the image was not added: {REASONS.get(row.reason or '', row.detail or row.status)}", None)
-    if image.label is not None and row.label != image.label:
-        return Outcome(f"image {row.id} was added, but its label is {row.label!r}, not {image.label!r}", None)
-    copy = "" if row.kept_id is None else f", set aside as a duplicate of image {row.kept_id}"
-    result = {"image_id": row.id, "label": row.label, "copy_of": row.kept_id, "version": version}
-    return Outcome(f"added as image {row.id}{copy}", result)
-
-
-def _count_aloud(name: str, tell: Callable[[str], None]) -> Progress:
-    def count(done: int, total: int) -> None:
-        tell(f"{name}: {done:,} of {total:,}" if total else name)
-
-    return count
-
-
-logger = logging.getLogger(__name__)
-
-_MAX_TOGETHER = 1000
-_MAX_WAITING = 1000
-_MAX_KEPT = 1000
-_MAX_OF_KIND = {EVALUATE: (10, 50)}  # that wait, and that are kept: their results may be long
 _MAX_REMOVED = 10_000
-_MAX_LOGGED = 300  # characters of what is told of an end
+_MAX_LOGGED = 300  # characters of the message about an end
 _GRACE_S = 5.0  # that a running job may still take when the server stops
 _STOPPED = "the server was stopped before its turn; do it again"
 _STOPPED_ADDING = "the server was stopped before its turn; the image is kept and is added at the next start"
 _KEPT = "; the image is kept, and is added by the next update or at the next start"
 _STOPPED_RUNNING = "the server was stopped while it ran; what it has embedded is kept, do it again"
+
+Tell = Callable[[str], None]
+Outcome = tuple[str, dict[str, Any] | None]
+"""What became of a job: words for people, and the result; None where it failed."""
+
+
+class _StoppedError(RetrievalError):
+    """The server ends before the job."""
 
 
 class Jobs:
@@ -221,7 +90,7 @@ class Jobs:
         open_gallery: gives the version that is served.
         limits: of the images sent.
         config: how they are embedded.
-        log: of who did what, where the end of each is told.
+        log: of who did what, which gets the end of each.
         shared: folder of what several processes of a server have together; None where there is one.
     """
 
@@ -237,12 +106,9 @@ class Jobs:
         shared: Path | None = None,
     ) -> None:
         self._path = gallery_path.resolve()
-        self._open_gallery, self._limits = open_gallery, limits or ServingConfig()
-        self._changes = Changes(self._path, on_change=on_change, open_gallery=open_gallery, config=config)
-        self._list: JobList[Work] = JobList(
-            max_waiting=_MAX_WAITING, max_kept=_MAX_KEPT, max_of_kind=_MAX_OF_KIND, on_over=self._log_end,
-            path=None if shared is None else shared / "jobs.sqlite", pack=Work.pack, unpack=Work.unpack,
-        )  # fmt: skip
+        self._on_change, self._open_gallery = on_change, open_gallery
+        self._limits, self._config = limits or ServingConfig(), config
+        self._list = JobList(on_over=self._log_end, path=None if shared is None else shared / "jobs.sqlite")
         self._log, self._is_shared = log, shared is not None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="gallery-writer")
         self._closed = False
@@ -251,7 +117,7 @@ class Jobs:
         self._watcher: threading.Thread | None = None
 
     def add(self, data: bytes, *, name: str, label: str | None = None, asker: Asker | None = None) -> Job:
-        """Keep an image's bytes, then add it; when this is answered, a kill loses nothing (see `resume`).
+        """Keep an image's bytes, then add it; once this returns, a kill loses nothing (see `resume`).
 
         Raises:
             ImageError: it cannot be decoded, or has too many pixels.
@@ -265,14 +131,8 @@ class Jobs:
                 f"{printable_path(name)}: this gallery takes all its labels from {printable_path(labels_file.name)}; "
                 "add the image without a label, and write its label there"
             )
-        image = store_image(
-            self._path,
-            data,
-            name=name,
-            label=label,
-            max_pixels=self._limits.max_upload_pixels,
-            max_bytes=self._limits.max_upload_bytes,
-        )
+        pixels, most = self._limits.max_upload_pixels, self._limits.max_upload_bytes
+        image = store_image(self._path, data, name=name, label=label, max_pixels=pixels, max_bytes=most)
         return self._append(ADD, Work(image=image), asker=asker)
 
     def remove(self, ids: Sequence[int], *, asker: Asker | None = None) -> Job:
@@ -290,12 +150,13 @@ class Jobs:
         """Score the gallery on its own labels; with a filter, only the members that it keeps ask."""
         if not ks or min(ks) < 1:
             raise InputError(f"k must be whole numbers of at least 1, got {list(ks)}")
-        return self._append(EVALUATE, Work(ks=tuple(ks), where=where), asker=asker)
+        work = Work(ks=tuple(ks), where=None if where is None else write_condition(where))
+        return self._append(EVALUATE, work, asker=asker)
 
     def resume(self) -> list[Job]:
         """Add the images that a server took and was stopped before it added them; to be called once at the start."""
         clear_incoming(self._path)
-        return [self._append(ADD, Work(image=image)) for image in find_forgotten(self._path)[:_MAX_WAITING]]
+        return [self._append(ADD, Work(image=image)) for image in find_forgotten(self._path)[:MOST_JOBS]]
 
     def watch(self, *, poll_s: float) -> None:
         """Look from now on, in a thread, for jobs that nobody runs, as those of a process that was killed."""
@@ -315,9 +176,9 @@ class Jobs:
             UnknownJobError: there is none.
             JobOverError: it is done or has failed.
         """
-        job, work = self._list.cancel(job_id)
-        if work is not None:
-            self._forget([work])
+        before, job = self._list.get(job_id), self._list.cancel(job_id)
+        if (before.state, job.state) == (WAITING, CANCELLED):
+            self._forget([job])
         return job
 
     def stop(self) -> None:
@@ -346,17 +207,25 @@ class Jobs:
         self._check_open(kind)
         job = self._list.append(kind, work, asker=asker, once=once)
         try:
-            self._writer.submit(self._run_all).add_done_callback(self._note_failure)
+            self._submit()
         except RuntimeError:  # closed meanwhile
             self._drop_waiting()
         return job
 
+    def _submit(self) -> Future[None]:
+        def log_failure(done: Future[None]) -> None:
+            if (error := done.exception()) is not None:
+                logger.error("a change of %s failed", printable_path(str(self._path)), exc_info=error)
+
+        running = self._writer.submit(self._run_all)
+        running.add_done_callback(log_failure)
+        return running
+
     def _watch(self, poll_s: float) -> None:
         running: Future[None] | None = None
         while not self._ends.wait(poll_s):
-            if (running is None or running.done()) and not self._list.is_idle:
-                running = self._writer.submit(self._run_all)
-                running.add_done_callback(self._note_failure)
+            if (running is None or running.done()) and self._list.unfinished():
+                running = self._submit()
 
     def _log_end(self, job: Job) -> None:
         if self._log is not None:
@@ -368,13 +237,8 @@ class Jobs:
             )  # fmt: skip
 
     def _drop_waiting(self) -> None:
-        if self._is_shared:
-            return
-        self._list.drop_waiting(lambda kind: _STOPPED_ADDING if kind == ADD else _STOPPED)
-
-    def _note_failure(self, done: Future[None]) -> None:
-        if (error := done.exception()) is not None:
-            logger.error("a change of %s failed", printable_path(str(self._path)), exc_info=error)
+        if not self._is_shared:
+            self._list.drop_waiting(lambda kind: _STOPPED_ADDING if kind == ADD else _STOPPED)
 
     def _run_all(self) -> None:
         """Do the jobs that wait, unless another process of the server does."""
@@ -382,41 +246,36 @@ class Jobs:
             if called_off is None:
                 return
             self._forget(called_off)
-            while not (self._closed and self._is_shared):
-                if not (batch := self._list.take(together=TOGETHER, most=_MAX_TOGETHER)):
-                    break
+            while not (self._closed and self._is_shared) and (batch := self._list.take()):
                 try:
-                    for one in self._run(
-                        batch, is_last_try=len(batch) == 1
-                    ):  # what cannot be done stops no others
+                    for one in self._run(batch, is_last_try=len(batch) == 1):  # one that fails stops no others
                         self._run([one], is_last_try=True)
                 finally:
                     self._list.fail_running("an unforeseen failure; the server's log tells more")
 
-    def _run(self, batch: list[tuple[Job, Work]], *, is_last_try: bool) -> list[tuple[Job, Work]]:
+    def _run(self, jobs: list[Job], *, is_last_try: bool) -> list[Job]:
         """Do jobs of one kind at once; those of which nothing was done because of what one of them asks for."""
-        while batch:
-            jobs = [job for job, _ in batch]
+        while jobs:
             try:
-                outcomes = self._changes.run(
-                    jobs[0].kind, [work for _, work in batch], tell=partial(self._tell, jobs)
-                )
+                outcomes = self._change(jobs, partial(self._tell, jobs))
             except CancelledError:
-                batch = self._leave_out_called_off(batch)
+                gone = self._list.called_off(jobs)
+                self._list.update(gone, state=CANCELLED, message="cancelled; the gallery is as it was")
+                self._forget(gone)
+                jobs = [job for job in jobs if job not in gone]  # which begin again
                 continue
             except RetrievalError as error:
                 if isinstance(error, _StoppedError) and self._is_shared:
                     self._list.give_back(jobs)
                     break
                 if isinstance(error, InputError) and not is_last_try:
-                    return batch
+                    return jobs
                 kept = _KEPT if jobs[0].kind == ADD and not isinstance(error, _StoppedError) else ""
                 cause = "the disk is full: " if is_disk_full(error) else ""
                 self._list.update(jobs, state=FAILED, message=f"{cause}{error}{kept}")
                 break
-            for job, outcome in zip(jobs, outcomes, strict=True):
-                state = FAILED if outcome.result is None else DONE
-                self._list.update([job], state=state, message=outcome.message, result=outcome.result)
+            for job, (message, result) in zip(jobs, outcomes, strict=True):
+                self._list.update([job], state=FAILED if result is None else DONE, message=message, result=result)
             break
         return []
 
@@ -433,20 +292,88 @@ class Jobs:
             raise _StoppedError(_STOPPED_ADDING if jobs[0].kind == ADD else _STOPPED_RUNNING)
         self._list.update(jobs, state=RUNNING, message=words)
 
-    def _leave_out_called_off(self, batch: list[tuple[Job, Work]]) -> list[tuple[Job, Work]]:
-        """End the cancelled ones of running jobs; the others, which begin again."""
-        gone = self._list.called_off([job for job, _ in batch])
-        self._list.update(gone, state=CANCELLED, message="cancelled; the gallery is as it was")
-        self._forget([work for job, work in batch if job in gone])
-        return [(job, work) for job, work in batch if job not in gone]
-
-    def _forget(self, works: Sequence[Work]) -> None:
+    def _forget(self, jobs: Sequence[Job]) -> None:
         """Remove the images of cancelled jobs that no other job adds, and that are none of the gallery."""
-        wanted = {work.image for work in self._list.works()}
-        images = [work.image for work in works if work.image is not None and work.image not in wanted]
-        if images:
+        wanted = {job.work.image for job in self._list.unfinished()}
+        images = [job.work.image for job in jobs if job.work.image not in wanted]
+        if images := [image for image in images if image is not None]:
             forget_images(self._path, images)
 
+    def _change(self, jobs: Sequence[Job], tell: Tell) -> list[Outcome]:
+        """Do the work of jobs of one kind.
 
-class _StoppedError(RetrievalError):
-    """The server ends before the job."""
+        Raises:
+            RetrievalError: nothing of it could be done.
+        """
+        kind, works = jobs[0].kind, [job.work for job in jobs]
+        if kind == EVALUATE:
+            return [self._evaluate(work, tell) for work in works]
+        if kind == ADD:
+            return self._add([work.image for work in works if work.image is not None], tell)
+        if kind == REMOVE:
+            ids = tuple(sorted({image_id for work in works for image_id in work.ids}))
+            report = remove_from_gallery(self._path, selection=Selection(ids=ids), **self._options(tell))
+            self._show(report)
+            return [
+                (
+                    f"removed {len(work.ids):,} image{'s'[: len(work.ids) != 1]}; the files are untouched",
+                    {"ids": list(work.ids), "version": report.version},
+                )
+                for work in works
+            ]
+        report = update_gallery(self._path, **self._options(tell))
+        self._show(report)
+        counts = {name: value for name, value in report.to_json().items() if name != "gallery"}
+        return [("there is a new version" if report.changed else "nothing had changed", counts)] * len(jobs)
+
+    def _add(self, images: Sequence[AddedImage], tell: Tell) -> list[Outcome]:
+        report = add_to_gallery(self._path, name_sources(self._path, images), **self._options(tell))
+        self._show(report)
+        try:
+            rows = read_added_rows(self._path)
+        except (RetrievalError, OSError) as error:  # it is done all the same
+            logger.error("the added images cannot be looked up", exc_info=error)
+            result = {"image_id": None, "label": None, "copy_of": None, "version": report.version}
+            return [(f"added, but its id cannot be looked up: {error}", result)] * len(images)
+        return [_describe_added(image, rows.get(image.name), version=report.version) for image in images]
+
+    def _evaluate(self, work: Work, tell: Tell) -> Outcome:
+        gallery, where = self._open_gallery(), None if work.where is None else parse_filter(work.where)
+        found = evaluate_gallery(gallery, ks=work.ks, where=where, scoring=_count_aloud("scoring", tell))
+        return "evaluated", {**found.to_json(), "version": gallery.version}
+
+    def _options(self, tell: Tell) -> dict[str, Any]:
+        """The options of every function that writes the gallery."""
+
+        def begin_step(name: str) -> Progress:
+            tell(name.lower())
+            return _count_aloud(name.lower(), tell)
+
+        return {"config": self._config, "progress": _count_aloud("embedding", tell), "begin_step": begin_step}
+
+    def _show(self, report: BuildReport) -> None:
+        """Let a new version be served; where that fails, the change is done all the same."""
+        if report.changed:
+            try:
+                self._on_change()
+            except Exception as error:  # whatever it is, the job is done and has not failed
+                logger.error("version %s cannot be served yet", report.version, exc_info=error)
+
+
+def _describe_added(image: AddedImage, row: CatalogRow | None, *, version: str) -> Outcome:
+    if row is None:
+        return "the image was not added: its file is not there any more; send it again", None
+    if row.status not in ("indexed", "duplicate"):
+        return f"the image was not added: {REASONS.get(row.reason or '', row.detail or row.status)}", None
+    if image.label is not None and row.label != image.label:
+        return f"image {row.id} was added, but its label is {row.label!r}, not {image.label!r}", None
+    copy = "" if row.kept_id is None else f", set aside as a duplicate of image {row.kept_id}"
+    result = {"image_id": row.id, "label": row.label, "copy_of": row.kept_id, "version": version}
+    return f"added as image {row.id}{copy}", result
+
+
+def _count_aloud(name: str, tell: Tell) -> Progress:
+    def count(done: int, total: int) -> None:
+        tell(f"{name}: {done:,} of {total:,}" if total else name)
+
+    return count
