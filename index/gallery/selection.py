@@ -48,7 +48,9 @@ class Selection:
                 metadata, or a label, that no item has, or no item, taken out or not, fulfils all conditions.
         """
         matching = _match_patterns(self.patterns, catalog) if self.patterns else None
-        where = self._where
+        parts = [] if self.label is None else [equals(LABEL, self.label)]
+        parts += [] if self.where is None else [self.where]
+        where = join(parts) if parts else None
         if where is not None and (self.ids or matching is not None):
             kept = set(catalog.matching_ids(where, status=None).tolist())
             matching = kept if matching is None else matching & kept
@@ -63,18 +65,14 @@ class Selection:
             raise InputError("no item of the gallery fulfils all that was asked; nothing was removed")
         return [row for row in found if row.reason != REMOVED]
 
-    @property
-    def _where(self) -> Condition | None:
-        label = [] if self.label is None else [equals(LABEL, self.label)]
-        parts = [*label, *([] if self.where is None else [self.where])]
-        return join(parts) if parts else None
-
     def _describes(self, row: CatalogRow) -> bool:
         if not self.metadata:
             return True
         if row.metadata_json is None:
             return False
-        values = {name: _as_text(value) for name, value in row.metadata.items()}
+        values = {
+            name: value if isinstance(value, str) else json.dumps(value) for name, value in row.metadata.items()
+        }
         return all(values.get(valid_text(name)) == valid_text(value) for name, value in self.metadata)
 
 
@@ -123,7 +121,3 @@ def _refuse_missing(names: Iterable[str]) -> None:
     listed = ", ".join(map(printable_path, sorted(names)))
     if listed:
         raise InputError(f"no item of the gallery is meant by: {listed}; nothing was removed")
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +40,7 @@ _READ_AHEAD = 16  # images
 _CHANGED = "was changed since it was indexed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class VerifyReport:
     """What was checked and found.
 
@@ -64,9 +64,8 @@ class VerifyReport:
     read: int = 0
 
 
-class _Change(NamedTuple):
-    text: str
-    spoils: bool = False
+_Change = tuple[str, bool]
+"""What happened to an image file, and whether it is no usable image any more."""
 
 
 def verify_gallery(
@@ -90,44 +89,44 @@ def verify_gallery(
     """
     version = find_version(path)
     shown = valid_text(str(path.resolve()))
+    report, changes = VerifyReport(shown, version.name), dict[_Change, None]()  # in their order, and once
+    problems = report.problems
     try:
         manifest = Manifest.read(version)
-    except GalleryError as error:
-        return VerifyReport(shown, version.name, problems=[str(error)])
-    held = hold_version(version.folder)
-    try:
-        problems = list(_check_files(version, manifest, progress))
-    finally:
-        os.close(held)
-    changes: dict[_Change, None] = {}  # in their order, and once
-    compared = read = 0
-    try:
-        if not problems:
-            gallery = Gallery.open(path, threads=usable_cores()).as_given
-            chosen = _choose(gallery, sample=sample, seed=seed)
-            views = [gallery.by(output) for output in manifest.outputs]
-            problems += _compare_parts(gallery)
-            problems += [problem for view in views for problem in _check_vectors(view, gallery.ids)]
-            problems += [problem for view in views for problem in _search_members(view, chosen, seed=seed)]
-            for item, row, place in _embed_again(gallery, chosen, embedding):
-                change = _compare_bytes(place, row, gallery.embedder) if item.sha256 != row.sha256 else None
-                if change is not None:  # not where it was refused by its first bytes, and these are those indexed
-                    changes[change] = None
-                    continue
-                compared += 1
-                stored = np.concatenate([view.vector(item.id) for view in views])
-                if difference := _find_difference(
-                    item, stored, widths=[view.width for view in views], least=_least_cosine(gallery)
-                ):
-                    problems.append(f"{place.name}: {difference}")
-            if read_images:
-                looks = list(_read_again(gallery, reading))
-                read = len(looks)
-                changes |= {change: None for change in looks if change is not None}
+        report.files = len(manifest.files)
+        held = hold_version(version.folder)
+        try:
+            problems += _check_files(version, manifest, progress)
+        finally:
+            os.close(held)
+        if problems:
+            return report
+        gallery = Gallery.open(path, threads=usable_cores()).as_given
+        chosen = _choose(gallery, sample=sample, seed=seed)
+        views = [gallery.by(output) for output in manifest.outputs]
+        problems += _compare_parts(gallery)
+        problems += [problem for view in views for problem in _check_vectors(view, gallery.ids)]
+        problems += [problem for view in views for problem in _search_members(view, chosen, seed=seed)]
+        for item, row, place in _embed_again(gallery, chosen, embedding):
+            change = _compare_bytes(place, row, gallery.embedder) if item.sha256 != row.sha256 else None
+            if change is not None:  # not where it was refused by its first bytes, and these are those indexed
+                changes[change] = None
+                continue
+            report.compared += 1
+            stored, widths = (
+                np.concatenate([view.vector(item.id) for view in views]),
+                [view.width for view in views],
+            )
+            if difference := _find_difference(item, stored, widths=widths, least=_least_cosine(gallery)):
+                problems.append(f"{place.name}: {difference}")
+        if read_images:
+            looks = list(_read_again(gallery, reading))
+            report.read = len(looks)
+            changes |= {change: None for change in looks if change is not None}
     except GalleryError as error:
         problems.append(str(error))
-    spoilt, notes = ([c.text for c in changes if c.spoils is spoils] for spoils in (True, False))
-    return VerifyReport(shown, version.name, len(manifest.files), compared, problems, spoilt, notes, read)
+    report.spoilt, report.notes = ([text for text, spoils in changes if spoils is one] for one in (True, False))
+    return report
 
 
 def _check_files(version: Version, manifest: Manifest, progress: Progress) -> Iterator[str]:
@@ -224,8 +223,7 @@ def _read_again(gallery: Gallery, progress: Progress) -> Iterator[_Change | None
     embedder = gallery.embedder
 
     def look_at(row: CatalogRow) -> _Change | None:
-        place = gallery.sources[row.source].locate(row)
-        return _compare_bytes(place, row, embedder)
+        return _compare_bytes(gallery.sources[row.source].locate(row), row, embedder)
 
     with gallery.catalog() as catalog:
         statuses = ("indexed", "duplicate")
@@ -242,14 +240,14 @@ def _compare_bytes(place: Place, row: CatalogRow, embedder: Embedder) -> _Change
     try:
         data = read_place(place, check=take_any_content)
     except ImageError as error:
-        return _Change(f"{place.name}: cannot be read any more: {error.detail}", spoils=error.reason == "corrupt")
+        return f"{place.name}: cannot be read any more: {error.detail}", error.reason == "corrupt"
     if hashlib.sha256(data).hexdigest() == row.sha256:
         return None
     try:
         embedder.preprocess(data, name=place.name)
     except ImageError as error:
-        return _Change(f"{place.name}: {_CHANGED}, and is no usable image any more: {error.detail}", spoils=True)
-    return _Change(f"{place.name}: {_CHANGED}")
+        return f"{place.name}: {_CHANGED}, and is no usable image any more: {error.detail}", True
+    return f"{place.name}: {_CHANGED}", False
 
 
 def _least_cosine(gallery: Gallery) -> float:

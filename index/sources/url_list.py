@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import ClassVar, Self
 from urllib.parse import urljoin, urlsplit
@@ -71,16 +70,16 @@ class UrlListSource(ImageSource):
 
         What cannot be asked at the moment is taken as unchanged.
         """
-        unsure = count()
-        check = _Check(unsure)
-        asked = map(known.recall, self._items())
-        with closing(map_ahead(check, asked, workers=_ASKED_AT_ONCE, ahead=_ASKED_AHEAD)) as found:
-            yield from found
-        if unanswered := next(unsure):
+        unsure, asked = 0, map(known.recall, self._items())
+        with closing(map_ahead(_look_again, asked, workers=_ASKED_AT_ONCE, ahead=_ASKED_AHEAD)) as found:
+            for item, is_sure in found:
+                unsure += not is_sure
+                yield item
+        if unsure:
+            shown = printable_path(self.location)
             logger.warning(
-                "%s: %d addresses did not say whether they changed, and are taken as unchanged",
-                printable_path(self.location), unanswered,
-            )  # fmt: skip
+                "%s: %d addresses did not say whether they changed, and are taken as unchanged", shown, unsure
+            )
 
     def locate(self, item: ItemFields) -> Place:
         """The address."""
@@ -115,28 +114,22 @@ class UrlListSource(ImageSource):
             raise InputError(str(error).replace(printable_path(str(file)), shown)) from error
 
 
-class _Check:
-    """Whether an item is as it was; counts, in `unsure`, those that did not say."""
-
-    def __init__(self, unsure: Iterator[int]) -> None:
-        self._unsure = unsure
-
-    def __call__(self, asked: tuple[FoundItem, bool]) -> FoundItem:
-        item, is_doubted = asked
-        if not is_doubted:
-            return item
-        try:
-            now = open_store("").look(item.path)
-        except FetchError as error:
-            if error.reason in (NOT_FOUND, NO_RIGHTS, REFUSED):
-                problem = as_image_error(error, name=printable_path(item.path))
-                return replace(item, size_bytes=0, mtime_ns=0, problem=problem)
-            next(self._unsure)
-            return item
-        if now.stamp == item.mtime_ns != 0:
-            return item
-        # Its server tells nothing by which a change can be seen, or it changed: other than before, so that it is read.
-        return replace(item, size_bytes=now.size_bytes or 0, mtime_ns=now.stamp or item.mtime_ns + 1)
+def _look_again(asked: tuple[FoundItem, bool]) -> tuple[FoundItem, bool]:
+    """An item as it is now where that is doubted, and whether its server said so."""
+    item, is_doubted = asked
+    if not is_doubted:
+        return item, True
+    try:
+        now = open_store("").look(item.path)
+    except FetchError as error:
+        if error.reason in (NOT_FOUND, NO_RIGHTS, REFUSED):
+            problem = as_image_error(error, name=printable_path(item.path))
+            return replace(item, size_bytes=0, mtime_ns=0, problem=problem), True
+        return item, False
+    if now.stamp == item.mtime_ns != 0:
+        return item, True
+    # Its server tells nothing by which a change can be seen, or it changed: other than before, so that it is read.
+    return replace(item, size_bytes=now.size_bytes or 0, mtime_ns=now.stamp or item.mtime_ns + 1), True
 
 
 def _has_addresses(file: str) -> bool:
@@ -185,12 +178,5 @@ def _row_item(address: str, row: TableRow) -> FoundItem:
         address = address[:_MAX_SHOWN] or row.where
     if row.problem is not None:
         problem = "oversized-row", row.problem
-    shown = printable_path(address)
-    return FoundItem(
-        address,
-        0,
-        0,
-        label=row.label or None,
-        metadata=row.metadata or None,
-        problem=None if problem is None else ImageError(path=shown, reason=problem[0], detail=problem[1]),
-    )
+    refused = problem and ImageError(path=printable_path(address), reason=problem[0], detail=problem[1])
+    return FoundItem(address, 0, 0, label=row.label or None, metadata=row.metadata or None, problem=refused)
