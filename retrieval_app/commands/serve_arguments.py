@@ -27,10 +27,6 @@ def choose_galleries(given: Sequence[str]) -> tuple[ServedGallery, ...]:
 
     One argument is a gallery, or images, or a folder of galleries; NAME=GALLERY gives a name, and where
     there are several arguments those without one have that of their folder.
-
-    Raises:
-        InputError: two have one name, or a name cannot be one.
-        GalleryError: as `settle_gallery`.
     """
     if len(given) == 1 and (listed := list_galleries(Path(given[0]))):
         return tuple(ServedGallery(path, _name(path)) for path in listed)
@@ -42,11 +38,7 @@ def choose_galleries(given: Sequence[str]) -> tuple[ServedGallery, ...]:
 
 
 def list_galleries(folder: Path) -> list[Path]:
-    """The galleries that lie side by side in a folder which holds no images; none where it is another folder.
-
-    Raises:
-        InputError: there are images beside galleries.
-    """
+    """The galleries that lie side by side in a folder which holds no images; none where it is another folder."""
     if not folder.is_dir() or recognise(folder) is not Standing.FOREIGN:
         return []
     galleries, images = list[Path](), list[Path]()
@@ -78,27 +70,18 @@ def _split(text: str) -> tuple[str | None, str]:
 
 
 def choose_token(
-    context: click.Context,
-    *,
-    file: Path | None,
-    no_token: bool,
-    needed: bool,
-    writable: bool = False,
+    context: click.Context, *, file: Path | None, no_token: bool, needed: bool, writable: bool = False,
     tokens: Path | None = None,
-) -> str | None:
-    """The token of a server, by the command's options.
+) -> str | None:  # fmt: skip
+    """The token of a server, by the options of a command, of which a variable may have set `token`.
 
     Args:
-        context: of the command, which has an option `token` that a variable may have set.
         file: that holds it, or shall hold a new one.
-        no_token: whether to ask for none, where that is possible.
         needed: whether the server can be had with a token only, unless `no_token` says otherwise.
         writable: whether it cannot be had without one at all.
-        tokens: file of tokens with names, which takes the place of the one.
 
     Raises:
         InputError: the file is of no use; or a new token is needed, and there is no terminal to tell it on.
-        click.UsageError: options that exclude one another.
     """
     given: str | None = context.params["token"]
     is_visible = context.get_parameter_source("token") is ParameterSource.COMMANDLINE
@@ -118,11 +101,7 @@ def choose_token(
 
 
 def read_or_make_token(path: Path) -> str:
-    """The token of a file, which is made where there is none; what is to be known of the file is told.
-
-    Raises:
-        InputError: the file is of no use.
-    """
+    """The token of a file, which is made where there is none; what is to be known of the file is told."""
     is_new = not os.path.lexists(path)
     token, shown = read_token_file(path), printable_path(str(path))
     if is_new:

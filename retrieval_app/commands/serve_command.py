@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +21,11 @@ from retrieval_app.serving.serving_config import ServingConfig
 
 if TYPE_CHECKING:
     from retrieval_app.server.serve import Served
+
+_LIMITS: dict[str, type] = {
+    "limits": ServingConfig, "connections": ConnectionConfig, "sign_in": SignInConfig, "rates": RateConfig,
+    "logs": LogConfig,
+}  # fmt: skip
 
 
 class ServeCommand(SettingsCommand):
@@ -100,34 +106,16 @@ class ServeCommand(SettingsCommand):
     metavar="FILE|-",
     help="Add a line of JSON to this file for every request, without what people typed; - is standard output.",
 )
-@config_options(ServingConfig, ConnectionConfig, SignInConfig, RateConfig, LogConfig)
+@config_options(*_LIMITS.values())
 @config_file_option
 @show_config_option
 @backend_option
 @output_options
 @help_all_option
 def serve(
-    galleries: tuple[str, ...],
-    host: str,
-    port: int,
-    allowed_hosts: tuple[str, ...],
-    root_path: str,
-    trusted_proxies: tuple[str, ...],
-    cors_origins: tuple[str, ...],
-    open_browser: bool,
-    token_file: Path | None,
-    tokens: Path | None,
-    token: str | None,
-    no_token: bool,
-    workers: int,
-    writable: bool,
-    fetches: bool,
-    audit: Path | None,
-    access_log: Path | None,
-    show_config: bool,
-    as_json: bool,
-    **limits: Any,
-) -> None:
+    galleries: tuple[str, ...], open_browser: bool, token_file: Path | None, no_token: bool, show_config: bool,
+    as_json: bool, **values: Any,
+) -> None:  # fmt: skip
     """Serve GALLERY: a page to search, judge and mend it with, and an API under /v1. Ctrl-C ends it.
 
     In its place, images may be named: a folder, an archive or a list of them. Theirs is then made beside them, once.
@@ -167,31 +155,25 @@ def serve(
     from retrieval_app.server.serve import find_address, serve_gallery
 
     context = click.get_current_context()
-    configs = _make_configs(context, {**limits, "access_log": access_log})
+    configs = _make_configs(context, values)
     if show_config:
         from retrieval_app.commands.settings_command import show_settings
 
         show_settings(context, as_json=as_json)
         return
-    find_address(host, port)  # before a token is asked for
-    token = choose_token(
-        context,
-        file=token_file,
-        no_token=no_token,
-        needed=writable or not is_loopback(host),
-        writable=writable,
-        tokens=tokens,
+    host, writable, tokens = values["host"], values["writable"], values["tokens"]
+    find_address(host, values["port"])  # before a token is asked for
+    needed = writable or not is_loopback(host)
+    values["token"] = choose_token(
+        context, file=token_file, no_token=no_token, needed=needed, writable=writable, tokens=tokens
     )
-    options = ServeOptions(
-        galleries=choose_galleries(galleries), host=host, port=port, token=token, tokens=tokens,
-        allowed_hosts=allowed_hosts, root_path=root_path, trusted_proxies=trusted_proxies, cors_origins=cors_origins,
-        writable=writable, fetches=fetches, audit=audit, workers=workers, **configs,
-    )  # fmt: skip
+    own = {field.name: values[field.name] for field in fields(ServeOptions) if field.name in values}
+    options = ServeOptions(choose_galleries(galleries), **own, **configs)
 
     def announce(served: Served) -> None:
         told = {"url": served.url, **({"galleries": dict(served.pages)} if served.pages else {})}
         click.echo(json.dumps(told) if as_json else served.first_visit)
-        if not as_json and token is not None:
+        if not as_json and options.token is not None:
             click.echo(
                 "This address opens the page once, within ten minutes; then it asks for the token.", err=True
             )
@@ -206,7 +188,7 @@ def serve(
             click.echo(f"Where the network knows this machine's name: {served.by_name}", err=True)
         for name, page in served.pages.items():
             click.echo(f"{name}: {page}", err=True)
-        if not served.pages and workers == 1:
+        if not served.pages and options.workers == 1:
             click.echo(f"As a Gradio app: {served.url}gradio/", err=True)
         click.echo("Ctrl-C ends it.", err=True)
         if open_browser:
@@ -219,12 +201,8 @@ def serve(
 
 def _make_configs(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
     """The limits, by their names among the options of a server."""
-    kinds = {
-        "limits": ServingConfig, "connections": ConnectionConfig, "sign_in": SignInConfig, "rates": RateConfig,
-        "logs": LogConfig,
-    }  # fmt: skip
     try:
-        return {name: make_config(kind, values) for name, kind in kinds.items()}
+        return {name: make_config(kind, values) for name, kind in _LIMITS.items()}
     except InputError as error:
         assert isinstance(context.command, ServeCommand)
         raise context.command.explain(context, error) from error

@@ -226,7 +226,8 @@ def mcp(
     if as_json and port is None:
         raise InputError("--json tells the address of --http; without that the output is the protocol's")
     try:
-        from retrieval_app.server.serve_agents import AgentOptions, serve_agents
+        from retrieval_app.server.options import ServeOptions
+        from retrieval_app.server.serve_agents import serve_agents
     except ModuleNotFoundError as error:
         extra = "agents" if (error.name or "").startswith("mcp") else "ui"
         raise MissingDependencyError(package=error.name or "mcp", extra=extra, purpose="serving agents") from error
@@ -243,11 +244,15 @@ def mcp(
     served = choose_galleries([gallery])
     if len(served) > 1:
         raise click.UsageError(f"{gallery} holds {len(served)} galleries; agents are served one: name that")
-    options = AgentOptions(
-        gallery=served[0].path, name=served[0].name, port=port, host=host, allowed_hosts=allowed_hosts, tokens=tokens,
-        token=None if token_file is None else read_or_make_token(token_file), writable=writable,
+    options = ServeOptions(
+        served, host=host, port=port or 0, allowed_hosts=allowed_hosts, tokens=tokens,
+        token=None if token_file is None else read_or_make_token(token_file),
     )  # fmt: skip
-    serve_agents(options, announce=lambda url: click.echo(json.dumps({"url": url}) if as_json else url))
+
+    def announce(url: str) -> None:
+        click.echo(json.dumps({"url": url}) if as_json else url)
+
+    serve_agents(options, stdio=port is None, writable=writable, announce=announce)
 
 
 def _read_since(context: click.Context, param: click.Parameter, text: str | None) -> datetime | None:

@@ -26,10 +26,7 @@ MOST_WORKERS = 64
 
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
-    """Connections and heads of requests.
-
-    What each field is, its help says. A page holds up to six connections while it loads.
-    """
+    """Connections and heads of requests; a page holds up to six connections while it loads."""
 
     connections: int = option(
         1024,
@@ -86,26 +83,13 @@ class ServedGallery:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """How galleries are served.
+    """How galleries are served; the help of `retrieval serve` says what each option does.
 
     Attributes:
         galleries: one without a name, or any number of them with different ones.
-        host: address to listen on.
-        port: to listen on, 0 for a free one.
         token: that every request has to bring; None lets everybody search who can reach the address.
-        tokens: file of tokens with names and rights, of which every request has to bring one; in the place of `token`.
-        allowed_hosts: names that it answers to besides those of the machine and of the address.
-        root_path: below which it lives behind a proxy, as `/photos`.
-        trusted_proxies: addresses and networks of proxies that are believed to say who asks and by which scheme.
-        cors_origins: sites whose pages may ask the API.
-        writable: whether images may be added and removed, which needs a token.
-        fetches: whether photos are fetched from addresses that visitors name.
-        audit: folder of a finished audit, whose doubts take the place of the gallery's own; with one gallery only.
+        tokens: file of tokens with names and rights, in the place of `token`.
         limits: of each gallery's engine.
-        connections: limits on them.
-        sign_in: limits on wrong tokens and on sessions.
-        rates: how often one visitor may ask.
-        logs: what is written down of requests.
         workers: processes that answer, each with its own model and index; with 1, that is this one.
     """
 
@@ -173,20 +157,15 @@ class ServeOptions:
 
 
 def check_names(galleries: tuple[ServedGallery, ...]) -> None:
-    """See that galleries can be told apart.
-
-    Raises:
-        InputError: there is none, or several have no name or the same.
-    """
+    """See that galleries can be told apart; InputError where there is none, or several have no name or the same."""
     names = [served.name for served in galleries]
     if not galleries:
         raise InputError("there is no gallery to serve")
     if len(names) > 1 and None in names:
         raise InputError("each of several galleries needs a name, as in shop=photos/shop-gallery")
     places = [served.path.resolve() for served in galleries]
-    again = next((place for at, place in enumerate(places) if place in places[:at]), None)
-    if again is not None:
-        raise InputError(f"{printable_path(str(again))}: named twice; a gallery is served under one name")
-    twice = sorted(str(name) for name in set(names) if names.count(name) > 1)
-    if twice:
-        raise InputError(f"two galleries have the name {twice[0]}: give one another, as in other=GALLERY")
+    for at, (place, name) in enumerate(zip(places, names, strict=True)):
+        if place in places[:at]:
+            raise InputError(f"{printable_path(str(place))}: named twice; a gallery is served under one name")
+        if name in names[:at]:
+            raise InputError(f"two galleries have the name {name}: give one another, as in other=GALLERY")

@@ -6,14 +6,18 @@ import hashlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 from starlette.datastructures import Headers
 
 from retrieval_app.api.errors import ApiError
-from retrieval_app.api.security.addresses import HostNames, is_forwarded
+from retrieval_app.api.security.addresses import HostNames, choose_hosts, is_forwarded
 from retrieval_app.api.security.rights import METRICS, READ, REVIEW, WRITE, Visitor, find_visitor
 from retrieval_app.api.security.tokens import TokenBook, TokenEntry, are_equal, check_token
+
+if TYPE_CHECKING:
+    from retrieval_app.server.options import ServeOptions
 
 OPEN_PATHS = frozenset(("/v1/health", "/v1/ready"))
 """Those that need no token."""
@@ -90,6 +94,20 @@ class Access:
         if self.trusts(headers):
             return Visitor(rights=frozenset((READ, REVIEW, METRICS)), name=THIS_MACHINE)
         return Visitor(rights=frozenset((READ, METRICS)))
+
+
+def choose_access(options: ServeOptions, *, secret: bytes | None = None) -> Access:
+    """Who may do what: of all galleries together where there are several; `secret` is that of sessions."""
+    names = frozenset(served.name for served in options.galleries if served.name is not None)
+    hosts = choose_hosts(
+        options.host, loopback=options.is_loopback, token=options.asks_token, allowed=options.allowed_hosts
+    )
+    return Access(
+        token=options.token, book=None if options.tokens is None else TokenBook(options.tokens, secret=secret),
+        # Behind a proxy that is named everybody is a stranger, whether it says so or not.
+        loopback=options.is_loopback and not options.trusted_proxies,
+        writable=options.writable, fetches=options.fetches, hosts=hosts, galleries=names,
+    )  # fmt: skip
 
 
 @cache

@@ -22,10 +22,7 @@ _OTHERS = "other addresses"
 
 @dataclass(frozen=True, slots=True)
 class RateConfig:
-    """How often one name or address may ask.
-
-    What each field is, its help says.
-    """
+    """How often one name or address may ask."""
 
     requests_per_s: float = option(
         0.0,
@@ -45,10 +42,7 @@ class RateConfig:
 
 @dataclass(frozen=True, slots=True)
 class SignInConfig:
-    """Wrong tokens, first visits and sessions.
-
-    What each field is, its help says.
-    """
+    """Wrong tokens, first visits and sessions."""
 
     failed_try_wait_s: float = option(
         0.1, "Seconds that the first wrong token of an address waits for its answer; each further one twice as long.",

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from index.errors import InputError
+from retrieval_app.api.security.access import choose_access
 from retrieval_app.api.security.addresses import (
     check_proxies,
     check_root_path,
@@ -20,7 +21,6 @@ from retrieval_app.api.security.addresses import (
     name_client,
 )
 from retrieval_app.api.security.middleware import RootPath
-from retrieval_app.server.app import choose_access
 from retrieval_app.server.options import ServeOptions
 
 
