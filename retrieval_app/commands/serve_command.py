@@ -168,7 +168,7 @@ def serve(
         context, file=token_file, no_token=no_token, needed=needed, writable=writable, tokens=tokens
     )
     own = {field.name: values[field.name] for field in fields(ServeOptions) if field.name in values}
-    options = ServeOptions(choose_galleries(galleries), **own, **configs)
+    options = ServeOptions(choose_galleries(galleries), **{**own, **configs})  # `connections` is in both
 
     def announce(served: Served) -> None:
         told = {"url": served.url, **({"galleries": dict(served.pages)} if served.pages else {})}
