@@ -12,7 +12,7 @@ from fastapi import Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
 from index.labels.decisions import LabelDecision
-from index.text import printable_path
+from index.text import printable_path, valid_text
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, make_router
 from retrieval_app.api.doubt_list import Accepted, DoubtList, apply_verdicts, page_doubts
 from retrieval_app.api.duplicate_list import GroupList, find_group, page_groups
@@ -42,7 +42,7 @@ from retrieval_app.review.exports import (
     stream_table,
     stream_zip,
 )
-from retrieval_app.review.places import show_path
+from retrieval_app.review.places import shorten_path
 from retrieval_app.review.review_store import About, ReviewStore
 from retrieval_app.review.subjects import DuplicateDecision, Subject, find_decided_ids, find_subjects
 from retrieval_app.serving.live_gallery import Snapshot
@@ -151,7 +151,7 @@ def _list_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bool) -
     listed = [
         {
             "image_id": ids.get(key),
-            "path": show_path(snapshot.gallery, decision.path, folders=folders),
+            "path": valid_text(decision.path if folders else shorten_path(snapshot.gallery, decision.path)),
             "label": decision.label,
             "decision": decision.decision,
             "new_label": decision.new_label,

@@ -43,12 +43,12 @@ from retrieval_app.review.activity_log import Line, check_line, read_log
 from retrieval_app.review.added_images import read_added_rows, read_current_catalog
 from retrieval_app.review.database import ReviewError
 from retrieval_app.review.review_store import ReviewStore, Step, check_step
+from retrieval_app.review.subjects import list_usable
 
 _DECISIONS, _LOG, _MANIFEST = "decisions.json", "log.jsonl", "manifest.json"
 _FORMAT = "retrieval-backup"
 _BLOCK_BYTES = 1 << 20
 _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
-USABLE = ("indexed", "duplicate")
 _Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
@@ -271,11 +271,6 @@ def _list_removals(catalog: Catalog) -> list[Removal]:
 def list_taken_out(catalog: Catalog) -> Iterator[CatalogRow]:
     """The images that people took out."""
     return (row for row in catalog.rows(status="skipped") if row.reason == REMOVED)
-
-
-def list_usable(catalog: Catalog) -> Iterator[CatalogRow]:
-    """The images that are searched, and those set aside as duplicates."""
-    return (row for status in USABLE for row in catalog.rows(status=status))
 
 
 def _encode_path(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Downloads: the labels and the duplicates with people's decisions applied, as CSV; chosen images as CSV or ZIP."""
+"""Exports: the labels and the near-duplicates with people's decisions applied, as CSV; chosen images as CSV or ZIP."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import re
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
 
 from index.catalog.rows import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
@@ -27,14 +25,7 @@ from retrieval_app.review.places import (
     shorten_path,
     strip_folders,
 )
-from retrieval_app.review.subjects import (
-    DUPLICATES,
-    DuplicateDecision,
-    Subject,
-    name_group,
-    read_all_subjects,
-    read_known_subjects,
-)
+from retrieval_app.review.subjects import DUPLICATES, DuplicateDecision, Subject, find_by_contents, list_usable
 
 OUTCOMES = ("kept", "changed", "dropped", "unlabelled", "in-archives", "unnamable")
 """What becomes of an image in a label file: its row has the given label, or another one; or it is left out because
@@ -61,20 +52,15 @@ _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 def stream_label_file(
     gallery: Gallery, decisions: Decisions, *, counts: Counter[str], folders: bool = True
 ) -> Iterator[bytes]:
-    """The file in blocks of rows: absolute paths, so that it can be kept anywhere, or those within the sources.
+    """The label file in blocks of rows: absolute paths, so that it can be kept anywhere, or those within the sources.
 
-    The images of each of the `OUTCOMES` are added to `counts` on the way.
+    It has the usable images that have a label, those set aside as duplicates included. The images of each of the
+    `OUTCOMES` are added to `counts` on the way.
     """
-    return encode_labels(_label_rows(gallery, decisions, counts=counts, folders=folders))
 
-
-def _label_rows(
-    gallery: Gallery, decisions: Decisions, *, counts: Counter[str], folders: bool
-) -> Iterator[tuple[str, str]]:
-    """(path, label) of the usable images that have one, those set aside as duplicates included."""
-    with gallery.as_given.catalog() as catalog:
-        for status in ("indexed", "duplicate"):
-            for row in catalog.rows(status=status):
+    def choose_rows() -> Iterator[tuple[str, str]]:
+        with gallery.as_given.catalog() as catalog:
+            for row in list_usable(catalog):
                 path = locate_image(gallery, row, folders=folders)
                 outcome, label = _choose_label(row, decisions)
                 if outcome in (_KEPT, _CHANGED) and row.archive is not None:
@@ -84,6 +70,8 @@ def _label_rows(
                 counts[outcome] += 1
                 if outcome in (_KEPT, _CHANGED):
                     yield path, label
+
+    return encode_labels(choose_rows())
 
 
 def _choose_label(row: CatalogRow, decisions: Decisions) -> tuple[str, str]:
@@ -106,48 +94,24 @@ def stream_duplicate_file(
     without folders those within the sources; their undecodable bytes stay what they are.
     """
     yield _encode_paths([_HEADER])
-    write = partial(_write_group, shorten=None if folders else partial(shorten_path, gallery))
-    unmatched = []
-    for decision in decisions:
-        known = read_known_subjects(gallery, (image.image_id for image in decision.images))
-        images = list(known.values())
-        if decision.group == name_group(image.sha256 for image in images):
-            yield write(decision, images)
-        else:
-            unmatched.append(decision)
-    for decision, images in _match_by_bytes(gallery, unmatched):
-        yield write(decision, images)
-
-
-def _match_by_bytes(
-    gallery: Gallery, decisions: Sequence[DuplicateDecision]
-) -> Iterator[tuple[DuplicateDecision, list[Subject]]]:
-    """Groups whose images have other ids now, as in a gallery made anew: all of it is looked at."""
-    wanted = {image.sha256 for decision in decisions for image in decision.images}
+    decided = list(decisions)
     found: dict[str, list[Subject]] = defaultdict(list)
-    for subject in read_all_subjects(gallery) if wanted else ():
-        if subject.sha256 in wanted:
-            found[subject.sha256].append(subject)
-    for decision in decisions:
-        images = [image for sha256 in {i.sha256 for i in decision.images} for image in found[sha256]]
-        if decision.group == name_group(image.sha256 for image in images):
-            yield decision, sorted(images, key=lambda image: image.image_id)
-
-
-def _write_group(
-    decision: DuplicateDecision, images: Sequence[Subject], *, shorten: Callable[[str], str] | None
-) -> bytes:
-    kept = {image.image_id for image in images}
-    if decision.decision == DUPLICATES:
-        kept = set(decision.find_kept(images))
-    return _encode_paths(
-        (
-            image.path if shorten is None else shorten(image.path),
-            "keep" if image.image_id in kept else "drop",
-            decision.group,
-        )
-        for image in images
-    )
+    for subject in find_by_contents(gallery, {image.sha256 for one in decided for image in one.images}):
+        found[subject.sha256].append(subject)
+    for decision in decided:
+        ids, images = {image.image_id for image in decision.images}, list[Subject]()
+        for sha256, count in Counter(image.sha256 for image in decision.images).items():
+            same = sorted(found[sha256], key=lambda subject: (subject.image_id not in ids, subject.image_id))
+            images += same[:count]
+        if len(images) < len(decision.images):
+            continue
+        images.sort(key=lambda subject: subject.image_id)
+        kept = {image.image_id for image in images}
+        if decision.decision == DUPLICATES:
+            kept = set(decision.find_kept(images))
+        paths = [image.path if folders else shorten_path(gallery, image.path) for image in images]
+        words = ["keep" if image.image_id in kept else "drop" for image in images]
+        yield _encode_paths((path, word, decision.group) for path, word in zip(paths, words, strict=True))
 
 
 def stream_table(gallery: Gallery, ids: Sequence[int], *, folders: bool = True) -> Iterator[bytes]:
@@ -160,7 +124,14 @@ def stream_table(gallery: Gallery, ids: Sequence[int], *, folders: bool = True) 
     Raises:
         InputError: before the first block: none, too many, or an id that no member has.
     """
-    return _stream_rows(gallery, _read_rows(gallery, ids, most=MAX_ROWS), folders=folders)
+    rows = _read_rows(gallery, ids, most=MAX_ROWS)
+
+    def encode() -> Iterator[bytes]:
+        yield _encode_text([_COLUMNS])
+        for start in range(0, len(rows), _BLOCK_ROWS):
+            yield _encode_text(_cells(gallery, row, folders=folders) for row in rows[start : start + _BLOCK_ROWS])
+
+    return encode()
 
 
 def stream_zip(gallery: Gallery, ids: Sequence[int], *, render: Render, folders: bool = True) -> Iterator[bytes]:
@@ -185,12 +156,6 @@ def _read_rows(gallery: Gallery, ids: Sequence[int], *, most: int) -> list[Catal
     if missing := [number for number in wanted if number not in found]:
         raise UnknownImageError(missing[0], gallery=printable_path(gallery.name))
     return [gallery.decided.apply(found[number]) for number in wanted]
-
-
-def _stream_rows(gallery: Gallery, rows: Sequence[CatalogRow], *, folders: bool) -> Iterator[bytes]:
-    yield _encode_text([_COLUMNS])
-    for start in range(0, len(rows), _BLOCK_ROWS):
-        yield _encode_text(_cells(gallery, row, folders=folders) for row in rows[start : start + _BLOCK_ROWS])
 
 
 def _stream_pictures(
@@ -245,18 +210,17 @@ def _name_picture(row: CatalogRow, *, rank: int) -> str:
 
 
 def _cells(gallery: Gallery, row: CatalogRow, *, folders: bool) -> tuple[object, ...]:
+    metadata = row.metadata_json
+    if metadata and not folders:
+        metadata = json.dumps(hide_folders(row.metadata), ensure_ascii=False)
     return (
         row.id,
         guard_cell(valid_text(row.path if folders else hide_folder(row.path))),
         guard_cell(row.label or ""),
         guard_cell(row.former_label or ""),
         guard_cell(name_source(gallery, row.source, folders=folders)),
-        row.metadata_json if folders or not row.metadata_json else _write_hidden(row.metadata),
+        metadata,
     )
-
-
-def _write_hidden(metadata: Mapping[str, Any]) -> str:
-    return json.dumps(hide_folders(metadata), ensure_ascii=False)
 
 
 def _encode_paths(rows: Iterable[Sequence[object]]) -> bytes:

@@ -1,4 +1,4 @@
-"""What is told of an image: its place with the folders of the machine, or to strangers without them, label, metadata.
+"""Descriptions of images: path, label and metadata, with the folders of the machine or, for strangers, without them.
 
 The path of an image is that within its source, but absolute where a table names a file elsewhere.
 """
@@ -61,11 +61,6 @@ def strip_folders(message: str) -> str:
     return _FOLDERS.sub("", _BUCKETS.sub("", message))
 
 
-def show_path(gallery: Gallery, path: str, *, folders: bool) -> str:
-    """An absolute path that was kept as text that every encoder takes."""
-    return valid_text(path if folders else shorten_path(gallery, path))
-
-
 _FIELDS = frozenset(("label", "path", "source", "metadata"))
 
 
@@ -78,7 +73,9 @@ def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], f
     """Those of label, path, source and metadata that are wanted, by name; with the machine's folders, or without."""
     told: dict[str, Any] = {}
     if "label" in include:
-        told |= describe_label(row)
+        told["label"] = row.label
+        if row.given_label != row.label:
+            told["given_label"] = row.given_label
     if "path" in include:
         told["path"] = valid_text(row.path if folders else hide_folder(row.path))
     if "source" in include:
@@ -87,11 +84,6 @@ def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], f
         metadata = read_sound_metadata(row)
         told["metadata"] = metadata if folders else hide_folders(metadata)
     return told
-
-
-def describe_label(row: CatalogRow) -> dict[str, str | None]:
-    """The label of an image, and the one that was given where another one was decided."""
-    return {"label": row.label} | ({} if row.given_label == row.label else {"given_label": row.given_label})
 
 
 def read_sound_metadata(row: CatalogRow) -> Mapping[str, Any]:

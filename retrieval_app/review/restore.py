@@ -34,17 +34,15 @@ from retrieval_app.review.added_images import (
     read_current_catalog,
 )
 from retrieval_app.review.backup import (
-    USABLE,
     Removal,
     SentImage,
     decode_path,
     list_taken_out,
-    list_usable,
     open_backup,
     read_blocks,
 )
 from retrieval_app.review.review_store import Decision, ReviewStore, Step
-from retrieval_app.review.subjects import count_alike
+from retrieval_app.review.subjects import USABLE, count_alike, list_usable
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from index.catalog.reader import Catalog
 from index.catalog.rows import CatalogRow
 from index.errors import InputError, UnknownImageError
 from index.gallery.gallery import Gallery
@@ -15,7 +16,7 @@ from index.labels.decisions import OPEN, LabelDecision, LabelKey, check_sha256, 
 from index.text import printable_path
 
 DUPLICATES, DIFFERENT = "copies", "different"  # as they are stored, and as the API has them
-_SHOWN_STATUSES = ("indexed", "duplicate")
+USABLE = ("indexed", "duplicate")  # statuses
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,30 +110,32 @@ def check_duplicate_decision(given: DuplicateDecision) -> DuplicateDecision:
     return replace(given, keep=keep)
 
 
+def list_usable(catalog: Catalog) -> Iterator[CatalogRow]:
+    """The images that are searched, and those set aside as duplicates."""
+    return (row for status in USABLE for row in catalog.rows(status=status))
+
+
 def find_subjects(gallery: Gallery, ids: Iterable[int]) -> dict[int, Subject]:
     """The images of these ids, those set aside as duplicates included, by id."""
     wanted = set(ids)
-    subjects = read_known_subjects(gallery, wanted)
+    with gallery.as_given.catalog() as catalog:
+        subjects = {subject.image_id: subject for subject in _read_subjects(gallery, catalog.rows_of(wanted))}
     if missing := sorted(wanted - subjects.keys()):
         raise UnknownImageError(missing[0], gallery=printable_path(gallery.name))
     return subjects
 
 
-def read_known_subjects(gallery: Gallery, ids: Iterable[int]) -> dict[int, Subject]:
-    """As `find_subjects`; ids of no image are left out."""
+def find_by_contents(gallery: Gallery, sha256s: Iterable[str]) -> list[Subject]:
+    """The images with these bytes, those set aside as duplicates included."""
     with gallery.as_given.catalog() as catalog:
-        found = {row.id: _read_subject(gallery, row) for row in catalog.rows_of(ids)}
-    return {number: subject for number, subject in found.items() if subject is not None}
+        ids = [image_id for image_id, _, _ in catalog.find_contents(sha256s)]
+        return list(_read_subjects(gallery, catalog.rows_of(ids)))
 
 
 def read_all_subjects(gallery: Gallery) -> Iterator[Subject]:
     """Every usable image, those set aside as duplicates included."""
     with gallery.as_given.catalog() as catalog:
-        for status in _SHOWN_STATUSES:
-            for row in catalog.rows(status=status):
-                subject = _read_subject(gallery, row)
-                if subject is not None:
-                    yield subject
+        yield from _read_subjects(gallery, list_usable(catalog))
 
 
 def find_decided_ids(gallery: Gallery, decisions: Iterable[LabelDecision]) -> dict[LabelKey, int]:
@@ -150,9 +153,8 @@ def find_decided_ids(gallery: Gallery, decisions: Iterable[LabelDecision]) -> di
     return found
 
 
-def _read_subject(gallery: Gallery, row: CatalogRow) -> Subject | None:
-    """The image of a row; None where it is of no usable image."""
-    if row.sha256 is None or row.status not in _SHOWN_STATUSES:
-        return None
-    path = os.path.join(gallery.sources[row.source].root, row.path)
-    return Subject(row.id, row.sha256, row.label, path)
+def _read_subjects(gallery: Gallery, rows: Iterable[CatalogRow]) -> Iterator[Subject]:
+    for row in rows:
+        if row.sha256 is not None and row.status in USABLE:
+            path = os.path.join(gallery.sources[row.source].root, row.path)
+            yield Subject(row.id, row.sha256, row.label, path)

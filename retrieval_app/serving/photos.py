@@ -1,4 +1,4 @@
-"""Photos from outside: decoded, kept in memory for a while to be asked with again, whole or in part."""
+"""Query photos: decoded, and kept for a while so that further searches can use them, whole or in part."""
 
 from __future__ import annotations
 
@@ -114,13 +114,18 @@ def check_upload(data: bytes, *, name: str, config: ServingConfig) -> None:
 
 
 def read_pixels(
-    data: bytes, *, name: str, preprocess: PreprocessConfig, max_pixels: int, cheap_only: bool = False
+    data: bytes,
+    *,
+    name: str,
+    preprocess: PreprocessConfig,
+    max_pixels: int,
+    crop: Crop | None = None,
+    cheap_only: bool = False,
 ) -> Pixels:
-    """A photo's (crop, crop, 3) uint8 model input, decoded as the gallery's images were."""
-    image = decode_in_turn(
-        data, name=name, target_side=preprocess.resize, max_pixels=max_pixels, cheap_only=cheap_only
-    )
-    return preprocess_image(image, preprocess)
+    """The (crop, crop, 3) uint8 model input of a photo or a part of it, decoded as the gallery's images were."""
+    side = preprocess.resize if crop is None else KEPT_SIDE
+    image = decode_in_turn(data, name=name, target_side=side, max_pixels=max_pixels, cheap_only=cheap_only)
+    return preprocess_image(image if crop is None else crop.apply(image, name=name), preprocess)
 
 
 def encode_kept(
@@ -131,14 +136,6 @@ def encode_kept(
         data, name=name, target_side=KEPT_SIDE // 2, max_pixels=max_pixels, cheap_only=cheap_only
     )
     return encode_small(image, side=KEPT_SIDE, format="JPEG", quality=_JPEG_QUALITY), image.size
-
-
-def crop_pixels(
-    data: bytes, crop: Crop, *, name: str, preprocess: PreprocessConfig, max_pixels: int, cheap_only: bool = False
-) -> Pixels:
-    """The (crop, crop, 3) uint8 model input of a part of a picture."""
-    image = decode_in_turn(data, name=name, target_side=KEPT_SIDE, max_pixels=max_pixels, cheap_only=cheap_only)
-    return preprocess_image(crop.apply(image, name=name), preprocess)
 
 
 class KeptPhotos:

@@ -1,4 +1,4 @@
-"""Pictures of a gallery's images: always re-encoded pixels, never a file as it lies on disk."""
+"""Thumbnails and previews of a gallery's images: always re-encoded pixels, never a file as it lies on disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from index.images.decode import return_memory
 from index.images.image_files import decode_image
 from index.images.image_headers import is_cheap
 from index.limits import MAX_PIXELS
-from index.recent import RecentlyUsed
 from index.sources.reading import read_indexed
 from retrieval_app.serving.errors import OutOfTurnError
 
@@ -24,25 +23,6 @@ PICTURE_SIDE = 2048
 LARGE_PIXELS = 16_000_000
 _one_large = threading.Lock()
 _QUALITY, _EFFORT = 80, 2  # of WebP; the next effort takes half as long again for 3 % fewer bytes
-
-
-class Pictures:
-    """Makes pictures, and keeps the most recently used ones in memory."""
-
-    def __init__(self, *, capacity_bytes: int) -> None:
-        self._kept: RecentlyUsed[tuple[str, int, int], bytes] = RecentlyUsed(capacity_bytes, size=len)
-
-    def find(self, gallery: Gallery, image_id: int, *, side: int) -> bytes | None:
-        """A picture if it is kept."""
-        return self._kept.get((gallery.digest, image_id, side))
-
-    def make(
-        self, gallery: Gallery, image_id: int, *, side: int, max_pixels: int, cheap_only: bool = False
-    ) -> bytes:
-        """A WebP of an image, at most `side` pixels long, from now on kept."""
-        data = encode_picture(gallery, image_id, side=side, max_pixels=max_pixels, cheap_only=cheap_only)
-        self._kept.put((gallery.digest, image_id, side), data)
-        return data
 
 
 def choose_side(side: int) -> int:

@@ -1,4 +1,4 @@
-"""The serving engine: photos to vectors, queries to rankings, ids to pictures, within a budget of threads.
+"""Search engine of a served gallery: photos to vectors, queries to rankings, ids to pictures, on a few threads.
 
 Photos and searches are answered in batches by one thread more than there are cores, each running the model and the
 index on one core, and a lone photo on all of them. Whatever else has to be read, pictures of the gallery among it, goes
@@ -42,11 +42,10 @@ from retrieval_app.serving.photos import (
     Photo,
     Upload,
     check_upload,
-    crop_pixels,
     encode_kept,
     read_pixels,
 )
-from retrieval_app.serving.pictures import PICTURE_SIDE, Pictures, read_original
+from retrieval_app.serving.pictures import PICTURE_SIDE, encode_picture, read_original
 from retrieval_app.serving.search_times import watch_search, watching
 from retrieval_app.serving.searching import (
     QueryPart,
@@ -54,7 +53,6 @@ from retrieval_app.serving.searching import (
     SearchQuery,
     SearchTask,
     answer_searches,
-    check_query,
     normalise,
 )
 from retrieval_app.serving.serving_config import ServingConfig
@@ -177,7 +175,9 @@ class Engine:
         self._lookups = BoundedPool(config.filter_threads, name="conditions", capacity=config.filters_waiting)
         self._photos = KeptPhotos(config.photos_bytes, path=None if shared is None else shared / "photos.sqlite")
         self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(config.crops_kept)
-        self._pictures = Pictures(capacity_bytes=config.picture_cache_bytes)
+        self._pictures: RecentlyUsed[tuple[str, int, int], bytes] = RecentlyUsed(
+            config.picture_cache_bytes, size=len
+        )
         self._pools = (self._readers, self._costly, self._lookups)
         self.probe = SearchProbe()
 
@@ -252,9 +252,9 @@ class Engine:
     async def embed(self, snapshot: Snapshot, data: bytes, *, name: str) -> Vectors:
         """The (D,) float32 unit vector of the bytes of a photo."""
         check_upload(data, name=name, config=self.config)
-        preprocess = snapshot.gallery.embedder.contract.preprocess
-        read = partial(read_pixels, data, name=name, preprocess=preprocess)
-        return await self._embed(snapshot, read, name=name, max_pixels=self.config.max_upload_pixels)
+        preprocess, most = snapshot.gallery.embedder.contract.preprocess, self.config.max_upload_pixels
+        read = partial(read_pixels, data, name=name, preprocess=preprocess, max_pixels=most)
+        return await self._embed(snapshot, read, name=name)
 
     async def keep_photo(self, data: bytes, *, name: str) -> Photo:
         """Embed a photo and keep it for later queries.
@@ -296,7 +296,6 @@ class Engine:
             ImageError: the photo, or a picture of which a part is asked for, cannot be read.
             BusyError: too much waits, or it took too long.
         """
-        check_query(query)
         snapshot = snapshot.by(query.by)
         gallery, watch = snapshot.gallery, watching.get()
         times = watch_search(query, gallery)
@@ -332,14 +331,15 @@ class Engine:
 
     async def picture(self, snapshot: Snapshot, image_id: int, *, side: int = PICTURE_SIDE) -> bytes:
         """A WebP of one member, at most `side` pixels long, from re-encoded pixels."""
-        kept = self._pictures.find(snapshot.gallery, image_id, side=side)
-        if kept is not None:
-            return kept
-        make = partial(self._pictures.make, snapshot.gallery, image_id, side=side, max_pixels=MAX_PIXELS)
-        try:
-            return await self.run(make, cheap_only=True)
-        except OutOfTurnError:
-            return await self.run_costly(make)
+        key = (snapshot.gallery.digest, image_id, side)
+        if (picture := self._pictures.get(key)) is None:
+            encode = partial(encode_picture, snapshot.gallery, image_id, side=side)
+            try:
+                picture = await self.run(encode, cheap_only=True)
+            except OutOfTurnError:
+                picture = await self.run_costly(encode)
+            self._pictures.put(key, picture)
+        return picture
 
     async def _find_vector(self, snapshot: Snapshot, part: QueryPart) -> Vectors | None:
         """The unit vector of a part of a query; None where it is read with the search."""
@@ -366,16 +366,13 @@ class Engine:
             else:
                 name, data = await self.run(read_original, gallery, of)
             preprocess = gallery.embedder.contract.preprocess
-            read = partial(crop_pixels, data, crop, name=name, preprocess=preprocess)
-            vector = await self._embed(snapshot, read, name=name, max_pixels=MAX_PIXELS)
+            read = partial(read_pixels, data, name=name, preprocess=preprocess, max_pixels=MAX_PIXELS, crop=crop)
+            vector = await self._embed(snapshot, read, name=name)
             self._crops.put(key, vector)
         return vector
 
-    async def _embed(
-        self, snapshot: Snapshot, read: Callable[..., Pixels], *, name: str, max_pixels: int
-    ) -> Vectors:
-        """The vector of what `read(max_pixels=…)` reads; what may cost much is decoded before a worker's turn."""
-        read = partial(read, max_pixels=max_pixels)
+    async def _embed(self, snapshot: Snapshot, read: Callable[..., Pixels], *, name: str) -> Vectors:
+        """The vector of the pixels that `read` gives; what may cost much is decoded before a worker's turn."""
         try:
             return await self._embed_read(snapshot, partial(read, cheap_only=True), name)
         except OutOfTurnError:
@@ -389,25 +386,24 @@ class Engine:
     def _embed_pictures(self, tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:
         """The unit vector of each picture, or why there is none."""
         answers: list[Vectors | Exception] = []
-        pixels: list[Pixels] = []
-        for task in tasks:
+        pixels: dict[int, Pixels] = {}
+        for number, task in enumerate(tasks):
+            refusal = ImageError(
+                path=task.name, reason="bad-embedding", detail="the model gave no finite unit vector"
+            )
+            answers.append(refusal)
             try:
-                pixels.append(task.read())
-                answers.append(np.empty(0, dtype=np.float32))
+                pixels[number] = task.read()
             except RetrievalError as error:
-                answers.append(error)
+                answers[number] = error
         if not pixels:
             return answers
         snapshot = tasks[0].snapshot
         embedder = snapshot.gallery.embedder
         if len(pixels) == 1 and self._workers.is_alone:
             embedder = snapshot.wide_embedder.giving(*embedder.outputs)
-        vectors = embedder.embed_batch(np.stack(pixels))
-        rows = iter(zip(vectors, embedder.are_usable(vectors), strict=True))
-        for number, task in enumerate(tasks):
-            if not isinstance(answers[number], Exception):
-                vector, usable = next(rows)
-                detail = "the model gave no finite unit vector"
-                refusal = ImageError(path=task.name, reason="bad-embedding", detail=detail)
-                answers[number] = vector if usable else refusal
+        vectors = embedder.embed_batch(np.stack(list(pixels.values())))
+        for number, vector, usable in zip(pixels, vectors, embedder.are_usable(vectors), strict=True):
+            if usable:
+                answers[number] = vector
         return answers

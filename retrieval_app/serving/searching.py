@@ -81,6 +81,14 @@ class SearchQuery:
         """Whether it asks for what is like one picture or vector."""
         return len(self.parts) == 1 and self.parts[0].weight > 0
 
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise InputError("a search needs at least one image, photo or vector")
+        if not (1 <= self.k <= MAX_K and 0 <= self.offset <= MAX_OFFSET):
+            raise InputError(
+                f"k must be in 1..{MAX_K:,} and offset in 0..{MAX_OFFSET:,}, got {self.k} and {self.offset}"
+            )
+
     @property
     def candidates(self) -> int:
         """How many the index is asked for; one more than shown tells whether there are more."""
@@ -274,13 +282,3 @@ def _add_rows(tasks: Sequence[SearchTask], answers: Sequence[Ranking | Exception
     rows = dict(zip(ids, tasks[0].snapshot.gallery.rows(ids), strict=True))
     for ranking in wanting:
         ranking.rows.update((hit.id, rows[hit.id]) for hit in ranking.hits)
-
-
-def check_query(query: SearchQuery) -> None:
-    """Refuse a query that no answer is given to."""
-    if not query.parts:
-        raise InputError("a search needs at least one image, photo or vector")
-    if not (1 <= query.k <= MAX_K and 0 <= query.offset <= MAX_OFFSET):
-        raise InputError(
-            f"k must be in 1..{MAX_K:,} and offset in 0..{MAX_OFFSET:,}, got {query.k} and {query.offset}"
-        )
