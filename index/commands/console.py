@@ -79,16 +79,13 @@ def _use_backend(context: click.Context, _: click.Parameter, value: str | None) 
     if value is None or context.resilient_parsing:
         return
     context.meta["backend"] = value
-    before = os.environ.get(VARIABLE)
+    before = {VARIABLE: os.environ[VARIABLE]} if VARIABLE in os.environ else {}
     os.environ[VARIABLE] = value
-    context.call_on_close(lambda: _restore_backend(before))
 
-
-def _restore_backend(before: str | None) -> None:
-    if before is None:
+    @context.call_on_close
+    def restore() -> None:
         os.environ.pop(VARIABLE, None)
-    else:
-        os.environ[VARIABLE] = before
+        os.environ.update(before)
 
 
 def where_option(use: str) -> Callable[[Command], Command]:

@@ -6,8 +6,7 @@ import logging
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -22,18 +21,6 @@ def log_warnings() -> None:
     """Tell people of warnings and errors, on standard error; for the first process of a command and those it starts."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd files, whose outcomes are reported anyway
-
-
-@contextmanager
-def _telling_of_long_steps() -> Iterator[None]:
-    """Tell what building an index takes, before it begins."""
-    logger = logging.getLogger("index.vectors.ann_building")
-    level = logger.level
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def run_command(
@@ -51,15 +38,18 @@ def run_command(
     """
     switch_off_telemetry()
     log_warnings()
+    building = logging.getLogger("index.vectors.ann_building")  # which says what building an index takes
+    level = building.level
+    building.setLevel(logging.INFO)
     state = {"debug": False}
     try:
-        with naming_extras("this command"), _telling_of_long_steps():
+        with naming_extras("this command"):
             result = command.main(args=arguments, prog_name=prog_name, obj=state, standalone_mode=False)
     except RetrievalError as error:
-        return _report(error, str(error), state=state, code=1)
+        return _report(error, str(error), debug=state["debug"])
     except OSError as error:  # a full disk, a lost mount: nothing that a traceback would explain better
         named = f"{error.filename}: " if error.filename else ""
-        return _report(error, f"{named}{error.strerror or error}", state=state, code=1)
+        return _report(error, f"{named}{error.strerror or error}", debug=state["debug"])
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -67,11 +57,13 @@ def run_command(
         words = [word for word in (sys.argv[1:] if arguments is None else arguments) if word[:1] != "-"]
         click.echo(f"Interrupted; {how_to_go_on(words)}.", err=True)
         return INTERRUPTED
+    finally:
+        building.setLevel(level)
     return result if isinstance(result, int) else 0
 
 
-def _report(error: BaseException, message: str, *, state: dict[str, bool], code: int) -> int:
-    if state["debug"]:
+def _report(error: BaseException, message: str, *, debug: bool) -> int:
+    if debug:
         traceback.print_exception(error)
     click.echo(f"error: {' '.join(message.split())}", err=True)
-    return code
+    return 1

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 
 import numpy as np
@@ -42,22 +41,12 @@ Seconds = npt.NDArray[np.float64]
 _Near = Callable[[Ids, Ids], npt.NDArray[np.bool_]]
 
 
-@dataclass(frozen=True, slots=True)
-class LookAlikes:
-    """(N,) int64 groups of photos that seem to be of one scene, whatever their labels.
+def find_look_alikes(vectors: Floats, labels: Labels) -> tuple[Ids, Ids] | None:
+    """Groups and shots of photos that seem to be of one scene; None where nothing points to scenes.
 
-    `shots` (N,) int64 are narrower: photos of one label, as alike as a twentieth of the yardsticks. They are for what
-    learns from photos, of which the wide groups would leave the odd ones.
-    """
-
-    groups: Ids
-    shots: Ids
-
-
-def find_look_alikes(vectors: Floats, labels: Labels) -> LookAlikes | None:
-    """Photos that seem to be of one scene; None where nothing points to scenes.
-
-    Nor are scenes looked for among more than 10,000 labelled photos.
+    Both are (N,) int64. Groups are of any labels; shots are narrower: photos of one label, as alike as a twentieth of
+    the yardsticks, for what learns from photos, of which the wide groups would leave the odd ones. Scenes are not
+    looked for among more than 10,000 labelled photos.
 
     The yardstick are the others: of each photo the nearest with another label, which is of another thing and
     mostly of another scene. Photos as alike as a quarter of these are taken to show one scene, whatever their
@@ -87,9 +76,9 @@ def find_look_alikes(vectors: Floats, labels: Labels) -> LookAlikes | None:
     close = _pair_above(vectors, float(np.quantile(other, _YARDSTICKS[-1])))
     assert close is not None  # fewer than those of the groups
     shots = connect_rows(close[known[close[:, 0]] == known[close[:, 1]]], count=len(rows))
-    found = LookAlikes(*(np.arange(len(labels), dtype=np.int64) for _ in range(2)))
-    found.groups[rows], found.shots[rows] = rows[groups], rows[shots]
-    return found
+    wide, narrow = np.arange(len(labels), dtype=np.int64), np.arange(len(labels), dtype=np.int64)
+    wide[rows], narrow[rows] = rows[groups], rows[shots]
+    return wide, narrow
 
 
 def makes_a_difference(errors: float, errors_apart: float) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,41 +66,32 @@ def score_reranked(
         own: (Q,) int64 row of each query in the gallery, which it does not find; None: they are no members.
     """
     counts = count_relevant(query_labels, gallery_labels, own=np.full(len(queries), -1) if own is None else own)
-    asked = _draw_queries(np.flatnonzero(counts))
+    findable = np.flatnonzero(counts)
+    if not len(findable):
+        raise InputError("no query has another image of its label to find")
+    drawn = np.random.default_rng(_SEED).permutation(len(findable))[:MOST_QUERIES]
+    asked = findable[np.sort(drawn)]
     relevant = np.minimum(counts[asked], MOST_RELEVANT)
     depth = min(len(gallery), max(POOL, int(relevant.max()), FIRST))
     found = search(queries[asked], gallery, k=depth, own=None if own is None else own[asked])
-    near = _search_near(gallery, np.unique(found.rows[:, :POOL]), progress=progress)
+    rows = np.unique(found.rows[:, :POOL])
+    near = search(gallery[rows], gallery, k=NEIGHBOURS, progress=progress)
+
+    def search_near(wanted: Ids) -> tuple[Floats, Ids]:
+        places = np.searchsorted(rows, wanted)
+        return near.cosines[places], near.rows[places]
+
     plain, again = np.empty((len(asked), 2)), np.empty((len(asked), 2))
     for place, row in enumerate(asked.tolist()):
         there = found.rows[place] != NO_ID
         scores, ids = found.cosines[place][there], found.rows[place][there]
-        order = rank_by_neighbours(scores, ids, search_near=near)
+        order = rank_by_neighbours(scores, ids, search_near=search_near)
         is_relevant = gallery_labels[ids] == query_labels[row]
         for values, relevance in ((plain, is_relevant), (again, is_relevant[order])):
             values[place] = _score(relevance, int(relevant[place]))
     gain = paired_bootstrap(again[:, 0], plain[:, 0], seed=_SEED, clusters=query_labels[asked])
     (plain_map, plain_first), (again_map, again_first) = plain.mean(axis=0).tolist(), again.mean(axis=0).tolist()
     return Reranked(len(asked), (plain_map, again_map), (plain_first, again_first), gain)
-
-
-def _draw_queries(findable: Ids) -> Ids:
-    """At most `MOST_QUERIES` of those that have something to find, in their order."""
-    if not len(findable):
-        raise InputError("no query has another image of its label to find")
-    drawn = np.random.default_rng(_SEED).permutation(len(findable))[:MOST_QUERIES]
-    return findable[np.sort(drawn)]
-
-
-def _search_near(gallery: Floats, rows: Ids, *, progress: Progress) -> Callable[[Ids], tuple[Floats, Ids]]:
-    """What answers `rank_by_neighbours`, with the neighbours of all the rows that it will ask for."""
-    near = search(gallery[rows], gallery, k=NEIGHBOURS, progress=progress)
-
-    def search_near(asked: Ids) -> tuple[Floats, Ids]:
-        places = np.searchsorted(rows, asked)
-        return near.cosines[places], near.rows[places]
-
-    return search_near
 
 
 def _score(relevance: Relevance, r: int) -> tuple[float, float]:

@@ -89,7 +89,7 @@ def find_scenes(vectors: Floats, labels: Labels, clues: Clues, *, sets: Ids | No
         return told
     alike = find_look_alikes(vectors, labels)
     if alike is not None:
-        groups, shots = (_join_copies(groups, clues.copies) for groups in (alike.groups, alike.shots))
+        groups, shots = (_join_copies(groups, clues.copies) for groups in alike)
         return Scenes(groups, "closeness alone", False, shots)
     return _join(np.empty((0, 2), dtype=np.int64), clues, found_by="")
 

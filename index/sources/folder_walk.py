@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from index.errors import ImageError, InputError
@@ -33,14 +33,33 @@ def walk_folder(folder: Path) -> Iterator[FoundItem]:
     Links are followed; one that leads back to a folder it lies in, or to a folder that was walked before, is
     reported, not entered. So every folder is entered at most once by its own path and once by links.
     """
+    open_folders, entered = list[_OpenFolder](), dict[tuple[int, int], str]()
+
+    def enter(path: str, relative: str, status: os.stat_result, *, linked: bool) -> FoundItem | None:
+        """Open a folder, or the one problem why not."""
+        identity = status.st_dev, status.st_ino
+        if any(folder.identity == identity for folder in open_folders):
+            return _unusable(relative, reason="link-loop", detail="leads to a folder above it")
+        if linked and identity in entered:
+            detail = f"this folder was already walked as {printable_path(entered[identity])}"
+            return _unusable(relative, reason="link-loop", detail=detail)
+        entered.setdefault(identity, relative)
+        try:
+            names = sorted(leave_out_own(path, os.listdir(path)), key=os.fsencode)
+        except OSError as error:
+            return _unusable(relative, reason=reason_of(error), detail=str(error.strerror))
+        open_folders.append(_OpenFolder(identity, path, relative and f"{relative}/", iter(names), linked))
+        return None
+
     root = str(check_folder(folder))
-    walk = _Walk()
-    yield from walk.enter(root, relative="", status=os.stat(root), linked=False)
-    while walk.open_folders:
-        here = walk.open_folders[-1]
+    problem = enter(root, "", os.stat(root), linked=False)
+    if problem is not None:
+        yield problem
+    while open_folders:
+        here = open_folders[-1]
         name = next(here.names, None)
         if name is None:
-            walk.open_folders.pop()
+            open_folders.pop()
             continue
         path, relative = os.path.join(here.path, name), here.prefix + name
         try:
@@ -48,11 +67,10 @@ def walk_folder(folder: Path) -> Iterator[FoundItem]:
         except OSError as error:
             yield _unusable(relative, reason=_link_reason(path, error), detail=str(error.strerror))
             continue
-        if stat.S_ISDIR(status.st_mode):
-            linked = here.linked or os.path.islink(path)
-            yield from walk.enter(path, relative=relative, status=status, linked=linked)
-        else:
+        if not stat.S_ISDIR(status.st_mode):
             yield _as_found(relative, status)
+        elif (problem := enter(path, relative, status, linked=here.linked or os.path.islink(path))) is not None:
+            yield problem
 
 
 def find_file(path: str, *, relative: str) -> FoundItem:
@@ -72,33 +90,6 @@ class _OpenFolder:
     prefix: str
     names: Iterator[str]
     linked: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    """The folders from the root to the present one, and where each folder was entered first."""
-
-    open_folders: list[_OpenFolder] = field(default_factory=list)
-    entered: dict[tuple[int, int], str] = field(default_factory=dict)
-
-    def enter(self, path: str, *, relative: str, status: os.stat_result, linked: bool) -> Iterator[FoundItem]:
-        """Open a folder, or give the one problem why not."""
-        identity = status.st_dev, status.st_ino
-        if any(folder.identity == identity for folder in self.open_folders):
-            yield _unusable(relative, reason="link-loop", detail="leads to a folder above it")
-            return
-        if linked and identity in self.entered:
-            detail = f"this folder was already walked as {printable_path(self.entered[identity])}"
-            yield _unusable(relative, reason="link-loop", detail=detail)
-            return
-        self.entered.setdefault(identity, relative)
-        try:
-            names = sorted(leave_out_own(path, os.listdir(path)), key=os.fsencode)
-        except OSError as error:
-            yield _unusable(relative, reason=reason_of(error), detail=str(error.strerror))
-            return
-        prefix = relative + "/" if relative else ""
-        self.open_folders.append(_OpenFolder(identity, path, prefix, iter(names), linked))
 
 
 def _as_found(relative: str, status: os.stat_result) -> FoundItem:
