@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ _LOCAL = "/data/local-files/?d="
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a line of a file says: of which image, with which given label where it is told, and what becomes of it.
+    """A line of a file: the image, its given label where it is told, and what becomes of it.
 
     Somebody looked where `looked`; elsewhere a label that stays is no decision.
     """
@@ -35,28 +35,24 @@ class Answer:
     path: str
     given: str | None
     decision: str
-    new_label: str | None
+    new_label: str | None  # of `change`
     looked: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class BroughtBack:
-    """The decisions, and how many answers were about images that are not there."""
-
-    decisions: tuple[LabelDecision, ...]
-    unknown: int
-
-
-def bring_back(file: Path, subjects: Sequence[Subject]) -> BroughtBack:
+def bring_back(file: Path, subjects: Iterable[Subject]) -> tuple[list[LabelDecision], int]:
     """Decisions of a Label Studio export, a labels.json of FiftyOne or a CSV, by the SHA-256 of images or their path.
+
+    Returns:
+        The decisions, and how many answers were about images that are not there.
 
     Raises:
         InputError: the file is none of these, or two answers about the same bytes and label contradict each other.
     """
     by_content: dict[str, list[Subject]] = {}
+    by_path: dict[str, Subject] = {}
     for subject in subjects:
         by_content.setdefault(subject.sha256, []).append(subject)
-    by_path = {valid_text(subject.path): subject for subject in subjects}
+        by_path[valid_text(subject.path)] = subject
     found: dict[LabelKey, LabelDecision] = {}
     unknown = 0
     for answer in _read_answers(file):
@@ -64,19 +60,25 @@ def bring_back(file: Path, subjects: Sequence[Subject]) -> BroughtBack:
         if about is None:
             unknown += 1
             continue
-        try:
-            decision = _decide(about, answer)
-        except InputError as error:
-            raise InputError(f"{answer.where}: {error}") from error
-        if decision.decision == KEEP and not answer.looked:
-            continue
+        if answer.decision == KEEP or (answer.decision == CHANGE and answer.new_label == about.label):
+            if not answer.looked:
+                continue
+            decision = about.decide(KEEP)
+        else:
+            decision = about.decide(
+                answer.decision, new_label=answer.new_label if answer.decision == CHANGE else None
+            )
+            try:
+                decision = check_label_decision(decision)
+            except InputError as error:
+                raise InputError(f"{answer.where}: {error}") from error
         before = found.setdefault(decision.key, decision)
         if (before.decision, before.new_label) != (decision.decision, decision.new_label):
             raise InputError(
                 f"{answer.where}: {printable_path(about.path)} as {about.label!r} is decided otherwise above; "
                 "keep one"
             )
-    return BroughtBack(tuple(found.values()), unknown)
+    return list(found.values()), unknown
 
 
 def _find(answer: Answer, by_content: dict[str, list[Subject]], by_path: dict[str, Subject]) -> Subject | None:
@@ -89,12 +91,6 @@ def _find(answer: Answer, by_content: dict[str, list[Subject]], by_path: dict[st
     if there or len({s.label for s in same}) == 1:
         return (there or same)[0]
     return None
-
-
-def _decide(subject: Subject, answer: Answer) -> LabelDecision:
-    if answer.decision == CHANGE and answer.new_label == subject.label:
-        return subject.decide(KEEP)
-    return check_label_decision(subject.decide(answer.decision, new_label=answer.new_label))
 
 
 def _read_answers(file: Path) -> Iterator[Answer]:
@@ -133,12 +129,8 @@ def _read_tasks(tasks: list[Any], shown: str) -> Iterator[Answer]:
         if not chosen:
             continue
         path = str(data.get("path") or data.get("image") or "").removeprefix(_LOCAL)
-        new = chosen.get(LABEL_CONTROL)
-        decision = DROP if DROP_CONTROL in chosen else CHANGE
-        given = data.get("given")
-        yield Answer(
-            where, str(data.get("sha256") or ""), path, given, decision, new if decision == CHANGE else None
-        )
+        decision, new_label = DROP if DROP_CONTROL in chosen else CHANGE, chosen.get(LABEL_CONTROL)
+        yield Answer(where, str(data.get("sha256") or ""), path, data.get("given"), decision, new_label)
 
 
 def _read_choices(annotation: dict[str, Any]) -> dict[str, str]:
@@ -195,9 +187,7 @@ def _read_table(file: Path, shown: str) -> Iterator[Answer]:
                 )
             path = valid_text(os.path.abspath(cells["path"])) if cells["path"] else ""
             given = cells["label"] if decides else None
-            yield Answer(
-                where, cells["sha256"], path, given, decision, new if decision == CHANGE else None, decides
-            )
+            yield Answer(where, cells["sha256"], path, given, decision, new, decides)
 
 
 def take_decisions(place: Path, file: Path) -> dict[str, int]:
@@ -208,15 +198,15 @@ def take_decisions(place: Path, file: Path) -> dict[str, int]:
     """
     if (place / "audit.csv").exists():
         judged = read_judged(place)
-        brought = bring_back(file, [item.subject for item in judged.items])
-        all_of_them = {**judged.decisions, **{d.key: d for d in brought.decisions}}
+        decisions, unknown = bring_back(file, [item.subject for item in judged.items])
+        all_of_them = {**judged.decisions, **{d.key: d for d in decisions}}
         rows = [[d.path, d.sha256, d.label, d.decision, d.new_label] for d in all_of_them.values()]
         write_csv(place / DECISIONS_NAME, ["path", "sha256", "label", "decision", "new_label"], rows)
     else:
         gallery = Gallery.open(place)
-        brought = bring_back(file, list(read_all_subjects(gallery)))
+        decisions, unknown = bring_back(file, read_all_subjects(gallery))
         store = ReviewStore.of_gallery(gallery.path)
-        for start in range(0, len(brought.decisions), MAX_STEP_DECISIONS):
-            store.decide(brought.decisions[start : start + MAX_STEP_DECISIONS])
+        for start in range(0, len(decisions), MAX_STEP_DECISIONS):
+            store.decide(decisions[start : start + MAX_STEP_DECISIONS])
         store.close()
-    return {"decided": len(brought.decisions), "unknown": brought.unknown}
+    return {"decided": len(decisions), "unknown": unknown}

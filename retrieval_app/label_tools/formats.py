@@ -20,11 +20,12 @@ from retrieval_app.label_tools.judged import JudgedLabel, JudgedLabels
 
 LABEL_CONTROL, DROP_CONTROL = "label", "drop"
 _DROP_CHOICE = "leave this image out"
-_RANKS = (0, 1, 2)
+_SUGGESTIONS = 3
 # column -> its type in Parquet
 _COLUMNS = (
     {"path": "string", "sha256": "string", "label": "string", "wrong": "float64", "suggested": "string"}
-    | {f"suggestion{name}_{n + 1}": kind for n in _RANKS for name, kind in (("", "string"), ("_confidence", "float64"))}
+    | {f"suggestion{name}_{rank}": kind for rank in range(1, _SUGGESTIONS + 1) for name, kind in
+       (("", "string"), ("_confidence", "float64"))}
     | {"decision": "string", "new_label": "string"}
 )  # fmt: skip
 
@@ -37,8 +38,7 @@ def write_label_studio(judged: JudgedLabels, path: Path) -> list[Path]:
     Raises:
         InputError: a label has a character that XML cannot say.
     """
-    interface = path.with_suffix(".xml")
-    text = _describe_interface(judged)
+    interface, text = path.with_suffix(".xml"), _describe_interface(judged)
     _write_text(path, json.dumps([_task(item) for item in judged.items], indent=1))
     _write_text(interface, text)
     return [path, interface]
@@ -133,7 +133,7 @@ def write_cleanlab(judged: JudgedLabels, folder: Path) -> list[Path]:
 
 def write_table(judged: JudgedLabels, path: Path) -> list[Path]:
     """A CSV of every judged label."""
-    write_csv(path, list(_COLUMNS), _rows(judged))
+    write_csv(path, list(_COLUMNS), (list(row.values()) for row in _rows(judged)))
     return [path]
 
 
@@ -142,7 +142,7 @@ def write_parquet(judged: JudgedLabels, path: Path) -> list[Path]:
     pyarrow = import_pyarrow("writing Parquet")
     schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in _COLUMNS.items()])
     rows = [
-        {name: valid_text(v) if isinstance(v, str) else v for name, v in zip(_COLUMNS, row, strict=True)}
+        {name: valid_text(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
         for row in _rows(judged)
     ]
     with replacing(path) as temporary:
@@ -150,15 +150,17 @@ def write_parquet(judged: JudgedLabels, path: Path) -> list[Path]:
     return [path]
 
 
-def _rows(judged: JudgedLabels) -> Iterator[list[object]]:
+def _rows(judged: JudgedLabels) -> Iterator[dict[str, object]]:
     for item in judged.items:
-        pairs: list[object] = [cell for pair in item.suggestions[: len(_RANKS)] for cell in pair]
-        pairs += [None] * (2 * len(_RANKS) - len(pairs))
-        decided = judged.decided(item)
-        yield [
-            item.subject.path, item.subject.sha256, item.label, item.wrong, pairs[0], *pairs,
-            decided and decided.decision, decided and decided.new_label,
-        ]  # fmt: skip
+        decided = judged.decisions.get(item.subject.key)
+        row: dict[str, object] = dict.fromkeys(_COLUMNS)
+        row |= {"path": item.subject.path, "sha256": item.subject.sha256, "label": item.label, "wrong": item.wrong}
+        for rank, (label, chance) in enumerate(item.suggestions[:_SUGGESTIONS], start=1):
+            row |= {f"suggestion_{rank}": label, f"suggestion_confidence_{rank}": chance}
+        row["suggested"] = row["suggestion_1"]
+        if decided is not None:
+            row |= {"decision": decided.decision, "new_label": decided.new_label}
+        yield row
 
 
 def _write_text(path: Path, text: str) -> None:

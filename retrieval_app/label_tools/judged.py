@@ -54,10 +54,6 @@ class JudgedLabels:
     confidences: Callable[[], Floats] | None = field(default=None, compare=False)
     is_lower_bound: bool = False
 
-    def decided(self, item: JudgedLabel) -> LabelDecision | None:
-        """What was decided about a label."""
-        return self.decisions.get(item.subject.key)
-
 
 def judge_gallery(gallery: Gallery) -> JudgedLabels:
     """Judge the given labels of a gallery as the Labels view does; labels that one picture alone has are left out.
