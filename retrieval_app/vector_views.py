@@ -7,7 +7,6 @@ import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,7 +18,7 @@ from PIL import Image
 from index.arrays import Ids, Vectors
 from index.durable import replacing, write_durably
 from index.errors import ImageError, InputError
-from index.gallery.export_vectors import check_out, read_blocks
+from index.gallery.export_vectors import ExportReport, check_out, naming_out, read_blocks
 from index.gallery.gallery import Gallery
 from index.outputs import KIND
 from index.progress import Progress, no_progress
@@ -40,22 +39,6 @@ THUMBNAIL_SIDE = 96
 _NEIGHBOURS = 15  # as many as embedding-atlas finds by itself
 _BETWEEN = 3  # members of the map, whose middle is where one lies that was not laid out
 TEXTS = ("label", "path", "source", "metadata")
-
-
-@dataclass(frozen=True, slots=True)
-class ViewReport:
-    """`images` members of `embedding_dim` numbers in the `files`, `pictures` of them with a thumbnail."""
-
-    gallery: str
-    version: str
-    images: int
-    embedding_dim: int
-    pictures: int
-    files: list[str]
-
-    def to_json(self) -> dict[str, Any]:
-        """The document that the command prints with `--json`."""
-        return asdict(self)
 
 
 def read_thumbnails(
@@ -81,7 +64,7 @@ def _read(gallery: Gallery, side: int, image_id: int) -> Image.Image | None:
 
 def write_projector(
     path: Path, out: Path, *, by: str = KIND, thumbnails: bool = True, progress: Progress = no_progress
-) -> ViewReport:
+) -> ExportReport:
     """Write the vectors of a gallery's members, what they are, and small pictures of them.
 
     Args:
@@ -102,27 +85,18 @@ def write_projector(
         pictures = 0 if side is None else _write_sprite(gallery, out, side=side, progress=progress)
         write_durably(out / CONFIG, _describe(side).encode())  # last: without it nothing is shown
     names = [VECTORS, METADATA, *([SPRITE] if side else []), CONFIG]
-    return ViewReport(
-        gallery=valid_text(str(gallery.path)), version=gallery.version, images=gallery.count,
-        embedding_dim=gallery.width, pictures=pictures, files=[valid_text(str(out / name)) for name in names],
-    )  # fmt: skip
+    return ExportReport.of(gallery, [out / name for name in names], pictures=pictures)
 
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[None]:
-    shown = printable_path(str(out))
-    try:
-        out.mkdir()
-    except OSError as error:  # which may be there by now, and is somebody else's
-        raise InputError(f"{shown}: the folder cannot be made: {error.strerror or error}") from error
-    try:
-        yield
-    except BaseException as error:
-        shutil.rmtree(out, ignore_errors=True)
-        if isinstance(error, OSError):
-            problem = f"cannot be written: {error.strerror or error}; nothing is left of it"
-            raise InputError(f"{shown}: {problem}") from error
-        raise
+    with naming_out(out):
+        out.mkdir()  # it may be there by now, and is somebody else's
+        try:
+            yield
+        except BaseException:
+            shutil.rmtree(out, ignore_errors=True)
+            raise
 
 
 def _across(count: int) -> int:
@@ -176,7 +150,7 @@ def write_atlas(
     thumbnails: bool = True,
     laying_out: Progress = no_progress,
     writing: Progress = no_progress,
-) -> ViewReport:
+) -> ExportReport:
     """Write where a gallery's members lie on its map, their nearest others, what they are, and their vectors.
 
     Args:
@@ -190,23 +164,15 @@ def write_atlas(
             written.
         MissingDependencyError: openTSNE or pyarrow is not installed.
     """
-    shown = printable_path(str(out))
     if out.suffix.lower() != ".parquet":
-        raise InputError(f"{shown}: expected a name that ends in .parquet")
+        raise InputError(f"{printable_path(str(out))}: expected a name that ends in .parquet")
     import_pyarrow("writing Parquet")
     check_out([out], gallery=path)
     gallery = Gallery.open(path, threads=usable_cores()).by(by)
     layout = lay_out(gallery, laying_out)
-    try:
+    with naming_out(out):
         pictures = _write(gallery, out, layout=layout, thumbnails=thumbnails, progress=writing)
-    except OSError as error:
-        raise InputError(
-            f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it"
-        ) from error
-    return ViewReport(
-        gallery=valid_text(str(gallery.path)), version=gallery.version, images=gallery.count,
-        embedding_dim=gallery.width, pictures=pictures, files=[valid_text(str(out))],
-    )  # fmt: skip
+    return ExportReport.of(gallery, [out], pictures=pictures)
 
 
 def _write(gallery: Gallery, out: Path, *, layout: MapLayout, thumbnails: bool, progress: Progress) -> int:

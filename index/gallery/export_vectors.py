@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
@@ -27,13 +28,20 @@ CSV_COLUMNS = ("row", "id", "path", "source", "label", "given_label", "metadata"
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was written: `images` rows of `embedding_dim` numbers in the `files`."""
+    """Files that were written: `images` rows of `embedding_dim` numbers, `pictures` of them with a thumbnail."""
 
     gallery: str
     version: str
     images: int
     embedding_dim: int
     files: list[str]
+    pictures: int = 0
+
+    @classmethod
+    def of(cls, gallery: Gallery, files: Iterable[Path], *, pictures: int = 0) -> ExportReport:
+        """The report of files with the members of a gallery."""
+        names = [valid_text(str(file)) for file in files]
+        return cls(valid_text(str(gallery.path)), gallery.version, gallery.count, gallery.width, names, pictures)
 
 
 def export_vectors(path: Path, out: Path, *, by: str = KIND, progress: Progress = no_progress) -> ExportReport:
@@ -50,27 +58,17 @@ def export_vectors(path: Path, out: Path, *, by: str = KIND, progress: Progress 
         MissingDependencyError: Parquet without pyarrow.
         GalleryError: the gallery is missing, unfinished or damaged.
     """
-    shown, ending = printable_path(str(out)), out.suffix.lower()
+    ending = out.suffix.lower()
     if ending not in (".npy", ".parquet"):
-        raise InputError(f"{shown}: expected a name that ends in .npy or .parquet")
+        raise InputError(f"{printable_path(str(out))}: expected a name that ends in .npy or .parquet")
     write, files = (_write_npy, [out, out.with_suffix(".csv")]) if ending == ".npy" else (_write_parquet, [out])
     if ending == ".parquet":
         import_pyarrow("writing Parquet")
     check_out(files, gallery=path)
     gallery = Gallery.open(path).by(by)
-    try:
+    with naming_out(out):
         write(gallery, files, progress)
-    except OSError as error:
-        raise InputError(
-            f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it"
-        ) from error
-    return ExportReport(
-        gallery=valid_text(str(gallery.path)),
-        version=gallery.version,
-        images=gallery.count,
-        embedding_dim=gallery.width,
-        files=[valid_text(str(file)) for file in files],
-    )
+    return ExportReport.of(gallery, files)
 
 
 def check_out(files: list[Path], *, gallery: Path) -> None:
@@ -83,6 +81,16 @@ def check_out(files: list[Path], *, gallery: Path) -> None:
             raise InputError(f"{shown}: there is no folder {printable_path(str(file.parent))}; make it first")
         if os.path.lexists(file):
             raise InputError(f"{shown}: exists already; remove it, or give another --out")
+
+
+@contextmanager
+def naming_out(out: Path) -> Iterator[None]:
+    """Raise an InputError that names the output where it cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        shown = printable_path(str(out))
+        raise InputError(f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it") from error
 
 
 def read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[CatalogRow], Vectors]]:

@@ -41,7 +41,7 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
       retrieval demo
       retrieval demo --out /tmp/demo --seed 1 --no-serve
     """
-    from retrieval_app.demo.story import DemoConfig, format_report, run_demo
+    from retrieval_app.demo.story import format_report, run_demo
     from training.run.display import watch_training
 
     def say(text: str) -> None:
@@ -54,7 +54,7 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
         say(
             f"At the end this serves the search page at http://127.0.0.1:{port or '…'}/; --no-serve leaves that out"
         )
-    report = run_demo(out, config=DemoConfig(seed=seed), say=say, watch=watch_training)
+    report = run_demo(out, seed=seed, say=say, watch=watch_training)
     emit(report, as_json=as_json, text=format_report(report, program=_program()))
     if serve:
         from retrieval_app.server.options import ServeOptions

@@ -81,7 +81,7 @@ def export_vectors(gallery: Path, out: Path, kind: str, thumbnails: bool, by: st
         how = f"embedding-atlas {printable_path(str(out))} --x x --y y --neighbors neighbors"
         how += " --image image" if thumbnails else ""
     counted = f"{_count(report.images, report.embedding_dim)}, {report.pictures:,} thumbnails"
-    emit(report.to_json(), as_json=as_json, text=f"{printable_path(str(out))}: {counted}\nlook: {how}")
+    emit(asdict(report), as_json=as_json, text=f"{printable_path(str(out))}: {counted}\nlook: {how}")
 
 
 def _count(images: int, numbers: int) -> str:

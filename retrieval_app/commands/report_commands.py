@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -31,9 +31,6 @@ from retrieval_app.comparing.public import compare as compare_candidates
 from retrieval_app.reports.public import audit as audit_labels
 from retrieval_app.reports.public import describe_audit, format_audit
 from training.public import default_cache
-
-if TYPE_CHECKING:
-    from retrieval_app.label_tools.judged import JudgedLabels
 
 _FORMATS = ("label-studio", "fiftyone", "cleanlab", "csv", "parquet")
 _workers_option = click.option(
@@ -80,10 +77,7 @@ def step_bars() -> Iterator[StepProgress]:
 )  # fmt: skip
 @_workers_option
 @output_options
-def audit(
-    run: Path, out: Path | None, apply_to: Path | None, decisions: Path | None, limit: int,
-    cache: Path, device: str, workers: int, as_json: bool,
-) -> None:  # fmt: skip
+def audit(run: Path, as_json: bool, **options: Any) -> None:
     """List the images of RUN whose label looks wrong, the most suspicious first, with what they seem to show.
 
     Works on a run of any method. Every label is judged leave-one-out, from all images but itself, and gets a
@@ -99,10 +93,7 @@ def audit(
       retrieval train cleaned.csv --weights imagenet --out run-cleaned
     """
     with step_bars() as progress:
-        outcome = audit_labels(
-            run, out, decisions=decisions, apply_to=apply_to, limit=limit, cache=cache, device=device, workers=workers,
-            progress=progress,
-        )  # fmt: skip
+        outcome = audit_labels(run, **options, progress=progress)
     emit(describe_audit(outcome), as_json=as_json, text=format_audit(outcome))
 
 
@@ -132,7 +123,12 @@ def doubts(place: Path, exports: tuple[str, ...], imported: Path | None, as_json
     """
     if bool(exports) == (imported is not None):
         raise click.UsageError("give either --export FORMAT:PATH or --import FILE")
-    targets = [_split(text) for text in exports]
+    targets = []
+    for text in exports:
+        kind, _, target = text.partition(":")
+        if kind not in _FORMATS or not target:
+            raise click.BadParameter(f"expected FORMAT:PATH, FORMAT one of {', '.join(_FORMATS)}, got {text!r}")
+        targets.append((kind, Path(target)))
     if imported is not None:
         from retrieval_app.label_tools.bring_back import take_decisions
 
@@ -140,28 +136,16 @@ def doubts(place: Path, exports: tuple[str, ...], imported: Path | None, as_json
         text = f"{taken['decided']:,} decisions taken; {taken['unknown']:,} about other images or labels left out"
         emit(taken, as_json=as_json, text=text)
         return
+    from index.gallery.gallery import Gallery
     from index.labels.doubts import LOWER_BOUND
     from retrieval_app.label_tools.formats import WRITERS
+    from retrieval_app.label_tools.judged import judge_gallery, read_judged
 
-    judged = _judge(place)
+    judged = read_judged(place) if (place / "audit.csv").exists() else judge_gallery(Gallery.open(place))
     files = [str(path) for kind, target in targets for path in WRITERS[kind](judged, target)]
     document = {"labels": len(judged.items), "is_lower_bound": judged.is_lower_bound, "files": files}
     text = f"{len(judged.items):,} labels written: {', '.join(files)}"
     emit(document, as_json=as_json, text=f"{text}\n{LOWER_BOUND}" if judged.is_lower_bound else text)
-
-
-def _split(text: str) -> tuple[str, Path]:
-    kind, _, target = text.partition(":")
-    if kind not in _FORMATS or not target:
-        raise click.BadParameter(f"expected FORMAT:PATH, FORMAT one of {', '.join(_FORMATS)}, got {text!r}")
-    return kind, Path(target)
-
-
-def _judge(place: Path) -> JudgedLabels:
-    from index.gallery.gallery import Gallery
-    from retrieval_app.label_tools.judged import judge_gallery, read_judged
-
-    return read_judged(place) if (place / "audit.csv").exists() else judge_gallery(Gallery.open(place))
 
 
 @click.command(short_help="Say which of several embeddings finds most on your images.")
@@ -177,7 +161,7 @@ def _judge(place: Path) -> JudgedLabels:
     help="CSV or Parquet file with the columns path,label, which goes before all other labels.",
 )  # fmt: skip
 @click.option(
-    "--k", "ks", type=NumberList(), default="1,5,10", show_default=True,
+    "--k", type=NumberList(), default="1,5,10", show_default=True,
     help="The K of Recall@K, to which 1 always belongs; the text shows the first and the last.",
 )  # fmt: skip
 @click.option(
@@ -193,10 +177,7 @@ def _judge(place: Path) -> JudgedLabels:
 @_workers_option
 @backend_option
 @output_options
-def compare(
-    images: str, candidates: tuple[str, ...], out: Path, labels: Path | None, ks: tuple[int, ...], shown: int,
-    seed: int, cache: Path, no_cache: bool, workers: int, as_json: bool,
-) -> None:  # fmt: skip
+def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: Any) -> None:
     """Compare CANDIDATEs, two to eight, on IMAGES: what each finds, on the same queries, and where they differ.
 
     IMAGES are what `index build` takes as a SOURCE, with labels: a folder with a folder for each, a table, an archive.
@@ -217,10 +198,7 @@ def compare(
     from retrieval_app.comparing.compare_report import describe_comparison, format_comparison
 
     with step_bars() as progress:
-        comparison = compare_candidates(
-            images, candidates, out, labels=labels, k=ks, shown=shown, seed=seed, cache=False if no_cache else cache,
-            workers=workers, progress=progress,
-        )  # fmt: skip
+        comparison = compare_candidates(images, cache=False if no_cache else cache, progress=progress, **options)
     emit(describe_comparison(comparison), as_json=as_json, text=format_comparison(comparison))
 
 

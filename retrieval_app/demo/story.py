@@ -9,7 +9,6 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,76 +42,35 @@ _SIDE = 512  # pixels, above which files are read at less than their size
 Say = Callable[[str], None]
 ADDRESS = "http://127.0.0.1:7860/"
 """Where `retrieval serve` serves unless it is told otherwise."""
-
-
 PHOTOS = Path(__file__).with_name("photos.tar")
-
-
-@dataclass(frozen=True, slots=True)
-class DemoConfig:
-    """Sizes of the demo. The defaults take one to two minutes on two cores.
-
-    Attributes:
-        kinds: of things in the photos, of which every other one trains; None for all.
-    """
-
-    kinds: int | None = None
-    photos_per_kind: int = 18
-    seed: int = 0
-
-
-class DemoFolder:
-    """Where everything of the demo lies; a second call goes on with what is there."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.training = path / "photos" / "training"
-        self.unseen = path / "photos" / "unseen"
-        self.labels = path / "photos" / "labels.csv"
-        self.edited = path / "edited"
-        self.cache = path / "cache"
-        self.run = path / "run"
-        self.model = path / "model.onnx"
-        self.gallery = path / "gallery"
-        self.trained_gallery = path / "gallery-trained"
-
-    def claim(self, config: DemoConfig) -> None:
-        """Mark the folder as this demo's.
-
-        Raises:
-            InputError: it holds something else, or a demo of other sizes or another seed.
-        """
-        stamp, marker = f"{config}\n", self.path / "demo.txt"
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            if not marker.exists() and is_vacant(self.path):
-                create_durably(marker, stamp.encode())
-        except OSError as error:
-            raise InputError(f"{self.path}: cannot be written: {error}") from error
-        if not marker.exists() or marker.read_text() != stamp:
-            raise InputError(f"{self.path}: holds something else than this demo; choose another --out")
+_PHOTOS_PER_KIND = 18
 
 
 def run_demo(
     out: Path,
     *,
-    config: DemoConfig,
+    seed: int = 0,
     say: Say = lambda _: None,
     watch: Callable[[], AbstractContextManager[Watcher]] = lambda: nullcontext(Watcher()),
 ) -> dict[str, Any]:
-    """Run all steps that are not done yet, and give the report.
+    """Run all steps that are not done yet, and give the report; it takes one to two minutes on two cores.
 
     Args:
-        out: folder of everything the demo makes.
+        out: folder of everything the demo makes; a second call goes on with what is there.
         say: told a sentence at every step.
         watch: what shows the progress of a step while the step runs.
 
     Raises:
         InputError: the folder is taken or cannot be written.
     """
-    started, folder = time.perf_counter(), DemoFolder(out)
-    folder.claim(config)
-    seconds: dict[str, float] = {}
+    started, seconds = time.perf_counter(), dict[str, float]()
+    _claim(out, seed=seed)
+    unseen, labels, run, cache = (
+        out / "photos" / "unseen",
+        out / "photos" / "labels.csv",
+        out / "run",
+        out / "cache",
+    )
 
     @contextmanager
     def step(name: str, text: str) -> Iterator[Watcher]:
@@ -123,89 +81,99 @@ def run_demo(
         seconds[name] = time.perf_counter() - begun
 
     with step("unpack", "Unpacking photos of clothes and groceries; every other kind trains"):
-        _unpack(folder, config)
+        if not labels.exists():
+            _unpack(labels, unseen, seed=seed)
     with step("index", "Indexing the other kinds with the model that comes with the package") as watcher:
-        progress = partial(watcher.on_images, "index")
-        built = build(None, folder.unseen, folder.gallery, cache=False, progress=progress)
+        built = build(None, unseen, out / "gallery", cache=False, progress=partial(watcher.on_images, "index"))
     with step("questions", "Asking both questions: what is of the same kind, and where is this very picture?"):
-        gallery = open_gallery(folder.gallery)
-        questions = _ask(folder, gallery, seed=config.seed)
+        gallery = open_gallery(out / "gallery")
+        questions = _ask(out / "edited", gallery, seed=seed)
     with step("train", f"Training on labels of which {WRONG_SHARE:.0%} are wrong") as watcher:
         trained = train(
-            folder.labels, folder.run, val=folder.unseen, resume=(folder.run / "config.json").exists(),
-            cache=folder.cache, workers=2, seed=config.seed, view="whole",
-            pooling="own", watcher=watcher,
+            labels, run, val=unseen, resume=(run / "config.json").exists(), cache=cache, workers=2, seed=seed,
+            view="whole", pooling="own", watcher=watcher,
         )  # fmt: skip
     with step("export", "Exporting what was trained to ONNX, and indexing with that"):
-        exported = export(folder.run, folder.model)
-        build(folder.model, folder.unseen, folder.trained_gallery, cache=False)
-        evaluated = evaluate(folder.trained_gallery)
+        exported = export(run, out / "model.onnx")
+        build(out / "model.onnx", unseen, out / "gallery-trained", cache=False)
+        evaluated = evaluate(out / "gallery-trained")
     with step("audit", "Auditing the training labels") as watcher:
-        outcome = audit(folder.run, limit=ON_AUDIT_PAGE, cache=folder.cache, workers=2, progress=watcher.on_images)
+        outcome = audit(run, limit=ON_AUDIT_PAGE, cache=cache, workers=2, progress=watcher.on_images)
+    scores = {"default": trained["val"], **{name: trained["baselines"][name] for name in RIVALS}}
+    found_first = {
+        output: sum(question.answers[output][0].id == question.original.id for question in questions)
+        for output in (KIND, PICTURE)
+    }
     report = {
         "out": str(out),
         "seconds": time.perf_counter() - started,
         "step_seconds": seconds,
-        "found_first": {
-            "asked": len(questions),
-            **{
-                output: sum(question.answers[output][0].id == question.original.id for question in questions)
-                for output in (KIND, PICTURE)
-            },
-        },
+        "found_first": {"asked": len(questions), **found_first},
         "recall_at_1": {
-            name: {"recall": scores["recall"]["1"], "interval": list(scores["recall_at_1_interval"])}
-            for name, scores in {
-                "default": trained["val"],
-                **{name: trained["baselines"][name] for name in RIVALS},
-            }.items()
+            name: {"recall": one["recall"]["1"], "interval": list(one["recall_at_1_interval"])}
+            for name, one in scores.items()
         },
         "verdict": trained["verdict"],
         "exports": trained["method"],
         "embedding_dim": trained["embedding_dim"],
-        "wrong_labels": judge_confidences(folder.run / "confidences.csv"),
-        "audit": {**judge_audit(outcome.report), "page": str(folder.run / "audit" / "audit.html")},
+        "wrong_labels": _check_confidences(run / "confidences.csv"),
+        "audit": {**_check_audit(outcome.report), "page": str(run / "audit" / "audit.html")},
         "model": exported.to_json(),
         "gallery": {**built.to_json(), "evaluation": evaluate(gallery).to_json()},
         "trained_gallery": evaluated.to_json(),
         "page": str(out / "demo.html"),
     }
     write_demo_page(
-        out / "demo.html", _list_findings(report), confidences=folder.run / "confidences.csv", gallery=gallery,
-        questions=questions[:6], trained=open_gallery(folder.trained_gallery),
+        out / "demo.html", _list_findings(report), confidences=run / "confidences.csv", gallery=gallery,
+        questions=questions[:6], trained=open_gallery(out / "gallery-trained"),
     )  # fmt: skip
     (out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report
 
 
-def _unpack(folder: DemoFolder, config: DemoConfig) -> None:
-    if folder.labels.exists():
-        return
+def _claim(out: Path, *, seed: int) -> None:
+    """Mark the folder as this demo's.
+
+    Raises:
+        InputError: it holds something else, or a demo of another seed.
+    """
+    stamp, marker = f"seed {seed}\n", out / "demo.txt"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if not marker.exists() and is_vacant(out):
+            create_durably(marker, stamp.encode())
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written: {error}") from error
+    if not marker.exists() or marker.read_text() != stamp:
+        raise InputError(f"{out}: holds something else than this demo; choose another --out")
+
+
+def _unpack(labels: Path, unseen: Path, *, seed: int) -> None:
+    """Every other kind of photos into `unseen`, the others beside it, with a label file of which some are wrong."""
+    training = unseen.with_name("training")
     with tarfile.open(PHOTOS) as archive:
-        members = archive.getmembers()
-        kinds = sorted({Path(member.name).parent.name for member in members})[: config.kinds]
-        for number, kind in enumerate(kinds):
-            target = folder.unseen if number % 2 else folder.training
-            of_kind = [member for member in members if Path(member.name).parent.name == kind]
-            archive.extractall(target, of_kind[: config.photos_per_kind], filter="data")
-    records = list_dataset(folder.training).records
+        by_kind: dict[str, list[tarfile.TarInfo]] = {}
+        for member in archive.getmembers():
+            by_kind.setdefault(_truth(member.name), []).append(member)
+        for number, kind in enumerate(sorted(by_kind)):
+            archive.extractall(unseen if number % 2 else training, by_kind[kind][:_PHOTOS_PER_KIND], filter="data")
+    records = list_dataset(training).records
     classes = sorted({record.label for record in records})
-    labels = np.array([classes.index(record.label) for record in records], dtype=np.int64)
-    noisy = add_uniform_noise(labels, class_count=len(classes), rate=WRONG_SHARE, seed=config.seed)
-    with folder.labels.open("w", newline="", encoding="utf-8") as file:
+    given = np.array([classes.index(record.label) for record in records], dtype=np.int64)
+    noisy = add_uniform_noise(given, class_count=len(classes), rate=WRONG_SHARE, seed=seed)
+    with labels.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["path", "label"])
         for record, number in zip(records, noisy, strict=True):
-            writer.writerow([record.path.relative_to(folder.labels.parent.resolve()), classes[number]])
+            writer.writerow([record.path.relative_to(labels.parent.resolve()), classes[number]])
 
 
-def _ask(folder: DemoFolder, gallery: Gallery, *, seed: int) -> list[Question]:
+def _ask(folder: Path, gallery: Gallery, *, seed: int) -> list[Question]:
     """Photos cut, turned and recoloured, and what they find by either output."""
-    asking = gallery.sample(ASKED, seed=seed)
-    folder.edited.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)
     questions = []
-    for number, image in enumerate(asking):
-        path = folder.edited / f"{number:02}.jpg"
+    for number, image in enumerate(gallery.sample(ASKED, seed=seed)):
+        path = folder / f"{number:02}.jpg"
         photo = read_image(gallery.place(image.id).file, target_side=_SIDE).image
         draw_copy(photo, np.random.default_rng((seed, number)), edits=_EDITS).save(path)
         answers = {output: gallery.by(output).search(path, k=3) for output in (KIND, PICTURE)}
@@ -213,14 +181,13 @@ def _ask(folder: DemoFolder, gallery: Gallery, *, seed: int) -> list[Question]:
     return questions
 
 
-def judge_confidences(table: Path) -> dict[str, Any]:
-    """How many of the known wrong labels a run's confidences.csv believes least, and what it suggests for them."""
+def _check_confidences(table: Path) -> dict[str, Any]:
+    """How many of the known wrong labels have the lowest confidence of a run, and what it suggests for them."""
     with table.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     wrong = np.array([_truth(row["path"]) != row["label"] for row in rows])
     suggested = np.array([_truth(row["path"]) == row["suggestion_1"] for row in rows])
-    confidence = np.array([float(row["confidence"]) for row in rows])
-    lowest = np.argsort(confidence, kind="stable")[: int(wrong.sum())]
+    lowest = np.argsort([float(row["confidence"]) for row in rows], kind="stable")[: int(wrong.sum())]
     return {
         "labels": len(rows),
         "wrong": int(wrong.sum()),
@@ -229,7 +196,7 @@ def judge_confidences(table: Path) -> dict[str, Any]:
     }
 
 
-def judge_audit(report: AuditReport) -> dict[str, Any]:
+def _check_audit(report: AuditReport) -> dict[str, Any]:
     """How the audit's verdicts compare with the truth."""
     suspects = [image for image in report.images if image.verdict != KEEP]
     relabelled = [image for image in suspects if image.verdict == CHANGE]
@@ -272,7 +239,7 @@ def _list_findings(report: dict[str, Any]) -> list[str]:
         f"backbone at full width, the others are {report['embedding_dim']}-d)",
         f"The verdict of the training: {report['verdict']['text']}",
         f"Wrong labels: {found['wrong']} of {found['labels']}. Of the {found['wrong']} labels that the default recipe "
-        f"believes least, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "
+        f"is least confident of, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "
         f"{found['wrong_with_true_label_suggested']} of the wrong ones.",
         f"The audit estimates that {audit['noise_rate']:.0%} of the labels are wrong. It suspects {audit['suspects']}, "
         f"of which {audit['wrong_suspects']} are wrong, and would relabel {audit['relabelled']}, "

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from index.errors import InputError
-from retrieval_app.demo.story import DemoConfig, run_demo
+from retrieval_app.demo.story import run_demo
 
 pytestmark = pytest.mark.slow  # which trains
 
@@ -28,7 +28,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear")
     with pytest.raises(InputError, match="choose another --out"):
-        run_demo(tmp_path, config=DemoConfig())
+        run_demo(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["letters.txt"]
 
 
@@ -50,7 +50,7 @@ def test_a_second_call_goes_on_with_what_is_there(
     folder, report = demo
     monkeypatch.chdir(folder.parent)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
-    again = run_demo(Path(folder.name), config=DemoConfig())
+    again = run_demo(Path(folder.name))
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")} == before
     assert [again[name] for name in ("recall_at_1", "audit")] == [
         report[name] for name in ("recall_at_1", "audit")
