@@ -20,7 +20,7 @@ import numpy.typing as npt
 from index.arrays import Ids
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows, overlay_rows
 from index.catalog.rows import COLUMNS, CatalogRow, make_row
-from index.catalog.source_places import PLACES_SETTING, Move, Places, find_file_beside, find_places
+from index.catalog.source_places import PLACES_SETTING, Places, find_file_beside, find_places
 from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.filters.condition import Condition
 from index.filters.known_names import check_names
@@ -314,8 +314,8 @@ class Catalog:
         """The number of the source that holds the images that were sent to the gallery; None without one."""
         return self._find_places().added
 
-    def moved_sources(self) -> tuple[Move, ...]:
-        """The sources that are not where they were, and were found in another place."""
+    def moved_sources(self) -> tuple[str, ...]:
+        """What people are told of the sources that are not where they were, and were found in another place."""
         return self._find_places().moves
 
     def labels_file(self) -> Path | None:

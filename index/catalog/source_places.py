@@ -28,25 +28,17 @@ TakeSample = Callable[[int, int], list[CatalogRow]]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """A source that was found in another place than the catalogue says."""
-
-    recorded: str
-    found: str
-
-
-@dataclass(frozen=True, slots=True)
 class Places:
     """The sources by number, where they are now.
 
     Attributes:
         added: the number of the one that holds the images that were sent to this gallery; None without.
-        moves: those outside the gallery that are not where they were, and were found.
+        moves: what people are told of those outside the gallery that are not where they were, and were found.
     """
 
     sources: Mapping[int, ImageSource]
     added: int | None
-    moves: tuple[Move, ...]
+    moves: tuple[str, ...]
 
 
 def find_places(
@@ -70,16 +62,11 @@ def find_places(
             continue
         now = source.at(os.path.normpath(home / beside), real)
         if now.location not in taken and _holds_items(now, take_sample(number, _LOOKED_AT)):
-            moves.append(Move(found[number].location, now.location))
+            old, new = printable_path(found[number].location), printable_path(now.location)
+            moves.append(f"{old}: not there any more; its images were found in {new}, which is used instead")
             found[number] = now
             taken.add(now.location)
     return Places(found, added, tuple(moves))
-
-
-def describe_move(move: Move) -> str:
-    """What people are told of a source that was found in another place."""
-    old, new = printable_path(move.recorded), printable_path(move.found)
-    return f"{old}: not there any more; its images were found in {new}, which is used instead"
 
 
 def place_in_gallery(location: str, *, gallery: Path) -> str:

@@ -28,7 +28,7 @@ import PIL
 from index.arrays import Vectors
 from index.embedding.engine import ThreadedEngine
 from index.errors import ImageError
-from index.images.heif import decoder_version
+from index.images.decode import decoder_version
 from index.images.preprocess import DECODING_VERSION
 from index.limits import MAX_PIXELS
 from index.model.embedder import Embedder

@@ -20,7 +20,6 @@ from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows
 from index.catalog.reader import Catalog, read_catalog
 from index.catalog.rows import CatalogRow, has_spoiled_labels, has_spoiled_metadata
-from index.catalog.source_places import describe_move
 from index.durable import hash_file
 from index.errors import (
     GalleryDamagedError,
@@ -91,7 +90,7 @@ class Gallery:
         with self.catalog() as catalog:
             self.sources: dict[int, ImageSource] = catalog.sources()
             for move in catalog.moved_sources():
-                logger.warning("%s", describe_move(move))
+                logger.warning("%s", move)
         self.roots = {number: valid_text(source.root) for number, source in self.sources.items()}
         self._opened = _Opened()
 

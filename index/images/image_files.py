@@ -20,9 +20,8 @@ from typing import Protocol
 from PIL import Image
 
 from index.errors import ImageError, InputError
-from index.images.decode import FIRST_BYTES, READABLE, decode_here, find_format
+from index.images.decode import FIRST_BYTES, HEIF, READABLE, decode_here, find_format, require_decoder
 from index.images.decoding_pool import shared_pool
-from index.images.heif import HEIF, require_decoder
 from index.images.image_headers import is_cheap
 from index.limits import MAX_FILE_BYTES, MAX_PIXELS
 from index.text import printable_path

@@ -13,7 +13,6 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Unpack
 
-from index.catalog.source_places import describe_move
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.errors import CancelledError, GalleryError, NoUsableImageError, RetrievalError
 from index.faiss_library import import_faiss
@@ -173,7 +172,7 @@ def run_change(
                     work.remove()
                 raise
         for move in catalog.moved_sources():
-            logger.warning("%s", describe_move(move))
+            logger.warning("%s", move)
         catalog.record_places()
         settled = settle(work, catalog)
         indexed, reasons = catalog.count("indexed"), catalog.skipped_by_reason()

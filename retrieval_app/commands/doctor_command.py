@@ -112,8 +112,7 @@ def _list_formats() -> list[str]:
     """Formats of images that can be read here."""
     from PIL import Image
 
-    from index.images.decode import FORMATS
-    from index.images.heif import HEIF, has_decoder
+    from index.images.decode import FORMATS, HEIF, has_decoder
 
     Image.init()
     return [name for name in FORMATS if name in Image.OPEN] + ([HEIF] if has_decoder() else [])

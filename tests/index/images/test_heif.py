@@ -9,9 +9,8 @@ import pytest
 from PIL import Image
 
 from index.errors import ImageError
-from index.images import heif
-from index.images.decode import FIRST_BYTES, decode_here
-from index.images.heif import is_heif
+from index.images import decode
+from index.images.decode import FIRST_BYTES, decode_here, is_heif
 from index.images.image_files import REASONS, check_content, decode_image, read_image
 from tests.index.hostile import PHOTO, encode, encode_heic
 
@@ -25,7 +24,7 @@ def of_any_brand(data: bytes) -> bytes:
 
 @pytest.fixture
 def without_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heif, "has_decoder", lambda: False)
+    monkeypatch.setattr(decode, "has_decoder", lambda: False)
 
 
 @pytest.mark.parametrize("change", [bytes, of_any_brand])
