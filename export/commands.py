@@ -3,85 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from export.public import MAX_RECALL_DROP, PRECISIONS
+from export.public import ExportConfig
 from export.public import export as write_model
-from index.commands.console import emit, output_options, progress_bar, refuse_unused
-from training.options.backbone_libraries import IN_THE_BOX
-from training.options.config import POOLINGS, USUAL_DIM, VIEWS
-from training.public import default_cache
+from index.commands.console import PATH, build_config, config_options, emit, output_options, progress_bar
 
 if TYPE_CHECKING:
     from export.to_onnx import ExportReport
 
 
 @click.command(short_help="Write one ONNX file.")
-@click.argument("run", required=False, type=click.Path(path_type=Path))
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="MODEL.onnx", help="File to write.")
-@click.option(
-    "--backbone", help="Without RUN: any torchvision classification model, timm:NAME, open_clip:NAME, or box."
-)
-@click.option("--weights", metavar="pretrained|none|FILE", help="Without RUN: the backbone's weights.")
-@click.option(
-    "--whiten", type=click.Path(path_type=Path), metavar="FOLDER", help="Without RUN: PCA-whiten on these images."
-)
-@click.option(
-    "--embedding-dim",
-    type=click.IntRange(min=1),
-    show_default=f"{USUAL_DIM}, less where images or backbone allow no more",
-    help="With --whiten: width of the embedding.",
-)
-@click.option(
-    "--resize",
-    type=click.IntRange(min=1),
-    show_default="the backbone's own",
-    metavar="PIXELS",
-    help="Without RUN: stretch images to this.",
-)
-@click.option(
-    "--crop", type=click.IntRange(min=1), show_default="the backbone's own", metavar="PIXELS",
-    help="Without RUN: centre crop to this.",
-)  # fmt: skip
-@click.option(
-    "--view", type=click.Choice(VIEWS), show_default="crop",
-    help="Without RUN: what the backbone sees: the crop, the whole image, or both, averaged.",
-)  # fmt: skip
-@click.option(
-    "--pooling", type=click.Choice(POOLINGS), show_default="own",
-    help="Without RUN: the backbone's own pooling, generalised mean, or several layers.",
-)  # fmt: skip
-@click.option(
-    "--cache", type=click.Path(path_type=Path), default=default_cache, show_default="your cache folder",
-    help="With --whiten: folder of backbone features.",
-)  # fmt: skip
-@click.option(
-    "--precision",
-    type=click.Choice(tuple(PRECISIONS)),
-    default="fp32",
-    show_default=True,
-    help="Of the weights, and with int8 of the layers; what it costs is measured.",
-)
-@click.option(
-    "--images",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER|TABLE",
-    show_default="those of RUN, or of --whiten",
-    help="Labelled images on which the precision is measured.",
-)
-@click.option(
-    "--max-recall-drop", type=click.FloatRange(0, 1), default=MAX_RECALL_DROP, show_default=True,
-    help="Write nothing where the precision costs more Recall@1, as a share: 0.01 is one point.",
-)  # fmt: skip
+@click.argument("run", required=False, type=PATH)
+@click.option("--out", required=True, type=PATH, metavar="MODEL.onnx", help="File to write.")
+@config_options(ExportConfig)
 @output_options
-@click.pass_context
-def export(
-    context: click.Context, run: Path | None, out: Path, backbone: str | None, weights: str | None, whiten: Path | None,
-    embedding_dim: int | None, resize: int | None, crop: int | None, view: str | None, pooling: str | None, cache: Path,
-    precision: str, images: Path | None, max_recall_drop: float, as_json: bool,
-) -> None:  # fmt: skip
+def export(run: Path | None, out: Path, as_json: bool, **options: Any) -> None:
     """Write a trained RUN, or a backbone without any training, to one portable ONNX file.
 
     A RUN is a folder of `retrieval train`. For --precision int8 it may be a model file too, or `box`, the model in the
@@ -102,23 +41,11 @@ def export(
       retrieval export --backbone resnet50 --weights imagenet --out raw.onnx
       retrieval export --backbone resnet50 --weights imagenet --whiten photos/ --embedding-dim 128 --out white.onnx
     """
-    if (run is None) == (backbone is None):
+    if (run is None) == (options["backbone"] is None):
         raise click.UsageError("give either a RUN folder, or --backbone NAME with --weights")
-    if run is not None:
-        others = ("weights", "whiten", "embedding_dim", "resize", "crop", "view", "pooling", "cache")
-        refuse_unused(context, *others, needs="--backbone")
-    elif weights is None and backbone != IN_THE_BOX:
-        raise click.UsageError("--backbone needs --weights pretrained, none or a FILE")
-    elif whiten is None:
-        refuse_unused(context, "embedding_dim", "cache", needs="--whiten")
-    if precision == "fp32":
-        refuse_unused(context, "images", "max_recall_drop", needs="--precision fp16, bf16 or int8")
-    with progress_bar("features" if precision == "fp32" else "images") as progress:
-        report = write_model(
-            run, out, backbone=backbone, weights=weights, whiten=whiten, embedding_dim=embedding_dim, resize=resize,
-            crop=crop, view=view, pooling=pooling, cache=cache, precision=precision, images=images,
-            max_recall_drop=max_recall_drop, progress=progress,
-        )  # fmt: skip
+    config = build_config(ExportConfig, options)
+    with progress_bar("features" if config.precision == "fp32" else "images") as progress:
+        report = write_model(run, out, config, progress=progress)
     emit(report.to_json(), as_json=as_json, text=_format(report))
 
 

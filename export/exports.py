@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from export.precision import CALIBRATED, LEAST_IMAGES, MEASURED, LabelledPixels, Lowered, lower_precision
-from export.public import FULL
-from export.to_onnx import HALF, ExportReport, export_model, require_onnx_name
+from export.precision import CALIBRATED, LEAST_IMAGES, MEASURED, LabelledPixels, lower_precision
+from export.public import FULL, PRECISIONS, ExportConfig
+from export.to_onnx import ExportReport, export_model, require_onnx_name
 from index.errors import ImageError, InputError
 from index.images.image_files import read_image
 from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
@@ -26,6 +26,8 @@ from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
 from index.sources.folder_walk import walk_folder
 from index.text import printable_path
+from index.threads import usable_cores
+from index.user_cache import user_cache
 from training.backbone.backbones import Backbone, load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.graphs import PixelModel
@@ -40,8 +42,11 @@ from training.run.run_folder import PARITY_IMAGES, RunFolder
 _OF_A_LABEL = 20
 
 
-def fit_whitening(
-    extractor: Extractor, folder: Path, *, embedding_dim: int | None, cache: Path, workers: int, progress: Progress
+LabelledPaths = Sequence[tuple[Path, str]]
+
+
+def _fit_whitening(
+    extractor: Extractor, folder: Path, *, embedding_dim: int | None, cache: Path, progress: Progress
 ) -> tuple[Head, Pixels]:
     """PCA whitening of the features of all usable images of a folder, without labels, and images to check it on.
 
@@ -51,7 +56,7 @@ def fit_whitening(
     paths = [folder / found.path for found in walk_folder(folder) if found.problem is None]
     store = open_store(cache, extractor, views=1)
     extracted = extract_features(
-        paths, store=store, extractor=extractor, views=1, workers=workers, progress=progress
+        paths, store=store, extractor=extractor, views=1, workers=usable_cores(), progress=progress
     )
     if not extracted.hashes:
         raise InputError(f"{printable_path(str(folder))}: none of the {len(paths)} files is a readable image")
@@ -93,13 +98,7 @@ def _read(path: Path, preprocess: PreprocessConfig) -> Pixels | None:
         return None
 
 
-def _list_labelled(place: Path) -> list[tuple[Path, str]]:
-    return [(record.path, record.label) for record in list_dataset(place).records]
-
-
-def read_labelled(
-    images: Sequence[tuple[Path, str]], preprocess: PreprocessConfig, *, place: Path, workers: int
-) -> LabelledPixels:
+def _read_labelled(images: LabelledPaths, preprocess: PreprocessConfig, *, place: Path) -> LabelledPixels:
     """Up to `CALIBRATED` + `MEASURED` readable images, always the same ones, in an order that mixes labels.
 
     Args:
@@ -110,7 +109,7 @@ def read_labelled(
         InputError: they are too few to measure anything on, or have fewer than two labels.
     """
     chosen = _choose(images)
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         read = list(pool.map(lambda image: _read(image[0], preprocess), chosen))
     found = [(pixels, label) for pixels, (_, label) in zip(read, chosen, strict=True) if pixels is not None]
     labels = sorted({label for _, label in found})
@@ -124,20 +123,20 @@ def read_labelled(
     return LabelledPixels(np.stack([pixels for pixels, _ in found]), numbers)
 
 
-def _choose(images: Sequence[tuple[Path, str]]) -> list[tuple[Path, str]]:
+def _choose(images: LabelledPaths) -> LabelledPaths:
     generator = np.random.default_rng(0)
     by_label: dict[str, list[tuple[Path, str]]] = {}
     for image in images:
         by_label.setdefault(image[1], []).append(image)
     chosen: list[tuple[Path, str]] = []
-    labels = sorted(by_label)
-    most = max(_OF_A_LABEL, -(-(CALIBRATED + MEASURED) // max(len(labels), 1)))
+    labels, wanted = sorted(by_label), CALIBRATED + MEASURED
+    most = max(_OF_A_LABEL, -(-wanted // max(len(labels), 1)))
     for place in generator.permutation(len(labels)).tolist():
         of_label = by_label[labels[place]]
         chosen += [of_label[row] for row in generator.permutation(len(of_label))[:most].tolist()]
-        if len(chosen) >= CALIBRATED + MEASURED:
+        if len(chosen) >= wanted:
             break
-    return [chosen[row] for row in generator.permutation(len(chosen))[: CALIBRATED + MEASURED].tolist()]
+    return [chosen[row] for row in generator.permutation(len(chosen))[:wanted].tolist()]
 
 
 class EmbeddingModel(PixelModel):
@@ -160,7 +159,12 @@ class _Heads(nn.ModuleList):
         return tuple(head(features) for head in self)
 
 
-def export_run(run_path: Path, out: Path, *, lowered: Lowered | None = None) -> ExportReport:
+USUAL = ExportConfig()
+
+
+def export_run(
+    run_path: Path, out: Path, config: ExportConfig = USUAL, *, progress: Progress = no_progress
+) -> ExportReport:
     """Export the last weights of a finished training run, checked on the run's own images.
 
     Raises:
@@ -192,39 +196,25 @@ def export_run(run_path: Path, out: Path, *, lowered: Lowered | None = None) -> 
         backbone, head, preprocess, others=[one for one in (picture, untrained) if one is not None]
     )
     own = None
-    if lowered is not None:
+    if config.precision != "fp32":
         own = run.path, [(image.path, image.used) for image in run.read_labels() or []]
-    return _write(model, out, contract=contract, images=images, lowered=lowered, own=own)
+    return _write(model, out, config, contract=contract, images=images, own=own, progress=progress)
 
 
-def export_untrained(
-    out: Path,
-    *,
-    backbone: str,
-    weights: str,
-    whiten: Path | None,
-    embedding_dim: int | None,
-    resize: int | None = None,
-    crop: int | None = None,
-    view: str = "crop",
-    pooling: str = "own",
-    cache: Path,
-    workers: int,
-    lowered: Lowered | None = None,
-    progress: Progress = no_progress,
-) -> ExportReport:
-    """Export a backbone's raw features, or their PCA whitening on a folder (`embedding_dim` wide).
-
-    Images have the backbone's own size unless `resize` and `crop` are given; `view` and `pooling` are as in training.
+def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no_progress) -> ExportReport:
+    """Export a backbone's raw features, or their PCA whitening on a folder.
 
     Raises:
         InputError: weights, folder, width or output that cannot be used, or a precision that costs too much.
         ParityError: ONNX Runtime disagrees with torch.
     """
-    sizes = {name: size for name, size in (("resize", resize), ("crop", crop)) if size is not None}
+    assert config.backbone is not None
+    backbone, view, pooling, whiten = config.backbone, config.view, config.pooling, config.whiten
+    given = (("resize", config.resize), ("crop", config.crop))
+    sizes = {name: size for name, size in given if size is not None}
     images = resolve_input(backbone, view=view, pooling=pooling, **sizes)
     preprocess = preprocess_for(backbone, resize=images.resize, crop=images.crop, view=view)
-    network = load_backbone(backbone, weights, side=images.crop)
+    network = load_backbone(backbone, config.weights or "pretrained", side=images.crop)
     require_input_size(network, images.crop)
     loaded = with_features(network, view=view, pooling=pooling, side=images.crop)
     head: Head = RawHead(loaded.feature_dim)
@@ -232,9 +222,8 @@ def export_untrained(
         checked = draw_check_images(preprocess)
     else:
         extractor = Extractor(loaded, preprocess, device=torch.device("cpu"))
-        head, checked = fit_whitening(
-            extractor, whiten, embedding_dim=embedding_dim, cache=cache, workers=workers, progress=progress
-        )
+        cache, width = config.cache or user_cache(), config.embedding_dim
+        head, checked = _fit_whitening(extractor, whiten, embedding_dim=width, cache=cache, progress=progress)
     contract = ModelContract(
         backbone=loaded.name,
         method="raw" if whiten is None else "pca-whitened",
@@ -244,13 +233,15 @@ def export_untrained(
         pooling=pooling,
     )
     own = None
-    if whiten is not None and lowered is not None and lowered.images in (None, whiten):
+    if whiten is not None and config.precision != "fp32" and config.images in (None, whiten):
         own = whiten, _list_labelled(whiten)
     model = EmbeddingModel(loaded, head, preprocess)
-    return _write(model, out, contract=contract, images=checked, lowered=lowered, own=own)
+    return _write(model, out, config, contract=contract, images=checked, own=own, progress=progress)
 
 
-def export_again(model: Path, out: Path, *, lowered: Lowered | None = None) -> ExportReport:
+def export_again(
+    model: Path, out: Path, config: ExportConfig, *, progress: Progress = no_progress
+) -> ExportReport:
     """Write a model file again in int8, all its outputs.
 
     Raises:
@@ -264,42 +255,51 @@ def export_again(model: Path, out: Path, *, lowered: Lowered | None = None) -> E
         )
     embedder = Embedder(model, backend=USUAL_BACKEND)
     contract = embedder.contract
-    if lowered is None or lowered.precision != "int8" or contract.precision not in (FULL, HALF):
+    if config.precision != "int8" or contract.precision not in (FULL, PRECISIONS["fp16"]):
         raise InputError(
             f"{model}: of a model file in fp32 or fp16 one in int8 can be made, by --precision int8; others are made "
             "of the run"
         )
-    if lowered.images is None:
-        raise InputError("what int8 costs is measured on images with labels: give a folder of them by --images")
-    labelled = _list_labelled(lowered.images)
-    measured = read_labelled(labelled, contract.preprocess, place=lowered.images, workers=lowered.workers)
+    measured = _read_measured(config, None, preprocess=contract.preprocess)
     size = model.stat().st_size
     report = ExportReport(str(model), embedder.sha256, contract.embedding_dim, None, size, contract.precision)
-    return lower_precision(report, out, lowered, images=measured)
+    return _lower(report, out, config, measured, progress)
 
 
 def _write(
-    model: PixelModel,
-    out: Path,
-    *,
-    contract: ModelContract,
-    images: Pixels,
-    lowered: Lowered | None,
-    own: tuple[Path, Sequence[tuple[Path, str]]] | None,
-) -> ExportReport:
-    """Write the model as it is, or in a lower precision by way of float32, measured on `own` images or those given."""
-    if lowered is None:
+    model: PixelModel, out: Path, config: ExportConfig, *, contract: ModelContract, images: Pixels,
+    own: tuple[Path, LabelledPaths] | None, progress: Progress,
+) -> ExportReport:  # fmt: skip
+    """Write the model as it is, or in a lower precision by way of float32, checked on `images`."""
+    if config.precision == "fp32":
         return export_model(model, contract=contract, out=out, check_images=images)
     require_onnx_name(out)
-    if lowered.images is not None and (own is None or lowered.images != own[0]):
-        own = lowered.images, _list_labelled(lowered.images)
-    if own is None:
-        raise InputError(
-            f"what {lowered.precision} costs is measured on images with labels: give a folder of them by --images"
-        )
-    place, labelled = own
-    measured = read_labelled(labelled, contract.preprocess, place=place, workers=lowered.workers)
+    measured = _read_measured(config, own, preprocess=contract.preprocess)
     with TemporaryDirectory() as folder:
         in_float = replace(contract, precision=FULL)
         report = export_model(model, contract=in_float, out=Path(folder) / "float32.onnx", check_images=images)
-        return lower_precision(report, out, lowered, images=measured)
+        return _lower(report, out, config, measured, progress)
+
+
+def _lower(
+    report: ExportReport, out: Path, config: ExportConfig, images: LabelledPixels, progress: Progress
+) -> ExportReport:
+    precision, drop = PRECISIONS[config.precision], config.max_recall_drop
+    return lower_precision(report, out, precision, images=images, max_recall_drop=drop, progress=progress)
+
+
+def _read_measured(
+    config: ExportConfig, own: tuple[Path, LabelledPaths] | None, *, preprocess: PreprocessConfig
+) -> LabelledPixels:
+    """The images that a precision is measured on: those of the config, else the `own` of what is exported."""
+    if config.images is not None and (own is None or config.images != own[0]):
+        own = config.images, _list_labelled(config.images)
+    if own is None:
+        raise InputError(
+            f"what {config.precision} costs is measured on images with labels: give a folder of them by --images"
+        )
+    return _read_labelled(own[1], preprocess, place=own[0])
+
+
+def _list_labelled(place: Path) -> LabelledPaths:
+    return [(record.path, record.label) for record in list_dataset(place).records]

@@ -132,31 +132,10 @@ class LabelledPixels:
     labels: Labels
 
 
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A precision that is not float32, and what it is measured on and may cost.
-
-    Attributes:
-        precision: of the contract: `float16`, `bfloat16` or `int8`.
-        images: folder or table of labelled images; None takes those of the run, or of the whitening.
-        max_recall_drop: 0..1, of Recall@1.
-        progress: told (done, total) of the images that are embedded, as far as they are known to be needed.
-    """
-
-    precision: str
-    images: Path | None = None
-    max_recall_drop: float = MAX_RECALL_DROP
-    workers: int = 1
-    progress: Progress = no_progress
-
-
 def lower_precision(
-    report: ExportReport,
-    out: Path,
-    lowered: Lowered,
-    *,
-    images: LabelledPixels,
-) -> ExportReport:
+    report: ExportReport, out: Path, precision: str, *, images: LabelledPixels,
+    max_recall_drop: float = MAX_RECALL_DROP, progress: Progress = no_progress,
+) -> ExportReport:  # fmt: skip
     """Write a model of float32 again in another precision, if that costs no more Recall@1 than is allowed.
 
     int8 costs too much where some layers do not bear it: of groups of layers that follow each other the ones that
@@ -165,13 +144,16 @@ def lower_precision(
     Args:
         report: of the model that was exported in float32.
         out: the file to write.
+        precision: of the contract: `float16`, `bfloat16` or `int8`.
         images: `CALIBRATED` of them, or half, give int8 its ranges; of the others Recall@1 by the given labels is
             measured, each image asking all others, and the cosine of embeddings less their mean.
+        max_recall_drop: 0..1, of Recall@1.
+        progress: told (done, total) of the images that are embedded, as far as they are known to be needed.
 
     Raises:
         InputError: too few images, or the precision costs more than is allowed.
     """
-    count, precision = len(images.pixels), lowered.precision
+    count = len(images.pixels)
     if count < 2 * LEAST_IMAGES:
         raise InputError(
             f"a model in {precision} is measured on images with labels, at least {2 * LEAST_IMAGES}; there are {count}"
@@ -179,13 +161,13 @@ def lower_precision(
     model = Path(report.model)
     calibrated = min(CALIBRATED, count // 2)
     held = slice(calibrated, calibrated + MEASURED)
-    judge = _Judge(model, images.pixels[held], images.labels[held], progress=lowered.progress)
+    judge = _Judge(model, images.pixels[held], images.labels[held], progress=progress)
     tried: list[MeasuredPrecision] = []
     for proto, left in _convert(model, precision, images.pixels[:calibrated], judge):
         contract = replace(judge.contract, precision=precision, measured=None)
         found = judge.compare(proto, float_layers=left)
         tried.append(found)
-        if found.recall_at_1 >= found.recall_at_1_float32 - lowered.max_recall_drop:
+        if found.recall_at_1 >= found.recall_at_1_float32 - max_recall_drop:
             write_sealed(proto, out, contract=replace(contract, measured=found))
             size = out.stat().st_size
             return replace(
@@ -194,7 +176,7 @@ def lower_precision(
     best = max(tried, key=lambda one: one.recall_at_1)
     raise InputError(
         f"{out}: {precision} costs {best.recall_at_1_float32 - best.recall_at_1:.4f} of Recall@1 on "
-        f"{best.images:,} images, more than the {lowered.max_recall_drop:g} of --max-recall-drop, whatever layers are "
+        f"{best.images:,} images, more than the {max_recall_drop:g} of --max-recall-drop, whatever layers are "
         f"left in float32; take another --precision, or allow more. Nothing was written."
     )
 

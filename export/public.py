@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from index.config_fields import as_path
+from index.config_fields import as_config, as_path, check_fields, option, refuse_given
 from index.errors import InputError, naming_extras
 from index.progress import Progress, no_progress
-from index.threads import usable_cores
 from training.options.backbone_libraries import IN_THE_BOX
-from training.public import default_cache
+from training.options.config import POOLINGS, USUAL_DIM, VIEWS
 
 if TYPE_CHECKING:
-    from export.precision import Lowered
     from export.to_onnx import ExportReport
 
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "int8"}
@@ -22,23 +21,66 @@ FULL = PRECISIONS["fp32"]
 MAX_RECALL_DROP = 0.003  # of Recall@1, 0..1: what a lower precision may cost
 
 
+@dataclass(frozen=True, slots=True)
+class ExportConfig:
+    """What is exported in the place of a run, and in which precision."""
+
+    backbone: str | None = option(
+        None, "Without RUN: any torchvision classification model, timm:NAME, open_clip:NAME, or box."
+    )
+    weights: str | None = option(None, "Without RUN: the backbone's weights.", metavar="pretrained|none|FILE")
+    whiten: Path | None = option(None, "Without RUN: PCA-whiten on these images.", metavar="FOLDER")
+    embedding_dim: int | None = option(
+        None, "With --whiten: width of the embedding.", at_least=1,
+        usual=f"{USUAL_DIM}, less where images or backbone allow no more",
+    )  # fmt: skip
+    resize: int | None = option(
+        None, "Without RUN: stretch images to this.", usual="the backbone's own", metavar="PIXELS", at_least=1
+    )
+    crop: int | None = option(
+        None, "Without RUN: centre crop to this.", usual="the backbone's own", metavar="PIXELS", at_least=1
+    )
+    view: str = option(
+        "crop", "Without RUN: what the backbone sees: the crop, the whole image, or both, averaged.", choices=VIEWS
+    )
+    pooling: str = option(
+        "own", "Without RUN: the backbone's own pooling, generalised mean, or several layers.", choices=POOLINGS
+    )
+    cache: Path | None = option(None, "With --whiten: folder of backbone features.", usual="your cache folder")
+    precision: str = option(
+        "fp32",
+        "Of the weights, and with int8 of the layers; what it costs is measured.",
+        choices=tuple(PRECISIONS),
+    )
+    images: Path | None = option(
+        None, "Labelled images on which the precision is measured.", metavar="FOLDER|TABLE",
+        usual="those of RUN, or of --whiten",
+    )  # fmt: skip
+    max_recall_drop: float = option(
+        MAX_RECALL_DROP, "Write nothing where the precision costs more Recall@1, as a share: 0.01 is one point.",
+        at_least=0, at_most=1,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.backbone is None:
+            others = ("weights", "whiten", "embedding_dim", "resize", "crop", "view", "pooling", "cache")
+            refuse_given(self, *others, needs="--backbone")
+        elif self.weights is None and self.backbone != IN_THE_BOX:
+            raise InputError("--backbone needs --weights pretrained, none or a FILE")
+        if self.whiten is None:
+            refuse_given(self, "embedding_dim", "cache", needs="--whiten")
+        if self.precision == "fp32":
+            refuse_given(self, "images", "max_recall_drop", needs="--precision fp16, bf16 or int8")
+
+
 def export(
     run: str | Path | None = None,
     out: str | Path = "model.onnx",
+    config: ExportConfig | None = None,
     *,
-    backbone: str | None = None,
-    weights: str | None = None,
-    whiten: str | Path | None = None,
-    embedding_dim: int | None = None,
-    resize: int | None = None,
-    crop: int | None = None,
-    view: str | None = None,
-    pooling: str | None = None,
-    cache: str | Path | None = None,
-    precision: str = "fp32",
-    images: str | Path | None = None,
-    max_recall_drop: float = MAX_RECALL_DROP,
     progress: Progress = no_progress,
+    **options: Any,
 ) -> ExportReport:
     """Write a trained run, or a backbone without any training, to one ONNX file.
 
@@ -46,22 +88,11 @@ def export(
     only if ONNX Runtime agrees with torch on real images.
 
     Args:
-        run: folder of a finished training run.
+        run: folder of a finished training run; None with the option `backbone`.
         out: the file to write.
-        backbone: in place of a run, any torchvision classification model, `timm:NAME`, `open_clip:NAME`, or `box`.
-        weights: of that backbone: `pretrained`, `none` or a file.
-        whiten: images to fit a PCA whitening on, `embedding_dim` wide; without it, features stay as they are.
-        embedding_dim: width of the whitened embedding; None is 512, or what images and backbone allow.
-        resize: of a backbone without a run: images are stretched to so many pixels a side,
-        crop: and cut to so many in their middle; None is the backbone's own size.
-        view: of a backbone without a run: `crop`, `whole` or `both`, as in training; None is `crop`.
-        pooling: of a backbone without a run: `own`, `gem` or `layers`, as in training; None is `own`.
-        cache: folder of backbone features for `whiten`; None is your cache folder.
-        precision: `fp32`, `fp16`, `bf16` or `int8`; what another than `fp32` costs is measured, and stands in the
-            file's contract.
-        images: labelled images that it is measured on; None takes those of the run, or of `whiten`.
-        max_recall_drop: nothing is written where it costs more Recall@1, 0..1, than this.
+        config: the options, which may be given as keywords instead.
         progress: called with (done, total) images to whiten on, or to measure the precision on.
+        **options: the fields of `ExportConfig`, as `retrieval export` has them.
 
     Returns:
         What was written, and how closely both runtimes agree.
@@ -72,69 +103,17 @@ def export(
             cannot be used or written.
         ParityError: ONNX Runtime disagrees with torch.
     """
-    if precision not in PRECISIONS:
-        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-    if not isinstance(max_recall_drop, int | float) or not 0 <= max_recall_drop <= 1:
-        raise InputError(f"max_recall_drop must be between 0 and 1, got {max_recall_drop!r}")
-    if images is not None and precision == "fp32":
-        raise InputError("images: only a precision other than fp32 is measured on them")
-    if (run is None) == (backbone is None):
-        raise InputError("give either a run, or backbone with weights")
-    if run is not None:
-        without = {
-            "weights": weights, "whiten": whiten, "resize": resize, "crop": crop, "view": view, "pooling": pooling,
-        }  # fmt: skip
-        if unused := [name for name, value in without.items() if value is not None]:
-            raise InputError(f"{unused[0]}: needs backbone, and would do nothing with a run")
-        with naming_extras("exporting"):
-            from export.exports import export_again, export_run
-            from index.model.in_the_box import find_box
-
-        folder = as_path(run, "run")
-        if str(run) == IN_THE_BOX and not folder.exists():
-            folder = find_box()
-        lowered = _lowered(precision, images, max_recall_drop, progress)
-        if folder.suffix == ".onnx" and folder.is_file():
-            return export_again(folder, as_path(out, "out"), lowered=lowered)
-        return export_run(folder, as_path(out, "out"), lowered=lowered)
-    if backbone == IN_THE_BOX and weights is None:
-        weights = "pretrained"
-    if backbone is None or weights is None:
-        raise InputError("backbone needs weights: pretrained, none or a file")
-    if embedding_dim is not None and (not isinstance(embedding_dim, int) or embedding_dim < 1):
-        raise InputError(f"embedding_dim must be a whole number of at least 1, got {embedding_dim!r}")
+    config = as_config(ExportConfig, config, options)
+    if (run is None) == (config.backbone is None):
+        raise InputError("give either a RUN folder, or --backbone NAME with --weights")
+    target = as_path(out, "out")
     with naming_extras("exporting"):
-        from export.exports import export_untrained
-
-    return export_untrained(
-        as_path(out, "out"),
-        backbone=backbone,
-        weights=str(weights),
-        whiten=None if whiten is None else as_path(whiten, "whiten"),
-        embedding_dim=embedding_dim,
-        resize=resize,
-        crop=crop,
-        view="crop" if view is None else view,
-        pooling="own" if pooling is None else pooling,
-        cache=default_cache() if cache is None else as_path(cache, "cache"),
-        workers=usable_cores(),
-        lowered=_lowered(precision, images, max_recall_drop, progress),
-        progress=progress,
-    )
-
-
-def _lowered(
-    precision: str, images: str | Path | None, max_recall_drop: float, progress: Progress
-) -> Lowered | None:
-    """What is asked of a precision; None of the usual one."""
-    if precision == "fp32":
-        return None
-    from export.precision import Lowered
-
-    return Lowered(
-        PRECISIONS[precision],
-        None if images is None else as_path(images, "images"),
-        float(max_recall_drop),
-        usable_cores(),
-        progress,
-    )
+        from export.exports import export_again, export_run, export_untrained
+        from index.model.in_the_box import find_box
+    if run is None:
+        return export_untrained(target, config, progress=progress)
+    folder = as_path(run, "run")
+    if str(run) == IN_THE_BOX and not folder.exists():
+        folder = find_box()
+    write = export_again if folder.suffix == ".onnx" and folder.is_file() else export_run
+    return write(folder, target, config, progress=progress)

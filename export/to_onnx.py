@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -56,9 +58,6 @@ def _find_lowest(embedder: Embedder, images: Pixels, expected: Vectors) -> float
     return float(cosines.min()) if all(unit_rows(batch).all() for batch in batches) else float("nan")
 
 
-HALF = "float16"
-
-
 @dataclass(frozen=True, slots=True)
 class ExportReport:
     """What was written, and how far ONNX Runtime and torch agree on the check images.
@@ -94,17 +93,13 @@ def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check
         InputError: the file cannot be written, the weights are too large for one, or ONNX has no words for the model.
         ParityError: the two disagree.
     """
-    require_onnx_name(out)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(out) as temporary:
+        with _writing(out) as temporary:
             proto = write_graph(model.eval().float().cpu(), contract)
             temporary.write_bytes(seal_graph(proto, contract))
             min_cosine = check_parity(model, temporary, check_images, name=str(out))
     except NoGraphError as error:
         raise InputError(f"{error}; choose another --backbone") from error
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written: {error}") from error
     return ExportReport(
         str(out), hash_file(out), contract.embedding_dim, min_cosine, out.stat().st_size, contract.precision
     )
@@ -116,11 +111,18 @@ def write_sealed(proto: onnx.ModelProto, out: Path, *, contract: ModelContract) 
     Raises:
         InputError: the file cannot be written.
     """
+    with _writing(out) as temporary:
+        temporary.write_bytes(seal_graph(proto, contract))
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[Path]:
+    """A file that takes the place of `out` in the end."""
     require_onnx_name(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as temporary:
-            temporary.write_bytes(seal_graph(proto, contract))
+            yield temporary
     except OSError as error:
         raise InputError(f"{out}: cannot be written: {error}") from error
 

@@ -18,16 +18,26 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from index.errors import InputError
 
 Config = TypeVar("Config")
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path as str or Path",
+}
 _KINDS: dict[type, type] = {int: Integral, float: Real}
 
 
 def option(default: Any = MISSING, text: str = "", **meta: Any) -> Any:
     """A config field with its help text.
 
-    `choices`, `metavar` and `flag` are as in `console.config_options`; `above`, `at_least`, `at_most` and `below` bound
-    its value.
+    Args:
+        default: or what makes it when a config is made.
+        meta: `choices`, `metavar`, `flag`, `usual` and `words` are as in `console.config_options`; `above`, `at_least`,
+            `at_most` and `below` bound the value.
     """
+    if callable(default):
+        return field(default_factory=default, metadata={"help": text, **meta})
     return field(default=default, metadata={"help": text, **meta})
 
 
@@ -88,6 +98,8 @@ def _check_bounds(flag: str, value: float, *, meta: Any) -> None:
 def make_config(config: type[Config], values: Mapping[str, Any]) -> Config:
     """The config whose fields, and those of the configs in it, are found in the values; others keep their defaults.
 
+    None leaves a field at its default too.
+
     Raises:
         InputError: a value is of another type, or out of range.
     """
@@ -97,15 +109,42 @@ def make_config(config: type[Config], values: Mapping[str, Any]) -> Config:
         hint = hints[own.name]
         if is_dataclass(hint):
             made[own.name] = make_config(hint, values)  # type: ignore[arg-type]
-        elif own.name in values:
+        elif values.get(own.name) is not None:
             made[own.name] = _as_builtin(values[own.name], _without_none(hint))
     return config(**made)
 
 
 def _as_builtin(value: Any, kind: Any) -> Any:
-    """A number of another library, such as NumPy's, as Python's own, which JSON can hold; all else as it is."""
+    """A number of another library, such as NumPy's, as Python's own, which JSON can hold; a path from text."""
+    if kind is Path and isinstance(value, str | os.PathLike):
+        return Path(value)
     is_foreign = kind in _KINDS and isinstance(value, _KINDS[kind]) and not isinstance(value, int | float)
     return kind(value) if is_foreign else value
+
+
+def as_config(kind: type[Config], config: Config | None, options: Mapping[str, Any]) -> Config:
+    """The config that a function was given, or one made of its keywords: public functions take either.
+
+    Raises:
+        InputError: both are given, a name is no option, or an option does not take its value.
+    """
+    if config is None:
+        refuse_unknown(options, kind)
+        return make_config(kind, options)
+    if options:
+        raise InputError(f"{next(iter(options))}: belongs into the {kind.__name__} that is given")
+    return config
+
+
+def refuse_given(config: Any, *names: str, needs: str) -> None:
+    """Refuse options that differ from their defaults and would do nothing.
+
+    Raises:
+        InputError: naming the flag, and what it goes with.
+    """
+    for own in fields(config):
+        if own.name in names and getattr(config, own.name) != own.default:
+            raise InputError(f"{flag_of(own.name)} goes with {needs}")
 
 
 def option_names(*configs: type) -> Iterator[str]:

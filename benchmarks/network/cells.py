@@ -16,13 +16,12 @@ from benchmarks.noise.features import load_features, prepare_features
 from benchmarks.noise.grid import CLEAN, name_set
 from benchmarks.noise.splits import SplitRecords, list_split
 from index.evaluation.metrics import RetrievalScores
-from index.threads import usable_cores
 from retrieval_app import train
 from training.backbone.extract import Extractor
 from training.data.datasets import Record
 from training.head.untrained import LabelledFeatures, fit_rivals
 from training.options.losses import CLASS_WHITENED
-from training.options.machine import Machine, resolve_device
+from training.options.machine import Machine
 from training.options.resolve import resolve_input
 from training.run.display import watch_training
 from training.run.phases import Watcher
@@ -110,7 +109,7 @@ def _search(run_path: Path, split: SplitRecords, *, cache: Path) -> RetrievalSco
     """Of the test images, by the model as it ships."""
     run = RunFolder.open(run_path)
     backbone, head, _ = run.load_trained()
-    machine = Machine(cache, resolve_device("auto"), usable_cores(), "float32")
+    machine = Machine(cache, precision="float32")
     extractor = Extractor(backbone, run.preprocess(), device=machine.device, precision=machine.precision)
     records = ValidationRecords(tuple(split.test), split.is_gallery, split.ks)
     prepared = prepare_validation(records, machine=machine, extractor=extractor, watcher=Watcher())

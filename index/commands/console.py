@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from inspect import get_annotations
@@ -119,26 +119,32 @@ def _parse_where(context: click.Context, param: click.Parameter, texts: tuple[st
         raise click.BadParameter(str(error), ctx=context, param=param) from error
 
 
-def config_options(*classes: type, remembered: bool = False) -> Callable[[Command], Command]:
+def config_options(
+    *classes: type, remembered: bool = False, only: Collection[str] | None = None
+) -> Callable[[Command], Command]:
     """Options for every field of the config classes, named like the field.
 
-    A field's metadata gives `help`, and optionally `flag` (another name), `choices` or `metavar`.
+    A field's metadata gives `help`, and optionally `flag` (another name), `choices`, `metavar`, `usual` (what help says
+    of a default that is no constant) or `words` (what it takes beside a file's name).
     A field without a default is a required option; one that is a config class itself gives its own fields; one without
     help gives none. Fields that a class inherits are left to the class that declares them.
 
     Args:
         remembered: what is not given is None, and stays as it was given before.
+        only: the fields that become options; None: all.
     """
 
     def decorate(command: Command) -> Command:
         for config in reversed(classes):
             hints = get_type_hints(config)
             nested = [field for field in fields(config) if is_dataclass(hints[field.name])]
-            own = [field for field in fields(config) if field not in nested]
+            own = [
+                field for field in fields(config) if field not in nested and (only is None or field.name in only)
+            ]
             for field in reversed([*own, *nested]):  # help begins with what is the config's own
                 hint = hints[field.name]
                 if isinstance(hint, type) and is_dataclass(hint):
-                    command = config_options(hint, remembered=remembered)(command)
+                    command = config_options(hint, remembered=remembered, only=only)(command)
                 elif "help" in field.metadata and field.name in get_annotations(config):
                     command = _option(field, hint, group=config, remembered=remembered)(command)
         return command
@@ -192,20 +198,22 @@ def _show_all(context: click.Context, _: click.Parameter, value: bool) -> None:
 
 class _ConfigOption(click.Option):
     group = "Options"
+    words: Collection[str] | None = None
 
 
 def _option(field: Any, hint: Any, *, group: type, remembered: bool) -> Callable[[Command], Command]:
-    title = (group.__doc__ or "Options").partition("\n")[0].rstrip(".")
-    kind_of_option = type("_ConfigOption", (_ConfigOption,), {"group": title})
     meta = field.metadata
+    title = (group.__doc__ or "Options").partition("\n")[0].rstrip(".")
+    kind_of_option = type("_ConfigOption", (_ConfigOption,), {"group": title, "words": meta.get("words")})
     if get_origin(hint) in (types.UnionType,):
         hint = next(kind for kind in get_args(hint) if kind is not type(None))
-    kind: Any = click.Choice(list(meta["choices"])) if "choices" in meta else hint
-    required = field.default is MISSING
+    kind: Any = click.Choice(list(meta["choices"])) if "choices" in meta else PATH if hint is Path else hint
+    default = field.default if field.default_factory is MISSING else field.default_factory
+    required = default is MISSING
     flag = meta.get("flag", "--" + field.name.rstrip("_").replace("_", "-"))
     if hint is bool:
         return click.option(
-            f"{flag}/--no-{flag[2:]}", field.name, default=field.default, help=meta["help"], cls=kind_of_option
+            f"{flag}/--no-{flag[2:]}", field.name, default=default, help=meta["help"], cls=kind_of_option
         )
     return click.option(
         flag,
@@ -213,8 +221,8 @@ def _option(field: Any, hint: Any, *, group: type, remembered: bool) -> Callable
         cls=kind_of_option,
         type=kind,
         required=required,
-        default=None if required or remembered else field.default,
-        show_default=not required and not remembered and field.default is not None,
+        default=None if required or remembered else default,
+        show_default=meta.get("usual", not required and not remembered and default is not None),
         metavar=meta.get("metavar"),
         help=meta["help"],
     )

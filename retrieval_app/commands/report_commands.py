@@ -30,7 +30,7 @@ from retrieval_app.comparing.public import SHOWN
 from retrieval_app.comparing.public import compare as compare_candidates
 from retrieval_app.reports.public import audit as audit_labels
 from retrieval_app.reports.public import describe_audit, format_audit
-from training.public import default_cache
+from training.options.machine import Machine
 
 _FORMATS = ("label-studio", "fiftyone", "cleanlab", "csv", "parquet")
 _workers_option = click.option(
@@ -67,15 +67,7 @@ def step_bars() -> Iterator[StepProgress]:
     "--limit", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
     help="Images drawn on the page, the most suspicious first; the tables have all.",
 )  # fmt: skip
-@click.option(
-    "--cache", type=PATH, default=default_cache, show_default="your cache folder",
-    help="Folder of backbone features; with that of the training, none is computed again.",
-)  # fmt: skip
-@click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
-    help="Where to compute.",
-)  # fmt: skip
-@_workers_option
+@config_options(Machine, only=("cache", "device", "workers"))
 @output_options
 def audit(run: Path, as_json: bool, **options: Any) -> None:
     """List the images of RUN whose label looks wrong, the most suspicious first, with what they seem to show.

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from index.commands.console import NAMED, backend_option, config_options, help_all_option, output_options
+from index.commands.option_files import config_file_option
 from index.config_fields import make_config
 from index.errors import InputError
 from index.text import printable_path
 from retrieval_app.api.security.rate_limits import RateConfig, SignInConfig
 from retrieval_app.commands.server_commands import allowed_host_option, token_file_option
-from retrieval_app.commands.settings_command import SettingsCommand, config_file_option, show_config_option
+from retrieval_app.commands.settings_command import SettingsCommand, show_config_option
 from retrieval_app.server.options import ConnectionConfig, LogConfig
 from retrieval_app.serving.serving_config import ServingConfig
 
@@ -32,9 +34,9 @@ class ServeCommand(SettingsCommand):
     """`--help` shows what most servers need, `--help-all` every limit."""
 
     prefix = "RETRIEVAL_SERVE"
-    not_in_file: ClassVar[dict[str, str]] = {
+    not_in_file = MappingProxyType({
         "token": "a secret lies in a file of its own: give token-file, or set RETRIEVAL_TOKEN"
-    }
+    })  # fmt: skip
     common = frozenset({
         "host", "port", "allowed_hosts", "open_browser", "root_path",
         "trusted_proxies", "cors_origins", "token_file", "tokens", "token", "no_token", "writable",
@@ -107,7 +109,7 @@ class ServeCommand(SettingsCommand):
     help="Add a line of JSON to this file for every request, without what people typed; - is standard output.",
 )
 @config_options(*_LIMITS.values())
-@config_file_option
+@config_file_option("photos-waiting = 64", before="options and variables go before")
 @show_config_option
 @backend_option
 @output_options

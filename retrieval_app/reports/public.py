@@ -10,13 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from index.config_fields import as_path, flag_of
+from index.config_fields import as_path, flag_of, make_config
 from index.errors import InputError, naming_extras
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision, LabelKey, read_decisions
 from index.progress import StepProgress
 from index.text import align, printable_path
-from index.threads import usable_cores
-from training.public import default_cache
 
 if TYPE_CHECKING:
     from training.audit.cleaned_labels import CleanedLabels
@@ -96,15 +94,15 @@ def audit(
         from training.audit.report import check_audit_folder, override_verdicts, write_audit_tables
         from training.audit.run_audit import audit_labels, read_images
         from training.data.datasets import require_outside
-        from training.options.machine import Machine, resolve_device
+        from training.options.machine import Machine
         from training.run.run_folder import RunFolder
-    cache = default_cache() if cache is None else as_path(cache, "cache")
-    machine = Machine(cache=cache, device=resolve_device(device), workers=workers or usable_cores())
+
+        machine = make_config(Machine, {"cache": cache, "device": device, "workers": workers})
     folder = as_path(run, "run")
     out = folder / "audit" if out is None else as_path(out, "out")
     opened = RunFolder.open(folder)
     document = opened.read_json("config.json")
-    for path, flag in ((out, "--out"), (cache, "--cache")):
+    for path, flag in ((out, "--out"), (machine.cache, "--cache")):
         require_outside(path, data=Path(document["data"]), flag=flag)
     check_audit_folder(out)
     target = None if apply_to is None else as_path(apply_to, "apply_to")

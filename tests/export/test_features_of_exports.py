@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from export.exports import export_run, export_untrained
+from export.public import ExportConfig
 from export.to_onnx import MIN_COSINE
 from index.images.preprocess import PreprocessConfig
 from index.model.embedder import Embedder
@@ -65,10 +66,8 @@ def check_features(
 def test_every_view_and_pooling_gives_the_features_that_training_sees(
     backbone: str, view: str, pooling: str, width: int, pictures: Path, tmp_path: Path
 ) -> None:
-    report = export_untrained(
-        tmp_path / "m.onnx", backbone=backbone, weights="none", whiten=None, embedding_dim=0, view=view,
-        pooling=pooling, **sizes(view), cache=tmp_path, workers=1,
-    )  # fmt: skip
+    config = ExportConfig(backbone, "none", view=view, pooling=pooling, **sizes(view))
+    report = export_untrained(tmp_path / "m.onnx", config)
     assert report.embedding_dim == width
     assert report.min_cosine >= MIN_COSINE
     contract = Embedder(Path(report.model)).contract
@@ -84,10 +83,7 @@ def test_every_view_and_pooling_gives_the_features_that_training_sees(
 )
 def test_every_family_gives_the_features_that_training_sees(name: str, pictures: Path, tmp_path: Path) -> None:
     side = 56 if "patch14" in name else CROP
-    report = export_untrained(
-        tmp_path / "m.onnx", backbone=name, weights="none", whiten=None, embedding_dim=0, crop=side, cache=tmp_path,
-        workers=1,
-    )  # fmt: skip
+    report = export_untrained(tmp_path / "m.onnx", ExportConfig(name, "none", crop=side))
     contract = Embedder(tmp_path / "m.onnx", threads=1).contract
     assert (contract.backbone, contract.preprocess) == (name, preprocess_for(name, crop=side))
     assert report.min_cosine >= MIN_COSINE

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from export.exports import export_run, export_untrained
-from export.precision import LabelledPixels, Lowered, centred_cosine, keep_in_half, lower_precision, recall_at_1
-from export.public import export
+from export.precision import LabelledPixels, centred_cosine, keep_in_half, lower_precision, recall_at_1
+from export.public import ExportConfig, export
 from export.to_onnx import ExportReport
 from index.durable import hash_file
 from index.errors import InputError
@@ -70,7 +70,7 @@ def test_what_is_written_says_what_it_costs_and_gives_nearly_the_same(
     precision: str, tiny_model: Path, tmp_path: Path
 ) -> None:
     images, out = draw_pixels(), tmp_path / "lower.onnx"
-    report = lower_precision(as_report(tiny_model), out, Lowered(precision, max_recall_drop=1), images=images)
+    report = lower_precision(as_report(tiny_model), out, precision, images=images, max_recall_drop=1)
     full, lower = Embedder(tiny_model), Embedder(out)
     assert (report.model, report.sha256, report.precision) == (str(out), lower.sha256, precision)
     assert lower.contract == replace(full.contract, precision=precision, measured=report.measured)
@@ -92,7 +92,7 @@ def test_what_is_written_says_what_it_costs_and_gives_nearly_the_same(
 
 def test_what_a_layer_does_not_bear_stays_in_float32(tmp_path: Path) -> None:
     images, model = draw_pixels(160), write_sensitive_model(tmp_path / "model.onnx")
-    report = lower_precision(as_report(model), tmp_path / "int8.onnx", Lowered("int8"), images=images)
+    report = lower_precision(as_report(model), tmp_path / "int8.onnx", "int8", images=images)
     assert report.measured is not None
     assert report.measured.float_layers == 1
     assert report.measured.recall_at_1 >= report.measured.recall_at_1_float32 - 0.003
@@ -108,21 +108,22 @@ def test_nothing_is_written_where_it_costs_too_much(tiny_model: Path, tmp_path: 
         lower_precision(
             as_report(tiny_model),
             tmp_path / "int8.onnx",
-            Lowered("int8", max_recall_drop=-1),
+            "int8",
             images=draw_pixels(),
+            max_recall_drop=-1,
         )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_few_images_measure_nothing(tiny_model: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least 32; there are 31"):
-        lower_precision(as_report(tiny_model), tmp_path / "int8.onnx", Lowered("int8"), images=draw_pixels(31))
+        lower_precision(as_report(tiny_model), tmp_path / "int8.onnx", "int8", images=draw_pixels(31))
 
 
 def test_of_two_outputs_the_one_that_loses_more_counts(tmp_path: Path) -> None:
     model = write_two_output_model(tmp_path / "two.onnx")
     report = lower_precision(
-        as_report(model), tmp_path / "int8.onnx", Lowered("int8", max_recall_drop=1), images=draw_pixels()
+        as_report(model), tmp_path / "int8.onnx", "int8", images=draw_pixels(), max_recall_drop=1
     )
     written = Embedder(tmp_path / "int8.onnx").contract
     assert written.picture_dim > 0
@@ -153,7 +154,7 @@ def test_recall_and_centred_cosine_are_what_their_names_say() -> None:
 @pytest.mark.slow
 def test_a_run_is_measured_on_its_own_images(finished_run: FinishedRun, tmp_path: Path) -> None:
     report = export_run(
-        finished_run.path, tmp_path / "int8.onnx", lowered=Lowered("int8", max_recall_drop=1, workers=1)
+        finished_run.path, tmp_path / "int8.onnx", ExportConfig(precision="int8", max_recall_drop=1)
     )
     full = export_run(finished_run.path, tmp_path / "full.onnx")
     assert report.measured is not None
@@ -165,10 +166,11 @@ def test_a_run_is_measured_on_its_own_images(finished_run: FinishedRun, tmp_path
 
 
 def export_raw(out: Path, images: Path | None, *, whiten: Path | None = None) -> ExportReport:
-    return export_untrained(
-        out, backbone=BACKBONE, weights="none", whiten=whiten, embedding_dim=4, resize=40, crop=32, cache=out.parent,
-        workers=1, lowered=Lowered("float16", images, max_recall_drop=1),
-    )  # fmt: skip
+    whitening = {} if whiten is None else {"whiten": whiten, "embedding_dim": 4, "cache": out.parent}
+    return export_untrained(out, ExportConfig(
+        backbone=BACKBONE, weights="none", resize=40, crop=32, precision="fp16", images=images, max_recall_drop=1,
+        **whitening,
+    ))  # fmt: skip
 
 
 @pytest.mark.slow
@@ -200,7 +202,7 @@ def test_images_that_are_given_leave_the_whitening_folder_without_labels(picture
 
 def test_every_runtime_computes_int8_alike(tiny_model: Path, tmp_path: Path) -> None:
     images, out = draw_pixels(), tmp_path / "int8.onnx"
-    lower_precision(as_report(tiny_model), out, Lowered("int8", max_recall_drop=1), images=images)
+    lower_precision(as_report(tiny_model), out, "int8", images=images, max_recall_drop=1)
     usual, other = Embedder(out, backend="onnxruntime"), Embedder(out, backend="openvino")
     assert other.precision in ("int8", "int8 and bfloat16"), "the latter where the processor has it"
     assert other.agreement > 0.9

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from export.exports import EmbeddingModel, export_run, export_untrained
+from export.public import ExportConfig
 from export.to_onnx import MIN_COSINE, ExportReport, check_parity, export_model
 from index.errors import InputError, ParityError, RunError
 from index.images.image_files import read_image
@@ -250,10 +251,8 @@ def test_a_run_without_its_check_images_cannot_be_exported(pictures: Path, cache
 def _export_untrained(
     out: Path, cache: Path, *, whiten: Path | None = None, embedding_dim: int = 8
 ) -> ExportReport:
-    return export_untrained(
-        out, backbone=BACKBONE, weights="none", whiten=whiten, embedding_dim=embedding_dim,
-        resize=40, crop=32, cache=cache, workers=1,
-    )  # fmt: skip
+    whitening = {} if whiten is None else {"whiten": whiten, "embedding_dim": embedding_dim, "cache": cache}
+    return export_untrained(out, ExportConfig(BACKBONE, "none", resize=40, crop=32, **whitening))
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ import pytest
 import torch
 import torchvision
 
+from index.user_cache import user_cache
 from retrieval_app.commands.cli import main
 from tests.training.conftest import EVERY_METHOD, FLAGS, OF_MODULE, all_options, draw_over, make_config
 from tests.training.data.test_protocols import make_cub
 from tests.training.runs import read_csv
-from training.commands import default_cache
 from training.commands import train as command
 from training.options.losses import RIVALS
 from training.options.resolve import DEFAULT
@@ -115,8 +115,10 @@ def test_options_come_from_a_file_and_the_command_line_goes_before(pictures, opt
     assert (config["weights"], config["seed"], config["data"]["max_per_class"]) == ("none", 4, 5)
     (tmp_path / "mine.toml").write_text("batchsize = 9", encoding="utf-8")
     capsys.readouterr()
-    assert _train(*where, "--config", tmp_path / "mine.toml") == 2
-    assert "there is no option batchsize; did you mean batch_size?" in " ".join(capsys.readouterr().err.split())
+    assert _train(*where, "--config", tmp_path / "mine.toml") == 1
+    assert "mine.toml: batchsize: no such option; did you mean batch-size?" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 RUN = ("--out", "run", "--cache", "cache", *EVERY_METHOD)
@@ -163,9 +165,9 @@ def test_a_weights_file_is_kept_as_an_absolute_path(pictures, options, tmp_path,
 
 def test_the_cache_lies_where_the_user_keeps_caches(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_cache() == tmp_path / "retrieval-app"
+    assert user_cache() == tmp_path / "retrieval-app"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert default_cache() == Path.home() / ".cache" / "retrieval-app"
+    assert user_cache() == Path.home() / ".cache" / "retrieval-app"
 
 
 @pytest.mark.parametrize("method", ["spa", "triplet", "pca"])

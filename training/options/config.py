@@ -29,6 +29,7 @@ AUTO = "auto"  # of view and pooling: a look at a sample chooses
 HOLDS = (0.02, 0.06, 0.2, 0.6)  # that a trial tries; without one it is the usual one
 USUAL_HOLD = 0.06
 FIRM_HOLD = 0.2  # that it takes unless another finds clearly more
+WEIGHTS = ("pretrained", "imagenet", "none")
 USUAL_DIM = 512  # of the embedding, where images and backbone allow it
 PROTOCOLS = ("folder", "tiny-imagenet", "webvision", "cub-200-2011", "cars-196", "sop", "in-shop")
 
@@ -58,11 +59,7 @@ class DataConfig:
         "nearest-class:0.3 to one of the 5 most similar classes, semantic:0.3 to a sibling in --hierarchy.",
         metavar="KIND:P",
     )
-    hierarchy: str | None = option(
-        None,
-        "For semantic noise: a CSV of class,parent.",
-        metavar="FILE",
-    )
+    hierarchy: str | None = option(None, "For semantic noise: a CSV of class,parent.", metavar="FILE", words=())
     path_column: str = option(
         "path", "The column of a CSV or Parquet file that says where an image is.", metavar="NAME"
     )
@@ -310,7 +307,7 @@ class TrainConfig:
     input: InputConfig
     weights: str = option(
         text="Backbone weights: pretrained (fetched by its library), none (random), a safetensors or torch state-dict "
-        "file; imagenet is pretrained for torchvision.", metavar="pretrained|none|FILE",
+        "file; imagenet is pretrained for torchvision.", metavar="pretrained|none|FILE", words=WEIGHTS,
     )  # fmt: skip
     backbone: str = option(
         "resnet50", "Any torchvision classification model, timm:NAME or open_clip:NAME; box is the small network that "

@@ -144,6 +144,7 @@ class ProcSimOptions(NcaScale, PairMining):
         "Similarities of classes or images for the language-guidance term (.npz); without them ProcSim trains without "
         "that part of it.",
         metavar="FILE",
+        words=(),
     )
     omega: float = option(0.0, "Weight of the language-guidance term.", at_least=0)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from index.config_fields import check_fields, option
 from index.errors import InputError
 from index.model.backends.names import AUTO
+from index.threads import usable_cores
+from index.user_cache import user_cache
 
 if TYPE_CHECKING:
     import torch
@@ -17,31 +20,28 @@ GRAPH_RUNTIMES = ("onnxruntime", "openvino")
 """Those that take the backbone's graph instead; on a CPU only."""
 EXTRAS = {"onnxruntime": "cpu", "openvino": "fast"}
 RUNTIMES = (AUTO, TORCH, *GRAPH_RUNTIMES)
-"""What `--backend` takes; `auto` is the first of the graph's that agrees with torch, or torch."""
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Device, feature cache and threads of a run.
+    """Machine"""
 
-    `precision` is of the backbone pass, one of `PRECISIONS`; `workers` are the decoding threads; `backend` is what
-    computes the features of a frozen backbone, one of `RUNTIMES`.
-    """
-
-    cache: Path
-    device: torch.device
-    workers: int
-    precision: str = "auto"
-    backend: str = AUTO
+    cache: Path = option(user_cache, "Folder of backbone features, shared by runs.", usual="your cache folder")
+    device: Any = option("auto", "Where to compute.", choices=("auto", "cpu", "cuda"))  # then a `torch.device`
+    workers: int = option(usable_cores, "Decoding threads.", usual="cores", at_least=1)
+    precision: str = option(
+        "auto", "Of the backbone pass; auto takes bfloat16 where the hardware computes it.", choices=PRECISIONS
+    )
+    backend: str = option(
+        AUTO, "What computes a frozen backbone's features on a CPU; auto takes, where there are images enough, the "
+        "first that is installed and agrees with torch.", choices=RUNTIMES,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if not isinstance(self.workers, int) or self.workers < 1:
-            raise InputError(f"--workers must be a whole number of at least 1, got {self.workers!r}")
-        if self.precision not in PRECISIONS:
-            raise InputError(f"--precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
-        if self.backend not in RUNTIMES:
-            raise InputError(f"--backend must be one of {', '.join(RUNTIMES)}, got {self.backend!r}")
+        if isinstance(self.device, str):
+            check_fields(self)
+            object.__setattr__(self, "device", resolve_device(self.device))
 
     @property
     def drawing_threads(self) -> int:
@@ -54,8 +54,6 @@ def resolve_device(name: str) -> torch.device:
     import torch
 
     available = torch.cuda.is_available()
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"--device must be auto, cpu or cuda, got {name!r}")
     if name == "cuda" and not available:
         raise InputError("--device cuda: torch finds no CUDA device here; use --device cpu")
     return torch.device("cuda" if available and name != "cpu" else "cpu")

@@ -19,6 +19,7 @@ from training.options.backbone_libraries import IN_THE_BOX, own_input
 from training.options.config import (
     AUTO,
     ONE_VIEW,
+    WEIGHTS,
     ConfidenceConfig,
     CopiesConfig,
     DataConfig,
@@ -60,7 +61,6 @@ _CONCERNS = {
 LOOKED_AT = ("view", "pooling")  # what a look at a sample chooses
 _TRIED = ("select", *LOOKED_AT)  # what the default recipe leaves to the user's own data
 FILES = ("weights", "hierarchy", "guidance")
-WEIGHTS = ("pretrained", "imagenet", "none")
 _OF_MODULE = ("confidence_epochs", "confidence_hidden", "confidence_lr", "holdout", "patience")
 _OF_TRAINING = (  # what a method that trains nothing has no use for
     "min_confidence", "validate_every", "features", "confidences", *_OF_MODULE,

@@ -5,13 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.core import ParameterSource
 
 from index.errors import InputError, MissingDependencyError
-from training.commands import read_options
+from training.commands import train
 from training.options.log_targets import KINDS, LogTarget, parse_log_targets
 from training.options.resolve import resolve
+
+
+def read_options(file: Path) -> dict[str, Any]:
+    """What `retrieval train --config FILE` takes from the file."""
+    context = train.make_context("train", ["photos", "--out", "run", "--config", str(file)])
+    from_file = ParameterSource.DEFAULT_MAP
+    return {
+        name: value for name, value in context.params.items() if context.get_parameter_source(name) is from_file
+    }
 
 
 def write(folder: Path, text: str) -> Path:
@@ -46,7 +57,10 @@ def test_files_lie_beside_the_file_that_names_them(tmp_path: Path) -> None:
             "batch-size = 9\nbatch_size = 9",
             "mine.toml: batch_size stands there twice, once with - and once with _",
         ),
-        ("device = 'cuda'", "mine.toml: device is of the run, not of its training: give --device on the command"),
+        (
+            "device = 'cuda'",
+            "mine.toml: device: it belongs to the run, not to its training: give --device on the command",
+        ),
         ("[embedding]\nembedding-dim = 8", r"mine.toml: \[embedding\] is a table; write options without one"),
     ],
 )

@@ -17,7 +17,7 @@ from tests.training.runs import epochs, read_csv, read_metrics
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.options.losses import RIVALS
-from training.options.machine import resolve_device
+from training.options.machine import Machine, resolve_device
 from training.run.checkpoint import load_checkpoint
 from training.run.phases import EpochReport, Watcher, warn_of_unsuitable_lambda
 from training.run.run_folder import RunFolder
@@ -106,7 +106,7 @@ def test_a_run_whose_images_turn_out_unusable_is_not_in_the_way_of_the_next(trai
 def test_a_device_that_is_not_there_is_refused() -> None:
     assert resolve_device("cpu") == torch.device("cpu")
     with pytest.raises(InputError, match="--device must be"):
-        resolve_device("tpu")
+        Machine(device="tpu")
     if not torch.cuda.is_available():
         assert resolve_device("auto") == torch.device("cpu")
         with pytest.raises(InputError, match="use --device cpu"):

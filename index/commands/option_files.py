@@ -1,0 +1,137 @@
+"""Option files of commands: `--config FILE.toml`, a flat list such as `batch-size = 9`.
+
+An option goes before the file, and that before the default: click looks options up in this order by itself, once the
+file is its map of defaults. What is added here are names, refusals, and where each value came from.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from index.commands.console import PATH, Command, GroupedCommand
+from index.errors import InputError
+from index.text import printable_path
+
+FILE = "config_file"
+_OF_A_CALL = frozenset(("help", "help_all", "as_json", "debug", "show_config"))
+
+
+class OptionFileCommand(GroupedCommand):
+    """Command whose options a file can give.
+
+    Attributes:
+        not_in_file: names of options that no file may have, with what to do.
+    """
+
+    not_in_file: Mapping[str, str] = MappingProxyType({})
+
+    def settings(self) -> Iterator[click.Option]:
+        """The options that are settings: none that is about one call only."""
+        for param in self.params:
+            if isinstance(param, click.Option) and param.name not in _OF_A_CALL:
+                yield param
+
+
+def config_file_option(example: str, *, before: str = "options go before") -> Callable[[Command], Command]:
+    """Add `--config` to an `OptionFileCommand`; `example` is a line of a file."""
+
+    def read(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
+        if path is not None and isinstance(ctx.command, OptionFileCommand):
+            ctx.meta[FILE] = path
+            ctx.default_map = _read_settings(ctx, path, command=ctx.command, example=example)
+
+    return click.option(
+        "--config", FILE, type=PATH, is_eager=True, expose_value=False, callback=read, metavar="FILE.toml",
+        help=f"Read options from this file, such as {example}; {before}.",
+    )  # fmt: skip
+
+
+def name_setting(option: click.Option) -> str:
+    """`photos-waiting` of `--photos-waiting`."""
+    return max(option.opts, key=len).lstrip("-")
+
+
+def tell_source(ctx: click.Context, option: click.Option) -> str:
+    """Where an option's value came from: `option`, the name of a variable or of the file, or `default`."""
+    source = ctx.get_parameter_source(option.name or "")
+    if source is ParameterSource.ENVIRONMENT:
+        return f"the variable {option.envvar}"
+    if source is ParameterSource.DEFAULT_MAP:
+        return printable_path(str(ctx.meta[FILE]))
+    return "option" if source is ParameterSource.COMMANDLINE else "default"
+
+
+def suggest(name: str, known: list[str]) -> str:
+    """Which of the known names may be meant."""
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"expected one of {', '.join(sorted(known))}"
+
+
+def _read_settings(ctx: click.Context, path: Path, *, command: OptionFileCommand, example: str) -> dict[str, Any]:
+    """The values in a file by the names of their parameters; files that it names lie beside it.
+
+    Raises:
+        InputError: it cannot be read, or has a name or a value that no option takes.
+    """
+    options = {name_setting(option): option for option in command.settings() if option.name != FILE}
+    shown, not_in_file = printable_path(str(path)), command.not_in_file
+    found: dict[str, Any] = {}
+    for key, value in _read_toml(path, example=example).items():
+        name = key.replace("_", "-")
+        if name in not_in_file:
+            raise InputError(f"{shown}: {key}: {not_in_file[name]}")
+        if name not in options:
+            known = [known for known in options if known not in not_in_file]
+            raise InputError(f"{shown}: {key}: no such option; {suggest(name, known)}")
+        option = options[name]
+        if option.name in found:
+            raise InputError(f"{shown}: {key} stands there twice, once with - and once with _")
+        expected = _say_expected(option, value)
+        if expected is not None:
+            raise InputError(f"{shown}: {key}: expected {expected}, got {value!r}")
+        words = ("-",) if isinstance(option.type, click.Path) else getattr(option, "words", None)
+        if words is not None and value not in words:
+            value = str(path.parent / value)
+        try:
+            option.type_cast_value(ctx, value)
+        except click.BadParameter as error:
+            raise InputError(f"{shown}: {key}: {error.message}") from error
+        found[option.name or ""] = value
+    return found
+
+
+def _read_toml(path: Path, *, example: str) -> dict[str, Any]:
+    shown = printable_path(str(path))
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+    except ValueError as error:  # of TOML, or of UTF-8
+        raise InputError(f"{shown}: expected TOML such as {example}: {error}") from error
+    for key, value in document.items():
+        if isinstance(value, dict):
+            raise InputError(f"{shown}: [{key}] is a table; write options without one, such as {example}")
+    return document
+
+
+def _say_expected(option: click.Option, value: Any) -> str | None:
+    """What a value of a TOML file should have been; None where it is."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if option.multiple:
+        is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        return None if is_list else 'a list of texts, ["a", "b"]'
+    if option.is_flag:
+        return None if isinstance(value, bool) else "true or false"
+    if isinstance(option.type, click.types.IntParamType):
+        return None if is_number and isinstance(value, int) else "a whole number"
+    if isinstance(option.type, click.types.FloatParamType):
+        return None if is_number else "a number"
+    return None if isinstance(value, str) else "a text"
