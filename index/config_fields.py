@@ -98,7 +98,7 @@ def _check_bounds(flag: str, value: float, *, meta: Any) -> None:
 def make_config(config: type[Config], values: Mapping[str, Any]) -> Config:
     """The config whose fields, and those of the configs in it, are found in the values; others keep their defaults.
 
-    None leaves a field at its default too.
+    None stands for the default of a field that cannot be None.
 
     Raises:
         InputError: a value is of another type, or out of range.
@@ -109,7 +109,7 @@ def make_config(config: type[Config], values: Mapping[str, Any]) -> Config:
         hint = hints[own.name]
         if is_dataclass(hint):
             made[own.name] = make_config(hint, values)  # type: ignore[arg-type]
-        elif values.get(own.name) is not None:
+        elif own.name in values and (values[own.name] is not None or hint is not _without_none(hint)):
             made[own.name] = _as_builtin(values[own.name], _without_none(hint))
     return config(**made)
 
@@ -148,14 +148,14 @@ def refuse_given(config: Any, *names: str, needs: str) -> None:
 
 
 def option_names(*configs: type) -> Iterator[str]:
-    """The names of all fields of the configs, and of the configs in them."""
+    """The names of all options of the configs, and of the configs in them."""
     for config in configs:
         hints = get_type_hints(config)
         for own in fields(config):
             hint = hints[own.name]
             if is_dataclass(hint):
                 yield from option_names(hint)  # type: ignore[arg-type]
-            else:
+            elif "help" in own.metadata:
                 yield own.name
 
 

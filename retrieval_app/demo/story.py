@@ -26,8 +26,9 @@ from retrieval_app import audit, build, evaluate, export, open_gallery, train
 from retrieval_app.demo.demo_page import Question, write_demo_page
 from training.audit.report import AuditReport
 from training.data.datasets import list_dataset
-from training.data.label_noise import add_uniform_noise
+from training.data.label_noise import add_label_noise
 from training.data.transforms import Edit, compress, cut, draw_copy, mirror, recolour, turn
+from training.options.config import LabelNoise
 from training.options.losses import RIVALS
 from training.run.phases import Watcher
 
@@ -160,7 +161,7 @@ def _unpack(labels: Path, unseen: Path, *, seed: int) -> None:
     records = list_dataset(training).records
     classes = sorted({record.label for record in records})
     given = np.array([classes.index(record.label) for record in records], dtype=np.int64)
-    noisy = add_uniform_noise(given, class_count=len(classes), rate=WRONG_SHARE, seed=seed)
+    noisy = add_label_noise(given, noise=LabelNoise("uniform", WRONG_SHARE), classes=classes, seed=seed)
     with labels.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["path", "label"])

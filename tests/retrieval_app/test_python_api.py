@@ -70,9 +70,9 @@ def test_a_gallery_answers_a_photo_under_a_filter(work: Path) -> None:
     [
         ({"embeding_dim": 8}, "embeding_dim"),
         ({"embedding_dim": "8"}, "embedding.dim"),
-        ({"device": "tpu"}, "--device must be auto, cpu or cuda, got 'tpu'"),
-        ({"cache": 3}, "cache: expected a path as str or Path, got 3"),
-        ({"workers": -1}, "--workers must be a whole number of at least 1, got -1"),
+        ({"device": "tpu"}, "--device must be one of auto, cpu, cuda, got 'tpu'"),
+        ({"cache": 3}, "--cache must be a path as str or Path, got 3"),
+        ({"workers": -1}, "--workers must be at least 1, got -1"),
     ],
 )
 def test_training_refuses_wrong_options_before_anything_is_made(
@@ -84,13 +84,13 @@ def test_training_refuses_wrong_options_before_anything_is_made(
 
 
 def test_every_function_refuses_what_it_cannot_use(small_gallery: Path, tiny_model: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="give either a run, or backbone with weights"):
+    with pytest.raises(InputError, match="give either a RUN folder, or --backbone"):
         export()
-    with pytest.raises(InputError, match="backbone needs weights"):
+    with pytest.raises(InputError, match="--backbone needs --weights"):
         export(backbone="resnet50", out=tmp_path / "model.onnx")
-    with pytest.raises(InputError, match="crop: needs backbone, and would do nothing with a run"):
+    with pytest.raises(InputError, match="--crop goes with --backbone"):
         export(tmp_path / "run", tmp_path / "model.onnx", crop=5)
-    with pytest.raises(InputError, match="embedding_dim must be a whole number of at least 1, got '8'"):
+    with pytest.raises(InputError, match="--embedding-dim must be a whole number, got '8'"):
         export(backbone="resnet50", weights="none", embedding_dim="8")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="limit must be a whole number of at least 1, got '3'"):
         audit(tmp_path / "run", tmp_path / "audit", limit="3")  # type: ignore[arg-type]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -39,23 +38,6 @@ class FeatureMap:
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenMaps:
-    """The maps that poolings read: of one pass over images of one size.
-
-    Attributes:
-        own_dim: width of what the network itself gives.
-        last: the map before the network's own pooling.
-        wide: the widest other one of the last side, as the expansion in the last block; None where there is none.
-        earlier: the widest one of the side before, the last such one; None where there is none.
-    """
-
-    own_dim: int
-    last: FeatureMap
-    wide: FeatureMap | None
-    earlier: FeatureMap | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Seen:
     map: FeatureMap
     storage: int  # maps of one storage are one map: changed in place, or seen through a container
@@ -63,11 +45,15 @@ class _Seen:
     is_depthwise: bool  # of channels that are convolved one by one, which says little that they did not say before
 
 
-def choose_maps(network: nn.Module, *, side: int) -> ChosenMaps:
-    """The maps of a network that takes images of `side` pixels a side.
+def choose_maps(network: nn.Module, *, side: int) -> tuple[int, dict[str, FeatureMap]]:
+    """Of a network that takes images of `side` pixels a side, the width of its result and the maps that poolings read.
 
-    The choice depends on the architecture alone: the dry run computes shapes only. Maps are of more than one pixel.
-    Those after an activation are preferred.
+    gem     the map before the network's own pooling
+    wide    the widest other one of the same side, as the expansion in the last block
+    earlier the widest one of the side before, the last such one
+
+    What there is none of is left out. The choice depends on the architecture alone: the dry run computes shapes only.
+    Maps are of more than one pixel. Those after an activation are preferred.
     """
     maps, own_dim = _dry_run(network, side=side)
     if not maps:
@@ -76,7 +62,8 @@ def choose_maps(network: nn.Module, *, side: int) -> ChosenMaps:
     others = [m for m in maps if m.map.side == last.map.side and m.storage != last.storage]
     larger = [m.map.side for m in maps if m.map.side > last.map.side]
     before = [m for m in maps if larger and m.map.side == min(larger)]
-    return ChosenMaps(own_dim, last.map, _widest(others), _widest(before))
+    chosen = {"gem": last.map, "wide": _widest(others), "earlier": _widest(before)}
+    return own_dim, {name: found for name, found in chosen.items() if found is not None}
 
 
 def _widest(maps: list[_Seen]) -> FeatureMap | None:
@@ -100,15 +87,9 @@ def _dry_run(network: nn.Module, *, side: int) -> tuple[list[_Seen], int]:
         for tensors in (network.named_parameters(), network.named_buffers())
         for name, tensor in tensors
     }
-    hooks = [
-        module.register_forward_hook(partial(recorder.note, name))
-        for name, module in network.named_modules() if name
-    ]  # fmt: skip
-    try:
+    named = {module: name for name, module in network.named_modules() if name}
+    with hooked(named, lambda module, _, output: recorder.note(named[module], module, output)):
         result = torch.func.functional_call(network, weights, (torch.zeros(1, 3, side, side, device="meta"),))
-    finally:
-        for hook in hooks:
-            hook.remove()
     return [] if recorder.ends_in_tokens else recorder.maps, int(result.flatten(1).shape[1])
 
 
@@ -126,7 +107,7 @@ class _Recorder:
         self._activated: Tensor | None = None
         self._is_depthwise = False
 
-    def note(self, name: str, module: nn.Module, _: Any, output: Any) -> None:
+    def note(self, name: str, module: nn.Module, output: Any) -> None:
         call = self._calls[name]
         self._calls[name] += 1
         if not isinstance(output, Tensor):
@@ -172,17 +153,25 @@ def reading_maps(
 ) -> Iterator[None]:
     """Call `read(map, output)` whenever the network makes one of the maps, before anything changes it in place."""
     calls: Counter[str] = Counter()
+    named = {network.get_submodule(wanted.module): wanted.module for wanted in maps}
 
-    def hook(name: str, module: nn.Module, _: Any, output: Tensor) -> None:
+    def note(module: nn.Module, _: Any, output: Tensor) -> None:
+        name = named[module]
         for wanted in maps:
             if (wanted.module, wanted.call) == (name, calls[name]):
                 read(wanted, output)
         calls[name] += 1
 
-    names = dict.fromkeys(wanted.module for wanted in maps)
-    hooks = [network.get_submodule(name).register_forward_hook(partial(hook, name)) for name in names]
+    with hooked(named, note):
+        yield
+
+
+@contextmanager
+def hooked(modules: Iterable[nn.Module], note: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
+    """Call `note(module, inputs, output)` whenever one of the modules ends."""
+    hooks = [module.register_forward_hook(note) for module in modules]
     try:
         yield
     finally:
-        for handle in hooks:
-            handle.remove()
+        for hook in hooks:
+            hook.remove()

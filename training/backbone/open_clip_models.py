@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import open_clip
-import torch
 from open_clip.model import _build_vision_tower, resize_pos_embed
 from open_clip.timm_model import TimmModel
 from open_clip.transform import PreprocessCfg, merge_preprocess_dict
@@ -23,7 +22,7 @@ from torch import nn
 
 from index.errors import InputError
 from index.images.preprocess import PreprocessConfig
-from training.backbone.weights_files import fetch_weights, hushed_library, load_weights, read_weights
+from training.backbone.weights_files import fetch_weights, hushed_library, load_weights, read_weights, seeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +131,7 @@ def _build_random(found: OpenClipModel, *, seed: int, side: int) -> nn.Module:
     vision = {**found.config["vision_cfg"], "image_size": side, "output_tokens": False}
     vision["timm_model_pretrained"] = False
     gelu = bool(found.config.get("quick_gelu"))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         return _build_vision_tower(found.config["embed_dim"], vision, quick_gelu=gelu)
 
 

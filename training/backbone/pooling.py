@@ -4,7 +4,7 @@ own     what the network gives without its last layer
 gem     generalised mean of the last map, (mean x^p)^(1/p) a channel (Radenović et al., "Fine-tuning CNN Image
         Retrieval with No Human Annotation")
 layers  [gem, 0.5 mean(wide), 0.35 mean(earlier)], each at unit length before its weight; the maps are those of
-        `ChosenMaps`
+        `choose_maps`
 every   the raw pieces of all these side by side, of which `PoolingLayout.select` makes each of them
 """
 
@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from training.backbone.feature_maps import ChosenMaps, FeatureMap, choose_maps, reading_maps
+from training.backbone.feature_maps import FeatureMap, choose_maps, reading_maps
 
 
 class BothViews(nn.Module):
@@ -60,18 +60,15 @@ _LAYOUTS: WeakKeyDictionary[nn.Module, dict[int, PoolingLayout]] = WeakKeyDictio
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """One pooled vector of a forward pass: `own`, `gem`, `wide` or `earlier`, and its width."""
-
-    name: str
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
 class PoolingLayout:
-    """Which pieces a network has, and how poolings are made of them."""
+    """Pieces that a network's features can be pooled into, and how poolings are made of them.
 
-    maps: ChosenMaps
+    Attributes:
+        own_dim, maps: as of `choose_maps`.
+    """
+
+    own_dim: int
+    maps: Mapping[str, FeatureMap]
 
     @classmethod
     def of(cls, network: nn.Module, *, side: int) -> PoolingLayout:
@@ -82,34 +79,25 @@ class PoolingLayout:
         """
         known = _LAYOUTS.setdefault(network, {})
         if side not in known:
-            known[side] = cls(choose_maps(network, side=side))
+            known[side] = cls(*choose_maps(network, side=side))
         return known[side]
 
     @property
-    def pieces(self) -> tuple[Piece, ...]:
-        """In the order in which `every` has them."""
-        own = Piece("own", self.maps.own_dim)
-        return (own, *(Piece(name, found.channels) for name, found in self.mapped().items()))
-
-    def mapped(self) -> dict[str, FeatureMap]:
-        """The map that each piece but `own` is pooled from."""
-        found = {"gem": self.maps.last, "wide": self.maps.wide, "earlier": self.maps.earlier}
-        return {name: found[name] for name in LAYER_WEIGHTS if found[name] is not None}  # type: ignore[misc]
+    def widths(self) -> dict[str, int]:
+        """The width of every piece, in the order in which `every` has them."""
+        return {"own": self.own_dim, **{name: found.channels for name, found in self.maps.items()}}
 
     def feature_dim(self, pooling: str) -> int:
         """F of `own`, `gem`, `layers` or `every`."""
-        widths = {piece.name: piece.width for piece in self.pieces}
-        return sum(widths[name] for name in self.needed(pooling))
+        return sum(self.widths[name] for name in self.needed(pooling))
 
     def needed(self, pooling: str) -> tuple[str, ...]:
         """The names of the pieces that a pooling is made of."""
-        layers = tuple(self.mapped())
-        return {"own": ("own",), "gem": ("gem",), "layers": layers, "every": ("own", *layers)}[pooling]
+        return {"layers": tuple(self.maps), "every": tuple(self.widths)}.get(pooling, (pooling,))
 
     def select(self, features: Tensor, pooling: str) -> Tensor:
         """(N, P) features of `every` to the (N, F) that `own`, `gem` or `layers` extracts."""
-        widths = [piece.width for piece in self.pieces]
-        parts = dict(zip((piece.name for piece in self.pieces), features.split(widths, dim=1), strict=True))
+        parts = dict(zip(self.widths, features.split(list(self.widths.values()), dim=1), strict=True))
         return combine(parts, self.needed(pooling), pooling)
 
 
@@ -126,7 +114,7 @@ class PooledFeatures(nn.Module):
         super().__init__()
         self.network = network
         self._pooling, self._needed = pooling, layout.needed(pooling)
-        self._maps = {name: found for name, found in layout.mapped().items() if name in self._needed}
+        self._maps = {name: found for name, found in layout.maps.items() if name in self._needed}
 
     def forward(self, images: Tensor) -> Tensor:
         parts: dict[str, Tensor] = {}

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import timm
-import torch
 from torch import Tensor, nn
 
 from index.errors import InputError
 from index.images.preprocess import PreprocessConfig
-from training.backbone.weights_files import fetch_weights, load_weights, read_weights
+from training.backbone.weights_files import fetch_weights, load_weights, read_weights, seeded
 
 
 def build_module(name: str, weights: str, *, seed: int, side: int | None = None) -> tuple[nn.Module, int]:
@@ -26,7 +25,12 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
         )
         raise InputError(f"timm has no weights of {name}, but {known}; name one, or --weights FILE")
     sizes = {"img_size": side} if side not in (None, config.input_size[-1]) and config.fixed_input_size else {}
-    module = _build_random(name, seed=seed, sizes=sizes)
+    try:
+        with seeded(seed):
+            module = timm.create_model(name, pretrained=False, num_classes=0, **sizes)
+    except (AssertionError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
+        size = f"; leave out --crop {side}" if sizes else ""
+        raise InputError(f"timm cannot make --backbone timm:{name}: {error}{size}") from error
     if weights == "pretrained":
         with fetch_weights(f"timm:{name}"):
             module = timm.create_model(name, pretrained=True, num_classes=0, **sizes)
@@ -37,17 +41,6 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
         load_weights(module, state, path=path, of=f"timm's {name}", dropped=dropped)
     width: Any = getattr(module, "head_hidden_size", None) or module.num_features
     return module, int(width)
-
-
-def _build_random(name: str, *, seed: int, sizes: Mapping[str, Any]) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        try:
-            return timm.create_model(name, pretrained=False, num_classes=0, **sizes)
-        except (AssertionError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
-            side = sizes.get("img_size")
-            size = f"; leave out --crop {side}" if side else ""
-            raise InputError(f"timm cannot make --backbone timm:{name}: {error}{size}") from error
 
 
 def _as_timm_has_them(

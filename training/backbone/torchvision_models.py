@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import sys
 from pathlib import Path
 
-import torch
 import torchvision
 from torch import nn
 
 from index.errors import InputError
-from training.backbone.weights_files import load_weights, read_weights
+from training.backbone.weights_files import fetch_weights, load_weights, read_weights, seeded
 
+# GoogLeNet's and Inception's only train; some weights come with them, some without.
 _AUXILIARY = ("aux1", "aux2", "AuxLogits")
 
 
@@ -29,10 +27,14 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
             f"--backbone {name!r} is no torchvision classification model; similar names: {close} "
             "(models of other libraries: timm:NAME, open_clip:NAME)"
         )
-    module = _fetch_imagenet(name) if weights == "pretrained" else _build_random(name, seed=seed)
-    for (
-        auxiliary
-    ) in _AUXILIARY:  # GoogLeNet's and Inception's only train; some weights come with them, some without
+    if weights == "pretrained":
+        with fetch_weights(name):
+            module = torchvision.models.get_model(name, weights="DEFAULT")
+    else:
+        extra = {"init_weights": True, "transform_input": True} if name in ("googlenet", "inception_v3") else {}
+        with seeded(seed):
+            module = torchvision.models.get_model(name, weights=None, **extra)
+    for auxiliary in _AUXILIARY:
         if hasattr(module, auxiliary):
             setattr(module, auxiliary, None)
     classifier, feature_dim = remove_last_layer(module)
@@ -40,26 +42,6 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
         path, dropped = Path(weights), (classifier, *_AUXILIARY)
         load_weights(module, read_weights(path), path=path, of=f"torchvision's {name}", dropped=dropped)
     return module, feature_dim
-
-
-def _fetch_imagenet(name: str) -> nn.Module:
-    try:
-        with contextlib.redirect_stdout(
-            sys.stderr
-        ):  # torch announces the download on stdout, which is for results
-            return torchvision.models.get_model(name, weights="DEFAULT")
-    except OSError as error:
-        raise InputError(
-            f"the ImageNet weights of {name} could not be fetched ({error}); "
-            "fetch them on a connected machine and pass the file: --weights FILE"
-        ) from error
-
-
-def _build_random(name: str, *, seed: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        extra = {"init_weights": True, "transform_input": True} if name in ("googlenet", "inception_v3") else {}
-        return torchvision.models.get_model(name, weights=None, **extra)
 
 
 def remove_last_layer(module: nn.Module) -> tuple[str, int]:

@@ -19,6 +19,14 @@ from index.errors import InputError
 
 
 @contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Random weights by a seed; torch's own generator goes on as if nothing had been drawn."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
 def fetch_weights(backbone: str) -> Iterator[None]:
     """Turn whatever keeps a library from fetching weights into one error."""
     try:

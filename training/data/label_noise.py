@@ -20,8 +20,13 @@ from index.arrays import Floats, normalise_rows
 from index.errors import InputError
 from index.text import printable_path
 from index.vectors.exact import search
-from training.options.config import NOISE_KINDS, LabelNoise
+from training.options.config import LabelNoise
 
+logger = logging.getLogger(__name__)
+
+Labels = npt.NDArray[np.int64]
+NEAREST = 5  # classes that nearest-class noise draws from
+_MOST_PAIRS = 20
 # Of every node its children, and of every child the numbers of the classes below it; a leaf is its own number.
 _Branches = dict[str, dict[str | int, list[int]]]
 
@@ -132,138 +137,67 @@ def _climb(node: str, parents: Mapping[str, str], *, path: Path, lines: Mapping[
     return tuple(climbed)
 
 
-logger = logging.getLogger(__name__)
-
-Labels = npt.NDArray[np.int64]
-_MOST_PAIRS = 20
-
-
 def add_label_noise(
-    labels: Labels,
-    *,
-    noise: LabelNoise,
-    classes: Sequence[str],
-    features: Floats,
-    hierarchy: Hierarchy | None,
-    seed: int,
-) -> Labels:
-    """(N,) int64 labels with noise of a kind, as the functions below have it."""
-    count = len(classes)
-    if noise.kind == "uniform":
-        return add_uniform_noise(labels, class_count=count, rate=noise.rate, seed=seed)
-    if noise.kind == "bernoulli":
-        return add_bernoulli_noise(labels, class_count=count, rate=noise.rate, seed=seed)
-    if noise.kind == "nearest-class":
-        return add_nearest_class_noise(labels, features=features, class_count=count, rate=noise.rate, seed=seed)
-    if noise.kind != "semantic":
-        raise InputError(f"label noise must be one of {', '.join(NOISE_KINDS)}, got {noise.kind!r}")
-    if hierarchy is None:
-        raise InputError("semantic label noise needs a class hierarchy, got none")
-    return add_semantic_noise(labels, classes=classes, hierarchy=hierarchy, rate=noise.rate, seed=seed)
+    labels: Labels, *, noise: LabelNoise, classes: Sequence[str], seed: int, features: Floats | None = None,
+    hierarchy: Hierarchy | None = None,
+) -> Labels:  # fmt: skip
+    """Give some samples a wrong label: (N,) int64 numbers of `classes`, a new array.
 
-
-def add_uniform_noise(labels: Labels, *, class_count: int, rate: float, seed: int) -> Labels:
-    """Give exactly round(rate * N) samples a wrong label, drawn uniformly from the other classes.
+    uniform: exactly round(rate N) samples get one drawn uniformly from the other classes.
+    bernoulli: every sample on its own gets such a one, with probability `rate`.
+    nearest-class: exactly round(rate N) get one of the `NEAREST` classes most like their own, drawn uniformly.
+    semantic: exactly round(rate N) get that of a relative (ProcSim, section 3.6). From the sample's class we walk up to
+        the first node that has several children, and draw uniformly among its other children. The paper draws "the
+        label among all children" there, but such a child may be an inner node: we then draw uniformly among the
+        classes below it, so that every branch is as likely as any other, however many classes it has.
 
     Args:
-        labels: (N,) int64 in 0..class_count-1.
-        class_count: C, at least 2.
-        rate: share of the samples in 0..1.
-
-    Returns:
-        (N,) int64, a new array.
+        features: (N, F) float32, for nearest-class.
+        hierarchy: of all classes, for semantic.
 
     Raises:
-        InputError: one class only, or a rate outside 0..1.
+        InputError: one class only, or a class without a relative.
     """
-    _check(class_count=class_count, rate=rate)
-    generator = np.random.default_rng(seed)
-    chosen = _choose_exactly(len(labels), rate=rate, generator=generator)
-    return _shift(labels, chosen, class_count=class_count, generator=generator)
+    count, noisy, generator = len(classes), labels.copy(), np.random.default_rng(seed)
+    if count < 2:
+        raise InputError(f"label noise needs at least two classes, got {count}")
+    if noise.kind == "bernoulli":
+        chosen = np.flatnonzero(generator.random(len(labels)) < noise.rate)
+    else:
+        chosen = generator.permutation(len(labels))[: round(noise.rate * len(labels))]
+    if noise.kind == "nearest-class" and len(chosen):
+        assert features is not None
+        present, neighbours = _find_nearest(features, labels)
+        own = np.searchsorted(present, labels[chosen])
+        noisy[chosen] = neighbours[own, generator.integers(neighbours.shape[1], size=len(chosen))]
+    elif noise.kind == "semantic":
+        if hierarchy is None:
+            raise InputError("semantic label noise needs a class hierarchy, got none")
+        relatives = hierarchy.relatives(classes)
+        for sample in chosen:
+            branches = relatives[labels[sample]]
+            branch = branches[generator.integers(len(branches))]
+            noisy[sample] = branch[generator.integers(len(branch))]
+    else:
+        shift = generator.integers(1, count, size=len(chosen))  # never 0: the label always changes
+        noisy[chosen] = (labels[chosen] + shift) % count
+    return noisy
 
 
-def add_bernoulli_noise(labels: Labels, *, class_count: int, rate: float, seed: int) -> Labels:
-    """Give every sample on its own, with probability `rate`, a wrong label drawn uniformly from the other classes.
-
-    Arguments, result and errors as of `add_uniform_noise`.
-    """
-    _check(class_count=class_count, rate=rate)
-    generator = np.random.default_rng(seed)
-    chosen = np.flatnonzero(generator.random(len(labels)) < rate)
-    return _shift(labels, chosen, class_count=class_count, generator=generator)
-
-
-def add_nearest_class_noise(
-    labels: Labels, *, features: Floats, class_count: int, rate: float, seed: int, nearest: int = 5
-) -> Labels:
-    """Give exactly round(rate * N) samples a label drawn uniformly from the `nearest` classes most like their own.
+def _find_nearest(features: Floats, labels: Labels) -> tuple[Labels, Labels]:
+    """The present classes (C,), and of each the numbers (C, K) of those most like it.
 
     Likeness is the cosine of class means, of L2-normalised features under the labels given in. Classes without
-    samples are never drawn; where fewer than `nearest` others have some, all of those are.
-
-    Arguments as of `add_uniform_noise`; features are (N, F) float32.
+    samples are never near; where fewer than `NEAREST` others have some, all of those are.
     """
-    _check(class_count=class_count, rate=rate)
-    if nearest < 1:
-        raise InputError(f"nearest-class noise needs at least one nearest class, got {nearest}")
-    if len(features) != len(labels):
-        raise InputError(f"nearest-class noise needs {len(labels)} feature rows, one a label; got {len(features)}")
     present = np.unique(labels)
     if len(present) == 1:
         raise InputError("nearest-class noise needs samples of at least two classes, got one")
-    generator = np.random.default_rng(seed)
-    chosen = _choose_exactly(len(labels), rate=rate, generator=generator)
-    noisy = labels.copy()
-    if len(chosen):
-        means = normalise_rows(_average_classes(features, labels))
-        width = min(nearest, len(present) - 1)
-        if width == len(present) - 1:
-            logger.warning("nearest-class noise among %d classes is uniform: all others are nearest", len(present))
-        neighbours = present[search(means, means, k=width, own=np.arange(len(present))).rows]  # (present, width)
-        own = np.searchsorted(present, labels[chosen])
-        noisy[chosen] = neighbours[own, generator.integers(width, size=len(chosen))]
-    return noisy
-
-
-def add_semantic_noise(
-    labels: Labels, *, classes: Sequence[str], hierarchy: Hierarchy, rate: float, seed: int
-) -> Labels:
-    """Give exactly round(rate * N) samples the label of a relative (ProcSim, section 3.6).
-
-    The hierarchy is filtered to `classes`. From the sample's class we walk up to the first node that has several
-    children, and draw uniformly among its other children. The paper draws "the label among all children" there,
-    but such a child may be an inner node: we then draw uniformly among the classes below it, so that every branch
-    is as likely as any other, however many classes it has.
-
-    Labels are (N,) int64 numbers of the C classes, all of which the hierarchy has.
-    """
-    _check(class_count=len(classes), rate=rate)
-    relatives = hierarchy.relatives(classes)
-    generator = np.random.default_rng(seed)
-    noisy = labels.copy()
-    for sample in _choose_exactly(len(labels), rate=rate, generator=generator):
-        branches = relatives[labels[sample]]
-        branch = branches[generator.integers(len(branches))]
-        noisy[sample] = branch[generator.integers(len(branch))]
-    return noisy
-
-
-def _check(*, class_count: int, rate: float) -> None:
-    if class_count < 2:
-        raise InputError(f"label noise needs at least two classes, got {class_count}")
-    if not 0 <= rate <= 1:
-        raise InputError(f"the noise rate must be in 0..1, got {rate}")
-
-
-def _choose_exactly(count: int, *, rate: float, generator: np.random.Generator) -> Labels:
-    return generator.permutation(count)[: round(rate * count)]
-
-
-def _shift(labels: Labels, chosen: Labels, *, class_count: int, generator: np.random.Generator) -> Labels:
-    shift = generator.integers(1, class_count, size=len(chosen))  # never 0: the label always changes
-    noisy = labels.copy()
-    noisy[chosen] = (labels[chosen] + shift) % class_count
-    return noisy
+    width = min(NEAREST, len(present) - 1)
+    if width == len(present) - 1:
+        logger.warning("nearest-class noise among %d classes is uniform: all others are nearest", len(present))
+    means = normalise_rows(_average_classes(features, labels))
+    return present, present[search(means, means, k=width, own=np.arange(len(present))).rows]
 
 
 def _average_classes(features: Floats, labels: Labels) -> Floats:

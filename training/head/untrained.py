@@ -17,17 +17,8 @@ from training.head.embedding_heads import Head, ProjectionHead, RawHead
 from training.options.losses import CLASS_WHITENED
 
 Doubles = npt.NDArray[np.float64]
-_SMALLEST_VARIANCE_SHARE = (
-    1e-7  # of the largest: directions below it are rounding, which whitening must not amplify
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Projection:
-    """An affine map of L2-normalised features: `weight` (D, F) float32, `bias` (D,) float32."""
-
-    weight: Floats
-    bias: Floats
+# Of the largest variance: directions below it are rounding, which whitening must not amplify.
+_SMALLEST_VARIANCE_SHARE = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +29,11 @@ class PrincipalAxes:
     variances: Doubles
     axes: Doubles
 
-    def projection(self, *, power: float = 0) -> Projection:
+    def projection(self, *, power: float = 0) -> ProjectionHead:
         """The map onto the axes, every direction divided by its variance to `power`: 0.5 whitens."""
         floor = _SMALLEST_VARIANCE_SHARE * max(self.variances[0], np.finfo(np.float32).tiny)
         weight = self.axes / np.maximum(self.variances, floor)[:, None] ** power
-        return Projection(weight.astype(np.float32), (-weight @ self.mean).astype(np.float32))
+        return _as_head(weight, self.mean)
 
 
 def count_directions(features: Floats) -> int:
@@ -92,7 +83,7 @@ def fit_within_classes(
     directions: int = DIRECTIONS,
     ridge: float = RIDGE,
     flatten: float = FLATTEN,
-) -> Projection:
+) -> ProjectionHead:
     """Directions in which images of one class are near each other and others are not, the most telling ones first.
 
     With unit features on their top principal axes x, weights w_i and weighted class means m_c,
@@ -132,7 +123,7 @@ def fit_within_classes(
     variances = np.maximum(variances[order], _smallest(variances))
     weight = (rotation[:, order] / variances**flatten).T @ whiten @ axes.axes  # (K, F)
     length = np.sqrt((variances ** (1 - 2 * flatten))[:embedding_dim].sum())
-    return Projection((weight / length).astype(np.float32), (-(weight / length) @ axes.mean).astype(np.float32))
+    return _as_head(weight / length, axes.mean)
 
 
 def _scatter_within(coordinates: Floats, labels: np.ndarray, *, weights: Floats) -> Doubles:
@@ -152,7 +143,7 @@ def _scatter_within(coordinates: Floats, labels: np.ndarray, *, weights: Floats)
 
 def _smallest(variances: Doubles) -> float:
     """What keeps directions without variance from being divided by 0."""
-    return max(1e-7 * float(variances.max()), float(np.finfo(np.float32).tiny))
+    return max(_SMALLEST_VARIANCE_SHARE * float(variances.max()), float(np.finfo(np.float32).tiny))
 
 
 UNTRAINED_DIM = 256  # of the output that labels are judged by: see docs/results/labels.md
@@ -198,7 +189,7 @@ def fit_rival(method: str, images: LabelledFeatures, *, embedding_dim: int) -> H
     if method != CLASS_WHITENED:
         return fit_untrained(method, images.features, embedding_dim=embedding_dim)
     start = fit_within_classes(images.features, images.labels, weights=images.weigh(), embedding_dim=embedding_dim)
-    return _as_head(Projection(start.weight[:embedding_dim], start.bias[:embedding_dim]))
+    return ProjectionHead(start.weight[:embedding_dim].clone(), start.bias[:embedding_dim].clone())
 
 
 def fit_untrained(method: str, features: Floats, *, embedding_dim: int) -> Head:
@@ -214,7 +205,7 @@ def fit_untrained(method: str, features: Floats, *, embedding_dim: int) -> Head:
     """
     if method == "raw":
         return RawHead(features.shape[1])
-    return make_projection_head(fit_principal_axes(features, embedding_dim=embedding_dim), method)
+    return fit_principal_axes(features, embedding_dim=embedding_dim).projection(power=POWERS[method])
 
 
 def fit_rivals(images: LabelledFeatures, *, embedding_dim: int) -> dict[str, Head]:
@@ -224,15 +215,11 @@ def fit_rivals(images: LabelledFeatures, *, embedding_dim: int) -> dict[str, Hea
     return {
         CLASS_WHITENED: fit_rival(CLASS_WHITENED, images, embedding_dim=width),
         "raw": RawHead(images.features.shape[1]),
-        **{method: make_projection_head(axes, method) for method in POWERS},
+        **{method: axes.projection(power=power) for method, power in POWERS.items()},
     }
 
 
-def make_projection_head(axes: PrincipalAxes, method: str) -> ProjectionHead:
-    """The head of one method of `POWERS`."""
-    return _as_head(axes.projection(power=POWERS[method]))
-
-
-def _as_head(projection: Projection) -> ProjectionHead:
-    weight, bias = (torch.from_numpy(part.copy()) for part in (projection.weight, projection.bias))
-    return ProjectionHead(weight, bias)
+def _as_head(weight: Doubles, mean: Doubles) -> ProjectionHead:
+    """The map x -> weight (x - mean) of L2-normalised features, in float32."""
+    parts = (weight.astype(np.float32), (-weight @ mean).astype(np.float32))
+    return ProjectionHead(*(torch.from_numpy(part) for part in parts))

@@ -8,13 +8,15 @@ in float32.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from training.backbone.feature_maps import hooked
 
 _CLOSE = 1e-4  # of the largest feature: what rounding in another order may change
 _QUICK_KERNEL = 3  # pixels a side; oneDNN has a bfloat16 backward for depthwise kernels up to it, of stride 1
@@ -57,38 +59,23 @@ def fold_norm(weight: Tensor, bias: Tensor | None, norm: nn.BatchNorm2d) -> tupl
     return weight * scale[:, None, None, None], shift if norm.bias is None else shift + norm.bias
 
 
-class Convolutions:
-    """Those of a network that have a quicker way; within `standing_in` they take it.
-
-    Args:
-        found: each convolution once.
-    """
-
-    def __init__(self, found: Sequence[Convolution] = ()) -> None:
-        self._found = found
-
-    def __iter__(self) -> Iterator[Convolution]:
-        return iter(self._found)
-
-    @contextmanager
-    def standing_in(self) -> Iterator[None]:
-        """Let passes go by them; in the end the modules are as they were."""
-        try:
-            for each in self:
-                each.conv.__dict__["forward"] = each.run
-                if each.norm is not None:
-                    each.norm.__dict__["forward"] = each.run_norm
-            yield
-        finally:
-            for each in self:
-                each.conv.__dict__.pop("forward", None)
-                if each.norm is not None:
-                    each.norm.__dict__.pop("forward", None)
+@contextmanager
+def standing_in(convolutions: Sequence[Convolution]) -> Iterator[None]:
+    """Let passes take the quicker way of these; in the end the modules are as they were."""
+    runs: list[tuple[nn.Module, Any]] = [(each.conv, each.run) for each in convolutions]
+    runs += [(each.norm, each.run_norm) for each in convolutions if each.norm is not None]
+    try:
+        for module, run in runs:
+            module.__dict__["forward"] = run
+        yield
+    finally:
+        for module, _ in runs:
+            module.__dict__.pop("forward", None)
 
 
 @torch.no_grad()
-def find_convolutions(module: nn.Module, *, side: int) -> Convolutions:
-    """Those of a network in evaluation that can stand in, found by a pass and tried by another.
+def find_convolutions(module: nn.Module, *, side: int) -> Sequence[Convolution]:
+    """Those of a network in evaluation that have a quicker way, found by a pass and tried by another.
 
     None where the network then gives other features, as where something else reads what a convolution gives its norm;
     and none on a GPU, where nothing of it was measured.
@@ -98,20 +85,41 @@ def find_convolutions(module: nn.Module, *, side: int) -> Convolutions:
     """
     like = next(module.parameters())
     if like.device.type != "cpu":
-        return Convolutions()
+        return ()
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(2, 3, side, side, generator=generator).to(
         like.device, like.dtype, memory_format=torch.channels_last
     )
-    recorder = _Recorder()
-    expected = recorder.record(module, images)
-    for found in (recorder.find(), recorder.find(folding=False)):
-        convolutions = Convolutions(found)
-        with convolutions.standing_in():
+    calls: dict[nn.Module, list[tuple[Any, Any]]] = {}
+    noted = [each for each in module.modules() if type(each) in (nn.Conv2d, nn.BatchNorm2d)]
+    with hooked(noted, lambda each, inputs, output: calls.setdefault(each, []).append((inputs[0], output))):
+        expected = module(images)
+    for found in (_find(calls, folding=True), _find(calls, folding=False)):
+        with standing_in(found):
             features = module(images)
         if (features - expected).abs().max() <= _CLOSE * expected.abs().max():
-            return convolutions
-    return Convolutions()
+            return found
+    return ()
+
+
+def _find(calls: Mapping[nn.Module, list[tuple[Any, Any]]], *, folding: bool) -> list[Convolution]:
+    """Convolutions with norms of their own, and those that are slow backward.
+
+    Args:
+        calls: what each module took and gave; tensors are known by identity.
+    """
+    norms = {
+        id(runs[0][0]): norm
+        for norm, runs in calls.items()
+        if isinstance(norm, nn.BatchNorm2d) and len(runs) == 1 and norm.running_mean is not None
+    }
+    found = []
+    for conv, runs in calls.items():
+        if isinstance(conv, nn.Conv2d) and conv.padding_mode == "zeros":
+            norm = norms.get(id(runs[0][1])) if folding and len(runs) == 1 else None
+            if norm is not None or _is_slow_backward(conv):
+                found.append(Convolution(conv, norm))
+    return found
 
 
 def _is_slow_backward(conv: nn.Conv2d) -> bool:
@@ -124,44 +132,6 @@ def _in_bfloat16(inputs: Tensor) -> bool:
     """Whether a processor is asked for it; a GPU has kernels of its own."""
     on_cpu = inputs.device.type == "cpu"
     return on_cpu and torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-
-
-class _Recorder:
-    """Notes which module runs on what in a pass."""
-
-    def __init__(self) -> None:
-        self._calls: dict[nn.Module, list[tuple[Any, Any]]] = {}
-
-    def record(self, module: nn.Module, images: Tensor) -> Tensor:
-        """The features, while convolutions and norms are noted with what they take and give."""
-        hooks = [
-            each.register_forward_hook(self._note)
-            for each in module.modules() if type(each) in (nn.Conv2d, nn.BatchNorm2d)
-        ]  # fmt: skip
-        try:
-            features: Tensor = module(images)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return features
-
-    def _note(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        self._calls.setdefault(module, []).append((inputs[0], output))
-
-    def find(self, *, folding: bool = True) -> list[Convolution]:
-        """Convolutions with norms of their own, and those that are slow backward; tensors are known by identity."""
-        norms = {
-            id(calls[0][0]): norm
-            for norm, calls in self._calls.items()
-            if isinstance(norm, nn.BatchNorm2d) and len(calls) == 1 and norm.running_mean is not None
-        }
-        found = []
-        for conv, calls in self._calls.items():
-            if isinstance(conv, nn.Conv2d) and conv.padding_mode == "zeros":
-                norm = norms.get(id(calls[0][1])) if folding and len(calls) == 1 else None
-                if norm is not None or _is_slow_backward(conv):
-                    found.append(Convolution(conv, norm))
-        return found
 
 
 class _FullBackward(torch.autograd.Function):

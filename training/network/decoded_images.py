@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from math import prod
@@ -88,11 +88,13 @@ class MappedArray:
         file: its name depends on all that its rows depend on.
         shape: (rows, …)
         dtype: as NumPy names it.
+        what: it holds, in words.
     """
 
     file: Path
     shape: tuple[int, ...]
     dtype: str
+    what: str = "rows"
 
     @property
     def bytes(self) -> int:
@@ -112,17 +114,22 @@ class MappedArray:
             progress: called with (rows written, rows).
 
         Raises:
-            OSError: the file cannot be written.
+            InputError: the file cannot be written.
         """
         if self.file.exists():
             return
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        lock = self.file.with_suffix(".lock")
-        with lock.open("w") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            if not self.file.exists():
-                self._fill(produce, progress)
-            lock.unlink(missing_ok=True)  # whoever waits for it finds the file
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            lock = self.file.with_suffix(".lock")
+            with lock.open("w") as held:
+                fcntl.flock(held, fcntl.LOCK_EX)
+                if not self.file.exists():
+                    self._fill(produce, progress)
+                lock.unlink(missing_ok=True)  # whoever waits for it finds the file
+        except OSError as error:
+            raise InputError(
+                f"{self.file}: {self.what} cannot be written ({error}); free space or choose another --cache"
+            ) from error
 
     def _fill(self, produce: Produce, progress: Progress) -> None:
         unfinished, note = self.file.with_suffix(".part"), self.file.with_suffix(".json")
@@ -174,51 +181,39 @@ def _read_note(note: Path) -> int:
         return 0
 
 
-@dataclass(frozen=True, slots=True)
-class DecodingPlan:
-    """Where images will lie decoded, and how many bytes they take."""
+def name_content(how: Mapping[str, Any], hashes: Iterable[str]) -> str:
+    """A name for what is made in a way, as JSON, of files with these hashes, in their order."""
+    digest = hashlib.sha256(json.dumps(how, sort_keys=True).encode())
+    for sha256 in hashes:
+        digest.update(sha256.encode())
+    return digest.hexdigest()[:16]
 
-    file: Path
-    images: int
-    side: int
 
-    @classmethod
-    def of(cls, hashes: Sequence[str], preprocess: PreprocessConfig, *, cache: Path) -> DecodingPlan:
-        """The file depends on the images' content, their order and their size: runs share it."""
-        size = {"resize": preprocess.resize, "interpolation": preprocess.interpolation}
-        how = json.dumps({**size, "decoding": f"{DECODING_VERSION}, Pillow {PIL.__version__}"}, sort_keys=True)
-        digest = hashlib.sha256(how.encode())
-        for sha256 in hashes:
-            digest.update(sha256.encode())
-        name = f"{preprocess.resize}-{digest.hexdigest()[:16]}.pixels"
-        return cls(cache / "decoded" / name, len(hashes), preprocess.resize)
+def place_decoded(hashes: Sequence[str], preprocess: PreprocessConfig, *, cache: Path) -> MappedArray:
+    """(N, side, side, 3) uint8: where images lie decoded, by their content, order and size, so that runs share it."""
+    side, decoding = preprocess.resize, f"{DECODING_VERSION}, Pillow {PIL.__version__}"
+    name = name_content({"resize": side, "interpolation": preprocess.interpolation, "decoding": decoding}, hashes)
+    shape = (len(hashes), side, side, 3)
+    return MappedArray(cache / "decoded" / f"{side}-{name}.pixels", shape, "uint8", "decoded images")
 
-    @property
-    def array(self) -> MappedArray:
-        """(N, side, side, 3) uint8"""
-        return MappedArray(self.file, (self.images, self.side, self.side, 3), "uint8")
 
-    @property
-    def bytes(self) -> int:
-        """Of the file."""
-        return self.array.bytes
+def require_room(decoded: MappedArray) -> None:
+    """Refuse before any decoding what the disk cannot take.
 
-    def require_space(self) -> None:
-        """Refuse before any decoding what the disk cannot take.
-
-        Raises:
-            InputError: with the bytes needed and those free.
-        """
-        require_space(
-            [self.array],
-            what=f"{self.images:,} decoded images of {self.side} pixels a side",
-            instead="choose another --cache, or a smaller --resize",
-        )
+    Raises:
+        InputError: with the bytes needed and those free.
+    """
+    images, side = decoded.shape[:2]
+    require_space(
+        [decoded],
+        what=f"{images:,} decoded images of {side} pixels a side",
+        instead="choose another --cache, or a smaller --resize",
+    )
 
 
 def decode_images(
     paths: Sequence[Path],
-    plan: DecodingPlan,
+    decoded: MappedArray,
     preprocess: PreprocessConfig,
     *,
     workers: int,
@@ -227,7 +222,8 @@ def decode_images(
     """(N, resize, resize, 3) uint8, mapped read-only; what an interrupted call has decoded is not decoded again.
 
     Args:
-        paths: of the images that the plan is of, in its order.
+        paths: of the images, in their order.
+        decoded: of `place_decoded`.
         progress: called with (images done, images).
     """
 
@@ -235,15 +231,10 @@ def decode_images(
         return resize_image(read_image(path, target_side=preprocess.resize).image, preprocess)
 
     def produce(done: int) -> Iterator[Pixels]:
-        with closing(map_ahead(read, paths[done:], workers=workers, ahead=64)) as decoded:
-            for image in decoded:
+        with closing(map_ahead(read, paths[done:], workers=workers, ahead=64)) as images:
+            for image in images:
                 yield image[None]
 
-    plan.require_space()
-    try:
-        plan.array.fill(produce, progress=progress)
-    except OSError as error:
-        raise InputError(
-            f"{plan.file}: decoded images cannot be written ({error}); free space or choose another --cache"
-        ) from error
-    return plan.array.open()
+    require_room(decoded)
+    decoded.fill(produce, progress=progress)
+    return decoded.open()

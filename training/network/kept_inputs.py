@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from index.errors import InputError
 from index.progress import Progress, no_progress
-from training.network.decoded_images import MappedArray
+from training.backbone.feature_maps import hooked
+from training.network.decoded_images import MappedArray, name_content
 
 _CANNOT = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 _CLOSE, _HALF_CLOSE = 1e-5, 1e-2  # of the largest feature: as computed, and as kept
@@ -158,12 +156,8 @@ class Tail:
             found[unit][0].append(inputs[0] if inputs else None)
             found[unit][1].append(output)
 
-        hooks = [unit.register_forward_hook(note) for unit in units]
-        try:
+        with hooked(units, note):
             self._module(torch.zeros(images, 3, self._side, self._side, device=self._device))
-        finally:
-            for hook in hooks:
-                hook.remove()
         return found
 
     @contextmanager
@@ -232,11 +226,9 @@ class KeptInputs:
             how: all else that they depend on, as JSON.
         """
         known = {**how, "chunk": CHUNK, "version": KEPT_VERSION, "scale": tail.scale, "torch": torch.__version__}
-        digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
-        for sha256 in hashes:
-            digest.update(sha256.encode())
-        file = cache / "inputs" / f"{views}-{digest.hexdigest()[:16]}.inputs"
-        return cls(tail, MappedArray(file, (views * len(rows), *tail.shape), "float16"), rows)
+        file = cache / "inputs" / f"{views}-{name_content(known, hashes)}.inputs"
+        shape = (views * len(rows), *tail.shape)
+        return cls(tail, MappedArray(file, shape, "float16", "inputs of the blocks that train"), rows)
 
     @property
     def views(self) -> int:
@@ -257,13 +249,7 @@ class KeptInputs:
                 places = np.arange(start, min(start + CHUNK, self.array.shape[0])) % len(self.rows)
                 yield self._keep(prepare(self.rows[places], start // CHUNK), dtype)
 
-        try:
-            self.array.fill(produce, progress=progress)
-        except OSError as error:
-            raise InputError(
-                f"{self.array.file}: inputs of the blocks that train cannot be written ({error}); free space or "
-                "choose another --cache"
-            ) from error
+        self.array.fill(produce, progress=progress)
 
     def take(self, opened: npt.NDArray[Any], rows: npt.NDArray[np.int64], *, view: int) -> Tensor:
         """(B, *shape) float16 of a view, 0..V-1, of the images `rows`.

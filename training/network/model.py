@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from index.errors import InputError
 from training.backbone.backbones import Backbone, arrange_images
 from training.head.embedding_heads import AffineHead, ProjectionHead
-from training.network.convolutions import Convolutions
+from training.network.convolutions import Convolution, standing_in
 from training.network.kept_inputs import Tail
 
 _LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -170,7 +170,7 @@ class NetworkModel(nn.Module):
         std: Tensor,
         precision: torch.dtype = torch.float32,
         follows_batches: bool = False,
-        convolutions: Convolutions | None = None,
+        convolutions: Sequence[Convolution] = (),
     ) -> None:
         super().__init__()
         self.backbone = backbone.module.eval().requires_grad_(False)
@@ -178,7 +178,7 @@ class NetworkModel(nn.Module):
         self.precision = precision
         self.tail: Tail | None = None
         self._mean, self._std = mean, std
-        self.convolutions = convolutions or Convolutions()
+        self.convolutions = convolutions
         network = backbone.network
         trained = [block.parameters(network) for block in blocks]
         if whole:
@@ -198,7 +198,7 @@ class NetworkModel(nn.Module):
         is_half = self.precision != torch.float32
         with (
             torch.autocast(inputs.device.type, dtype=self.precision, enabled=is_half),
-            self.convolutions.standing_in(),
+            standing_in(self.convolutions),
         ):
             if is_kept:
                 assert self.tail is not None

@@ -6,26 +6,20 @@ The command line, the Python API and the benchmarks all make their configs here.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
-from index.config_fields import flag_of
+from index.config_fields import flag_of, make_config, option_names, refuse_unknown
 from index.errors import InputError
 from training.options.backbone_libraries import IN_THE_BOX, own_input
 from training.options.config import (
     AUTO,
     ONE_VIEW,
     WEIGHTS,
-    ConfidenceConfig,
-    CopiesConfig,
-    DataConfig,
     EmbeddingConfig,
     InputConfig,
-    SelectConfig,
     TrainConfig,
 )
 from training.options.losses import LOSSES, METHODS, RIVALS, LossConfig, option_groups, options_of
@@ -49,25 +43,16 @@ DEFAULT: Mapping[str, Any] = MappingProxyType({
     "alpha": 4.0,
     "lambda_": 0.3,
 })  # fmt: skip
-_CONCERNS = {
-    "embedding": EmbeddingConfig,
-    "confidence": ConfidenceConfig,
-    "selection": SelectConfig,
-    "data": DataConfig,
-    "input": InputConfig,
-    "network": NetworkConfig,
-    "picture": CopiesConfig,
-}
 LOOKED_AT = ("view", "pooling")  # what a look at a sample chooses
 _TRIED = ("select", *LOOKED_AT)  # what the default recipe leaves to the user's own data
 FILES = ("weights", "hierarchy", "guidance")
 _OF_MODULE = ("confidence_epochs", "confidence_hidden", "confidence_lr", "holdout", "patience")
 _OF_TRAINING = (  # what a method that trains nothing has no use for
     "min_confidence", "validate_every", "features", "confidences", *_OF_MODULE,
-    *(own.name for own in fields(EmbeddingConfig) if own.name != "embedding_dim"),
+    *(name for name in option_names(EmbeddingConfig) if name != "embedding_dim"),
 )  # fmt: skip
 _OF_ANY_TRAINING = ("min_confidence", "confidences", *_OF_MODULE, "proxy_lr", "weight_decay")  # of the network too
-Config = TypeVar("Config")
+_LOSS_OPTIONS = frozenset(option_names(*option_groups()))
 
 
 def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
@@ -84,13 +69,7 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
     """
     if recipe not in RECIPES:
         raise InputError(f"--recipe must be one of {', '.join(RECIPES)}, got {recipe!r}")
-    known = {own.name for kind in (TrainConfig, LossConfig, *_CONCERNS.values()) for own in _options(kind)}
-    own_options = {own.name for kind in option_groups() for own in _options(kind)}
-    for name in given.keys() - known - own_options:
-        close = difflib.get_close_matches(name, known | own_options, n=1)
-        raise InputError(
-            f"there is no option {name}" + (f"; did you mean {close[0]}?" if close else " in training")
-        )
+    refuse_unknown(given, TrainConfig, *option_groups())
     if "weights" not in given:
         if given.get("backbone", IN_THE_BOX) != IN_THE_BOX:
             raise InputError("--weights is missing: pretrained, none or a FILE")
@@ -107,14 +86,10 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
     values.update({name: absolute_file(values[name]) for name in FILES if values.get(name) is not None})
     method = values.get("method", LossConfig().method)
     loss = LossConfig(method)  # refuses an unknown method
-    if others := sorted(own_options.intersection(given) - {own.name for own in fields(loss.options)}):
-        takers = [taker for taker in LOSSES if others[0] in options_of(taker).__dataclass_fields__]
+    if others := sorted(_LOSS_OPTIONS.intersection(given) - set(option_names(type(loss.options)))):
+        takers = [taker for taker in LOSSES if others[0] in option_names(options_of(taker))]
         raise _refuse(others[0], f"--method {', '.join(takers)}, not with --method {method}")
-    config = TrainConfig(
-        **{own.name: values[own.name] for own in _options(TrainConfig) if own.name in values},
-        loss=LossConfig(method, _pick(type(loss.options), values)),
-        **{concern: _pick(kind, values) for concern, kind in _CONCERNS.items()},
-    )
+    config = make_config(TrainConfig, {**values, "options": make_config(type(loss.options), values)})
     for name, user in unused_options(config):
         if name in given:
             raise _refuse(name, user)
@@ -138,8 +113,7 @@ def recipe_values(recipe: str, *, method: str | None = None) -> dict[str, Any]:
     batches = {"images_per_class": LOSSES[method].images_per_class} if LOSSES[method].images_per_class else {}
     if recipe == "paper":
         return batches
-    of_losses = {own.name for kind in option_groups() for own in fields(kind)}
-    others = of_losses - {own.name for own in fields(options_of(method))}
+    others = _LOSS_OPTIONS - set(option_names(options_of(method)))
     return {name: value for name, value in DEFAULT.items() if name not in others} | {"method": method} | batches
 
 
@@ -194,14 +168,6 @@ def resolve_input(backbone: str, **given: Any) -> InputConfig:
     return InputConfig(**{**_own_sizes({"backbone": backbone, **given}), **given})
 
 
-def _options(kind: type) -> Iterator[Any]:
-    return (own for own in fields(kind) if "help" in own.metadata)
-
-
-def _pick(kind: type[Config], values: Mapping[str, Any]) -> Config:
-    return kind(**{own.name: values[own.name] for own in _options(kind) if own.name in values})
-
-
 def absolute_file(file: Any) -> Any:
     """A file's absolute path as text; the weights that are no file stay as they are."""
     return str(Path(file).resolve()) if isinstance(file, str | Path) and file not in WEIGHTS else file
@@ -215,7 +181,7 @@ def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
     if not config.picture.copies:
         yield "picture_dim", "--copies"
     if not config.network.trains:
-        yield from ((own.name, "--unfreeze") for own in fields(NetworkConfig) if own.name != "unfreeze")
+        yield from ((name, "--unfreeze") for name in option_names(NetworkConfig) if name != "unfreeze")
     elif config.network.time_budget is not None:
         yield "network_patience", "--network-epochs, not with --time-budget"
     if not loss.trains:

@@ -93,8 +93,7 @@ def _start_whitened(
         weights=own[rows].cpu().numpy(),
         embedding_dim=embedding_dim,
     )
-    weight, bias = torch.from_numpy(projection.weight), torch.from_numpy(projection.bias)
-    return WhitenedHead(weight, bias, embedding_dim=embedding_dim)
+    return WhitenedHead(projection.weight, projection.bias, embedding_dim=embedding_dim)
 
 
 @torch.inference_mode()

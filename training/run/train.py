@@ -23,7 +23,7 @@ from training.head.embedding_heads import Head
 from training.head.untrained import UNTRAINED_DIM, count_directions, fit_rival, fit_rivals, fit_untrained
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.interface import loss_class
-from training.network.decoded_images import DecodingPlan
+from training.network.decoded_images import MappedArray
 from training.network.model import Block
 from training.options.config import FIRM_HOLD, TrainConfig
 from training.options.losses import CLASS_WHITENED, RIVALS, UNTRAINED_METHODS
@@ -122,7 +122,7 @@ class _Features:
     training: TrainingSet
     validation: tuple[ValidationSet, KnownImages] | None
     extractor: Extractor
-    decoding: DecodingPlan | None
+    decoding: MappedArray | None
 
 
 @dataclass(frozen=True, slots=True)

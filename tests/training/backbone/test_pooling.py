@@ -43,16 +43,14 @@ def pooled(backbone: Backbone, pooling: str, images: torch.Tensor) -> torch.Tens
     [*ZOO.items(), *(pytest.param(*one, marks=pytest.mark.slow) for one in LARGE.items())],
 )
 def test_maps_are_found_in_networks_of_many_kinds(name: str, channels: tuple[int, ...]) -> None:
-    maps = choose_maps(load_backbone(name, "none").module, side=SIDE)
-    assert maps.wide is not None
-    assert maps.earlier is not None
-    assert (maps.last.channels, maps.wide.channels, maps.earlier.channels) == channels
-    assert maps.last.side == maps.wide.side < maps.earlier.side
+    _, maps = choose_maps(load_backbone(name, "none").module, side=SIDE)
+    assert tuple(found.channels for found in maps.values()) == channels
+    assert maps["gem"].side == maps["wide"].side < maps["earlier"].side
 
 
 def test_a_network_without_another_map_of_the_last_size_has_fewer_layers() -> None:
     layout = PoolingLayout.of(load_backbone("alexnet", "none").module, side=224)
-    assert [piece.name for piece in layout.pieces] == ["own", "gem", "earlier"]
+    assert list(layout.widths) == ["own", "gem", "earlier"]
     assert layout.feature_dim("layers") == 256 + 384
 
 
@@ -96,7 +94,7 @@ def test_a_map_is_read_before_an_activation_changes_it_in_place(resnet, images) 
 
     network = InPlace().eval()
     layout = PoolingLayout.of(network, side=8)
-    assert layout.maps.wide == FeatureMap("first", 0, channels=4, side=4, channels_last=False)
+    assert layout.maps["wide"] == FeatureMap("first", 0, channels=4, side=4, channels_last=False)
     every = pooled(Backbone("own", network, 5), "every", images[:, :, :8, :8])
     with torch.inference_mode():
         expected = network.first(images[:, :, :8, :8]).mean(dim=(2, 3))
@@ -108,7 +106,7 @@ def test_each_pooling_is_selected_bit_by_bit_from_one_pass_with_all(pooling: str
     backbone = load_backbone("resnet18", "none")
     layout = PoolingLayout.of(backbone.network, side=SIDE)
     every = pooled(backbone, "every", images)
-    assert every.shape[1] == layout.feature_dim("every") == sum(piece.width for piece in layout.pieces)
+    assert every.shape[1] == layout.feature_dim("every") == sum(layout.widths.values())
     selected = layout.select(every, pooling)
     assert selected.shape[1] == layout.feature_dim(pooling)
     torch.testing.assert_close(selected, pooled(backbone, pooling, images), rtol=0, atol=0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from training.backbone.backbones import load_backbone, with_features
-from training.network.convolutions import Convolution, Convolutions, find_convolutions, fold_norm
+from training.network.convolutions import Convolution, find_convolutions, fold_norm, standing_in
 
 SIDE = 32
 
@@ -34,10 +36,12 @@ def _images(side: int = SIDE, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(3, 3, side, side, generator=torch.Generator().manual_seed(2)).to(dtype)
 
 
-def _learn(module: nn.Module, convolutions: Convolutions, *, side: int = SIDE) -> tuple[Tensor, dict[str, Tensor]]:
+def _learn(
+    module: nn.Module, convolutions: Sequence[Convolution], *, side: int = SIDE
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Features, and the gradients of a sum of them that weighs each differently."""
     module.zero_grad(set_to_none=True)
-    with convolutions.standing_in():
+    with standing_in(convolutions):
         features = module(_images(side, next(module.parameters()).dtype))
     weights = torch.linspace(-1, 1, features.numel(), dtype=features.dtype).view_as(features)
     (features * weights).sum().backward()
@@ -61,7 +65,7 @@ def test_features_and_all_gradients_are_those_of_the_network_as_it_is(name: str,
     module = _backbone(name).double()  # in float32 some ReLUs open by rounding
     convolutions = find_convolutions(module, side=SIDE)
     assert sum(each.norm is not None for each in convolutions) == norms
-    expected, gradients = _learn(module, Convolutions())
+    expected, gradients = _learn(module, ())
     features, found = _learn(module, convolutions)
     _assert_close(features, expected, share=1e-9)
     assert found.keys() == gradients.keys()
@@ -75,7 +79,7 @@ def test_poolings_that_read_maps_read_the_same() -> None:
     module = with_features(backbone, pooling="layers", side=64).module
     convolutions = find_convolutions(module, side=64)
     expected = module(_images(64))
-    with convolutions.standing_in():
+    with standing_in(convolutions):
         _assert_close(module(_images(64)), expected, share=1e-4)
 
 
@@ -118,12 +122,12 @@ def test_gradients_of_a_folded_norm_pass_gradcheck() -> None:
 
 
 def test_norms_that_follow_their_batches_are_left_to_do_so() -> None:
-    alone, standing_in = (_backbone("resnet18") for _ in range(2))
-    convolutions = find_convolutions(standing_in, side=SIDE)
+    alone, other = (_backbone("resnet18") for _ in range(2))
+    convolutions = find_convolutions(other, side=SIDE)
     expected = alone.train()(_images())
-    with convolutions.standing_in():
-        torch.testing.assert_close(standing_in.train()(_images()), expected)
-    for followed, tensor in zip(alone.buffers(), standing_in.buffers(), strict=True):
+    with standing_in(convolutions):
+        torch.testing.assert_close(other.train()(_images()), expected)
+    for followed, tensor in zip(alone.buffers(), other.buffers(), strict=True):
         torch.testing.assert_close(tensor, followed)
 
 
@@ -147,7 +151,7 @@ def test_a_norm_is_not_folded_where_something_else_reads_what_it_takes() -> None
 def test_a_norm_that_is_given_anything_else_than_its_convolution_made_is_itself() -> None:
     conv, norm = nn.Conv2d(3, 4, 1), _restless_norm(nn.BatchNorm2d(4))
     other = torch.randn(2, 4, 3, 3)
-    with Convolutions([Convolution(conv, norm)]).standing_in():
+    with standing_in([Convolution(conv, norm)]):
         made = norm(other)
     torch.testing.assert_close(made, norm(other))
 
@@ -155,7 +159,7 @@ def test_a_norm_that_is_given_anything_else_than_its_convolution_made_is_itself(
 def test_the_modules_are_as_they_were_even_after_a_failure() -> None:
     module = _backbone("resnet18")
     convolutions = find_convolutions(module, side=SIDE)
-    with pytest.raises(RuntimeError, match="channels"), convolutions.standing_in():
+    with pytest.raises(RuntimeError, match="channels"), standing_in(convolutions):
         module(torch.zeros(1, 5, SIDE, SIDE))
     assert all("forward" not in vars(each) for each in module.modules())
 
@@ -176,7 +180,7 @@ def test_depthwise_convolutions_in_bfloat16_have_the_gradients_of_float32(kernel
     for each in (network[0], conv):
         each.weight.data.normal_(0, 0.3, generator=generator)
     convolutions = find_convolutions(network, side=12)
-    expected, gradients = _learn(network, Convolutions(), side=12)
+    expected, gradients = _learn(network, (), side=12)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         features, found = _learn(network, convolutions, side=12)
     assert features.dtype == torch.bfloat16

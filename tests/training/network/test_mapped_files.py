@@ -13,7 +13,7 @@ from index.errors import ImageError, InputError
 from index.images.image_files import read_image
 from index.images.preprocess import PreprocessConfig, resize_image
 from training.network import decoded_images
-from training.network.decoded_images import DecodingPlan, MappedArray, decode_images, require_space
+from training.network.decoded_images import MappedArray, decode_images, place_decoded, require_room, require_space
 
 ROWS = np.arange(1300 * 2, dtype=np.float16).reshape(1300, 2)
 
@@ -88,8 +88,8 @@ def paths(pictures: Path) -> list[Path]:
     return sorted(pictures.rglob("*.jpg"))[:10]
 
 
-def _plan(paths: list[Path], cache: Path, sizes: PreprocessConfig = SIZES) -> DecodingPlan:
-    return DecodingPlan.of([path.name for path in paths], sizes, cache=cache)
+def _plan(paths: list[Path], cache: Path, sizes: PreprocessConfig = SIZES) -> MappedArray:
+    return place_decoded([path.name for path in paths], sizes, cache=cache)
 
 
 def _resized(paths: list[Path]) -> np.ndarray:
@@ -127,7 +127,7 @@ def test_what_an_interrupted_call_has_decoded_is_not_decoded_again(paths, tmp_pa
 @pytest.mark.parametrize("note", ["", "[]", None])
 def test_where_the_note_of_an_interrupted_call_tells_nothing_all_is_decoded_again(paths, tmp_path, note) -> None:
     plan = _plan(paths, tmp_path)
-    plan.require_space()
+    plan.file.parent.mkdir()
     plan.file.with_suffix(".part").write_bytes(bytes(plan.bytes))
     if note is not None:
         plan.file.with_suffix(".json").write_text(note)
@@ -143,6 +143,6 @@ def test_other_images_another_order_and_another_size_are_other_files(paths, tmp_
 
 
 def test_images_that_the_disk_cannot_take_are_refused_with_both_sizes(tmp_path) -> None:
-    plan = DecodingPlan(tmp_path / "decoded" / "x.pixels", images=10**9, side=4096)
+    plan = MappedArray(tmp_path / "decoded" / "x.pixels", (10**9, 4096, 4096, 3), "uint8")
     with pytest.raises(InputError, match=r"1,000,000,000 decoded images .* take 50331648.0 GB, and .* are free"):
-        plan.require_space()
+        require_room(plan)

@@ -68,7 +68,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (ALL | {"network_method": "pca"}, "--network-method must be one of spa, "),
     (ALL | {"network_batch_norm": "off"}, "--network-batch-norm must be one of frozen, train, got 'off'"),
     # what no command line could say
-    ({"epocs": 3}, "there is no option epocs; did you mean epochs"),
+    ({"epocs": 3}, r"epocs: no such option; did you mean epochs"),
     ({"alpha": "4", "method": "spa"}, "--alpha must be a number, got '4'"),
     ({"batch_size": 2.5}, "--batch-size must be a whole number, got 2.5"),
     ({"embedding_dim": True}, "--embedding-dim must be a whole number, got True"),

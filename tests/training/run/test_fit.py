@@ -264,7 +264,7 @@ def test_what_is_projected_once_trains_as_what_is_projected_in_every_step() -> N
 def test_a_firmly_held_head_stays_where_it_started_and_a_free_one_leaves() -> None:
     source, labels = _separable(wrong=0.2)
     fitted = fit_within_classes(source.centre.numpy(), labels.numpy(), weights=_own().numpy(), embedding_dim=4)
-    start = torch.from_numpy(fitted.weight[:4])
+    start = fitted.weight[:4]
     moved = {hold: (_fit_whitened(hold=hold, epochs=30).weight - start).norm().item() for hold in (0.0, 0.1, 1e6)}
     assert moved[1e6] < 0.01 * start.norm() < moved[0.1] < moved[0.0]
 

@@ -155,8 +155,8 @@ def test_a_whitened_start_is_the_projection_of_the_rows_that_train_weighed_by_co
         features[rows].numpy(), labels[rows].numpy(), weights=own[rows].numpy(), embedding_dim=2
     )
     assert isinstance(head, WhitenedHead)
-    assert torch.equal(head.weight, torch.from_numpy(expected.weight))
-    assert torch.equal(head.bias, torch.from_numpy(expected.bias))
+    assert torch.equal(head.weight, expected.weight)
+    assert torch.equal(head.bias, expected.bias)
     assert head.drift().item() == 0
     assert head.embedding_dim == 2
 

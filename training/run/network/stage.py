@@ -23,7 +23,7 @@ from training.head.embedding_heads import Head, ProjectionHead
 from training.head.untrained import LabelledFeatures, count_directions, fit_rival
 from training.losses.guidance import Guidance
 from training.losses.interface import MetricLoss, ProxyLoss, build_loss
-from training.network.decoded_images import DecodingPlan, decode_images
+from training.network.decoded_images import MappedArray, decode_images, place_decoded, require_room
 from training.network.model import Block, NetworkModel, find_blocks
 from training.options.config import TrainConfig
 from training.options.losses import RIVALS
@@ -54,7 +54,7 @@ class NetworkWork:
 
     data: NetworkData
     hashes: list[str]
-    decoding: DecodingPlan
+    decoding: MappedArray
     extractor: SentExtractor
     start: ProjectionHead
     loss: dict[str, Tensor]
@@ -65,7 +65,7 @@ class NetworkWork:
 
     @classmethod
     def of(
-        cls, loss: MetricLoss, data: NetworkData, *, hashes: list[str], decoding: DecodingPlan,
+        cls, loss: MetricLoss, data: NetworkData, *, hashes: list[str], decoding: MappedArray,
         extractor: Extractor, start: ProjectionHead, beliefs: NetworkBeliefs, guidance: Guidance | None,
         config: TrainConfig, precision: torch.dtype,
     ) -> NetworkWork:  # fmt: skip
@@ -77,12 +77,12 @@ class NetworkWork:
         )  # fmt: skip
 
 
-def help_decoding(paths: Sequence[Path], plan: DecodingPlan, preprocess: PreprocessConfig) -> None:
+def help_decoding(paths: Sequence[Path], plan: MappedArray, preprocess: PreprocessConfig) -> None:
     """Have the decoded images in this machine's cache; of its processes the first decodes, and the others wait."""
     decode_images(paths, _on_this_machine(plan), preprocess, workers=current_team().machine.workers)
 
 
-def _on_this_machine(plan: DecodingPlan) -> DecodingPlan:
+def _on_this_machine(plan: MappedArray) -> MappedArray:
     return replace(plan, file=current_team().machine.cache / plan.file.relative_to(plan.file.parents[1]))
 
 
@@ -91,7 +91,7 @@ def help_training(work: NetworkWork) -> None:
     """Train and read features with rank 0, step by step, and forget all of it."""
     team, config = current_team(), work.config
     extractor = work.extractor.open(team.machine)
-    pixels = _on_this_machine(work.decoding).array.open()
+    pixels = _on_this_machine(work.decoding).open()
     data = replace(work.data, pixels=pixels)
     blocks = plan_blocks(extractor.backbone, config, side=extractor.preprocess.crop)
     model = build_model(extractor, work.start, blocks, config=config)
@@ -152,15 +152,15 @@ class StageResult:
     report: dict[str, Any]
 
 
-def plan_decoding(hashes: Sequence[str], *, extractor: Extractor, machine: Machine) -> DecodingPlan:
+def plan_decoding(hashes: Sequence[str], *, extractor: Extractor, machine: Machine) -> MappedArray:
     """Where the images will lie decoded.
 
     Raises:
         InputError: the disk has no room for them.
     """
-    plan = DecodingPlan.of(hashes, extractor.preprocess, cache=machine.cache)
-    plan.require_space()
-    return plan
+    decoded = place_decoded(hashes, extractor.preprocess, cache=machine.cache)
+    require_room(decoded)
+    return decoded
 
 
 @advising_on_gpu_memory()
@@ -174,7 +174,7 @@ def train_network(
     guidance: Guidance | None,
     extractor: Extractor,
     blocks: list[Block],
-    decoding: DecodingPlan,
+    decoding: MappedArray,
     config: TrainConfig,
     machine: Machine,
     context: PhaseContext,
