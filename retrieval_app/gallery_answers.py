@@ -1,4 +1,4 @@
-"""Queries to a gallery, answered as plain values: for the Gradio app, for its clients, and for agents."""
+"""Gallery queries answered as plain values: for the Gradio app and its clients, and for agents."""
 
 from __future__ import annotations
 
@@ -28,56 +28,37 @@ Tell = Callable[[int, int], None]
 _INCLUDE = ["label", "path", "band"]
 _ASKED_AGAIN_S = 0.2
 _PHOTO = "the photo"
-_THUMBNAIL = 256  # pixels
 _MOST_LISTED = 200
 _FACTS = ("name", "version", "images", "labels", "metadata_columns", "answers_by", "model")
 
 
 class GalleryAnswers:
-    """Asks an engine, each time of the newest version of its gallery.
+    """Answers of an engine, each of the newest version of its gallery; `engine` belongs to its owner, who closes it.
 
     What cannot be answered raises a RetrievalError.
-
-    Args:
-        engine: whose owner closes it.
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    @property
-    def name(self) -> str:
-        """The gallery's."""
-        return self._engine.name
-
-    @property
-    def max_bytes(self) -> int:
-        """Of the file of a photo."""
-        return self._engine.config.max_upload_bytes
+        self.engine = engine
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """What can be asked by: `kind`, and `picture` where the gallery has such vectors."""
-        return tuple(self._engine.live.current.gallery.manifest.answers_by)
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The version that answers now, with the label decisions that were followed last."""
-        return self._engine.snapshot()
+        return tuple(self.engine.snapshot().gallery.manifest.answers_by)
 
     async def _follow(self) -> Snapshot:
         """The version that answers now, with the label decisions of now."""
-        await self._engine.follow_decisions()
-        return self.snapshot
+        await self.engine.follow_decisions()
+        return self.engine.snapshot()
 
     async def list_facts(self) -> dict[str, Any]:
         """What is searched: images, labels, columns that conditions may ask for, the model, what searches ask by."""
-        facts = await self._engine.run(
+        facts = await self.engine.run(
             describe_gallery,
             await self._follow(),
-            name=self.name,
+            name=self.engine.name,
             can={"review": False, "write": False},
-            config=self._engine.config,
+            config=self.engine.config,
         )
         return {name: facts[name] for name in _FACTS}
 
@@ -85,13 +66,13 @@ class GalleryAnswers:
         """How many images fulfil a condition and have words, and the first of them: id, label, name."""
         condition = read_condition(where or None, text or None, folders=False)
         gallery = (await self._follow()).gallery
-        ids = gallery.ids if condition is None else await self._engine.look_up(gallery.matching_ids, condition)
+        ids = gallery.ids if condition is None else await self.engine.look_up(gallery.matching_ids, condition)
         listed = await self._describe(gallery, ids[: _bound(limit)].tolist())
         return {"total": len(ids), "images": listed}
 
     def describe(self) -> str:
         """A line of what is searched."""
-        gallery = self.snapshot.gallery
+        gallery = self.engine.snapshot().gallery
         with gallery.catalog() as catalog:
             labels = catalog.indexed_labels(limit=1)
         contract = gallery.embedder.contract
@@ -99,7 +80,7 @@ class GalleryAnswers:
 
     def example_filter(self) -> str:
         """A condition that some images of this gallery fulfil, and some do not."""
-        with self.snapshot.gallery.catalog() as catalog:
+        with self.engine.snapshot().gallery.catalog() as catalog:
             largest = catalog.indexed_labels(limit=1).largest
         if not largest:
             return "path LIKE '%a%'"
@@ -118,16 +99,14 @@ class GalleryAnswers:
         kept = read_condition(where or None, None, folders=False)
         query = SearchQuery((QueryPart(image_id=image_id),), k=k, where=kept, by=by, describe=True)
         upload = None if photo is None else Upload(photo, _PHOTO)
-        found = await describe_search(
-            self._engine, snapshot, query, include=_INCLUDE, folders=False, upload=upload
-        )
+        found = await describe_search(self.engine, snapshot, query, include=_INCLUDE, folders=False, upload=upload)
         for hit in found["hits"]:
             hit["band"] = None if hit["band"] is None else hit["band"].to_json()
         return [_name_file(hit) for hit in found["hits"]]
 
     async def embed(self, photo: bytes, *, by: str = KIND) -> list[float]:
         """The (D,) unit vector of a photo, by the bytes of its file."""
-        vector = await self._engine.embed(self.snapshot.by(by), photo, name=_PHOTO)
+        vector = await self.engine.embed(self.engine.snapshot().by(by), photo, name=_PHOTO)
         return [float(number) for number in vector]
 
     async def list_some(self, count: int) -> list[dict[str, Any]]:
@@ -136,13 +115,9 @@ class GalleryAnswers:
         chosen = np.random.default_rng().choice(gallery.count, size=min(count, gallery.count), replace=False)
         return await self._describe(gallery, gallery.ids[chosen].tolist())
 
-    async def thumbnail(self, image_id: int) -> bytes:
-        """A small WebP of an image."""
-        return await self.picture(image_id, side=_THUMBNAIL)
-
     async def picture(self, image_id: int, *, side: int) -> bytes:
         """A WebP of an image, at most `side` pixels long."""
-        return await self._engine.picture(self.snapshot, image_id, side=side)
+        return await self.engine.picture(self.engine.snapshot(), image_id, side=side)
 
     async def evaluate(self, tell: Tell = lambda *_: None) -> dict[str, Any]:
         """Recall@K, with 95 % intervals, and the labels that are found worst."""
@@ -184,7 +159,7 @@ class GalleryAnswers:
             rows = gallery.rows(ids)
             return [{"id": row.id, **describe_row(gallery, row, include=_INCLUDE, folders=False)} for row in rows]
 
-        return [_name_file(entry) for entry in await self._engine.run(read)]
+        return [_name_file(entry) for entry in await self.engine.run(read)]
 
 
 def _bound(count: int | None) -> int:

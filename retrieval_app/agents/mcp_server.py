@@ -56,7 +56,9 @@ def make_server(
         log: of who did what, where their decisions are told.
         opens_files: whether clients may search with files of this machine, being programs of its user.
     """
-    server = MCPServer(name=answers.name, title="Image gallery", instructions=_INSTRUCTIONS, log_level="WARNING")
+    server = MCPServer(
+        name=answers.engine.name, title="Image gallery", instructions=_INSTRUCTIONS, log_level="WARNING"
+    )
 
     @server.tool(annotations=_LOOKS)
     async def describe_gallery() -> dict[str, Any]:
@@ -150,7 +152,7 @@ async def _decide(
         if log is not None:
             log.record(what, who=agent.name, address=agent.address, request=request_id, **details)
 
-    keep = partial(keep_label_decisions, answers.snapshot, review, body, log=record, by=agent.name)
+    keep = partial(keep_label_decisions, answers.engine.snapshot(), review, body, log=record, by=agent.name)
     return await asyncio.to_thread(keep)
 
 

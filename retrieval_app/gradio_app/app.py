@@ -61,6 +61,7 @@ Shown = tuple[list[tuple[str, str]], list[int]]
 
 _ASKS_BY = {KIND: ("The same kind of thing", KIND), PICTURE: ("This very picture", PICTURE)}
 _SOME, _MOST_RESULTS, _MOST_DOUBTS = 24, 200, 200
+_SIDE = 256  # pixels of a picture
 _RESULTS = 10  # of an endpoint, where a client names no number
 _KEPT_S = 3600  # pictures that Gradio has written down
 _AT_ONCE, _WAITING = 8, 64
@@ -76,7 +77,7 @@ class GalleryApp(gr.Blocks):
     """
 
     def __init__(self, answers: GalleryAnswers, *, on_close: Callable[[], None] = lambda: None) -> None:
-        name = printable_path(answers.name)
+        name = printable_path(answers.engine.name)
         super().__init__(
             title=f"{name} · image search", analytics_enabled=False, fill_width=True,
             delete_cache=(_KEPT_S // 6, _KEPT_S),
@@ -97,7 +98,7 @@ class GalleryApp(gr.Blocks):
     @property
     def defaults(self) -> dict[str, Any]:
         """The options that it is launched and mounted with where its user says nothing else."""
-        return {**_LAUNCH, "max_file_size": self._answers.max_bytes}
+        return {**_LAUNCH, "max_file_size": self._answers.engine.config.max_upload_bytes}
 
     def launch(self, *args: Any, **options: Any) -> Any:
         """As `gr.Blocks.launch`."""
@@ -109,7 +110,7 @@ class GalleryApp(gr.Blocks):
         self._on_close()
 
     def _describe(self) -> str:
-        return f"# {_escape(printable_path(self._answers.name))}\n{_escape(self._answers.describe())}"
+        return f"# {_escape(printable_path(self._answers.engine.name))}\n{_escape(self._answers.describe())}"
 
     def _add_search(self) -> None:
         outputs = self._answers.outputs
@@ -137,11 +138,11 @@ class GalleryApp(gr.Blocks):
                 )  # fmt: skip
         ids = gr.State([])
         asked = gr.State(None)  # the image of the gallery that was asked with
-        given, results = [photo, asked, by, where, count], [told, found, ids, asked]
-        gr.on([photo.upload, go.click, where.submit], self._search_photo, given, results, **_PRIVATE)
-        found.select(self._search_shown, [ids, by, where, count], results, **_PRIVATE)
+        options, results = [by, where, count], [told, found, ids, asked]
+        gr.on([photo.upload, go.click, where.submit], self._search_photo, [photo, *options], results, **_PRIVATE)
+        found.select(self._search_shown, [ids, *options], results, **_PRIVATE)
         gr.on([some.click, self.load], self._show_some, None, results, **_PRIVATE)
-        gr.on([by.input, count.release], self._search_again, given, results, **_PRIVATE)
+        gr.on([by.input, count.release], self._search_again, [photo, asked, *options], results, **_PRIVATE)
 
     def _add_quality(self) -> None:
         measure = gr.Button("Measure Recall@K", variant="primary")
@@ -202,30 +203,22 @@ class GalleryApp(gr.Blocks):
         """The labels that are most likely wrong, the likeliest first."""
         return await _ask(self._answers.list_doubts(count))
 
-    async def _search_photo(
-        self, photo: bytes | None, _: int | None, by: str, where: str, count: int
-    ) -> tuple[Any, ...]:
+    async def _search_photo(self, photo: bytes | None, *options: Any) -> tuple[Any, ...]:
         if photo is None:
             raise gr.Error("Bring a photo first, or press one of the pictures.")
-        return await self._show(photo, None, by=by, where=where, count=count)
+        return await self._show(photo, None, *options)
 
-    async def _search_shown(
-        self, ids: list[int], by: str, where: str, count: int, chosen: gr.SelectData
-    ) -> tuple[Any, ...]:
-        return await self._show(None, ids[chosen.index], by=by, where=where, count=count)
+    async def _search_shown(self, ids: list[int], by: str, where: str, count: int, chosen: gr.SelectData) -> Any:
+        return await self._show(None, ids[chosen.index], by, where, count)
 
-    async def _search_again(
-        self, photo: bytes | None, asked: int | None, by: str, where: str, count: int
-    ) -> tuple[Any, ...]:
+    async def _search_again(self, photo: bytes | None, asked: int | None, *options: Any) -> tuple[Any, ...]:
         """By other options, of what was asked last."""
-        if asked is not None:
-            return await self._show(None, asked, by=by, where=where, count=count)
-        if photo is None:
+        if photo is None and asked is None:
             return (gr.skip(),) * 4
-        return await self._search_photo(photo, None, by, where, count)
+        return await self._show(photo if asked is None else None, asked, *options)
 
     async def _show(
-        self, photo: bytes | None, image_id: int | None, *, by: str, where: str, count: int
+        self, photo: bytes | None, image_id: int | None, by: str, where: str, count: int
     ) -> tuple[Any, ...]:
         hits = await _ask(self._answers.search(photo, image_id, k=count, where=where, by=by))
         what = "the photo" if image_id is None else f"image {image_id}"
@@ -260,16 +253,16 @@ class GalleryApp(gr.Blocks):
 
     async def _draw(self, entries: list[dict[str, Any]], caption: Callable[[dict[str, Any]], str]) -> Shown:
         """The pictures of images as files in Gradio's own folder; those that are gone are left out."""
-        made = await asyncio.gather(*(self._thumbnail(entry["id"]) for entry in entries))
-        shown = [(file, entry) for file, entry in zip(made, entries, strict=True) if file is not None]
-        return [(file, caption(entry)) for file, entry in shown], [entry["id"] for _, entry in shown]
 
-    async def _thumbnail(self, image_id: int) -> str | None:
-        try:
-            data = await self._answers.thumbnail(image_id)
-        except RetrievalError:  # told by `retrieval index verify`; the others are worth showing
-            return None
-        return save_bytes_to_cache(data, "picture.webp", self.GRADIO_CACHE)
+        async def draw(entry: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+            try:
+                data = await self._answers.picture(entry["id"], side=_SIDE)
+            except RetrievalError:  # `retrieval index verify` tells of it; the others are worth showing
+                return None
+            return save_bytes_to_cache(data, "picture.webp", self.GRADIO_CACHE), entry
+
+        shown = [one for one in await asyncio.gather(*map(draw, entries)) if one is not None]
+        return [(file, caption(entry)) for file, entry in shown], [entry["id"] for _, entry in shown]
 
 
 async def _ask(answer: Coroutine[Any, Any, Value]) -> Value:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
@@ -26,32 +27,18 @@ _HOLD_S = 1.0  # `gradio_client` hangs up where nothing comes for five seconds
 _SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL)
 
 
-class GradioProcess:
-    """What Gradio has once in a process, and all apps of a server share.
+@contextmanager
+def hold_uploads() -> Iterator[asyncio.Lock]:
+    """A folder for what Gradio is sent, which is gone with the server; and a lock for making one app at a time.
 
-    That is a folder for what it is sent, which is gone with the server; and the app that is being made, to which
-    components go from whatever thread, so that one is made at a time.
-
-    Attributes:
-        making: held while an app is made.
+    While an app is made, Gradio puts components into it from whatever thread.
     """
-
-    def __init__(self) -> None:
-        self.making = asyncio.Lock()
-        self._held = ExitStack()
-        self._is_open = False
-
-    def open(self) -> None:
-        """See that there is a folder; used by the event loop alone."""
-        if not self._is_open:
-            folder = self._held.enter_context(TemporaryDirectory(prefix="retrieval-gradio-"))
-            os.environ[_UPLOADS] = folder
-            self._held.callback(os.environ.pop, _UPLOADS, None)
-            self._is_open = True
-
-    def close(self) -> None:
-        """Delete the folder; may be called twice."""
-        self._held.close()
+    with TemporaryDirectory(prefix="retrieval-gradio-") as folder:
+        os.environ[_UPLOADS] = folder
+        try:
+            yield asyncio.Lock()
+        finally:
+            os.environ.pop(_UPLOADS, None)
 
 
 class MountedApp:
@@ -59,12 +46,12 @@ class MountedApp:
 
     Args:
         engine: that it asks; its owner closes it.
-        process: shared with the other apps of the server; its owner closes it.
+        making: held while an app is made; shared with the other apps of the server.
         root_path: below which the gallery is.
     """
 
-    def __init__(self, engine: Engine, *, process: GradioProcess, root_path: str = "") -> None:
-        self._engine, self._process, self._root_path = engine, process, root_path
+    def __init__(self, engine: Engine, *, making: asyncio.Lock, root_path: str = "") -> None:
+        self._engine, self._making, self._root_path = engine, making, root_path
         self._made: FastAPI | None = None
         self._running = AsyncExitStack()
         self._ends = False
@@ -98,9 +85,8 @@ class MountedApp:
         await self._running.aclose()
 
     async def _open(self) -> FastAPI:
-        async with self._process.making:
+        async with self._making:
             if self._made is None:
-                self._process.open()
                 app = await asyncio.to_thread(_make, self._engine, self._root_path)
                 asking.set("the Gradio app")  # whose queue works for all its visitors from here on
                 await self._running.enter_async_context(app.router.lifespan_context(app))

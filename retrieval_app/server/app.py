@@ -40,7 +40,7 @@ from retrieval_app.api.security.sessions import read_secret
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
 from retrieval_app.api.several_routes import list_galleries
-from retrieval_app.gradio_app.mounted import GradioProcess, MountedApp
+from retrieval_app.gradio_app.mounted import MountedApp, hold_uploads
 from retrieval_app.page import api_docs, shell, static_files
 from retrieval_app.page.shell import draw_sign_in, name_signed_in
 from retrieval_app.reports.standalone import load_template
@@ -120,8 +120,7 @@ class ServerApp:
             self._access, draw=draw_sign_in, spent=spent, config=options.sign_in, root_path=self._root_path,
             logs=self._logs,
         )  # fmt: skip
-        self._rates, self._gradio = RateLimits(options.rates), GradioProcess()
-        opened.callback(self._gradio.close)
+        self._rates, self._making = RateLimits(options.rates), opened.enter_context(hold_uploads())
         self._galleries = {served.name: self._open_gallery(served) for served in options.galleries}
         self.app: ASGIApp = self._galleries[None] if None in self._galleries else self._join()
 
@@ -179,7 +178,7 @@ class ServerApp:
         if served.name is not None:
             access = replace(access, galleries=frozenset((served.name,)), is_hidden=True)
             sign_in = sign_in.for_gallery(access)
-        gradio = MountedApp(engine, process=self._gradio, root_path=self._place(served.name))
+        gradio = MountedApp(engine, making=self._making, root_path=self._place(served.name))
         app = _create_gallery_app(gradio, asks_token=options.asks_token, has_gradio=shared is None)
         app.state.engine, app.state.review, app.state.jobs, app.state.log = engine, review, jobs, log
         app.state.is_one_of_several = served.name is not None
