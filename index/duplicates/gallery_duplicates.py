@@ -129,14 +129,10 @@ def _describe_pairs(pairs: Sequence[tuple[Fingerprint, Fingerprint]], read: Read
             id=image.id,
             kept_id=kept_image.id,
             similarity=similarities.get(image.id),
-            hash_distance=_hash_distance(image.phash, kept_image.phash),
+            hash_distance=None
+            if image.phash is None or kept_image.phash is None
+            else int(hamming_distances(np.array(image.phash, dtype=np.int64), kept_image.phash)),
             same_bytes=image.sha256 == kept_image.sha256,
         )
         for image, kept_image in pairs
     ]
-
-
-def _hash_distance(left: int | None, right: int | None) -> int | None:
-    if left is None or right is None:
-        return None
-    return int(hamming_distances(np.array(left, dtype=np.int64), right))

@@ -152,7 +152,12 @@ def score_retrieval(
     lone = int(((query_labels != UNLABELLED) & (r == 0)).sum())
     asked = np.flatnonzero(r)
     if not len(asked):
-        raise InputError(_describe_no_match(query_labels, lone=lone, grouped=query_groups is not None))
+        where = "" if query_groups is None else " outside its group"
+        raise InputError(
+            f"no query has another image of its label to find{where}: all {lone} labelled queries stand alone"
+            if lone
+            else f"none of {len(query_labels)} queries has a label; Recall@K needs class folders or a label file"
+        )
     counts, done = np.maximum(r, 1), 0
     hits = {k: np.zeros(len(r)) for k in ks}
     average_precision, r_precision = np.zeros(len(r)), np.zeros(len(r))
@@ -177,13 +182,6 @@ def score_retrieval(
         labels=query_labels[asked],
         lone_queries=lone,
     )
-
-
-def _describe_no_match(query_labels: Labels, *, lone: int, grouped: bool) -> str:
-    if not lone:
-        return f"none of {len(query_labels)} queries has a label; Recall@K needs class folders or a label file"
-    where = " outside its group" if grouped else ""
-    return f"no query has another image of its label to find{where}: all {lone} labelled queries stand alone"
 
 
 def _find_members(query_ids: Ids | None, gallery_ids: Ids, *, queries: int) -> Ids:

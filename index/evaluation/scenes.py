@@ -97,7 +97,10 @@ def find_scenes(vectors: Floats, labels: Labels, clues: Clues, *, sets: Ids | No
 def find_told_scenes(vectors: Floats, labels: Labels, clues: Clues, *, sets: Ids | None = None) -> Scenes | None:
     """Scenes by what is known beside the embeddings: the user's word, or else names and times; with copies."""
     if clues.given is not None and any(clues.given):
-        return _join(_pair_given(clues.given), clues, found_by=f"the column {clues.column!r}")
+        first: dict[str, int] = {}
+        pairs = [(first.setdefault(name, row), row) for row, name in enumerate(clues.given) if name]
+        given = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        return _join(given, clues, found_by=f"the column {clues.column!r}")
     by_name = _pair_names(vectors, labels, clues.names, sets=sets)
     by_time = keep_alike(pair_by_time(clues.times), vectors, labels)
     told = [what for what, pairs in (("file names", by_name), ("times", by_time)) if len(pairs)]
@@ -113,12 +116,6 @@ def _pair_names(vectors: Floats, labels: Labels, names: Sequence[str], *, sets: 
         return kept
     across = pair_across_sets(names, labels=labels, sets=sets)
     return np.concatenate([kept, keep_alike(across, vectors, labels, others=inside)])
-
-
-def _pair_given(given: Sequence[str | None]) -> Pairs:
-    first: dict[str, int] = {}
-    pairs = [(first.setdefault(name, row), row) for row, name in enumerate(given) if name]
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 def _join(pairs: Pairs, clues: Clues, *, found_by: str) -> Scenes | None:

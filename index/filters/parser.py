@@ -76,7 +76,11 @@ def parse_filter(text: str) -> tree.Condition:
         raise place_error(text, error.start, "half of a surrogate pair, which is no text") from error
     if "\0" in text:
         raise place_error(text, text.index("\0"), "a NUL character")
-    return _Parser(text, list(read_tokens(text))).read_filter()
+    parser = _Parser(text, list(read_tokens(text)))
+    condition = parser.read_any()
+    if parser.token.kind != "end":
+        raise parser.unexpected("AND, OR or the end")
+    return condition
 
 
 @dataclass(slots=True)
@@ -91,13 +95,7 @@ class _Parser:
     def token(self) -> Token:
         return self.tokens[self.at]
 
-    def read_filter(self) -> tree.Condition:
-        condition = self._read_any()
-        if self.token.kind != "end":
-            raise self._unexpected("AND, OR or the end")
-        return condition
-
-    def _read_any(self) -> tree.Condition:
+    def read_any(self) -> tree.Condition:
         return self._read_joined("OR", tree.Or, lambda: self._read_joined("AND", tree.And, self._read_one))
 
     def _read_joined(
@@ -118,7 +116,7 @@ class _Parser:
         if word == "NOT":
             condition: tree.Condition = tree.Not(self._read_one())
         else:
-            condition = self._read_any()
+            condition = self.read_any()
             self._expect(")", wanted="AND, OR or )")
         self.nesting -= 1
         return condition
@@ -158,7 +156,7 @@ class _Parser:
             self._expect("AND", wanted="AND and the greater value")
             most = self._read_value(column, start, ordered=True)
             return tree.And((tree.Compare(column, ">=", least), tree.Compare(column, "<=", most)))
-        raise self._unexpected(wanted)
+        raise self.unexpected(wanted)
 
     def _read_column(self) -> tree.Column:
         start, names = self.token, [self._read_name()]
@@ -180,7 +178,7 @@ class _Parser:
                 advice = "; a comparison begins with a column, whose name is bare or in double quotes"
             elif token.reserved in RESERVED:
                 advice = f'; as a name it goes in double quotes: "{token.text}"'
-            raise self._unexpected("the name of a column", advice)
+            raise self.unexpected("the name of a column", advice)
         self.at += 1
         return valid_text(token.content)
 
@@ -193,7 +191,7 @@ class _Parser:
             if token.kind == "word" and not token.reserved:
                 shown = printable_path(token.text)
                 advice = f"; text goes in quotes: '{shown}'; columns cannot be compared with each other"
-            raise self._unexpected(_VALUE, advice)
+            raise self.unexpected(_VALUE, advice)
         if truth is not None and ordered:
             raise place_error(self.text, token.start, f"{token.text} is neither above nor below anything; write =")
         if column.holds == "bytes" and token.kind not in ("single", "double"):
@@ -207,7 +205,7 @@ class _Parser:
     def _read_pattern(self) -> str:
         token = self.token
         if token.kind not in ("single", "double"):
-            raise self._unexpected("a text in quotes, in which % is any characters and _ is one")
+            raise self.unexpected("a text in quotes, in which % is any characters and _ is one")
         if len(token.content) > MAX_PATTERN_CHARACTERS:
             problem = f"the text after LIKE has more than {MAX_PATTERN_CHARACTERS:,} characters"
             raise place_error(self.text, token.start, problem)
@@ -224,9 +222,9 @@ class _Parser:
 
     def _expect(self, word: str, *, wanted: str) -> None:
         if not self._take(word):
-            raise self._unexpected(wanted)
+            raise self.unexpected(wanted)
 
-    def _unexpected(self, wanted: str, advice: str = "") -> InputError:
+    def unexpected(self, wanted: str, advice: str = "") -> InputError:
         found = printable_path(self.token.text) or "nothing more"
         return place_error(self.text, self.token.start, f"expected {wanted}; found {found}{advice}")
 

@@ -60,11 +60,14 @@ def write_sql(condition: tree.Condition) -> Sql:
         case tree.Among(column, constants):
             return _match_any(_operand(column), constants)
         case tree.Like(column, pattern):
-            return _match_glob(_operand(column), _write_glob(pattern))
+            wild = {"%": "*", "_": "?"}
+            glob = "".join(wild.get(character) or _any_case(character) for character in pattern)
+            return _match_glob(_operand(column), glob)
         case tree.IsNull(column):
             return compose("{} IS NULL", _operand(column).sql)
         case tree.HasWord(word):
-            return _find_word(word)
+            forms = dict.fromkeys((word, *(unicodedata.normalize(form, word) for form in ("NFC", "NFD"))))
+            return join([part for form in forms for part in _find_form(form)], word="OR")
         case tree.Not(part):
             return compose("NOT ({})", write_sql(part))
         case tree.And(parts):
@@ -159,22 +162,11 @@ def _match_glob(column: _Operand, glob: str) -> Sql:
     return compose(template, x, bind(_stored(tree.Constant("text", glob), column)))
 
 
-def _write_glob(pattern: str) -> str:
-    """The pattern for GLOB that matches what a pattern with % and _ does, in whatever case."""
-    wild = {"%": "*", "_": "?"}
-    return "".join(wild.get(character) or _any_case(character) for character in pattern)
-
-
 def _any_case(character: str) -> str:
     """A pattern for GLOB, which knows sets and so the two cases of all letters: LIKE would know those of ASCII only."""
     cases = {character, character.lower(), character.upper()}
     variants = sorted(case for case in cases if len(case) == 1)
     return f"[{''.join(variants)}]" if len(variants) > 1 or character in "*?[" else character
-
-
-def _find_word(word: str) -> Sql:
-    forms = dict.fromkeys((word, *(unicodedata.normalize(form, word) for form in ("NFC", "NFD"))))
-    return join([part for form in forms for part in _find_form(form)], word="OR")
 
 
 def _find_form(word: str) -> list[Sql]:

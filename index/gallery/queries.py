@@ -65,7 +65,11 @@ def read_queries(
     while group := list(islice(asked, _ITEMS_AT_ONCE)):
         yield from _embed(group, gallery, workers=workers)
     for image_id in ids:
-        yield _ask_member(image_id, gallery)
+        name = f"id:{image_id}"
+        try:
+            yield Query(name, gallery.vector(image_id), exclude_id=image_id)
+        except InputError as error:
+            yield Query(name, problem=error)
 
 
 def answer_queries(
@@ -172,14 +176,6 @@ def _open_vectors(argument: str) -> npt.NDArray[np.floating]:
     if array.dtype.kind != "f" or array.dtype.itemsize not in (4, 8) or array.ndim not in (1, 2) or not array.size:
         raise InputError(f"{shown}: {expected}; found {array.dtype} of shape {array.shape}")
     return array
-
-
-def _ask_member(image_id: int, gallery: Gallery) -> Query:
-    name = f"id:{image_id}"
-    try:
-        return Query(name, gallery.vector(image_id), exclude_id=image_id)
-    except InputError as error:
-        return Query(name, problem=error)
 
 
 def _embed(group: Sequence[Query], gallery: Gallery, *, workers: int) -> Iterator[Query]:

@@ -53,9 +53,10 @@ def _measure_overlap(
     first = min(width, len(ids))
     asking_scores[0, :first], asking[0, :first] = scores[:first], ids[:first]
     described = _describe(np.vstack([near_scores, asking_scores]), np.vstack([near, asking]))
-    beside = np.vstack(
-        [_find_in_pool(near, ids[:pool]), np.arange(-1, AVERAGED - 1)]
-    )  # of the query its first results
+    by_id, nearest = np.argsort(ids[:pool]), near[:, :AVERAGED]
+    places = by_id[np.searchsorted(ids[:pool], nearest, sorter=by_id).clip(max=pool - 1)]
+    in_pool = np.where(ids[places] == nearest, places, -1)  # (pool, `AVERAGED`); -1 for those outside it
+    beside = np.vstack([in_pool, np.arange(-1, AVERAGED - 1)])  # of the query its first results
     averaged = np.stack([
         described[[row, *(place for place in places[places >= 0] if place != row)][:AVERAGED]].mean(axis=0)
         for row, places in enumerate(beside)
@@ -71,11 +72,3 @@ def _describe(scores: npt.NDArray[np.floating], ids: Ids) -> npt.NDArray[np.floa
     described = np.zeros((len(ids), len(members)))
     np.put_along_axis(described, columns.reshape(ids.shape), weights, axis=1)
     return np.asarray(described / np.maximum(described.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny))
-
-
-def _find_in_pool(near: Ids, pool: Ids) -> Ids:
-    """(m, `AVERAGED`) places in the pool of the nearest ones of each result, -1 for those outside it."""
-    by_id = np.argsort(pool)
-    nearest = near[:, :AVERAGED]
-    places = by_id[np.searchsorted(pool, nearest, sorter=by_id).clip(max=len(pool) - 1)]
-    return np.where(pool[places] == nearest, places, -1)

@@ -105,8 +105,14 @@ def verify_gallery(
         chosen = _choose(gallery, sample=sample, seed=seed)
         views = [gallery.by(output) for output in manifest.outputs]
         problems += _compare_parts(gallery)
-        problems += [problem for view in views for problem in _check_vectors(view, gallery.ids)]
-        problems += [problem for view in views for problem in _search_members(view, chosen, seed=seed)]
+        for view in views:
+            if not np.array_equal(view.store.ids, gallery.ids):
+                problems.append(
+                    f"the images that have vectors of their {view.output} are not those of the gallery"
+                )
+            if not all(unit_rows(vectors).all() for _, vectors in view.store.scan()):
+                problems.append("some vectors are not finite unit vectors")
+            problems += _search_members(view, chosen, seed=seed)
         for item, row, place in _embed_again(gallery, chosen, embedding):
             change = _compare_bytes(place, row, gallery.embedder) if item.sha256 != row.sha256 else None
             if change is not None:  # not where it was refused by its first bytes, and these are those indexed
@@ -154,14 +160,6 @@ def _compare_parts(gallery: Gallery) -> Iterator[str]:
         yield from _compare_counts(catalog, gallery.manifest)
         if orphans := catalog.count_orphans():
             yield f"{orphans} duplicates repeat an image that is not indexed"
-
-
-def _check_vectors(gallery: Gallery, members: Ids) -> Iterator[str]:
-    """Of one output."""
-    if not np.array_equal(gallery.store.ids, members):
-        yield f"the images that have vectors of their {gallery.output} are not those of the gallery"
-    if not all(unit_rows(vectors).all() for _, vectors in gallery.store.scan()):
-        yield "some vectors are not finite unit vectors"
 
 
 def _compare_counts(catalog: Catalog, manifest: Manifest) -> Iterator[str]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from index.arrays import Ids, Labels, Vectors
 from index.labels.judge import Settled, judge_labels
@@ -23,7 +22,7 @@ LOWER_BOUND = (
     "A gallery of a model that was trained without labels, such as the one that comes with the package, gives the "
     "estimate."
 )
-_SHARES = ((0, 10), (10, 100))  # percent of the time: judging, and finding what to compare with
+_JUDGING = 10  # percent of the time; the rest is finding what to compare with
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +125,21 @@ def list_doubts(
         progress: told (done, total) of the labels: a tenth when all are judged, the rest as those to compare the
             doubted ones with are found.
     """
-    can_be_judged = _can_be_judged(labels, groups, count=len(names))
+    # Labels that a row of another group has too; none where there is but one label.
+    with_group = np.unique(np.stack([labels, groups]), axis=1)[0]
+    can_be_judged = (np.bincount(with_group, minlength=len(names))[labels] > 1) & (len(names) > 1)
     if not can_be_judged.any():
         return collect_doubts([], judged=0, wrong=0.0)
-    parts = [_tell_share(progress, share, labels=len(labels)) for share in _SHARES]
-    judgement = judge_labels(vectors, labels, count=len(names), groups=groups, settled=settled, progress=parts[0])
+
+    def tell(start: int, end: int) -> Progress:
+        """Progress of a part, as progress of the whole between two percentages."""
+        return lambda done, total: progress(
+            len(labels) * (start * total + (end - start) * done) // (100 * total), len(labels)
+        )
+
+    judgement = judge_labels(
+        vectors, labels, count=len(names), groups=groups, settled=settled, progress=tell(0, _JUDGING)
+    )
     is_open = np.ones(len(labels), dtype=bool) if settled is None else ~settled.rows
     wrong = np.where(can_be_judged & is_open, judgement.wrong, 0.0)
     order = np.lexsort((judgement.own, -wrong))  # of those as likely wrong the one of least confidence first
@@ -138,7 +147,7 @@ def list_doubts(
     verdicts, _ = give_verdicts(judgement, labels, groups=groups, rare=kinds.rare, settled=~is_open)
     asked = order[((wrong >= LEAST_DOUBT) | (kinds.copies & is_open))[order]]
     agreeing, disagreeing = search_labels(
-        vectors, labels, k=WITNESSES, asked=asked, groups=groups, progress=parts[1]
+        vectors, labels, k=WITNESSES, asked=asked, groups=groups, progress=tell(_JUDGING, 100)
     )
     progress(len(labels), len(labels))
     items = [
@@ -162,19 +171,6 @@ def list_doubts(
         wrong=float(wrong.sum()),
         mixed=[(names[one], names[two], images) for one, two, images in kinds.mixed],
     )
-
-
-def _can_be_judged(labels: Labels, groups: Ids, *, count: int) -> npt.NDArray[np.bool_]:
-    """Rows whose label a row of another group has too; none where there is but one label."""
-    with_group = np.unique(np.stack([labels, groups]), axis=1)[0]
-    judged: npt.NDArray[np.bool_] = np.bincount(with_group, minlength=count)[labels] > 1
-    return judged & (count > 1)
-
-
-def _tell_share(progress: Progress, share: tuple[int, int], *, labels: int) -> Progress:
-    """What is told of a part, as progress of the whole between two percentages."""
-    start, end = share
-    return lambda done, total: progress(labels * (start * total + (end - start) * done) // (100 * total), labels)
 
 
 def collect_doubts(

@@ -71,7 +71,7 @@ def fit_mistakes(confidences: Floats, labels: Labels) -> Mistakes:
     size = min(len(labels), max(count, _MOST_VALUES // count))
     rows = np.linspace(0, len(labels) - 1, size).round().astype(np.int64)
     logs, given = np.log(np.maximum(confidences[rows], _LEAST, dtype=np.float64)), labels[rows]
-    spread = [_spread(images, likeness, power) for power in _LIKENESS]
+    spread = [_rows_to_one(np.maximum(images, _LEAST) * likeness**power) for power in _LIKENESS]
     share, power, best = _fit(logs, given, spread)
     first = instead = spread[best]
     for _ in range(_ROUNDS):
@@ -95,10 +95,6 @@ def _likeness(confidences: Floats, labels: Labels, images: Doubles) -> Doubles:
     frequent = np.maximum(images, 0.5) / images.sum()
     alike: Doubles = np.maximum(sums, 1e-5) / frequent
     return alike
-
-
-def _spread(images: Doubles, likeness: Doubles, power: float) -> Doubles:
-    return _rows_to_one(np.maximum(images, _LEAST) * likeness**power)
 
 
 def _rows_to_one(weights: Doubles) -> Doubles:

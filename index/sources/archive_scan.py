@@ -76,22 +76,20 @@ def scan_shard(found: FoundItem, spool: Callable[[], Spooled]) -> Iterator[Found
             raise found.problem
         spooled = spool()
         is_told = False
-        for item in _scan_file(spooled.file, scan):
-            is_whole = item.path == archive
-            is_told |= is_whole
-            yield scan.unusable("corrupt-archive", spooled.problem) if is_whole and spooled.problem else item
+        is_zip = is_zip_name(spooled.file)
+        find_members = _zip_members if is_zip else _tar_members
+        with open_file(spooled.file) as raw, _HeaderReader(raw) as headers:
+            for group in _groups(find_members(headers)):
+                for item in scan.items(group, file=headers.fileno(), is_zip=is_zip):
+                    is_whole = item.path == archive
+                    is_told |= is_whole
+                    yield (
+                        scan.unusable("corrupt-archive", spooled.problem) if is_whole and spooled.problem else item
+                    )
         if spooled.problem and not is_told:
             yield scan.unusable("corrupt-archive", spooled.problem)
     except ImageError as error:
         yield scan.unusable(error.reason, error.detail)
-
-
-def _scan_file(file: Path, scan: _Scan) -> Iterator[FoundItem]:
-    is_zip = is_zip_name(file)
-    find_members = _zip_members if is_zip else _tar_members
-    with open_file(file) as raw, _HeaderReader(raw) as headers:
-        for group in _groups(find_members(headers)):
-            yield from scan.items(group, file=headers.fileno(), is_zip=is_zip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,17 +229,13 @@ def _tar_members(headers: _HeaderReader) -> Iterator[Member]:
                 if info.isreg() and not info.issparse() and info.offset_data + info.size > size:
                     raise tarfile.ReadError(f"it ends inside {printable_path(info.name)}")
                 if not info.isdir():
-                    yield _tar_member(info)
+                    odd = _SPARSE if info.issparse() else None if info.isreg() else _SPECIAL
+                    # Of others than files the scan has not seen that they lie in the archive: any size may be said.
+                    yield Member(_safe_name(info.name), info.offset_data, 0 if odd else info.size, odd)
             if os.pread(headers.fileno(), tarfile.BLOCKSIZE, tar.offset) != bytes(tarfile.BLOCKSIZE):
                 raise tarfile.ReadError(f"neither a header nor the end mark at byte {tar.offset}")
     except _TAR_DAMAGE as error:
         yield Member("", problem=("corrupt-archive", str(error) or type(error).__name__))
-
-
-def _tar_member(info: tarfile.TarInfo) -> Member:
-    problem = _SPARSE if info.issparse() else None if info.isreg() else _SPECIAL
-    size = info.size if problem is None else 0  # the scan has seen that it lies in the archive, else it may be any
-    return Member(_safe_name(info.name), info.offset_data, size, problem)
 
 
 def _zip_members(headers: _HeaderReader) -> Iterator[Member]:

@@ -59,7 +59,9 @@ def scan_path(
     elif os.access(path, os.R_OK | os.X_OK):
         yield from scan_tree(path, root=root, known=known, wanted=wanted)
     else:
-        yield _locked(below(root, path))
+        key, detail = below(root, path), "the folder cannot be listed"
+        problem = ImageError(path=printable_path(key), reason="permission-denied", detail=detail)
+        yield FoundItem(key, 0, 0, label=label_below(key), problem=problem)
 
 
 def scan_tree(
@@ -87,12 +89,6 @@ def _renamed(found: FoundItem, key: str) -> FoundItem:
     if problem is not None:
         problem = ImageError(path=printable_path(key), reason=problem.reason, detail=problem.detail)
     return replace(found, path=key, problem=problem)
-
-
-def _locked(key: str) -> FoundItem:
-    detail = "the folder cannot be listed"
-    problem = ImageError(path=printable_path(key), reason="permission-denied", detail=detail)
-    return FoundItem(key, 0, 0, label=label_below(key), problem=problem)
 
 
 class LocalSource(ImageSource):

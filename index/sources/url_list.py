@@ -103,7 +103,12 @@ class UrlListSource(ImageSource):
     def _rows(self) -> Iterator[TableRow]:
         named, columns = self._open()
         shown = printable_path(named)
-        file = _fetch_list(named) if is_address(named) else Path(named)
+        try:
+            file = (
+                RemoteFileSource(named).fetch() if is_address(named) else Path(named)
+            )  # fetched where it changed
+        except ImageError as error:
+            raise InputError(f"{shown}: {error.detail}") from error
         try:
             if file.suffix.lower() in _TEXT_SUFFIXES:
                 lines = enumerate(read_lines(str(file)), start=1)
@@ -146,14 +151,6 @@ def _has_addresses(file: str) -> bool:
         return True
     names = read_column_names(Path(file)) if suffix in TABLE_SUFFIXES else []
     return "url" in names and "path" not in names
-
-
-def _fetch_list(address: str) -> Path:
-    """A list on a network, fetched where it changed."""
-    try:
-        return RemoteFileSource(address).fetch()
-    except ImageError as error:
-        raise InputError(f"{printable_path(address)}: {error.detail}") from error
 
 
 def _normalise(text: str) -> str:
