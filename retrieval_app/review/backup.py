@@ -17,12 +17,11 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import quote, unquote_to_bytes
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator
 
@@ -30,7 +29,6 @@ from index.catalog.reader import Catalog
 from index.catalog.rows import REMOVED, CatalogRow
 from index.durable import replacing
 from index.errors import GalleryError, InputError
-from index.labels.decisions import LabelDecision
 from index.marks import read_mark
 from index.progress import Progress, no_progress
 from index.sources.folder_walk import walk_folder
@@ -75,11 +73,6 @@ class SentImage(_Part):
     removed: bool
 
     @property
-    def place(self) -> str:
-        """The path; undecodable bytes are surrogates."""
-        return decode_path(self.path)
-
-    @property
     def member(self) -> str:
         """The member of the ZIP with its bytes."""
         return f"files/{self.sha256}"
@@ -88,7 +81,7 @@ class SentImage(_Part):
     @classmethod
     def _leads_below(cls, path: str) -> str:
         """The path, if it leads to a file below where it starts, on any system."""
-        parts = unquote_to_bytes(path).split(b"/")
+        parts = os.fsencode(path).split(b"/")
         if len(parts) > 16 or any(p in (b"", b".", b"..") or b"\0" in p or len(p) > 255 for p in parts):
             raise ValueError("an image has a place that no image has")
         return path
@@ -104,7 +97,7 @@ class Removal(_Part):
 
 
 class _Manifest(_Part):
-    """The first of a backup: paths have % before the bytes that addresses cannot have."""
+    """The list of what a backup holds; in paths, undecodable bytes are surrogates, which JSON escapes."""
 
     format: Literal["retrieval-backup"] = "retrieval-backup"
     format_version: Literal[1] = 1
@@ -118,7 +111,7 @@ class _Manifest(_Part):
     @field_validator("sent")
     @classmethod
     def _has_each_place_once(cls, sent: list[SentImage]) -> list[SentImage]:
-        if len({image.place for image in sent}) < len(sent):
+        if len({image.path for image in sent}) < len(sent):
             raise ValueError("two images have one place")
         return sent
 
@@ -173,7 +166,7 @@ def back_up(
     _check_out(out, gallery=gallery, overwrite=overwrite)
     with closing(ReviewStore.of_gallery(gallery)) as store:
         try:
-            steps = [check_step(step) for step in store.steps()]
+            steps = list(map(check_step, store.steps()))
         except (InputError, TypeError, ValueError) as error:
             raise ReviewError(
                 store.path, f"{error}; move the file away to begin anew, or put a copy of it back"
@@ -198,7 +191,7 @@ def back_up(
             replacing(out.absolute(), only_new=not overwrite) as temporary,
             zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive,
         ):
-            _add(archive, _DECISIONS, _STEPS.dump_json(list(map(_quote_paths, steps))))
+            _add(archive, _DECISIONS, json.dumps(_STEPS.dump_python(steps)).encode())
             _add(archive, _LOG, b"".join(json.dumps(line).encode() + b"\n" for line in log))
             sent = list(_add_sent(archive, gallery, added, notes, progress))
             manifest = _Manifest(
@@ -206,7 +199,7 @@ def back_up(
                 gallery=valid_text(gallery.resolve().name), gallery_id=read_mark(gallery), next_id=next_id,
                 sent=sent, removed=removals,
             )  # fmt: skip
-            _add(archive, _MANIFEST, manifest.model_dump_json(indent=1).encode())
+            _add(archive, _MANIFEST, json.dumps(manifest.model_dump(), indent=1).encode())
     except FileExistsError as error:
         raise InputError(f"{shown}: there is such a file already; name another, or give --overwrite") from error
     except OSError as error:
@@ -261,7 +254,7 @@ def _list_removals(catalog: Catalog) -> list[Removal]:
     kept = Counter((row.sha256, row.label) for row in list_usable(catalog)) if removed else Counter()
     return [
         Removal(
-            path=_encode_path(os.path.join(sources[row.source].root, row.path)),
+            path=os.path.join(sources[row.source].root, row.path),
             sha256=row.sha256 or "", label=row.label, kept=kept[row.sha256, row.label],
         )
         for row in removed
@@ -271,27 +264,6 @@ def _list_removals(catalog: Catalog) -> list[Removal]:
 def list_taken_out(catalog: Catalog) -> Iterator[CatalogRow]:
     """The images that people took out."""
     return (row for row in catalog.rows(status="skipped") if row.reason == REMOVED)
-
-
-def _encode_path(path: str) -> str:
-    return quote(os.fsencode(path))
-
-
-def decode_path(text: str) -> str:
-    """A path as a backup writes it; undecodable bytes are surrogates."""
-    return os.fsdecode(unquote_to_bytes(text))
-
-
-def _quote_paths(step: Step, *, back: bool = False) -> Step:
-    """The step with its paths as a backup writes them, as JSON has no undecodable bytes; or `back`."""
-    change = decode_path if back else _encode_path
-    decisions = (
-        replace(one, path=change(one.path))
-        if isinstance(one, LabelDecision)
-        else replace(one, images=tuple(replace(image, path=change(image.path)) for image in one.images))
-        for one in step.decisions
-    )
-    return replace(step, decisions=tuple(decisions))
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
@@ -316,7 +288,7 @@ def _add_sent(
             continue
         row, sha256 = known.get(file.path), hashlib.sha256(content).hexdigest()
         is_removed = row is not None and row.reason == REMOVED
-        image = SentImage(path=_encode_path(file.path), sha256=sha256, removed=is_removed)
+        image = SentImage(path=file.path, sha256=sha256, removed=is_removed)
         if sha256 not in written:
             written.add(sha256)
             _add(archive, image.member, content)
@@ -374,19 +346,18 @@ def _read_backup(path: Path, archive: zipfile.ZipFile, progress: Progress) -> Ba
         raise InputError("its members are more than the file")
     if any(info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 for info in infos):
         raise InputError("it is packed, which a backup never is")
-    content = archive.read(_MANIFEST) if _MANIFEST in names else b"{}"
-    head = json.loads(content)
+    head = json.loads(archive.read(_MANIFEST) if _MANIFEST in names else b"{}")
     if not isinstance(head, dict) or head.get("format") != _FORMAT:
         raise BackupError(path, f"no backup: no manifest in it says {_FORMAT}; give what `retrieval backup` wrote")
     if head.get("format_version") != 1:
         raise BackupError(
             path, "a backup of another format version; this program reads 1: use the one that wrote it"
         )
-    manifest = _Manifest.model_validate_json(content)
+    manifest = _Manifest.model_validate(head)
     members = {image.member: image.sha256 for image in manifest.sent}
     if sorted(names) != sorted([_DECISIONS, _LOG, _MANIFEST, *members]):
         raise InputError("its members are not those of its manifest")
-    steps = _STEPS.validate_json(archive.read(_DECISIONS), strict=True)
+    steps = list(map(check_step, _STEPS.validate_python(json.loads(archive.read(_DECISIONS)))))
     log = [check_line(json.loads(line)) for line in archive.read(_LOG).splitlines()]
     for done, (member, sha256) in enumerate(members.items(), start=1):
         digest = hashlib.sha256()
@@ -395,7 +366,7 @@ def _read_backup(path: Path, archive: zipfile.ZipFile, progress: Progress) -> Ba
         if digest.hexdigest() != sha256:
             raise InputError(f"{member} is not what was written")
         progress(done, len(members))
-    return Backup(archive, manifest, [check_step(_quote_paths(step, back=True)) for step in steps], log)
+    return Backup(archive, manifest, steps, log)
 
 
 def read_blocks(archive: zipfile.ZipFile, member: str) -> Iterator[bytes]:

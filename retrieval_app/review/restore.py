@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -36,7 +35,6 @@ from retrieval_app.review.added_images import (
 from retrieval_app.review.backup import (
     Removal,
     SentImage,
-    decode_path,
     list_taken_out,
     open_backup,
     read_blocks,
@@ -99,7 +97,7 @@ def restore(
             outcome = _restore_file(backup.archive, image, gallery)
             images[outcome] += 1
             if outcome in ("restored", "present") and not image.removed:
-                wanted.append(AddedImage(image.place, None))
+                wanted.append(AddedImage(image.path, None))
     before = read_added_rows(gallery)
     if missing := [image for image in wanted if image.name not in before]:
         sources = name_sources(gallery, missing)
@@ -137,7 +135,7 @@ def restore(
 
 def _restore_file(archive: zipfile.ZipFile, image: SentImage, gallery: Path) -> str:
     """Put a sent image into its place, and say what became of it."""
-    path = added_folder(gallery) / image.place
+    path = added_folder(gallery) / image.path
     is_there = os.path.lexists(path)
     if image.removed and not is_there:  # in its place the next start of a server would add it again
         return "removed"
@@ -147,7 +145,7 @@ def _restore_file(archive: zipfile.ZipFile, image: SentImage, gallery: Path) -> 
     if is_there and not path.name.startswith(image.sha256):
         return "in_the_way"
     try:
-        keep_file(gallery, read_blocks(archive, image.member), name=image.place)
+        keep_file(gallery, read_blocks(archive, image.member), name=image.path)
     except OSError as error:
         raise InputError(
             f"{printable_path(str(path))}: the image cannot be restored: {error.strerror or error}; mend the cause and "
@@ -159,33 +157,26 @@ def _restore_file(archive: zipfile.ZipFile, image: SentImage, gallery: Path) -> 
 def _find_removed(catalog: Catalog, removals: Iterable[Removal]) -> list[int]:
     """Ids of the images of a gallery that were taken out of another one, and are not out here.
 
-    They are known by bytes and label; of several it is the one whose path ends most alike, but never so many that fewer
-    would stay than were kept where they were taken out. What is out here already is counted before the rest.
+    They are known by bytes and label; of several it is the one whose path ends most alike. Where no path is the same,
+    as many stay as were kept where the others were taken out, and what is out here already counts.
     """
     wanted: dict[LabelKey, list[Removal]] = {}
     for removal in removals:
         wanted.setdefault((removal.sha256, removal.label), []).append(removal)
     sources = catalog.sources()
-    here: dict[LabelKey, dict[str, CatalogRow]] = {}
+    here: dict[LabelKey, list[tuple[str, CatalogRow]]] = {}
     for row in chain(list_taken_out(catalog), list_usable(catalog)) if wanted else ():
-        key = (row.sha256 or "", row.label)
-        if key in wanted:
-            here.setdefault(key, {})[os.path.join(sources[row.source].root, row.path)] = row
+        path = os.path.join(sources[row.source].root, row.path)
+        here.setdefault((row.sha256 or "", row.label), []).append((path, row))
     found = list[int]()
     for key, meant in wanted.items():
-        left = here.get(key, {})
-        tails = tuple(f"/{row.path}" for row in left.values())
-        places = [(decode_path(removal.path), removal.kept) for removal in meant]
-        places.sort(
-            key=lambda removal: (removal[0] not in left, not removal[0].endswith(tails))
-        )  # the surest first
-        for place, kept in places:
-            path = max(left, key=partial(count_alike, place), default=None)
-            if path is None or (path != place and len(left) <= kept):
-                continue
-            row = left.pop(path)
-            if row.reason != REMOVED:
-                found.append(row.id)
+        places = [removal.path for removal in meant]
+        out = [path for path, row in here.get(key, ()) if row.reason == REMOVED]
+        usable = [(path, row) for path, row in here.get(key, ()) if row.reason != REMOVED]
+        usable.sort(key=lambda one: max(count_alike(one[0], place) for place in places), reverse=True)
+        exact = sum(path in places for path, _ in usable)  # which are the first
+        most = max(exact, min(len(meant) - len(out), len(usable) - meant[0].kept))
+        found += [row.id for _, row in usable[: max(most, 0)]]
     return found
 
 

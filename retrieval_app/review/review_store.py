@@ -323,7 +323,7 @@ def _read_steps(connection: sqlite3.Connection, *, about: About | None = None, s
 
 
 def check_step(step: Step) -> Step:
-    """A step that came from elsewhere, or from a file that SQLite keeps whatever it is given in; its time in UTC.
+    """A step of a backup, or of a file into which anybody may have written; its time in UTC.
 
     Raises:
         InputError, TypeError, ValueError: it is none.
@@ -333,14 +333,14 @@ def check_step(step: Step) -> Step:
         raise ValueError("a time without its zone")
     if len({type(one) for one in step.decisions}) != 1:
         raise ValueError("a step decides about labels, or about duplicates")
-    texts: list[object] = [step.decided_by, *(d.label for d in step.labels)]
-    ids: list[object] = [d.image_id for d in step.labels]
-    for group in step.duplicates:
-        ids += [*group.keep, *(image.image_id for image in group.images)]
-    if not all(text is None or isinstance(text, str) for text in texts):
-        raise TypeError("expected text")
-    if not all(number is None or (type(number) is int and 0 <= number < 1 << 63) for number in ids):
-        raise TypeError("expected an id")
+    kept = [image_id for group in step.duplicates for image_id in group.keep]
+    if not all(0 <= image_id < 1 << 63 for image_id in (*step.image_ids, *kept)):
+        raise ValueError("an id that no image has")
+    for path in (
+        *(d.path for d in step.labels),
+        *(image.path for group in step.duplicates for image in group.images),
+    ):
+        os.fsencode(path)  # undecodable bytes have their surrogates
     checked: tuple[Decision, ...] = (
         *map(check_label_decision, step.labels),
         *map(check_duplicate_decision, step.duplicates),
