@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,10 +21,6 @@ from index.versions.people import ADDED_PLACE, added_folder
 PLACES_SETTING = "places"
 LABELS_PLACE = "labels"  # in that setting, of the file that labels come from
 _LOOKED_AT = 64  # items of a source, by which it is known again
-
-
-TakeSample = Callable[[int, int], list[CatalogRow]]
-"""Up to so many items of the source of a number, by which it is known again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +38,11 @@ class Places:
 
 
 def find_places(
-    recorded: Mapping[int, ImageSource], *, gallery: Path, places: Mapping[str, str], take_sample: TakeSample
+    recorded: Mapping[int, ImageSource],
+    *,
+    gallery: Path,
+    places: Mapping[str, str],
+    take_sample: Callable[[int, int], list[CatalogRow]],
 ) -> Places:
     """Where the recorded sources are.
 
@@ -50,7 +50,7 @@ def find_places(
         recorded: the sources with their locations as the catalogue has them, relative ones included.
         gallery: its folder.
         places: what `describe_places` said of them when they were recorded.
-        take_sample: how a source's items are looked up.
+        take_sample: gives up to so many items of the source of a number, by which it is known again.
     """
     home, real = Path(os.path.realpath(gallery)), cache(os.path.realpath)
     found = {number: source.at(_absolute(source.location, home), real) for number, source in recorded.items()}
@@ -61,7 +61,9 @@ def find_places(
         if beside is None or number == added or found[number].is_there():
             continue
         now = source.at(os.path.normpath(home / beside), real)
-        if now.location not in taken and _holds_items(now, take_sample(number, _LOOKED_AT)):
+        # At least half of its items must be there: some may be changed or gone; another folder may share a few.
+        sample = take_sample(number, _LOOKED_AT) if now.location not in taken and now.is_there() else None
+        if sample is not None and sum(_has_file(now, item) for item in sample) * 2 >= len(sample):
             old, new = printable_path(found[number].location), printable_path(now.location)
             moves.append(f"{old}: not there any more; its images were found in {new}, which is used instead")
             found[number] = now
@@ -109,11 +111,6 @@ def _absolute(location: str, home: Path) -> str:
     if os.path.isabs(location) or "://" in location:
         return location
     return str(added_folder(home)) if location == ADDED_PLACE else os.path.normpath(home / location)
-
-
-def _holds_items(source: ImageSource, sample: Sequence[CatalogRow]) -> bool:
-    """Whether at least half of them are there: some may be changed or gone; another folder may share a few."""
-    return source.is_there() and sum(_has_file(source, item) for item in sample) * 2 >= len(sample)
 
 
 def _has_file(source: ImageSource, item: CatalogRow) -> bool:

@@ -36,15 +36,14 @@ _ALL = f"{__name__}.all"  # in a context's meta: its help shows everything
 def output_options(command: Command) -> Command:
     """Add `--json` (passed on as `as_json`) and `--debug` (seen by the root command only)."""
     command = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(command)
+
+    def note_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            context.find_root().ensure_object(dict)["debug"] = True
+
     return click.option(
-        "--debug", is_flag=True, expose_value=False, callback=_note_debug, help="Show the traceback of an error."
+        "--debug", is_flag=True, expose_value=False, callback=note_debug, help="Show the traceback of an error."
     )(command)
-
-
-def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> bool:
-    if value:
-        context.find_root().ensure_object(dict)["debug"] = True
-    return value
 
 
 def wait_option(command: Command) -> Command:
@@ -183,17 +182,17 @@ class GroupedCommand(click.Command):
 
 def help_all_option(command: Command) -> Command:
     """Add `--help-all`, which shows the options that a `GroupedCommand` leaves out of `--help` too."""
+
+    def show_all(context: click.Context, _: click.Parameter, value: bool) -> None:
+        if value and not context.resilient_parsing:
+            context.meta[_ALL] = True
+            click.echo(context.get_help(), color=context.color)
+            context.exit()
+
     return click.option(
-        "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
+        "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=show_all,
         help="Show all options and exit.",
     )(command)  # fmt: skip
-
-
-def _show_all(context: click.Context, _: click.Parameter, value: bool) -> None:
-    if value and not context.resilient_parsing:
-        context.meta[_ALL] = True
-        click.echo(context.get_help(), color=context.color)
-        context.exit()
 
 
 class _ConfigOption(click.Option):

@@ -78,8 +78,11 @@ class KeptImages:
         alike = self._near(ids, hashes, ids, hashes)
         within = ((left[left < right], right[left < right]) for left, right in alike)
         for earlier, rows, similarities in self._similar(within, ids, ids):
-            for run in _equal_runs(earlier):
-                if nearest.ids[earlier[run.start]] == NO_ID:  # a kept image, for all before it have had their turn
+            ends = [*(np.flatnonzero(np.diff(earlier)) + 1).tolist(), len(earlier)]
+            for start, end in zip([0, *ends], ends, strict=False):  # where the earlier one is the same
+                run = slice(start, end)
+                # A kept image, for all before it have had their turn.
+                if start < end and nearest.ids[earlier[start]] == NO_ID:
                     nearest.update(rows[run], ids[earlier[run]], similarities[run])
         is_new = nearest.ids == NO_ID
         self.hold(ids[is_new], hashes[is_new])
@@ -155,12 +158,6 @@ def _cut_evenly(pairs: Iterable[tuple[Rows, Rows]]) -> Iterator[tuple[Rows, Rows
             rows, places = rows[PAIRS_AT_ONCE:], places[PAIRS_AT_ONCE:]
     if len(rows):
         yield rows, places
-
-
-def _equal_runs(values: Rows) -> Iterator[slice]:
-    """Where equal values follow each other."""
-    ends = [*(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
-    return (slice(start, end) for start, end in zip([0, *ends], ends, strict=False) if end > start)
 
 
 def measure_pairs(ids: Ids, others: Ids, read: ReadVectors) -> Floats:

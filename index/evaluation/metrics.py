@@ -146,9 +146,11 @@ def score_retrieval(
     own = _find_members(query_ids, gallery_ids, queries=len(queries))
     r = count_relevant(query_labels, gallery_labels, own=own)
     if query_groups is not None and gallery_groups is not None:
-        r -= _count_relevant_of_group(
-            query_labels, gallery_labels, own=own, groups=query_groups, gallery_groups=gallery_groups
-        )
+        # Those of the query's group: labels of a label in a group are counted alike.
+        label_of = np.unique(np.concatenate([query_labels, gallery_labels]), return_inverse=True)[1]
+        group_of = np.unique(np.concatenate([query_groups, gallery_groups]), return_inverse=True)[1]
+        asking, found = np.split(label_of * len(group_of) + group_of, [len(query_groups)])
+        r -= count_relevant(np.where(query_labels == UNLABELLED, UNLABELLED, asking), found, own=own)
     lone = int(((query_labels != UNLABELLED) & (r == 0)).sum())
     asked = np.flatnonzero(r)
     if not len(asked):
@@ -207,16 +209,6 @@ def count_relevant(query_labels: Labels, gallery_labels: Labels, *, own: Ids) ->
     found = np.where(labels[position] == query_labels, counts[position], 0).astype(np.int64)
     found -= (own >= 0) & (found > 0) & (gallery_labels[own] == query_labels)
     return found
-
-
-def _count_relevant_of_group(
-    query_labels: Labels, gallery_labels: Labels, *, own: Ids, groups: Ids, gallery_groups: Ids
-) -> Labels:
-    """(Q,) of what `count_relevant` counts, the items of the query's group."""
-    label_of = np.unique(np.concatenate([query_labels, gallery_labels]), return_inverse=True)[1]
-    group_of = np.unique(np.concatenate([groups, gallery_groups]), return_inverse=True)[1]
-    asked, found = np.split(label_of * len(group_of) + group_of, [len(groups)])  # labels of a label in a group
-    return count_relevant(np.where(query_labels == UNLABELLED, UNLABELLED, asked), found, own=own)
 
 
 def bootstrap_interval(

@@ -111,13 +111,13 @@ def _tell(what: str, wanted: str, known: Sequence[str]) -> str:
         return f"{missing}; there are none"
     likely = {name: likeness(name) for name in known}
     best = sorted(known, key=lambda name: (-likely[name], name))
-    shown = sorted((name[:_MOST_CHARACTERS] for name in best[:_MOST_SHOWN]), key=_split_numbers)
+
+    def split_numbers(name: str) -> list[tuple[str, int]]:
+        """What names are sorted by as people do: `size 9` before `size 10`, whatever the case."""
+        return [(text, int(number or 0)) for text, number in re.findall("([^0-9]*)([0-9]*)", name.casefold())]
+
+    shown = sorted((name[:_MOST_CHARACTERS] for name in best[:_MOST_SHOWN]), key=split_numbers)
     listed = ", ".join(map(printable_path, shown))
     more = f" and {len(best) - _MOST_SHOWN:,} more" if len(best) > _MOST_SHOWN else ""
     alike = f"; did you mean {printable_path(best[0])}?" if likely[best[0]] >= _ALIKE else ""
     return f"{missing}; there are {listed}{more}{alike}"
-
-
-def _split_numbers(name: str) -> list[tuple[str, int]]:
-    """What names are sorted by as people do: `size 9` before `size 10`, whatever the case."""
-    return [(text, int(number or 0)) for text, number in re.findall("([^0-9]*)([0-9]*)", name.casefold())]

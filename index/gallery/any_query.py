@@ -36,7 +36,9 @@ def make_vector(query: AnyQuery, *, dim: int, open_embedder: Callable[[], Embedd
         ModelFileError: the model fails on it.
     """
     if isinstance(query, np.ndarray) and query.ndim == 1:
-        return _check_vector(query, dim=dim)
+        if query.dtype.kind != "f" or len(query) != dim or not np.isfinite(query).all():
+            raise InputError(f"a query must be {dim} finite numbers, got {len(query)} of {query.dtype}")
+        return query if query.dtype == np.float32 and unit_rows(query[None])[0] else normalise(query, name="query")
     if not isinstance(query, str | os.PathLike | bytes | bytearray | memoryview | Image.Image | np.ndarray):
         raise InputError(
             f"query: expected a path, bytes, a PIL image or an array, got {type(query).__name__}; a member asks with "
@@ -66,14 +68,6 @@ def normalise(row: npt.NDArray[np.floating], *, name: str) -> Vectors:
         raise InputError(f"{printable_path(name)}: the vector is zero, and has no direction")
     exact /= largest  # so that squares neither overflow nor vanish
     return (exact / np.linalg.norm(exact)).astype(np.float32)
-
-
-def _check_vector(vector: npt.NDArray[Any], *, dim: int) -> Vectors:
-    if vector.dtype.kind != "f" or len(vector) != dim or not np.isfinite(vector).all():
-        raise InputError(f"a query must be {dim} finite numbers, got {len(vector)} of {vector.dtype}")
-    if vector.dtype == np.float32 and unit_rows(vector[None])[0]:
-        return vector
-    return normalise(vector, name="query")
 
 
 def _make_image(array: npt.NDArray[Any]) -> Image.Image:

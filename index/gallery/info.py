@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -211,6 +211,10 @@ def describe_index(described: GalleryInfo, *, gallery: Path) -> list[str]:
         error, met = f"{100 * 2 * index['recall_error']:.1f}", "met" if index["target_met"] else "NOT met"
         own = f"{index['queries']:,} of its own vectors, before it held them"
         asked = own if index["own_queries"] else f"{index['queries']:,} queries given"
+        kept = [
+            (f"{100 * point['kept']:g} %", _percent(point["recall_at_10"]), f"{point['latency_ms_median']:.3f}")
+            for point in index["filtered"]
+        ]
         lines = [
             f"{index['factory']}, about {show_bytes(index['memory_bytes'])} in memory: {index['reason']}",
             f"finds {_percent(index['recall_at_10'])} (± {error}) of the true 10 nearest, in exact order; "
@@ -218,7 +222,7 @@ def describe_index(described: GalleryInfo, *, gallery: Path) -> list[str]:
             speed,
             f"measured with {asked}:",
             *_draw_curve(index),
-            *_describe_filters(index["filtered"]),
+            *("  " + line for line in align([("filter keeps", "recall", "ms"), *kept], right={0, 1, 2})),
             *_advise(index, gallery=gallery),
         ]
     deleted = int(described.counts["deleted"])
@@ -246,14 +250,6 @@ def _draw_curve(index: Mapping[str, Any]) -> list[str]:
         cells = (f"{point['parameters'][name]:,}" for name in used)
         rows.append((*cells, _percent(point["recall_at_10"]), f"{point['latency_ms_median']:.3f}", bar + mark))
     return ["  " + line for line in align(rows, right=set(range(len(used) + 2)))]
-
-
-def _describe_filters(filtered: Sequence[Mapping[str, Any]]) -> list[str]:
-    rows = [("filter keeps", "recall", "ms")]
-    for point in filtered:
-        kept = f"{100 * point['kept']:g} %"
-        rows.append((kept, _percent(point["recall_at_10"]), f"{point['latency_ms_median']:.3f}"))
-    return ["  " + line for line in align(rows, right={0, 1, 2})]
 
 
 def _advise(index: Mapping[str, Any], *, gallery: Path) -> Iterator[str]:

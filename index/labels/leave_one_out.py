@@ -120,7 +120,10 @@ class LeaveOneOut:
         for number, rows in enumerate(self._sets):
             self._set_of[rows] = number
         self._share: Doubles = np.bincount(labels, weights=self._parts, minlength=count) / len(labels)
-        self._mean, self._variances, self._axes, self._targets = self._decompose(moments)
+        # The mean (D,); eigenvalues (D,) and axes (D, D) of X'WX, and X'WY (D, C) along the axes.
+        self._mean, scatter, sums = moments(self._rows, self._parts, labels, count=count, tell=tell)
+        variances, self._axes = np.linalg.eigh(scatter)
+        self._variances, self._targets = variances.clip(min=0), self._axes.T @ sums.T
         self.ridge, self.temperature = self._choose(ridges)
         self._solve(self.ridge)
 
@@ -150,12 +153,6 @@ class LeaveOneOut:
 
     def _blocks(self, rows: Ids) -> Iterator[Ids]:
         return _cut(rows, min(_ROWS_AT_ONCE, max(_LEAST_ROWS, _VALUES_AT_ONCE // self.count)))
-
-    def _decompose(self, moments: SumMoments) -> tuple[Doubles, Doubles, Doubles, Doubles]:
-        """The mean (D,); eigenvalues (D,) and axes (D, D) of X'WX, and X'WY (D, C) along the axes."""
-        mean, scatter, sums = moments(self._rows, self._parts, self._labels, count=self.count, tell=self._tell)
-        variances, axes = np.linalg.eigh(scatter)
-        return mean, variances.clip(min=0), axes, axes.T @ sums.T
 
     def _choose(self, ridges: Sequence[float]) -> tuple[float, float]:
         """The ridge and the temperature of the lowest cross-entropy with the given labels of some rows."""
