@@ -20,7 +20,7 @@ from index.commands.console import PATH, backend_option, emit, output_options
 from index.commands.inspect_commands import info as gallery_info
 from index.errors import RetrievalError
 from index.faiss_library import import_faiss
-from index.text import printable_path
+from index.text import printable_path, valid_text
 from index.threads import usable_cores
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
@@ -62,16 +62,31 @@ def doctor(as_json: bool) -> None:
 
 def examine() -> dict[str, Any]:
     """What `retrieval doctor` says, as its JSON has it."""
+    from PIL import Image
+
+    from index.images.decode import FORMATS, HEIF, has_decoder
+
     installed = {extra: {name: _find_version(name) for name in names} for extra, names in EXTRAS.items()}
-    problems = list(_find_clashes(installed))
+    problems = []
+    for one, other in zip(EXTRAS["cpu"], EXTRAS["gpu"], strict=True):
+        if installed["cpu"][one] and installed["gpu"][other]:
+            problems.append(
+                f"{one} and {other} overwrite each other: uninstall both, and install one of the extras cpu and gpu"
+            )
+    if not any((*installed["cpu"].values(), *installed["gpu"].values())):
+        problems.append("nothing can be indexed or searched: install one of the extras cpu and gpu")
+    Image.init()
+    # Where torchvision keeps the weights that it has fetched.
+    home = Path(os.environ.get("TORCH_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "torch")
+    weights = home.expanduser() / "hub" / "checkpoints"
     report: dict[str, Any] = {
         "retrieval": _find_version("retrieval-app"),
         "python": platform.python_version(),
         "system": platform.platform(),
         "cores": usable_cores(),
         "installed": installed,
-        "formats": _list_formats(),
-        "weights": _list_weights(),
+        "formats": [name for name in FORMATS if name in Image.OPEN] + ([HEIF] if has_decoder() else []),
+        "weights": {"folder": str(weights), "files": sorted(file.name for file in weights.glob("*.pth"))},
     }
     for name, measure in (("embedding", _measure_embedding), ("training", _look_at_torch)):
         try:
@@ -79,7 +94,13 @@ def examine() -> dict[str, Any]:
         except (RetrievalError, ImportError, OSError, RuntimeError) as error:
             report[name] = None
             problems.append(f"{name}: {error}")
-    return {**report, "problems": [*problems, *_find_idle(installed, report["embedding"])]}
+    instead = "nvidia-smi tells whether its driver sees one; for machines without: the extra cpu"
+    embedding = report["embedding"]
+    if installed["gpu"]["onnxruntime-gpu"] and embedding is not None and not embedding["on_gpu"]:
+        problems.append(f"onnxruntime-gpu is installed, but models run on the CPU; {instead}")
+    if installed["gpu"]["faiss-gpu"] and not import_faiss().get_num_gpus():
+        problems.append(f"faiss-gpu is installed, but finds no GPU; {instead}")
+    return {**report, "problems": problems}
 
 
 def _find_version(package: str) -> str | None:
@@ -87,43 +108,6 @@ def _find_version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _find_clashes(installed: Mapping[str, Mapping[str, str | None]]) -> Iterator[str]:
-    for one, other in zip(EXTRAS["cpu"], EXTRAS["gpu"], strict=True):
-        if installed["cpu"][one] and installed["gpu"][other]:
-            yield f"{one} and {other} overwrite each other: uninstall both, and install one of the extras cpu and gpu"
-    if not any(installed["cpu"].values()) and not any(installed["gpu"].values()):
-        yield "nothing can be indexed or searched: install one of the extras cpu and gpu"
-
-
-def _find_idle(
-    installed: Mapping[str, Mapping[str, str | None]], embedding: Mapping[str, Any] | None
-) -> Iterator[str]:
-    """Packages for a GPU that do not use one."""
-    instead = "nvidia-smi tells whether its driver sees one; for machines without: the extra cpu"
-    if installed["gpu"]["onnxruntime-gpu"] and embedding is not None and not embedding["on_gpu"]:
-        yield f"onnxruntime-gpu is installed, but models run on the CPU; {instead}"
-    if installed["gpu"]["faiss-gpu"] and not import_faiss().get_num_gpus():
-        yield f"faiss-gpu is installed, but finds no GPU; {instead}"
-
-
-def _list_formats() -> list[str]:
-    """Formats of images that can be read here."""
-    from PIL import Image
-
-    from index.images.decode import FORMATS, HEIF, has_decoder
-
-    Image.init()
-    return [name for name in FORMATS if name in Image.OPEN] + ([HEIF] if has_decoder() else [])
-
-
-def _list_weights() -> dict[str, Any]:
-    """Where torchvision keeps the weights that it has fetched, and which there are."""
-    home = Path(os.environ.get("TORCH_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "torch")
-    folder = home.expanduser() / "hub" / "checkpoints"
-    found = sorted(file.name for file in folder.glob("*.pth")) if folder.is_dir() else []
-    return {"folder": str(folder), "files": found}
 
 
 def _measure_embedding(installed: Mapping[str, Mapping[str, str | None]]) -> dict[str, Any] | None:
@@ -213,7 +197,16 @@ def info(context: click.Context, /, *, what: Path, runtime: bool, as_json: bool)
     if not runtime and what.is_dir():
         context.invoke(gallery_info, gallery=what, as_json=as_json)
         return
-    model, recorded = _find(what)
+    from index.model.in_the_box import find_box
+    from index.versions.manifest import MODEL_NAME, Manifest
+    from index.versions.versions import find_version
+
+    recorded = None  # what computed a gallery's vectors, where that was not the usual runtime
+    if what.is_dir():
+        current = find_version(what)
+        model, recorded = current.folder / MODEL_NAME, Manifest.read(current).runtime
+    else:
+        model = find_box() if str(what) == "box" and not what.exists() else what
     document, lines = _describe_model(model)
     if recorded is not None:
         document["gallery_runtime"] = recorded
@@ -227,23 +220,10 @@ def info(context: click.Context, /, *, what: Path, runtime: bool, as_json: bool)
     emit(document, as_json=as_json, text="\n".join(lines))
 
 
-def _find(what: Path) -> tuple[Path, dict[str, Any] | None]:
-    """The model file, and of a gallery what computed its vectors, where that was not the usual runtime."""
-    from index.model.in_the_box import find_box
-    from index.versions.manifest import MODEL_NAME, Manifest
-    from index.versions.versions import find_version
-
-    if what.is_dir():
-        version = find_version(what)
-        return version.folder / MODEL_NAME, Manifest.read(version).runtime
-    return (find_box() if str(what) == "box" and not what.exists() else what), None
-
-
 def _describe_model(path: Path) -> tuple[dict[str, Any], list[str]]:
     from index.errors import ModelFileError
     from index.model.contract import find_contract
     from index.model.seal import read_sealed
-    from index.text import printable_path, valid_text
 
     model, contract = read_sealed(path), find_contract(path)
     if contract is None:

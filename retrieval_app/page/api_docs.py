@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from retrieval_app.page.static_files import KeptFile, send_kept
+from retrieval_app.page.static_files import KeptFile, keep, send_kept
 
 router = APIRouter(include_in_schema=False)
 _PAGE = """<!doctype html>
@@ -37,20 +37,15 @@ SwaggerUIBundle({
   queryConfigEnabled: false, // an address must not choose another document
 });
 """
-_PACKAGE = "fastapi_offline"  # which has Swagger UI's files, and brings new ones with its releases
-_FILES = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
 
 
 @cache
 def read_docs() -> dict[str, KeptFile]:
-    """Content, media type and ETag of every file of the documentation, by its name."""
-    folder = files(_PACKAGE).joinpath("static")
-    read = {name: (folder.joinpath(name).read_bytes(), kind) for name, kind in _FILES.items()}
-    read["start.js"] = (_START.encode(), "text/javascript")
-    return {
-        name: (content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
-        for name, (content, kind) in read.items()
-    }
+    """Every file of the documentation by its name; Swagger UI's come with the releases of fastapi-offline."""
+    folder = files("fastapi_offline").joinpath("static")
+    names = ("swagger-ui-bundle.js", "swagger-ui.css")
+    read = {name: keep(folder.joinpath(name).read_bytes(), Path(name).suffix) for name in names}
+    return read | {"start.js": keep(_START.encode(), ".js")}
 
 
 @router.get("/docs")

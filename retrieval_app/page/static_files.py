@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
 router = APIRouter(include_in_schema=False)
-_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-
-
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 KeptFile = tuple[bytes, str, str]
 """Content, media type and ETag of a file."""
 
 
+def keep(content: bytes, ending: str) -> KeptFile:
+    """A file to serve from memory, of the media type of its ending."""
+    return content, _TYPES[ending], f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+
 @cache
 def read_files() -> dict[str, KeptFile]:
-    """Content, media type and ETag of every file, by its path below `static`."""
-    return dict(_read_below(files("retrieval_app.page").joinpath("static"), ""))
-
-
-def _read_below(folder: Traversable, path: str) -> Iterator[tuple[str, KeptFile]]:
-    for entry in folder.iterdir():
-        kind = _TYPES.get(entry.name.rpartition(".")[2])
-        if entry.is_dir():
-            yield from _read_below(entry, f"{path}{entry.name}/")
-        elif kind is not None:
-            content = entry.read_bytes()
-            yield path + entry.name, (content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    """Every file by its path below `static`."""
+    folder = Path(__file__).with_name("static")
+    found = (file for file in folder.rglob("*") if file.suffix in _TYPES)
+    return {file.relative_to(folder).as_posix(): keep(file.read_bytes(), file.suffix) for file in found}
 
 
 @router.get("/favicon.ico")

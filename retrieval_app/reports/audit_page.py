@@ -59,21 +59,10 @@ def write_audit_page(
     pairs, panels = _draw_panels(report, items)
     of_page = Counter(item["verdict"] for item in items)
     of_page.update(suspects=len(items) - of_page[KEEP], all=len(items))
-    told = (
-        "path",
-        "sha256",
-        "label",
-        "suggested",
-        "suggestions",
-        "wrong",
-        "confidence",
-        "verdict",
-        "new_label",
-        "kind",
-    )
+    drawn_only = {"name", "picture", "chances", "agreeing", "disagreeing"}  # of which the script needs none
     data = {
         "key": hashlib.sha256(os.fsencode(str(report.run.resolve()))).hexdigest()[:16],
-        "items": [{name: item[name] for name in told} for item in items],
+        "items": [{name: value for name, value in item.items() if name not in drawn_only} for item in items],
         "pairs": pairs,
         "shown": {label: printable_path(label) for label in labels if not label.isprintable()},
         "pictures": pictures,
