@@ -37,7 +37,7 @@ def skip_without_browser() -> None:
     if "CI" in os.environ:
         return
     pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
-    pytest.importorskip("gradio", reason="needs the extra `ui`")
+    pytest.importorskip("fastapi", reason="needs the extra `ui`")
 
 
 @dataclass

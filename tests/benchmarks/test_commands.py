@@ -44,6 +44,7 @@ def one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     climb = peers._climb
     monkeypatch.setattr(peers, "_climb", lambda *asked: climb(*asked[:3], [asked[3][0][:1]]))
     monkeypatch.setitem(VARIANTS, "fastapi", VARIANTS["fastapi"][:1])
+    monkeypatch.setattr("benchmarks.training.evaluation.WAIT_POLICIES", ("PASSIVE",))
 
 
 def test_noise(tmp_path: Path, dataset: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,6 +144,7 @@ def test_losses_at_scale(tmp_path: Path) -> None:
         assert max(row["apart"].values()) < 1e-5
 
 
+@pytest.mark.usefixtures("one_trial")
 def test_evaluation(tmp_path: Path) -> None:
     table = np.random.default_rng(0).normal(size=(120, 5, 16)).astype(np.float16)
     np.save(tmp_path / "coefficients-5-0-16.npy", table)  # where the command keeps its vectors

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.firefox import open_firefox
-from tests.page_browser import VIEWS, OpenVisit, Visit, skip_without_browser
+from tests.page_browser import OpenVisit, Visit, skip_without_browser
 from tests.page_gallery import PageGallery
 from tests.page_parts import details, give_files, open_card, query_card
 
@@ -29,7 +29,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def test_an_example_is_searched_with_narrowed_down_and_looked_at(visit: Visit, page_gallery: PageGallery) -> None:
-    image = page_gallery.ids[page_gallery.of("shoes")[1]]
+    image, path = page_gallery.ids[page_gallery.of("shoes")[1]], page_gallery.of("hat")[2]
     page = visit.open(f"?image={image}")
     assert visit.ids()[:5] == [hit["id"] for hit in visit.search(queries=[{"image_id": image}], k=5)]
     page.get_by_role("region", name="Narrow down").get_by_role("checkbox", name=re.compile("^shoes ")).check()
@@ -51,48 +51,35 @@ def test_an_example_is_searched_with_narrowed_down_and_looked_at(visit: Visit, p
     expect(panel).to_be_hidden()
     page.go_back()
     expect(page.get_by_role("region", name="Search", exact=True)).to_be_visible()
-
-
-def test_a_photo_of_ones_own_is_searched_with(visit: Visit, page_gallery: PageGallery) -> None:
-    path = page_gallery.of("hat")[2]
     visit.open()
     give_files(visit, "paste", page_gallery.photos.parent / path)
     expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[path]))
     expect(query_card(visit).get_by_role("img").first).to_be_visible()
-
-
-def test_an_error_would_be_heard_of(visit: Visit) -> None:
-    visit.open()
-    visit.page.evaluate("console.error('said'); setTimeout(() => { throw new Error('thrown'); })")
-    visit.wait_until(lambda: len(visit.complaints) == 2)
+    page.evaluate("console.error('said'); setTimeout(() => { throw new Error('thrown'); })")
+    visit.wait_until(lambda: len(visit.complaints) == 2)  # or no error would be heard of
     visit.forgive("said|thrown")
 
 
 @pytest.mark.usefixtures("decisions")
-def test_a_label_is_judged_by_key_and_that_is_undone(visit: Visit) -> None:
+def test_the_other_views_are_used_by_key_dark_and_as_narrow_as_a_phone(open_visit: OpenVisit) -> None:
+    visit = open_visit(phone=True)
+    for view in ("quality", "duplicates"):
+        visit.open_view(view)
+        assert visit.fits_its_width(), view
     panel = visit.open_view("labels")
     (first,) = visit.ask("labels/doubts?limit=1")["items"]
-    visit.page.keyboard.press("a")
-    expect(panel.get_by_text(re.compile(r"^1 of \d+ decided"))).to_be_visible()
-    visit.wait_until(lambda: visit.ask(f"images/{first['id']}")["decision"] is not None)
-    visit.page.keyboard.press("u")
-    expect(panel.get_by_text(re.compile(r"^0 of \d+ decided"))).to_be_visible()
-    visit.wait_until(lambda: visit.ask(f"images/{first['id']}")["decision"] is None)
-
-
-def test_a_map_is_moved_and_its_images_opened_by_key(visit: Visit) -> None:
-    panel = visit.open_view("map")
-    panel.get_by_role("application").focus()
+    for key, decided in (("a", 1), ("u", 0)):
+        visit.page.keyboard.press(key)
+        expect(panel.get_by_text(re.compile(rf"^{decided} of \d+ decided"))).to_be_visible()
+        visit.wait_until(
+            lambda decided=decided: bool(visit.ask(f"images/{first['id']}")["decision"]) == bool(decided)
+        )
+    assert visit.fits_its_width()
+    visit.open_view("map").get_by_role("application").focus()
     visit.page.keyboard.press("+")
     visit.page.wait_for_url(re.compile("at="))
     visit.page.keyboard.press("Enter")
     expect(details(visit)).to_be_visible()
-
-
-def test_every_view_is_dark_where_the_system_is_and_fits_its_width(open_visit: OpenVisit) -> None:
-    visit = open_visit(phone=True)
-    for view in VIEWS:
-        visit.open_view(view)
-        assert visit.fits_its_width(), view
+    assert visit.fits_its_width()
     assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(10, 15, 30)"
     assert visit.page.evaluate("getComputedStyle(document.body).colorScheme") == "dark"  # its scroll bars, too

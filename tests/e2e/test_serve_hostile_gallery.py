@@ -15,7 +15,7 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 if "CI" not in os.environ:
-    pytest.importorskip("gradio", reason="needs the extra `ui`")
+    pytest.importorskip("fastapi", reason="needs the extra `ui`")
 
 from tests.chromium import open_chromium
 from tests.conftest import draw_image

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 if "CI" not in os.environ:
-    pytest.importorskip("gradio", reason="needs the extra `ui`")
+    pytest.importorskip("fastapi", reason="needs the extra `ui`")
 
 from index.gallery.verify import verify_gallery
 from index.writing.build import update_gallery

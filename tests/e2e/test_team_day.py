@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("gradio", reason="needs the extra `ui`")
+pytest.importorskip("fastapi", reason="needs the extra `ui`")
 from index.writing.build import build_gallery
 from retrieval_app.review.activity_log import read_log
 from tests.conftest import draw_image
