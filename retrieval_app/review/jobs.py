@@ -23,7 +23,6 @@ from index.images.image_files import REASONS
 from index.progress import Progress
 from index.text import printable_path
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
-from index.writing.build_config import BuildConfig
 from index.writing.publish_change import BuildReport
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.added_images import (
@@ -89,7 +88,6 @@ class Jobs:
         on_change: called when there is a new version, before its jobs count as done.
         open_gallery: gives the version that is served.
         limits: of the images sent.
-        config: how they are embedded.
         log: of who did what, which gets the end of each.
         shared: folder of what several processes of a server have together; None where there is one.
     """
@@ -101,13 +99,12 @@ class Jobs:
         on_change: Callable[[], object],
         open_gallery: Callable[[], Gallery],
         limits: ServingConfig | None = None,
-        config: BuildConfig | None = None,
         log: ActivityLog | None = None,
         shared: Path | None = None,
     ) -> None:
         self._path = gallery_path.resolve()
         self._on_change, self._open_gallery = on_change, open_gallery
-        self._limits, self._config = limits or ServingConfig(), config
+        self._limits = limits or ServingConfig()
         self._list = JobList(on_over=self._log_end, path=None if shared is None else shared / "jobs.sqlite")
         self._log, self._is_shared = log, shared is not None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="gallery-writer")
@@ -349,7 +346,7 @@ class Jobs:
             tell(name.lower())
             return _count_aloud(name.lower(), tell)
 
-        return {"config": self._config, "progress": _count_aloud("embedding", tell), "begin_step": begin_step}
+        return {"progress": _count_aloud("embedding", tell), "begin_step": begin_step}
 
     def _show(self, report: BuildReport) -> None:
         """Let a new version be served; where that fails, the change is done all the same."""

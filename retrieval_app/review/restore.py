@@ -23,7 +23,6 @@ from index.text import printable_path, valid_text
 from index.versions.people import added_folder
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, remove_from_gallery
-from index.writing.build_config import BuildConfig
 from retrieval_app.review.activity_log import bring_lines
 from retrieval_app.review.added_images import (
     AddedImage,
@@ -73,7 +72,6 @@ def restore(
     file: Path,
     gallery: Path,
     *,
-    config: BuildConfig | None = None,
     checking: Progress = no_progress,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
@@ -101,7 +99,7 @@ def restore(
     before = read_added_rows(gallery)
     if missing := [image for image in wanted if image.name not in before]:
         sources = name_sources(gallery, missing)
-        add_to_gallery(gallery, sources, config=config, progress=progress, begin_step=begin_step)
+        add_to_gallery(gallery, sources, progress=progress, begin_step=begin_step)
     # An image that was taken out has come back to the same gallery only where somebody added it by name since.
     is_same = identity is not None and manifest.gallery_id == identity
     with read_current_catalog(gallery) as catalog:
@@ -113,7 +111,7 @@ def restore(
     is_last = 0 < len(out) == usable  # a gallery holds at least one image
     if out and not is_last:
         selection = Selection(ids=tuple(sorted(out)))
-        remove_from_gallery(gallery, selection=selection, config=config, progress=progress, begin_step=begin_step)
+        remove_from_gallery(gallery, selection=selection, progress=progress, begin_step=begin_step)
     with closing(ReviewStore.of_gallery(gallery)) as store:
         merged = store.merge(backup.steps)
     return RestoreReport(

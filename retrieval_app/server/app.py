@@ -166,8 +166,9 @@ class ServerApp:
         opened.callback(review.close)
         log = self._logs[served.name or ""]
         jobs = Jobs(
-            served.path, on_change=engine.live.refresh, open_gallery=engine.open_decided, log=log, shared=shared
-        )
+            served.path, on_change=engine.live.refresh, open_gallery=engine.open_decided, limits=options.limits,
+            log=log, shared=shared,
+        )  # fmt: skip
         opened.callback(jobs.close)
         engine.live.watch(poll_s=options.limits.poll_s)
         if shared is not None:

@@ -116,7 +116,7 @@ def start_server(target: Path) -> None:
     from retrieval_app.review.jobs import Jobs
 
     with suppress(GalleryError, ReviewError):
-        jobs = Jobs(target, on_change=lambda: None, open_gallery=lambda: Gallery.open(target), config=SMALL)
+        jobs = Jobs(target, on_change=lambda: None, open_gallery=lambda: Gallery.open(target))
         try:
             jobs.resume()
         finally:

@@ -30,6 +30,7 @@ from retrieval_app.review.added_images import AddedImage
 from retrieval_app.review.job_list import Asker, Job, JobList, JobOverError, UnknownJobError, Work
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.serving.errors import BusyError
+from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_folder, draw_image
 from tests.forked import ForkedCommand
 from tests.retrieval_app.review.conftest import build, ids_by_path
@@ -167,6 +168,14 @@ def test_what_nobody_can_do_is_refused_at_once(shop: Shop) -> None:
     with pytest.raises(InputError, match="got 0"):
         shop.jobs.remove([])
     assert shop.announced == []
+
+
+def test_the_limits_of_uploads_hold_for_added_images(shop: Shop) -> None:
+    for limits in (ServingConfig(max_upload_pixels=100), ServingConfig(max_upload_bytes=100)):
+        jobs = Jobs(shop.path, on_change=lambda: None, open_gallery=shop.open, limits=limits)
+        with pytest.raises((ImageError, InputError), match="at most 100"):
+            jobs.add(picture(1), name="x")
+        jobs.close()
 
 
 def test_a_job_that_fails_says_why_and_the_next_one_is_done(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +344,7 @@ def test_a_running_job_is_cancelled_between_its_steps(shop: Shop, monkeypatch: p
             tell(name)
             return begin_step(name)
 
-        return {"config": None, "progress": lambda done, total: None, "begin_step": begin}
+        return {"progress": lambda done, total: None, "begin_step": begin}
 
     monkeypatch.setattr(Jobs, "_options", stop_at_writing)
     removal = shop.jobs.remove([1, 2])
