@@ -124,7 +124,7 @@ def train(
         also = f" (with the options of {printable_path(str(context.meta[FILE]))})" if FILE in context.meta else ""
         raise click.UsageError(f"{error}{also}", ctx=context) from error
     from training.run.display import watch_training
-    from training.run.processes import AnotherFailedError, Place
+    from training.run.distributed import AnotherFailedError, Place
     from training.run.report_text import format_report
 
     is_first = Place.read().rank == 0

@@ -69,9 +69,9 @@ def train_resolved(
 ) -> dict[str, Any]:  # fmt: skip
     """`train`, with options that are resolved; `asked` are those that were given, `machine` those of `Machine`."""
     with naming_extras("training"):
+        from training.run.distributed import Place, join_processes, require_same_start
         from training.run.log.loggers import open_loggers
         from training.run.phases import Watcher
-        from training.run.processes import Place, join_processes, require_same_start
         from training.run.train import train as run_training
 
         place = make_config(Machine, machine)

@@ -114,8 +114,7 @@ def _search(run_path: Path, split: SplitRecords, *, cache: Path) -> RetrievalSco
     records = ValidationRecords(tuple(split.test), split.is_gallery, split.ks)
     prepared = prepare_validation(records, machine=machine, extractor=extractor, watcher=Watcher())
     assert prepared is not None
-    validation = prepared[0]
-    return validation.score(embed_features(head, validation.features))
+    return prepared.among.score(embed_features(head, prepared.features))
 
 
 def search_rivals(

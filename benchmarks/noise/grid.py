@@ -46,8 +46,7 @@ from training.options.config import (
 from training.options.losses import CLASS_WHITENED, NEEDS_CONFIDENCES, RIVALS
 from training.options.machine import resolve_device
 from training.options.resolve import resolve
-from training.run.fit import fit_confidence, fit_embedding
-from training.run.heads import train_head
+from training.run.fit import fit_confidence, fit_embedding, train_head
 from training.run.phases import PhaseContext
 from training.run.searches import ValidationSet, embed_features
 

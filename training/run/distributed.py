@@ -1,40 +1,71 @@
-"""Several processes that train one network, as torchrun starts them: what they tell each other.
+"""Distributed training under torchrun: how the processes find each other, and what they exchange.
 
-Rank 0 is the run: it lists, chooses, trains heads, judges and writes. The others wait for it in `Team.first_does`, and
-do what it asks for meanwhile. Alone, as every process is that torchrun has not started, nobody is told anything: each
-function gives back what it is given.
+Rank 0 is the run: it lists, chooses, trains heads, judges and writes. The other processes wait for it in
+`Team.first_does`, and do what it asks for meanwhile. A process that torchrun has not started is alone: each function
+gives back what it is given.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import PIL
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from index.errors import InputError
+from index.errors import InputError, RetrievalError, RunError
+from index.text import printable_path
+from training.data.datasets import Record
+from training.options.config import TrainConfig
 from training.options.machine import Machine
+from training.run.run_folder import flatten
 
 Value = TypeVar("Value")
+_FIRST_WAIT = timedelta(days=1)  # for what rank 0 does alone; a process that died is noticed at once
+_VARIABLES = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+_FAILED = "training/failed"
+_GO_ON = "what was done is kept: start the same command again with --resume"
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    value: Any
+class Place:
+    """Which of `size` processes this is, and which of those on its machine."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str] = os.environ) -> Place:
+        """As torchrun's variables have it; alone without them."""
+        if variables.get("WORLD_SIZE", "1") == "1":
+            return cls()
+        if missing := [name for name in _VARIABLES if name not in variables]:
+            raise InputError(
+                f"WORLD_SIZE={variables['WORLD_SIZE']} says that several processes train, but {', '.join(missing)} "
+                "is not set: start them with torchrun --nproc-per-node N -m training ..., or unset WORLD_SIZE"
+            )
+        try:
+            return cls(*(int(variables[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")))
+        except ValueError as error:
+            raise InputError(f"RANK, WORLD_SIZE and LOCAL_RANK must be whole numbers: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    function: Callable[..., object]
-    arguments: tuple[Any, ...]
+class AnotherFailedError(RunError):
+    """Another process has failed before this one, and says why."""
 
 
 class Team:
@@ -65,21 +96,21 @@ class Team:
             return act()
         if self.is_first:
             value = act()
-            self._send(_Told(value))
+            self._send(None, value)
             return value
         while True:
             received: list[Any] = [None]
             dist.broadcast_object_list(received, 0, group=self._control)
-            message = received[0]
-            if isinstance(message, _Told):
-                told: Value = message.value
-                return told
-            message.function(*message.arguments)
+            ((function, arguments),) = received
+            if function is None:
+                (value,) = arguments
+                return value
+            function(*arguments)
 
     def ask(self, function: Callable[..., object], *arguments: Any) -> None:
         """On rank 0: have the others, which wait in `first_does`, call this. It says nothing of what comes of it."""
         if self.size > 1:
-            self._send(_Task(function, arguments))
+            self._send(function, *arguments)
 
     def gather_values(self, value: Value) -> list[Value]:
         """Those of all ranks, in their order."""
@@ -181,8 +212,9 @@ class Team:
                     "with the same command and versions"
                 )
 
-    def _send(self, message: _Told | _Task) -> None:
-        dist.broadcast_object_list([message], 0, group=self._control)
+    def _send(self, function: Callable[..., object] | None, *arguments: Any) -> None:
+        """To the others: a function to call, or without one the value that they wait for."""
+        dist.broadcast_object_list([(function, arguments)], 0, group=self._control)
 
     def _pad(self, own: Tensor, count: int) -> Tensor:
         padded = own.new_zeros(-(-count // self.size), *own.shape[1:])
@@ -203,18 +235,165 @@ def current_team() -> Team:
     return _joined
 
 
-@contextmanager
-def using_team(team: Team) -> Iterator[None]:
-    """Let `current_team` give this one while the block runs."""
-    global _joined
-    _joined = team
-    try:
-        yield
-    finally:
-        _joined = ALONE
-
-
 def _sum_gradients(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     assert work is not None
     return work.get_future().then(lambda done: done.value()[0])
+
+
+def require_same_start(team: Team, *, config: TrainConfig, others: Mapping[str, Any]) -> None:
+    """Refuse processes with different options or versions, and more of them than a batch has images.
+
+    Args:
+        others: what else was given, by name.
+
+    Raises:
+        InputError: naming what differs, or does not fit.
+    """
+    if team.size > 1:
+        versions = {"torch": torch.__version__, "pillow": PIL.__version__}
+        team.require_same({**flatten(asdict(config)), **others, **versions})
+        require_shares(config, processes=team.size)
+
+
+def require_shares(config: TrainConfig, *, processes: int) -> None:
+    """Refuse what several processes cannot part among themselves."""
+    if not config.network.trains:
+        return
+    if config.network.network_batch_size < processes:
+        raise InputError(
+            f"--network-batch-size {config.network.network_batch_size} has no image for each of {processes} "
+            "processes: raise it, or start fewer"
+        )
+    if config.network.network_batch_norm == "train":
+        raise InputError(
+            "--network-batch-norm train takes one process: statistics of a part are not those of its batch; leave "
+            "it out, or start without torchrun"
+        )
+
+
+def require_same_files(records: Sequence[Record]) -> None:
+    """Refuse to go on where another process does not have the images that rank 0 has listed.
+
+    Raises:
+        InputError: naming the first that is missing there, or has another size.
+    """
+    team = current_team()
+    if team.size > 1:
+        paths = [record.path for record in records]
+        sizes = [_size(path) for path in paths]
+        team.ask(_compare_files, paths, sizes)
+        _compare_files(paths, sizes)
+
+
+def _compare_files(paths: Sequence[Path], sizes: Sequence[int | None]) -> None:
+    team = current_team()
+    different = [path for path, size in zip(paths, sizes, strict=True) if _size(path) != size]
+    for rank, (count, first) in enumerate(team.gather_values((len(different), different[:1]))):
+        if count:
+            raise InputError(
+                f"rank {rank} does not see {count} of the {len(paths)} images as rank 0 does, the first is "
+                f"{printable_path(str(first[0]))}: every machine needs the same files at the same paths"
+            )
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
+@contextmanager
+def join_processes(place: Place, *, machine: Machine, wait_s: float) -> Iterator[Team]:
+    """Let the processes find each other, by gloo on the CPU and NCCL on GPUs, each of which has one process.
+
+    `current_team` gives them while the block runs. Of all that fail, the first one says why: the others end by
+    `AnotherFailedError`.
+    """
+    global _joined
+    if place.size == 1:
+        yield ALONE
+        return
+    limit = timedelta(seconds=wait_s)
+    store = _find_store(limit)
+    backend = "cpu:gloo,cuda:nccl" if machine.device.type == "cuda" else "gloo"
+    try:
+        with _heeding_termination():
+            if machine.device.type == "cuda":
+                if place.local_rank >= (count := torch.cuda.device_count()):
+                    raise InputError(
+                        f"--device cuda: every process needs a GPU of its own, and this machine has {count}: lower "
+                        "--nproc-per-node"
+                    )
+                torch.cuda.set_device(place.local_rank)
+            dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=limit)
+            control = dist.new_group(backend="gloo", timeout=_FIRST_WAIT)
+            assert isinstance(control, dist.ProcessGroup)
+            _joined = Team(place.rank, place.size, control=control, machine=machine)
+            yield _joined
+            dist.destroy_process_group()  # not where something failed: to take leave of the dead takes for ever
+    except Exception as error:
+        reason = _explain(error, place)
+        if not _is_first_to_fail(store):
+            raise AnotherFailedError(f"rank {place.rank}: another process failed before") from error
+        if reason is None:
+            raise
+        raise reason from error
+    finally:
+        _joined = ALONE
+
+
+def _find_store(limit: timedelta) -> dist.Store:
+    try:
+        store: dist.Store = next(iter(dist.rendezvous("env://", timeout=limit)))[0]
+    except (RuntimeError, ValueError) as error:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise RunError(
+            f"{where} (MASTER_ADDR and MASTER_PORT) cannot be reached, where the processes find each other: {error}; "
+            "start them with torchrun, which sets these"
+        ) from error
+    return store
+
+
+@contextmanager
+def _heeding_termination() -> Iterator[None]:
+    """Let SIGTERM, by which torchrun ends the processes that are left, be an error like others."""
+
+    def stop(*_: object) -> None:
+        raise RunError(f"ended by SIGTERM, as torchrun ends the others where one process has ended; {_GO_ON}")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except BaseException:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends by itself, after it has said why
+        raise
+    signal.signal(signal.SIGTERM, before)
+
+
+def _explain(error: Exception, place: Place) -> RetrievalError | None:
+    """The error in one line with the rank that has it; None where it is none that a user can mend."""
+    if isinstance(error, RetrievalError):
+        named = place.rank == 0 or str(error).startswith("rank ")
+        return error if named else RunError(f"rank {place.rank}: {error}")
+    is_lost = (
+        isinstance(error, dist.DistError) or "gloo" in str(error) or "Connection closed by peer" in str(error)
+    )
+    if not isinstance(error, RuntimeError) or not is_lost:
+        return None
+    what = (str(error).splitlines() or [""])[0].rpartition("] ")[2] if "] " in str(error) else str(error)
+    return RunError(
+        f"rank {place.rank}: another of the {place.size} processes has ended or keeps the others waiting ({what}); "
+        f"what it said itself tells why, as does torchrun; {_GO_ON}"
+    )
+
+
+def _is_first_to_fail(store: dist.Store) -> bool:
+    try:
+        return store.add(_FAILED, 1) == 1
+    except RuntimeError:  # its process has ended too
+        return True

@@ -1,4 +1,4 @@
-"""Features of images, to whose extraction every process of a training does its part."""
+"""Feature extraction by all processes of a training: each decodes and extracts a part of the images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from training.backbone.graphs import compute_by_graph, keep_graph
 from training.data.transforms import DrawViews, fixed_views
 from training.options.machine import TORCH, Machine
 from training.run.checkpoint import pack_modules, unpack_module
-from training.run.distributed import Team, current_team
+from training.run.distributed import current_team
 
 _PIECE = 1024  # images whose features go from one process to another at a time
 
@@ -63,39 +63,23 @@ class SentExtractor:
         return compute_by_graph(extractor, self.runtime, keep_graph(extractor, cache=machine.cache))
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """What `extract_features` is asked for."""
-
-    paths: Sequence[Path]
-    views: int
-    draw: DrawViews
-
-
 def extract_together(
-    paths: Sequence[Path],
-    *,
-    store: FeatureStore,
-    extractor: Extractor,
-    views: int,
-    machine: Machine,
-    draw: DrawViews = fixed_views,
+    paths: Sequence[Path], *, extractor: Extractor, views: int, machine: Machine, draw: DrawViews = fixed_views,
     progress: Progress = no_progress,
-) -> ExtractedSet:
+) -> tuple[FeatureStore, ExtractedSet]:  # fmt: skip
     """As `extract_features`, on rank 0: every process decodes and extracts a part, and this one's store has all.
 
     The others keep theirs in their own machine's cache too.
     """
-    team, request = current_team(), _Request(paths, views, draw)
-    if team.size == 1:
-        return _extract(request, slice(None), store, extractor, machine, progress)
-    team.ask(_help_extracting, request, SentExtractor.of(extractor))
+    team = current_team()
+    if team.size > 1:
+        team.ask(_help_extracting, paths, views, draw, SentExtractor.of(extractor))
 
     def tell_all(done: int, _: int) -> None:
         progress(min(done * team.size, len(paths)), len(paths))
 
-    found = _extract_part(team, request, store, extractor, machine, tell_all)
-    return ExtractedSet(
+    store, found = _extract_part(paths, views, draw, extractor, machine, tell_all)
+    return store, ExtractedSet(
         np.concatenate([part.rows for part in found]),
         tuple(chain.from_iterable(part.hashes for part in found)),
         tuple(chain.from_iterable(part.skipped for part in found)),
@@ -103,39 +87,33 @@ def extract_together(
     )
 
 
-def _help_extracting(request: _Request, sent: SentExtractor) -> None:
-    team = current_team()
-    extractor = sent.open(team.machine)
-    store = open_store(team.machine.cache, extractor, views=request.views, draw=request.draw)
-    _extract_part(team, request, store, extractor, team.machine, no_progress)
-
-
-def _extract(
-    request: _Request, part: slice, store: FeatureStore, extractor: Extractor, machine: Machine,
-    progress: Progress,
-) -> ExtractedSet:  # fmt: skip
-    return extract_features(
-        request.paths[part], store=store, extractor=extractor, views=request.views,
-        workers=machine.workers, draw=request.draw, progress=progress,
-    )  # fmt: skip
+def _help_extracting(paths: Sequence[Path], views: int, draw: DrawViews, sent: SentExtractor) -> None:
+    machine = current_team().machine
+    _extract_part(paths, views, draw, sent.open(machine), machine, no_progress)
 
 
 def _extract_part(
-    team: Team, request: _Request, store: FeatureStore, extractor: Extractor, machine: Machine, progress: Progress
-) -> list[ExtractedSet]:
-    """What all ranks found, by place in all paths, on rank 0."""
-    part = team.part_of(len(request.paths))
-    own = _extract(request, part, store, extractor, machine, progress)
+    paths: Sequence[Path], views: int, draw: DrawViews, extractor: Extractor, machine: Machine, progress: Progress
+) -> tuple[FeatureStore, list[ExtractedSet]]:
+    """This machine's store, and on rank 0 what all ranks found, by place in all paths."""
+    team, store = current_team(), open_store(machine.cache, extractor, views=views, draw=draw)
+    part = team.part_of(len(paths))
+    own = extract_features(
+        paths[part], store=store, extractor=extractor, views=views, workers=machine.workers, draw=draw,
+        progress=progress,
+    )  # fmt: skip
     found = team.collect_values(replace(own, rows=own.rows + part.start))
-    store.read_again()  # what the others have put into the same folder
-    known = [list(dict.fromkeys(one.hashes)) for one in found]
-    wanted = [[sha256 for sha256 in hashes if sha256 not in store] for hashes in known]
-    _send_features(team, store, team.hand_out(wanted if team.is_first else None))
-    return found
+    if team.size > 1:
+        store.read_again()  # what the others have put into the same folder
+        known = [list(dict.fromkeys(one.hashes)) for one in found]
+        wanted = [[sha256 for sha256 in hashes if sha256 not in store] for hashes in known]
+        _send_features(store, team.hand_out(wanted if team.is_first else None))
+    return store, found
 
 
-def _send_features(team: Team, store: FeatureStore, hashes: list[str]) -> None:
+def _send_features(store: FeatureStore, hashes: list[str]) -> None:
     """Put the features of images that rank 0 has not, of which each rank has some, into its store."""
+    team = current_team()
     for start in range(0, max(team.gather_values(len(hashes))), _PIECE):
         piece = hashes[start : start + _PIECE]
         sent: tuple[list[str], Features] | None = (piece, store.load(piece)) if piece else None

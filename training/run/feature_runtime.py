@@ -1,12 +1,11 @@
-"""What computes a run's features: the frozen backbone's graph in the first runtime that gives torch's, or torch."""
+"""Runtime of a run's features: torch, or the first that computes the frozen backbone's graph and agrees with it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,18 @@ from training.backbone.backbones import Backbone
 from training.backbone.extract import Extractor, keep_freed_memory
 from training.backbone.graphs import NoGraphError, compute_by_graph, keep_graph, open_graph
 from training.options.machine import EXTRAS, GRAPH_RUNTIMES, TORCH, Machine
+from training.run.phases import Job
 from training.run.run_folder import RunFolder
 
 # Of features with torch's in float32: a mean cosine, less the mean. Those in float32 have 1.0000; those in bfloat16,
 # torch's own among them, .9976 to .9987.
 LEAST_AGREEMENT, LEAST_IN_BFLOAT16 = 0.9999, 0.995
 _IMAGES = 16
+RUNTIME = "runtime.json"  # what computes the features, as torch's `precision` has it; why, and what was compared
+LEAST_IMAGES = 3000  # with fewer, writing the graph takes longer than it saves
+_UNUSABLE = (NoGraphError, ModelFileError, MissingDependencyError)
+
+logger = logging.getLogger(__name__)
 
 
 def agrees(compared: Compared) -> bool:
@@ -61,51 +66,17 @@ def compare_runtimes(extractor: Extractor, graph: SealedModel, paths: Sequence[P
 
 def read_some(paths: Sequence[Path], extractor: Extractor) -> Pixels:
     """(n, crop, crop, 3) uint8 of at most 16 readable images from all over a list."""
-    step = max(1, len(paths) // _IMAGES)
-    spread = (paths[row] for first in range(step) for row in range(first, len(paths), step))
-    found = list(islice(_readable(spread, extractor), _IMAGES))
+    step, config, found = max(1, len(paths) // _IMAGES), extractor.preprocess, list[Pixels]()
+    for path in (paths[row] for first in range(step) for row in range(first, len(paths), step)):
+        try:
+            found.append(preprocess_image(read_image(path, target_side=config.resize).image, config))
+        except ImageError:
+            continue
+        if len(found) == _IMAGES:
+            break
     if not found:
         raise InputError(f"none of the {len(paths)} images is readable")
     return np.stack(found)
-
-
-def _readable(paths: Iterator[Path], extractor: Extractor) -> Iterator[Pixels]:
-    config = extractor.preprocess
-    for path in paths:
-        try:
-            image = read_image(path, target_side=config.resize).image
-        except ImageError:
-            continue
-        yield preprocess_image(image, config)
-
-
-LEAST_IMAGES = 3000  # with fewer, writing the graph takes longer than it saves
-_UNUSABLE = (NoGraphError, ModelFileError, MissingDependencyError)
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureRuntime:
-    """What computes a run's features, as the run notes it.
-
-    Attributes:
-        name: of `training.options.machine`, without `auto`.
-        asked: what `--backend` said.
-        precision: torch's, and so that in which the graph asks to be computed.
-        why: in words.
-        compared: all that were compared with torch, by name.
-    """
-
-    name: str
-    asked: str
-    precision: str
-    why: str
-    compared: Mapping[str, Compared]
-
-    def describe(self) -> str:
-        """One line for people."""
-        return f"features: by {self.name}, {self.why}"
 
 
 def require_runtime(machine: Machine, *, trains_network: bool) -> None:
@@ -124,29 +95,37 @@ def require_runtime(machine: Machine, *, trains_network: bool) -> None:
         raise MissingDependencyError(package=asked, extra=EXTRAS[asked], purpose=f"features by --backend {asked}")
 
 
-def settle_runtime(
-    run: RunFolder, extractor: Extractor, paths: Sequence[Path], *, views: int, trains_network: bool,
-    machine: Machine, tell: Callable[[str], None],
-) -> Extractor:  # fmt: skip
+def settle_runtime(job: Job, extractor: Extractor, paths: Sequence[Path], *, views: int) -> Extractor:
     """The extractor of a run, by the runtime that it began with, or by the one that is settled on and noted now.
 
     Args:
         extractor: of torch.
         paths: of the images whose features the run needs.
         views: that it needs of each.
-        tell: told what computes them, where that is new.
 
     Raises:
         RunError: the run began with a runtime that is not to be had now, or another one is asked for.
-        InputError: the cache cannot be written.
     """
-    noted = run.read_runtime()
-    if noted is not None:
+    run, machine, asked = job.run, job.machine, job.machine.backend
+    if (noted := run.find_json(RUNTIME)) is not None:
         return _go_on(run, extractor, noted, machine=machine)
-    settled, opened = _settle(extractor, paths, views=views, trains_network=trains_network, machine=machine)
-    run.write_runtime(asdict(settled))
-    if settled.compared:
-        tell(settled.describe())
+    name, why, compared, opened = TORCH, "as it is named", dict[str, Compared](), extractor
+    if asked == AUTO and (reason := _why_torch(job.config.network.trains, machine, views * len(paths))):
+        why = reason
+    elif asked != TORCH:
+        try:
+            graph = keep_graph(extractor, cache=machine.cache)
+            compared = compare_runtimes(extractor, graph, paths)
+            name, why = _choose(compared, asked, precision=extractor.precision)
+            opened = extractor if name == TORCH else compute_by_graph(extractor, name, graph)
+        except _UNUSABLE as error:
+            logger.warning("features are computed by torch: %s", error)
+            name, why = TORCH, f"as its graph cannot be used: {error}"
+    found = {one: asdict(figures) for one, figures in compared.items()}
+    noted = {"name": name, "asked": asked, "precision": extractor.precision, "why": why, "compared": found}
+    run.write_json(RUNTIME, noted)
+    if compared:
+        job.watcher.on_note(f"features: by {name}, {why}")
     return opened
 
 
@@ -155,7 +134,7 @@ def reopen_extractor(run: RunFolder, backbone: Backbone, *, device: torch.device
     described = run.read_json("features.json")
     name = described.get("runtime", TORCH)
     open_in = partial(Extractor, backbone, run.preprocess())
-    if (noted := run.read_runtime()) is not None and name != TORCH:
+    if (noted := run.find_json(RUNTIME)) is not None and name != TORCH:
         extractor = open_in(device=torch.device("cpu"), precision=noted["precision"])
         try:
             return compute_by_graph(extractor, name, keep_graph(extractor, cache=cache))
@@ -176,26 +155,6 @@ def _go_on(run: RunFolder, extractor: Extractor, noted: Mapping[str, Any], *, ma
     except _UNUSABLE as error:
         raise RunError(f"{run.path}: its features are by {name}, which cannot compute them now: {error}; put that "
                        "right, or start another run with a new --out") from error  # fmt: skip
-
-
-def _settle(
-    extractor: Extractor, paths: Sequence[Path], *, views: int, trains_network: bool, machine: Machine
-) -> tuple[FeatureRuntime, Extractor]:
-    asked = machine.backend
-    settled = FeatureRuntime(TORCH, asked, extractor.precision, "as it is named", {})
-    if asked == TORCH:
-        return settled, extractor
-    if asked == AUTO and (why := _why_torch(trains_network, machine, views * len(paths))):
-        return replace(settled, why=why), extractor
-    try:
-        graph = keep_graph(extractor, cache=machine.cache)
-        compared = compare_runtimes(extractor, graph, paths)
-        name, why = _choose(compared, asked, precision=extractor.precision)
-        settled = replace(settled, name=name, why=why, compared=compared)
-        return settled, extractor if name == TORCH else compute_by_graph(extractor, name, graph)
-    except _UNUSABLE as error:
-        logger.warning("features are computed by torch: %s", error)
-        return replace(settled, name=TORCH, why=f"as its graph cannot be used: {error}"), extractor
 
 
 def _why_torch(trains_network: bool, machine: Machine, images: int) -> str | None:

@@ -12,23 +12,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from index.arrays import Floats, Labels
 from index.errors import InputError
-from index.progress import Progress
 from training.backbone.backbones import Backbone, layout_of, with_features
-from training.backbone.extract import Extractor, FeatureStore, open_store
+from training.backbone.extract import FeatureStore
 from training.backbone.pooling import average_views
 from training.confidence.same_pictures import find_duplicates
 from training.data.datasets import Record, keep_usable_classes
 from training.head.untrained import count_directions, fit_untrained
-from training.options.config import AUTO, POOLINGS, VIEW_COSTS, InputConfig, TrainConfig
-from training.options.machine import Machine
+from training.options.config import AUTO, POOLINGS, VIEW_COSTS, InputConfig
 from training.run.extraction import extract_together
-from training.run.phases import Watcher
+from training.run.phases import Job
 from training.run.prepare import label_images, open_extractor
-from training.run.run_folder import RunFolder
+from training.run.run_folder import FEATURE_CHOICE
 from training.run.searches import ValidationSet, embed_features
 from training.run.verdict import measure_lead
 
@@ -89,7 +86,6 @@ def _list_poolings(network: Backbone, sizes: InputConfig) -> Iterator[tuple[str,
 class Sample:
     """Usable images: (N,) int64 labels as training would use them, and (N, F) float32 features by candidate."""
 
-    records: Sequence[Record]
     hashes: Sequence[str]
     labels: Labels
     features: Mapping[Candidate, Floats]
@@ -112,144 +108,97 @@ def draw_sample(labels: Sequence[str], *, images: int, seed: int) -> np.ndarray:
     return np.sort(np.concatenate(drawn))
 
 
-class SampleReader:
-    """Extracts samples, every image once a view whatever the number of poolings.
+def afford_images(candidates: Sequence[Candidate], *, views: int) -> int:
+    """Images that the sample may have of a run that extracts so many views; 0 where they would tell nothing."""
+    images = int(SHARE * views / len(_list_views(candidates)))
+    return 0 if images < FEWEST_IMAGES else min(images, MOST_IMAGES)
 
-    Args:
-        network: as of `load_backbone`.
-        candidates: what features are for; of a view and pooling each.
+
+def _list_views(candidates: Sequence[Candidate]) -> list[str]:
+    """The views that are extracted: of `both` each."""
+    views = {candidate.view for candidate in candidates}
+    return [view for view in ("crop", "whole") if view in views or "both" in views]
+
+
+def read_sample(
+    job: Job, records: Sequence[Record], candidates: Sequence[Candidate], *, images: int, network: Backbone
+) -> Sample:
+    """Draw about so many of the records, label them as training would, and extract every image once a view.
+
+    What cannot be used is left out.
     """
+    config, noise = job.config, job.config.data.noise
+    usable = keep_usable_classes([record.label for record in records])[0]
+    records = [record for record, kept in zip(records, usable, strict=True) if kept]
+    labels = [record.label for record in records]
+    by_features = noise is not None and noise.kind == "nearest-class"  # of which the sample's alone are known
+    if not by_features:
+        labels = label_images(labels, features=lambda: np.empty((0, 0), dtype=np.float32), config=config)
+    rows = draw_sample(labels, images=images, seed=config.seed)
+    hashes, features = _extract(job, [records[row].path for row in rows], candidates, network=network)
+    labels = [labels[row] for row in rows[list(hashes)]]
+    if by_features:
+        labels = label_images(labels, features=lambda: features[candidates[0]], config=config)
+    numbers = np.unique(np.array(labels), return_inverse=True)[1].astype(np.int64)
+    return Sample(list(hashes.values()), numbers, features)
 
-    def __init__(
-        self,
-        network: Backbone,
-        candidates: Sequence[Candidate],
-        *,
-        config: TrainConfig,
-        machine: Machine,
-        watcher: Watcher,
-    ) -> None:
-        self._network, self._candidates = network, candidates
-        self._config, self._machine, self._watcher = config, machine, watcher
-        poolings = {candidate.pooling for candidate in candidates}
-        self._pooling = _EVERY if len(poolings) > 1 else poolings.pop()
-        views = {candidate.view for candidate in candidates}
-        self._views = [view for view in ("crop", "whole") if view in views or "both" in views]
 
-    def afford(self, *, views: int) -> int:
-        """Images that the sample may have of a run that extracts so many views; 0 where they would tell nothing."""
-        images = int(SHARE * views / len(self._views))
-        return 0 if images < FEWEST_IMAGES else min(images, MOST_IMAGES)
+def _extract(
+    job: Job, paths: Sequence[Path], candidates: Sequence[Candidate], *, network: Backbone
+) -> tuple[dict[int, str], dict[Candidate, Floats]]:
+    """The hashes of the images that every view can be had of, by place in `paths`, and their features."""
+    sizes, views = job.config.input, _list_views(candidates)
+    poolings = {candidate.pooling for candidate in candidates}
+    pooling = _EVERY if len(poolings) > 1 else poolings.pop()
+    stores: dict[str, FeatureStore] = {}
+    found: list[dict[int, str]] = []
+    for number, view in enumerate(views):
 
-    def read(self, records: Sequence[Record], *, images: int) -> Sample:
-        """Draw about so many of the records, label as training would, and extract; what cannot be used is left out."""
-        usable = keep_usable_classes([record.label for record in records])[0]
-        records = [record for record, kept in zip(records, usable, strict=True) if kept]
-        labels = [record.label for record in records]
-        noise = self._config.data.noise
-        by_features = noise is not None and noise.kind == "nearest-class"  # of which the sample's alone are known
-        if not by_features:
-            labels = label_images(labels, features=lambda: np.empty((0, 0), dtype=np.float32), config=self._config)
-        rows = draw_sample(labels, images=images, seed=self._config.seed)
-        hashes, by_view = self._extract([records[row].path for row in rows])
-        rows = rows[list(hashes)]
-        features = {
-            one: self._select(one, by_view).numpy()
-            if by_view
-            else np.empty((0, one.feature_dim), dtype=np.float32)
-            for one in self._candidates
-        }
-        labels = [labels[row] for row in rows]
-        if by_features:
-            labels = label_images(labels, features=lambda: features[self._candidates[0]], config=self._config)
-        numbers = np.unique(np.array(labels), return_inverse=True)[1].astype(np.int64)
-        return Sample([records[row] for row in rows], list(hashes.values()), numbers, features)
+        def tell(done: int, total: int, before: int = number) -> None:
+            job.watcher.on_images("look", before * total + done, len(views) * total)
 
-    def keep(self, sample: Sample, chosen: Candidate) -> None:
-        """Put the sample's features of the chosen candidate where a run by torch will look, if they are just those.
-
-        Those of both views are not: there the whole image is made small by the network, not before it.
-        """
-        if chosen.view == "both" or self._pooling == chosen.pooling:
-            return
-        store = self._open(chosen.view, chosen.pooling)[1]
-        features = sample.features[chosen]
-        new = {sha256: row for row, sha256 in enumerate(sample.hashes) if sha256 not in store}
-        if new:
-            store.add(list(new), features[list(new.values()), None])
-
-    def _open(self, view: str, pooling: str) -> tuple[Extractor, FeatureStore]:
-        extractor = open_extractor(
-            self._network, self._config.input, view=view, pooling=pooling, machine=self._machine
+        extractor = open_extractor(network, sizes, view=view, pooling=pooling, machine=job.machine)
+        stores[view], extracted = extract_together(
+            paths, extractor=extractor, views=1, machine=job.machine, progress=tell
         )
-        return extractor, open_store(self._machine.cache, extractor, views=1)
-
-    def _extract(self, paths: Sequence[Path]) -> tuple[dict[int, str], dict[str, Tensor]]:
-        """The hashes of the usable ones by place in `paths`, and by view their (N, P) features."""
-        found: list[dict[int, str]] = []
-        stores: dict[str, FeatureStore] = {}
-        for number, view in enumerate(self._views):
-            extractor, stores[view] = self._open(view, self._pooling)
-            extracted = extract_together(
-                paths, store=stores[view], extractor=extractor, views=1, machine=self._machine,
-                progress=self._tell(number),
-            )  # fmt: skip
-            found.append(dict(zip(extracted.rows.tolist(), extracted.hashes, strict=True)))
-        hashes = {row: sha256 for row, sha256 in found[0].items() if all(row in others for others in found)}
-        if not hashes:
-            return {}, {}
-        loaded = {view: store.load(list(hashes.values()))[:, 0] for view, store in stores.items()}
-        return hashes, {view: torch.from_numpy(features) for view, features in loaded.items()}
-
-    def _tell(self, number: int) -> Progress:
-        """Progress of one view among all."""
-        return lambda done, total: self._watcher.on_images("look", number * total + done, len(self._views) * total)
-
-    def _select(self, candidate: Candidate, by_view: Mapping[str, Tensor]) -> Tensor:
-        """(N, F) of one candidate."""
-        views = self._views if candidate.view == "both" else [candidate.view]
-        parts = [by_view[view] for view in views]
-        if self._pooling == _EVERY:
-            layout = layout_of(self._network, pooling=candidate.pooling, side=self._config.input.crop)
-            parts = [layout.select(part, candidate.pooling) for part in parts]
-        return parts[0] if candidate.view != "both" else average_views(parts)
+        found.append(dict(zip(extracted.rows.tolist(), extracted.hashes, strict=True)))
+    hashes = {row: sha256 for row, sha256 in found[0].items() if all(row in others for others in found)}
+    if not hashes:
+        return {}, {one: np.empty((0, one.feature_dim), dtype=np.float32) for one in candidates}
+    features: dict[Candidate, Floats] = {}
+    for one in candidates:
+        seen = views if one.view == "both" else [one.view]
+        parts = [torch.from_numpy(stores[view].load(list(hashes.values()))[:, 0]) for view in seen]
+        if pooling == _EVERY:
+            layout = layout_of(network, pooling=one.pooling, side=sizes.crop)
+            parts = [layout.select(part, one.pooling) for part in parts]
+        features[one] = (average_views(parts) if one.view == "both" else parts[0]).numpy()
+    return hashes, features
 
 
 def select_features(
-    run: RunFolder, records: Sequence[Record], candidates: Sequence[Candidate], *, views: int, network: Backbone,
-    config: TrainConfig, machine: Machine, watcher: Watcher,
-) -> Candidate:  # fmt: skip
+    job: Job, records: Sequence[Record], candidates: Sequence[Candidate], *, views: int, network: Backbone
+) -> Candidate:
     """The view and pooling that the run takes: chosen once, and the same for a resume.
 
-    The first candidate is taken where nothing can be tried. Features that the run will need are left in the cache.
+    The first candidate is taken where nothing can be tried.
 
     Args:
         views: of images, of which the run extracts features; the sample costs a tenth of them.
     """
-    chosen = run.read_feature_choice()
-    if chosen is None:
-        first: dict[str, Any] = {**candidates[0].to_json(), "images": 0, "classes": 0, "tried": []}
-        chosen = first
-        if len(candidates) > 1:
-            reader = SampleReader(network, candidates, config=config, machine=machine, watcher=watcher)
-            if images := reader.afford(views=views):
-                chosen = first | _try_on_sample(reader, records, images=images, config=config)
-            else:
-                chosen = first | {"images": len(records)}
-        run.write_feature_choice(chosen)
+
+    def choose_candidate() -> dict[str, Any]:
+        is_open, images = len(candidates) > 1, afford_images(candidates, views=views)
+        if not is_open or not images:
+            counts = {"images": len(records) if is_open else 0, "classes": 0}
+            return {**candidates[0].to_json(), **counts, "tried": []}
+        sample = read_sample(job, records, candidates, images=images, network=network)
+        tried = try_candidates(sample, embedding_dim=job.config.embedding.width, seed=job.config.seed)
+        counts = {"images": len(sample.labels), "classes": len(np.unique(sample.labels))}
+        return {**candidates[choose(tried) if tried else 0].to_json(), **counts, "tried": tried}
+
+    chosen = job.run.keep_json(FEATURE_CHOICE, choose_candidate)
     return next(one for one in candidates if (one.view, one.pooling) == (chosen["view"], chosen["pooling"]))
-
-
-def _try_on_sample(
-    reader: SampleReader, records: Sequence[Record], *, images: int, config: TrainConfig
-) -> dict[str, Any]:
-    """What was tried on about so many images, and what is taken."""
-    sample = reader.read(records, images=images)
-    tried = try_candidates(sample, embedding_dim=config.embedding.width, seed=config.seed)
-    best = list(sample.features)[choose(tried) if tried else 0]
-    reader.keep(sample, best)
-    counts = {"images": len(sample.labels), "classes": len(np.unique(sample.labels))}
-    return {**best.to_json(), **counts, "tried": tried}
 
 
 def try_candidates(sample: Sample, *, embedding_dim: int, seed: int) -> list[dict[str, Any]]:

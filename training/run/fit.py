@@ -1,26 +1,38 @@
-"""Training loops of the two phases: first the confidence module, then the embedding head with its proxies."""
+"""Training loops of the two phases on features: label confidences, then the embedding head with its proxies."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from copy import deepcopy
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from index.errors import RunError
+from index.arrays import Floats, Labels
+from index.errors import InputError, RunError
+from index.labels.leave_one_out import Doubles, Sums, Tell, sum_moments
 from training.backbone.extract import FeatureSource
-from training.confidence.confidences import ConfidenceModule, Confidences, rows_at_once
+from training.confidence.confidences import (
+    Beliefs,
+    ConfidenceModule,
+    Confidences,
+    believe_module,
+    believe_others,
+    rows_at_once,
+    rows_to_trust,
+)
 from training.head.embedding_heads import EmbeddingHead, Head, WhitenedHead
 from training.head.untrained import fit_within_classes
 from training.losses.guidance import Guidance
 from training.losses.interface import Batch, MetricLoss, ProxyLoss, build_loss
-from training.options.config import ConfidenceConfig, EmbeddingConfig
+from training.options.config import ConfidenceConfig, EmbeddingConfig, TrainConfig
 from training.options.losses import LossConfig
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
+from training.run.distributed import current_team
 from training.run.phases import (
     EpochReport,
     PhaseContext,
@@ -31,102 +43,30 @@ from training.run.phases import (
 )
 
 TrainedHead = EmbeddingHead | WhitenedHead
-
-
-def count_epochs(config: EmbeddingConfig, batches: int) -> tuple[int, int | None]:
-    """Epochs of `batches` steps each, and the steps of the last one (None: all of them)."""
-    if config.steps is None:
-        return config.epochs, None
-    epochs = -(-config.steps // batches)
-    return epochs, config.steps - (epochs - 1) * batches
-
-
-def start_embedding(
-    source: FeatureSource,
-    labels: Tensor,
-    *,
-    rows: Tensor,
-    own: Tensor | None,
-    class_count: int,
-    loss_config: LossConfig,
-    config: EmbeddingConfig,
-    context: PhaseContext,
-    guidance: Guidance | None,
-) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:
-    """Head, loss and optimizer, new or as the checkpoint has them, and the epoch to go on with."""
-    generator = phase_generator(context.seed, "embedding", 0)
-    centre, width = source.centre, config.width
-    if config.start == "whitened":
-        assert own is not None
-        head: TrainedHead = _start_whitened(centre, labels, rows=rows, own=own, embedding_dim=width)
-    else:
-        head = EmbeddingHead(centre.shape[1], embedding_dim=width, generator=generator)
-    loss_module = build_loss(
-        loss_config, class_count=class_count, embedding_dim=width, generator=generator, guidance=guidance
-    )
-    if config.start == "whitened" and isinstance(loss_module, ProxyLoss):
-        assert own is not None
-        loss_module.start_at(_class_means(head, centre, labels, rows=rows, own=own, count=class_count))
-    head, loss_module = head.to(context.device), loss_module.to(context.device)
-    groups = [
-        {"params": list(head.parameters()), "lr": config.lr, "weight_decay": config.weight_decay},
-        *loss_module.parameter_groups(proxy_lr=config.proxy_lr, weight_decay=config.weight_decay),
-    ]
-    optimizer = torch.optim.AdamW(groups, fused=True)
-    found = context.load()
-    if found is None:
-        return head, loss_module, optimizer, 1
-    tensors, state = found
-    unpack_module(head, tensors, name="head")
-    unpack_module(loss_module, tensors, name="loss")
-    unpack_optimizer(optimizer, tensors)
-    return head, loss_module, optimizer, state["epoch"] + 1
-
-
-def _start_whitened(
-    centre: Tensor, labels: Tensor, *, rows: Tensor, own: Tensor, embedding_dim: int
-) -> WhitenedHead:
-    rows = rows.to(centre.device)
-    projection = fit_within_classes(
-        centre[rows].cpu().numpy(),
-        labels[rows].cpu().numpy(),
-        weights=own[rows].cpu().numpy(),
-        embedding_dim=embedding_dim,
-    )
-    return WhitenedHead(projection.weight, projection.bias, embedding_dim=embedding_dim)
-
-
-@torch.inference_mode()
-def _class_means(
-    head: TrainedHead, centre: Tensor, labels: Tensor, *, rows: Tensor, own: Tensor, count: int
-) -> Tensor:
-    """(C, D) mean embedding of every class, samples weighed by confidence; 0 for a class without images."""
-    sums = torch.zeros(count, head.embedding_dim)
-    for part in rows.split(4096):
-        sums.index_add_(0, labels[part].cpu(), own[part, None].cpu() * head(centre[part].cpu()))
-    return nn.functional.normalize(sums)
-
-
 CHECKPOINTS = 10  # of phase 2, where it is counted in steps
 
 
-def split_holdout(count: int, *, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Row numbers of the images that train phase 1 and of those held out of it, both sorted int64."""
-    order = torch.randperm(count, generator=phase_generator(seed, "confidence", 0))
-    held = round(holdout * count)
-    return order[held:].sort().values, order[:held].sort().values
+def find_beliefs(
+    source: FeatureSource, labels: Tensor, *, class_count: int, config: TrainConfig, context: PhaseContext,
+    groups: Tensor | None = None,
+) -> Beliefs:  # fmt: skip
+    """Phase 1 on N images with (N,) given labels: the confidence module, or leave-one-out, which keeps no checkpoint.
+
+    `groups` (N,) int64 is the same for near-duplicates, which must not vouch for each other's labels.
+    """
+    if config.confidence.confidences == "leave-one-out":
+        return believe_others(source, labels, class_count=class_count, groups=groups, moments=sum_moments_together)
+    module = fit_confidence(
+        source, labels, class_count=class_count, config=config.confidence, batch_size=config.embedding.batch_size,
+        weight_decay=config.embedding.weight_decay, context=context,
+    )  # fmt: skip
+    return believe_module(module, source, labels)
 
 
 def fit_confidence(
-    source: FeatureSource,
-    labels: Tensor,
-    *,
-    class_count: int,
-    config: ConfidenceConfig,
-    batch_size: int,
-    weight_decay: float,
-    context: PhaseContext,
-) -> ConfidenceModule:
+    source: FeatureSource, labels: Tensor, *, class_count: int, config: ConfidenceConfig, batch_size: int,
+    weight_decay: float, context: PhaseContext,
+) -> ConfidenceModule:  # fmt: skip
     """Phase 1: binary cross-entropy on the given labels, stopped early by held-out images.
 
     The mean runs over all N x C targets. The weights of the epoch with the lowest held-out loss are returned (the
@@ -145,17 +85,15 @@ def fit_confidence(
     optimizer = torch.optim.AdamW(
         module.parameters(), lr=config.confidence_lr, weight_decay=weight_decay, fused=True
     )
-    best = _BestWeights.of(module)
-    first_epoch = 1
-    found = context.load()
-    if found is not None:
+    best, best_loss, waited, first_epoch = deepcopy(module), math.inf, 0, 1
+    if (found := context.load()) is not None:
         tensors, state = found
         unpack_module(module, tensors, name="module")
+        unpack_module(best, tensors, name="best")
         unpack_optimizer(optimizer, tensors)
-        best.restore(tensors, state, device=context.device)
-        first_epoch = state["epoch"] + 1
+        best_loss, waited, first_epoch = state["best_loss"], state["waited"], state["epoch"] + 1
     for epoch in range(first_epoch, config.confidence_epochs + 1):
-        if best.waited >= config.patience:
+        if waited >= config.patience:
             break
         started = time.perf_counter()
         generator = phase_generator(context.seed, "confidence", epoch)
@@ -170,23 +108,30 @@ def fit_confidence(
                 total += loss.detach() * len(rows)
             optimizer.step()
         held_loss = _held_out_loss(module, source.centre, labels, rows=held_rows)
-        best.note(module, held_loss)
+        waited += 1
+        if held_loss is None or held_loss < best_loss:
+            best.load_state_dict(module.state_dict())
+            best_loss, waited = best_loss if held_loss is None else held_loss, 0
+        loss_value = require_finite(total.item() / len(train_rows), phase="confidence", epoch=epoch)
         seconds = time.perf_counter() - started
         context.on_epoch(
             EpochReport(
-                phase="confidence",
-                epoch=epoch,
-                epochs=config.confidence_epochs,
-                loss=require_finite(total.item() / len(train_rows), phase="confidence", epoch=epoch),
-                seconds=seconds,
-                images_per_second=len(train_rows) / seconds,
-                held_out_loss=held_loss,
+                phase="confidence", epoch=epoch, epochs=config.confidence_epochs, loss=loss_value, seconds=seconds,
+                images_per_second=len(train_rows) / seconds, held_out_loss=held_loss,
             )
+        )  # fmt: skip
+        context.save(
+            pack_modules(module=module, best=best) | pack_optimizer(optimizer),
+            state={"epoch": epoch, "best_loss": best_loss, "waited": waited},
         )
-        tensors = pack_modules(module=module) | pack_optimizer(optimizer) | best.pack()
-        context.save(tensors, state={"epoch": epoch, **best.state()})
-    module.load_state_dict(best.weights)
-    return module.eval().requires_grad_(False)
+    return best.eval().requires_grad_(False)
+
+
+def split_holdout(count: int, *, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Row numbers of the images that train phase 1 and of those held out of it, both sorted int64."""
+    order = torch.randperm(count, generator=phase_generator(seed, "confidence", 0))
+    held = round(holdout * count)
+    return order[held:].sort().values, order[:held].sort().values
 
 
 def _cross_entropy(module: ConfidenceModule, features: Tensor, labels: Tensor) -> Tensor:
@@ -206,60 +151,90 @@ def _held_out_loss(module: ConfidenceModule, centre: Tensor, labels: Tensor, *, 
     return total / (len(rows) * class_count)
 
 
-@dataclass(slots=True)
-class _BestWeights:
-    """The weights of the epoch with the lowest held-out loss so far, and for how many epochs none was better."""
-
-    weights: dict[str, Tensor]
-    loss: float = float("inf")
-    waited: int = 0
-
-    @classmethod
-    def of(cls, module: nn.Module) -> _BestWeights:
-        return cls({name: tensor.clone() for name, tensor in module.state_dict().items()})
-
-    def note(self, module: nn.Module, held_loss: float | None) -> None:
-        """Take the module's weights if they are better, or if nothing tells."""
-        if held_loss is not None and held_loss >= self.loss:
-            self.waited += 1
-            return
-        self.waited = 0
-        self.loss = self.loss if held_loss is None else held_loss
-        self.weights = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-
-    def pack(self) -> dict[str, Tensor]:
-        return {f"best.{name}": tensor for name, tensor in self.weights.items()}
-
-    def state(self) -> dict[str, Any]:
-        return {"best_loss": self.loss, "waited": self.waited}
-
-    def restore(self, tensors: dict[str, Tensor], state: dict[str, Any], *, device: torch.device) -> None:
-        self.weights = {name: tensors[f"best.{name}"].to(device) for name in self.weights}
-        self.loss, self.waited = state["best_loss"], state["waited"]
+def sum_moments_together(rows: Floats, parts: Doubles, labels: Labels, *, count: int, tell: Tell) -> Sums:
+    """As `sum_moments`, on rank 0: the others are handed their rows."""
+    team = current_team()
+    if team.size == 1:
+        return sum_moments(rows, parts, labels, count=count, tell=tell)
+    team.ask(_help_summing, count)
+    slices = [team.part_of(len(rows), rank=rank) for rank in range(team.size)]
+    own = team.hand_out([(rows[part], parts[part], labels[part]) for part in slices])
+    return sum_moments(*own, count=count, tell=tell, add_up=team.add_up)
 
 
-@torch.no_grad()
-def _project_once(head: TrainedHead, source: FeatureSource) -> Tensor | None:
-    """(N, K) coordinates of all images on a whitened head's directions, where every image has the one cached view."""
-    if not isinstance(head, WhitenedHead) or source.views != 1:
+def _help_summing(count: int) -> None:
+    team = current_team()
+    own: tuple[Floats, Doubles, Labels] = team.hand_out(None)
+    sum_moments(*own, count=count, add_up=team.add_up)
+
+
+def choose_rows(beliefs: Beliefs | None, *, config: TrainConfig) -> Tensor | None:
+    """Sorted numbers of the images that `--min-confidence` leaves for phase 2; None for all."""
+    least = config.confidence.min_confidence
+    if least is None or beliefs is None:
         return None
-    return torch.cat([head.project(part) for part in source.centre.split(4096)])
+    return rows_to_trust(beliefs.own, min_confidence=least).cpu()
+
+
+def summarise_beliefs(beliefs: Beliefs) -> dict[str, float]:
+    """As the report has them: how far labels are believed, on average over all images (0..1)."""
+    return {"mean_weight": float(beliefs.weights.cpu().numpy().mean())}
+
+
+def known_weights(beliefs: Beliefs | None, *, config: TrainConfig) -> Floats | None:
+    """(N,) how much each image counts, where leave-one-out has found it already."""
+    if beliefs is None or config.confidence.confidences != "leave-one-out":
+        return None
+    return beliefs.weights.cpu().numpy()
+
+
+def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> None:
+    """Refuse a width that a closed-form method, a whitened start, or what `--select auto` may take, cannot have.
+
+    Args:
+        count: of images that train, or a number that it cannot exceed.
+        feature_dim: F.
+    """
+    method = config.loss.method
+    if config.embedding.embedding_dim is None or method == "raw":
+        return
+    if not config.loss.trains:
+        what, instead = f"--method {method}", "--method raw"
+    elif config.embedding.start == "whitened":
+        what, instead = "--start whitened", "--start random"
+    elif config.selection.select == "auto":
+        what, instead = "--select auto", "--select trained"
+    else:
+        return
+    spanned = max(0, min(feature_dim, count - 1))
+    if config.embedding.width > spanned:
+        raise InputError(
+            f"--embedding-dim {config.embedding.width} exceeds what {what} can give: {count} images of "
+            f"{feature_dim} features span at most {spanned} directions; lower it, or choose {instead}"
+        )
+
+
+def train_head(
+    source: FeatureSource, labels: Tensor, *, class_count: int, config: TrainConfig, context: PhaseContext,
+    beliefs: Beliefs | None, guidance: Guidance | None = None,
+    on_head: Callable[[int, TrainedHead], None] | None = None,
+) -> tuple[Head, int]:  # fmt: skip
+    """Phase 2 as the options have it: the head, and how many of the N images it was trained on."""
+    rows = choose_rows(beliefs, config=config)
+    reads = config.loss.needs_confidences and beliefs is not None
+    head = fit_embedding(
+        source, labels, class_count=class_count, loss_config=config.loss, config=config.embedding,
+        confidences=beliefs.confidences if reads and beliefs is not None else None, context=context, rows=rows,
+        own=None if beliefs is None else beliefs.weights, guidance=guidance, on_head=on_head,
+    )  # fmt: skip
+    return head, len(labels) if rows is None else len(rows)
 
 
 def fit_embedding(
-    source: FeatureSource,
-    labels: Tensor,
-    *,
-    class_count: int,
-    loss_config: LossConfig,
-    config: EmbeddingConfig,
-    confidences: Confidences | None,
-    context: PhaseContext,
-    rows: Tensor | None = None,
-    own: Tensor | None = None,
-    guidance: Guidance | None = None,
-    on_head: Callable[[int, TrainedHead], None] | None = None,
-) -> Head:
+    source: FeatureSource, labels: Tensor, *, class_count: int, loss_config: LossConfig, config: EmbeddingConfig,
+    confidences: Confidences | None, context: PhaseContext, rows: Tensor | None = None, own: Tensor | None = None,
+    guidance: Guidance | None = None, on_head: Callable[[int, TrainedHead], None] | None = None,
+) -> Head:  # fmt: skip
     """Phase 2: the embedding head and the loss's own parameters, confidences frozen; the last weights are kept.
 
     The confidence and the embedding of a step come from the same view. A whitened head is held near its start by
@@ -274,10 +249,10 @@ def fit_embedding(
         guidance: similarities for ProcSim's language-guidance term.
         on_head: called with (epoch, head) after every epoch.
     """
-    weighs = loss_config.weighs_samples
+    weighs, is_whitened = loss_config.weighs_samples, config.start == "whitened"
     if loss_config.needs_confidences and confidences is None:
         raise ValueError(f"{loss_config.method} needs the confidence module of phase 1")
-    if own is None and (weighs or config.start == "whitened"):
+    if own is None and (weighs or is_whitened):
         raise ValueError("sample weights and a whitened start need the confidences of phase 1")
     rows = torch.arange(len(labels)) if rows is None else rows.cpu()
     if not len(rows):
@@ -286,26 +261,21 @@ def fit_embedding(
             "lower it, in a new --out"
         )
     head, loss_module, optimizer, first_epoch = start_embedding(
-        source,
-        labels,
-        rows=rows,
-        own=own,
-        class_count=class_count,
-        loss_config=loss_config,
-        config=config,
-        context=context,
-        guidance=guidance,
-    )
+        source, labels, rows=rows, own=own if is_whitened else None, class_count=class_count,
+        loss_config=loss_config, config=config, context=context, guidance=guidance,
+    )  # fmt: skip
     together: dict[str, Any] = {"labels": labels.cpu()[rows], "images_per_class": config.images_per_class}
     epochs, last_steps = count_epochs(config, count_batches(size=config.batch_size, **together))
     # Steps on few images are many epochs of one step each: a file for each would outlast the training.
     checkpoint_every = 1 if config.steps is None else max(1, epochs // CHECKPOINTS)
-    coordinates = _project_once(head, source)
+    coordinates = None  # (N, K) on a whitened head's directions, where every image has the one cached view
+    if isinstance(head, WhitenedHead) and source.views == 1:
+        with torch.no_grad():
+            coordinates = torch.cat([head.project(part) for part in source.centre.split(4096)])
     for epoch in range(first_epoch, epochs + 1):
         started = time.perf_counter()
         generator = phase_generator(context.seed, "embedding", epoch)
-        seen = 0
-        total = torch.zeros((), device=context.device)
+        seen, total = 0, torch.zeros((), device=context.device)
         positives = torch.zeros(2, device=context.device)  # positives, samples without one
         batches = draw_batches(rows, config.batch_size, generator, **together)
         for drawn in islice(batches, last_steps if epoch == epochs else None):
@@ -330,20 +300,15 @@ def fit_embedding(
             optimizer.step()
             total += loss.detach() * len(drawn)
             seen += len(drawn)
+        loss_value = require_finite(total.item() / seen, phase="embedding", epoch=epoch)
         seconds = time.perf_counter() - started
         shares = (positives / seen).tolist() if confidences is not None else [None, None]
         context.on_epoch(
             EpochReport(
-                phase="embedding",
-                epoch=epoch,
-                epochs=epochs,
-                loss=require_finite(total.item() / seen, phase="embedding", epoch=epoch),
-                seconds=seconds,
-                images_per_second=seen / seconds,
-                positives_per_sample=shares[0],
-                share_without_positive=shares[1],
+                phase="embedding", epoch=epoch, epochs=epochs, loss=loss_value, seconds=seconds,
+                images_per_second=seen / seconds, positives_per_sample=shares[0], share_without_positive=shares[1],
             )
-        )
+        )  # fmt: skip
         if on_head is not None:
             on_head(epoch, head)
         if epoch % checkpoint_every == 0 or epoch == epochs:
@@ -351,3 +316,56 @@ def fit_embedding(
             context.save(tensors, state={"epoch": epoch})
     trained = head.fold() if isinstance(head, WhitenedHead) else head
     return trained.eval().requires_grad_(False)
+
+
+def start_embedding(
+    source: FeatureSource, labels: Tensor, *, rows: Tensor, own: Tensor | None, class_count: int,
+    loss_config: LossConfig, config: EmbeddingConfig, context: PhaseContext, guidance: Guidance | None,
+) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:  # fmt: skip
+    """Head, loss and optimizer, new or as the checkpoint has them, and the epoch to go on with.
+
+    A whitened head starts at within-class whitening, and proxies at the mean embeddings of their classes, both with
+    images weighed by `own`; the proxy of a class without images is drawn.
+    """
+    generator = phase_generator(context.seed, "embedding", 0)
+    centre, width = source.centre, config.width
+    if own is None:
+        head: TrainedHead = EmbeddingHead(centre.shape[1], embedding_dim=width, generator=generator)
+    else:
+        there = rows.to(centre.device)
+        projection = fit_within_classes(
+            centre[there].cpu().numpy(), labels[there].cpu().numpy(), weights=own[there].cpu().numpy(),
+            embedding_dim=width,
+        )  # fmt: skip
+        head = WhitenedHead(projection.weight, projection.bias, embedding_dim=width)
+    loss_module = build_loss(
+        loss_config, class_count=class_count, embedding_dim=width, generator=generator, guidance=guidance
+    )
+    if own is not None and isinstance(loss_module, ProxyLoss):
+        sums = torch.zeros(class_count, width)
+        with torch.inference_mode():
+            for part in rows.split(4096):
+                sums.index_add_(0, labels[part].cpu(), own[part, None].cpu() * head(centre[part].cpu()))
+        loss_module.start_at(nn.functional.normalize(sums))
+    head, loss_module = head.to(context.device), loss_module.to(context.device)
+    groups = [
+        {"params": list(head.parameters()), "lr": config.lr, "weight_decay": config.weight_decay},
+        *loss_module.parameter_groups(proxy_lr=config.proxy_lr, weight_decay=config.weight_decay),
+    ]
+    optimizer = torch.optim.AdamW(groups, fused=True)
+    found = context.load()
+    if found is None:
+        return head, loss_module, optimizer, 1
+    tensors, state = found
+    unpack_module(head, tensors, name="head")
+    unpack_module(loss_module, tensors, name="loss")
+    unpack_optimizer(optimizer, tensors)
+    return head, loss_module, optimizer, state["epoch"] + 1
+
+
+def count_epochs(config: EmbeddingConfig, batches: int) -> tuple[int, int | None]:
+    """Epochs of `batches` steps each, and the steps of the last one (None: all of them)."""
+    if config.steps is None:
+        return config.epochs, None
+    epochs = -(-config.steps // batches)
+    return epochs, config.steps - (epochs - 1) * batches

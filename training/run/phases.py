@@ -1,30 +1,30 @@
-"""What the two training phases share: their seeds, their batches, their reports."""
+"""Training phases: the run that they belong to, their seeds, their batches, their reports."""
 
 from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from index.errors import RunError
+from training.options.config import TrainConfig
+from training.options.machine import Machine
 from training.run.checkpoint import load_checkpoint, save_checkpoint
-
-if TYPE_CHECKING:
-    from training.run.run_folder import RunFolder
+from training.run.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 
 PHASES = ("confidence", "embedding")
 NETWORK = "network"
-_SEEDS = {name: number for number, name in enumerate(PHASES)} | {
-    NETWORK: 1 << 40
-}  # far beyond those of other seeds
+_SEEDS = {"confidence": 0, "embedding": 1, NETWORK: 1 << 40}  # the last far beyond those of other seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class EpochReport:
 
 @dataclass(frozen=True, slots=True)
 class PhaseContext:
-    """What both phases need to know of the run.
+    """What a phase needs to know of the run.
 
     Attributes:
         seed: of initial weights, batches and views.
@@ -69,21 +69,13 @@ class PhaseContext:
     on_epoch: Callable[[EpochReport], None] = lambda _: None
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """What the last epoch's `save` wrote; None where the phase begins.
-
-        Raises:
-            RunError: the checkpoint is damaged.
-        """
+        """What the last epoch's `save` wrote; None where the phase begins."""
         if self.checkpoint is None or not self.checkpoint.exists():
             return None
         return load_checkpoint(self.checkpoint)
 
     def save(self, tensors: Mapping[str, Tensor], *, state: Mapping[str, Any]) -> None:
-        """Replace the checkpoint.
-
-        Raises:
-            RunError: it cannot be written.
-        """
+        """Replace the checkpoint."""
         if self.checkpoint is not None:
             save_checkpoint(self.checkpoint, tensors, state=state)
 
@@ -110,17 +102,47 @@ class Watcher:
 
     def beside(self, other: Watcher) -> Watcher:
         """Both in one: whatever happens is told to this one first, then to the other."""
-        return Watcher(**{
-            field.name: _call_both(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)
-        })  # fmt: skip
+
+        def call_both(name: str) -> Callable[..., None]:
+            def call(*told: Any) -> None:
+                getattr(self, name)(*told)
+                getattr(other, name)(*told)
+
+            return call
+
+        return Watcher(**{field.name: call_both(field.name) for field in fields(self)})
 
 
-def _call_both(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
-    def call(*told: Any) -> None:
-        first(*told)
-        second(*told)
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training run in progress: its folder, its options, where it computes, and who watches."""
 
-    return call
+    run: RunFolder
+    config: TrainConfig
+    machine: Machine
+    watcher: Watcher
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def measure(self, step: str) -> Iterator[None]:
+        """Time a step, which is told when it begins."""
+        self.watcher.on_phase(step)
+        started = time.perf_counter()
+        yield
+        self.seconds[step] = time.perf_counter() - started
+
+    def context(self, phase: str, *, class_count: int = 0) -> PhaseContext:
+        """Of a phase whose epochs are noted in the metrics file and told."""
+
+        def note(report: EpochReport) -> None:
+            self.run.append_metrics(report.to_json())
+            self.watcher.on_epoch(report)
+            if phase == "embedding" and report.epoch == 1:
+                warn_of_unsuitable_lambda(
+                    report, class_count=class_count, judge=self.config.confidence.confidences
+                )
+
+        return PhaseContext(self.config.seed, self.machine.device, self.run.checkpoint(phase), note)
 
 
 def phase_generator(seed: int, phase: str, epoch: int) -> torch.Generator:
@@ -185,20 +207,15 @@ def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, judge: s
     positives, without = report.positives_per_sample, report.share_without_positive
     if positives is None or without is None:
         return
+    module = judge == "module"
     if positives > class_count / 2 and class_count > 2:
-        advice = (
-            "raise --confidence-epochs or --confidence-lr, or lower --batch-size"
-            if judge == "module"
-            else "raise --lambda"
-        )
         logger.warning(
             "a sample is positive for %.1f of %d classes on average: the confidences separate too little; %s",
-            positives, class_count, advice,
+            positives, class_count,
+            "raise --confidence-epochs or --confidence-lr, or lower --batch-size" if module else "raise --lambda",
         )  # fmt: skip
     elif without > 0.5:
-        advice = "lower --lambda, or raise --confidence-epochs" if judge == "module" else "lower --lambda"
         logger.warning(
             "%.0f %% of the samples are positive for no class and only push proxies away: %s",
-            100 * without,
-            advice,
-        )
+            100 * without, "lower --lambda, or raise --confidence-epochs" if module else "lower --lambda",
+        )  # fmt: skip

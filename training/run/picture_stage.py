@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,11 @@ import torch
 
 from index.arrays import Floats, Ids
 from index.errors import InputError
-from training.backbone.extract import Extractor, open_store
+from training.backbone.extract import Extractor
 from training.data.transforms import edited_views
 from training.head.picture_head import PictureData, PictureHead, fit_picture_head
-from training.options.machine import Machine
 from training.run.extraction import extract_together
-from training.run.phases import Watcher
+from training.run.phases import Job
 from training.run.run_folder import LabelledImage
 
 PRECISION = 0.99  # of the pairs that are called copies
@@ -53,10 +53,9 @@ def require_pictures(hashes: Sequence[str]) -> None:
 
 
 def train_picture(
-    images: Sequence[LabelledImage], groups: Ids, *, extractor: Extractor, machine: Machine, watcher: Watcher,
-    picture_dim: int, seed: int,
-) -> tuple[PictureHead, dict[str, Any]]:  # fmt: skip
-    """Teach the second output, and find from which cosine on its pairs are copies.
+    job: Job, images: Sequence[LabelledImage], groups: Ids, *, extractor: Extractor
+) -> tuple[PictureHead, dict[str, Any]]:
+    """Train the second output, and find from which cosine on its pairs are copies.
 
     Args:
         images: of the run; a part of them does not teach, and tells the threshold.
@@ -66,16 +65,16 @@ def train_picture(
         The head, and its report: {"picture_dim", "threshold", "held_out", "found_first", "called_copies", "is_kept"};
         `found_first` and `called_copies` are shares of the copies of what was held out.
     """
-    store = open_store(machine.cache, extractor, views=VIEWS, draw=edited_views)
-    extracted = extract_together(
-        [image.path for image in images], store=store, extractor=extractor, views=VIEWS, machine=machine,
-        draw=edited_views, progress=lambda done, total: watcher.on_images("copies", done, total),
+    picture_dim, seed = job.config.picture.picture_dim, job.config.seed
+    store, extracted = extract_together(
+        [image.path for image in images], extractor=extractor, views=VIEWS, machine=job.machine, draw=edited_views,
+        progress=partial(job.watcher.on_images, "copies"),
     )  # fmt: skip
     views, groups = store.load(list(extracted.hashes)), groups[extracted.rows]
     held = _hold_out(groups, seed=seed)
     head = fit_picture_head(
         PictureData(views[~held], groups[~held]), picture_dim=picture_dim, seed=seed,
-        progress=lambda done, total: watcher.on_images("copies told apart", done, total),
+        progress=partial(job.watcher.on_images, "copies told apart"),
     )  # fmt: skip
     report = {"picture_dim": picture_dim, **_judge(head, views, groups, held)}
     return head, {**report, "is_kept": report["called_copies"] >= LEAST_CALLED}

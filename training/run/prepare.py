@@ -1,11 +1,11 @@
-"""Before the phases: which images take part with which labels, fixed once, and the features they train from."""
+"""Images of a run: which take part, with which labels, fixed once, and the features they train from."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,6 @@ from training.backbone.extract import (
     FeatureSource,
     FeatureStore,
     LiveSource,
-    open_store,
 )
 from training.confidence.same_pictures import MOST_COMPARED, find_duplicates
 from training.data.datasets import (
@@ -47,16 +46,16 @@ from training.options.backbone_libraries import preprocess_for
 from training.options.config import InputConfig, TrainConfig
 from training.options.machine import Machine
 from training.run.extraction import extract_together
-from training.run.phases import Watcher
-from training.run.run_folder import PARITY_IMAGES, LabelledImage, RunFolder
-from training.run.searches import KnownImages, ValidationSet, find_trial_scenes, read_clues
+from training.run.phases import Job, Watcher
+from training.run.run_folder import PARITY_IMAGES, LabelledImage
+from training.run.searches import KnownImages, find_trial_scenes, read_clues
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationRecords:
-    """Images that validate; `is_gallery` and `ks` as in `ValidationSet`."""
+    """Images that validate; `is_gallery` and `ks` as in `KnownImages`."""
 
     records: tuple[Record, ...]
     is_gallery: tuple[bool, ...] | None = None
@@ -178,38 +177,24 @@ class TrainingSet:
         return LabelledFeatures(self.features, labels, groups, weights)
 
 
-def prepare_training(
-    run: RunFolder,
-    dataset: Dataset,
-    *,
-    data: Path,
-    config: TrainConfig,
-    machine: Machine,
-    extractor: Extractor,
-    watcher: Watcher,
-) -> TrainingSet:
+def prepare_training(job: Job, dataset: Dataset, *, data: Path, extractor: Extractor) -> TrainingSet:
     """The run's images with their labels, fixed once, and the features they train from.
 
     The files that could not even be opened join those that do not decode in skipped.csv.
     """
+    run, config, machine = job.run, job.config, job.machine
     images = run.read_labels()
     paths = [record.path for record in dataset.records] if images is None else [image.path for image in images]
-    views = config.input.cached_views or 1
-    store = open_store(machine.cache, extractor, views=views)
-    extracted = extract_together(
-        paths,
-        store=store,
-        extractor=extractor,
-        views=views,
-        machine=machine,
-        progress=lambda done, total: watcher.on_images("features", done, total),
-    )
+    store, extracted = extract_together(
+        paths, extractor=extractor, views=config.input.cached_views or 1, machine=machine,
+        progress=partial(job.watcher.on_images, "features"),
+    )  # fmt: skip
     if images is None:
         images = _choose_images(dataset.records, extracted, store=store, data=data, config=config)
         chosen = np.linspace(0, len(images) - 1, num=min(PARITY_IMAGES, len(images))).round().astype(int)
-        side, sizes = extractor.preprocess.resize, extractor.preprocess
+        sizes = extractor.preprocess
         run.save_parity_images(
-            [resize_image(read_image(images[i].path, target_side=side).image, sizes) for i in chosen]
+            [resize_image(read_image(images[i].path, target_side=sizes.resize).image, sizes) for i in chosen]
         )
         run.write_skipped([*dataset.skipped, *extracted.skipped])
         run.write_labels(images)  # last: its presence says that the choice is made
@@ -221,12 +206,11 @@ def prepare_training(
             f"{printable_path(str(changed))}; put them back, or start a new run"
         )
     features = torch.from_numpy(store.load([image.sha256 for image in images])).to(machine.device)
-    if config.input.cached_views is not None:
-        return TrainingSet(images, CachedSource(features), records=dataset.records)
-    live = LiveSource(
-        [image.path for image in images], centre=features[:, 0], extractor=extractor, workers=machine.workers
-    )
-    return TrainingSet(images, live, records=dataset.records)
+    source: FeatureSource = CachedSource(features)
+    if config.input.cached_views is None:
+        paths = [image.path for image in images]
+        source = LiveSource(paths, centre=features[:, 0], extractor=extractor, workers=machine.workers)
+    return TrainingSet(images, source, records=dataset.records)
 
 
 def _choose_images(
@@ -287,37 +271,31 @@ def open_extractor(
 
 def prepare_validation(
     validation: ValidationRecords | None, *, machine: Machine, extractor: Extractor, watcher: Watcher
-) -> tuple[ValidationSet, KnownImages] | None:
-    """Validation images: features, labels and what is known of them; those that cannot be read are left out."""
+) -> KnownImages | None:
+    """Validation images with their features, and what is known of them; those that cannot be read are left out."""
     if validation is None:
         return None
     records = validation.records
-    store = open_store(machine.cache, extractor, views=1)
-    extracted = extract_together(
-        [record.path for record in records],
-        store=store,
-        extractor=extractor,
-        views=1,
-        machine=machine,
-        progress=lambda done, total: watcher.on_images("validation features", done, total),
-    )
+    store, extracted = extract_together(
+        [record.path for record in records], extractor=extractor, views=1, machine=machine,
+        progress=partial(watcher.on_images, "validation features"),
+    )  # fmt: skip
     if not extracted.hashes:
         raise InputError(f"none of the {len(records)} validation images is readable")
     if extracted.skipped:
         logger.warning("%d validation images cannot be used and are left out", len(extracted.skipped))
-    names = [records[row].label for row in extracted.rows]
+    usable = [records[row] for row in extracted.rows]
+    names = [record.label for record in usable]
     if not keep_usable_classes(names)[0].any():
         raise InputError("Recall@K needs a class with two validation images; none has two that are readable")
-    labels = np.unique(names, return_inverse=True)[1].astype(np.int64)
-    gallery = None if validation.is_gallery is None else np.array(validation.is_gallery)[extracted.rows]
-    if gallery is not None and not np.isin(labels[~gallery], labels[gallery]).any():
-        raise InputError(
-            "Recall@K needs a query with an image of its class in the gallery; no readable one has one"
-        )
-    features = store.load(extracted.hashes)[:, 0]
-    usable = [records[row] for row in extracted.rows]
     clues = read_clues(
         [record.path for record in usable], groups=[record.group for record in usable], hashes=extracted.hashes
     )
-    known = KnownImages(features, names, extracted.hashes, clues)
-    return ValidationSet(features, labels, gallery, validation.ks), known
+    gallery = None if validation.is_gallery is None else np.array(validation.is_gallery)[extracted.rows]
+    features = store.load(extracted.hashes)[:, 0]
+    known = KnownImages(features, names, extracted.hashes, clues, gallery, validation.ks)
+    if gallery is not None and not np.isin(known.numbers[~gallery], known.numbers[gallery]).any():
+        raise InputError(
+            "Recall@K needs a query with an image of its class in the gallery; no readable one has one"
+        )
+    return known

@@ -1,4 +1,4 @@
-"""The folder of one training run: what went in, what came out, and all that a resume needs."""
+"""Run folder: what went into one training, what came out, and all that a resume needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -36,8 +36,9 @@ from training.options.resolve import FILES, absolute_file
 from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 
 PARITY_IMAGES = 16
+FEATURE_CHOICE = "feature_choice.json"  # view and pooling that the run takes, and what they were chosen among
 _FILES = (
-    "config.json", "feature_choice.json", "features.json", "labels.csv", "skipped.csv", "environment.json",
+    "config.json", FEATURE_CHOICE, "features.json", "labels.csv", "skipped.csv", "environment.json",
     "metrics.jsonl", "backbone.safetensors", "untrained.safetensors", "head.safetensors", "picture.safetensors",
     "confidences.csv", "trial.json", "network.json", "runtime.json", "report.json",
 )  # fmt: skip
@@ -55,18 +56,13 @@ class LabelledImage:
 
 
 class RunFolder:
-    """Paths and files of a run; every file is replaced atomically.
+    """Paths and files of a run: those of `_FILES`, checkpoints/*.safetensors and parity/*.png.
 
-    config.json, feature_choice.json, features.json, labels.csv, skipped.csv, environment.json, metrics.jsonl,
-    checkpoints/*.safetensors, backbone.safetensors, untrained.safetensors, head.safetensors, picture.safetensors,
-    confidences.csv, trial.json, network.json, runtime.json, parity/*.png, report.json
+    Every file is replaced atomically.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.confidence_checkpoint = path / "checkpoints" / "confidence.safetensors"
-        self.embedding_checkpoint = path / "checkpoints" / "embedding.safetensors"
-        self.network_checkpoint = path / "checkpoints" / "network.safetensors"
         self.metrics = path / "metrics.jsonl"
 
     @classmethod
@@ -81,7 +77,7 @@ class RunFolder:
             raise RunError(f"{path}: exists already and is no training run; choose another --out")
         run = cls(path)
         try:
-            run.confidence_checkpoint.parent.mkdir(parents=True, exist_ok=True)
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
             inputs = _describe_inputs(data=data, val=val)
             asked = {name: absolute_file(value) if name in FILES else value for name, value in asked.items()}
             document = {"run_id": secrets.token_hex(8), **inputs, "asked": asked, "config": asdict(config)}
@@ -106,12 +102,7 @@ class RunFolder:
         seen = {**_describe_inputs(data=data, val=val), **flatten(json.loads(json.dumps(asdict(config))))}
         if not config.network.trains:
             seen = {name: value for name, value in seen.items() if name not in _OF_A_NETWORK}
-        self._refuse_changes(stored, {name: value for name, value in seen.items() if name in stored})
-        if unknown := [name for name in seen if name not in stored]:
-            raise RunError(
-                f"{self.path}: begun by another version, which does not know {', '.join(unknown)}; train "
-                "again with a new --out"
-            )
+        self._refuse_changes(stored, seen)
 
     def fix_features(self, description: Mapping[str, Any]) -> None:
         """features.json: what the features depend on beside the images; written once, the same for a resume.
@@ -124,14 +115,6 @@ class RunFolder:
         else:
             self.write_json("features.json", description)
 
-    def read_runtime(self) -> dict[str, Any] | None:
-        """What computes the run's features, as `write_runtime` has it; None where that is not settled yet."""
-        return self.read_json("runtime.json") if (self.path / "runtime.json").exists() else None
-
-    def write_runtime(self, settled: Mapping[str, Any]) -> None:
-        """runtime.json; a resume goes on with it."""
-        self.write_json("runtime.json", settled)
-
     def _refuse_changes(self, stored: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
         changed = [f"{name} was {stored.get(name)!r}, is {value!r}" for name, value in seen.items()
                    if stored.get(name) != value]  # fmt: skip
@@ -143,15 +126,18 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove a run that has come to nothing; what somebody else put into its folder stays there."""
-        folders = {"checkpoints": "*.safetensors", "parity": "*.png", ".": ""}
         for name in _FILES:
             (self.path / name).unlink(missing_ok=True)
-        for name, pattern in folders.items():
-            folder = self.path / name
-            for file in folder.glob(pattern) if pattern else ():
+        for folder, pattern in (("checkpoints", "*.safetensors"), ("parity", "*.png")):
+            for file in (self.path / folder).glob(pattern):
                 file.unlink()
+        for folder in ("checkpoints", "parity", "."):
             with suppress(OSError):  # it is not empty, or was never made
-                folder.resolve().rmdir()
+                (self.path / folder).resolve().rmdir()
+
+    def checkpoint(self, phase: str) -> Path:
+        """File from which a phase goes on."""
+        return self.path / "checkpoints" / f"{phase}.safetensors"
 
     @property
     def run_id(self) -> str:
@@ -173,36 +159,22 @@ class RunFolder:
             raise RunError(f"{self.path / name}: expected a JSON object")
         return document
 
+    def find_json(self, name: str) -> dict[str, Any] | None:
+        """The same; None where it is not written yet."""
+        return self.read_json(name) if (self.path / name).exists() else None
+
+    def keep_json(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """The same, made and written where it is not yet there: a resume goes on with what the run began with."""
+        if not (self.path / name).exists():
+            self.write_json(name, make())
+        return self.read_json(name)
+
     def preprocess(self) -> PreprocessConfig:
         """The preprocessing that the run's images went through, whatever the backbone's library says of it today."""
         if not (self.path / "features.json").exists():
             raise RunError(f"{self.path}: no image has gone through yet; continue the training with "
                            "`retrieval train … --resume`")  # fmt: skip
         return PreprocessConfig.from_json(self.read_json("features.json")["preprocess"])
-
-    def _input_options(self) -> dict[str, Any]:
-        """As in `InputConfig`, with the backbone, and with what was chosen where that was left open."""
-        options = self.read_json("config.json")["config"]
-        given = {"backbone": options["backbone"], **options["input"]}
-        if unknown := [name for name in ("view", "pooling") if name not in given]:
-            raise RunError(
-                f"{self.path}: begun by another version, which does not know {', '.join(unknown)}; train "
-                "again with a new --out"
-            )
-        choice = self.read_feature_choice() if AUTO in (given["view"], given["pooling"]) else {}
-        if choice is None:
-            raise RunError(f"{self.path}: it was not yet chosen what of an image the network sees; continue the "
-                           "training with `retrieval train … --resume`")  # fmt: skip
-        return {**given, **{name: choice[name] for name in ("view", "pooling") if choice}}
-
-    def read_feature_choice(self) -> dict[str, Any] | None:
-        """View and pooling that the run takes, and what they were chosen among; None where none was chosen."""
-        name = "feature_choice.json"
-        return self.read_json(name) if (self.path / name).exists() else None
-
-    def write_feature_choice(self, choice: Mapping[str, Any]) -> None:
-        """feature_choice.json; a resume goes on with it."""
-        self.write_json("feature_choice.json", choice)
 
     def write_labels(self, images: Iterable[LabelledImage]) -> None:
         """labels.csv: path, sha256, given and used label of every image that takes part."""
@@ -242,15 +214,13 @@ class RunFolder:
 
     def begin_metrics(self) -> None:
         """Forget metric lines of epochs after each phase's checkpoint: they will be trained again."""
-        if not self.metrics.exists():
-            return
-        checkpoints = {
-            "confidence": self.confidence_checkpoint, "embedding": self.embedding_checkpoint,
-            "validation": self.embedding_checkpoint, "network": self.network_checkpoint,
-        }  # fmt: skip
-        epochs = {name: load_checkpoint(path)[1]["epoch"] for name, path in checkpoints.items() if path.exists()}
-        kept = [line for line in self.read_metrics() if line["epoch"] <= epochs.get(line["phase"], 0)]
-        self._write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
+        lines, epochs = self.read_metrics(), dict[str, int]()
+        for phase in {line["phase"] for line in lines}:
+            path = self.checkpoint("embedding" if phase == "validation" else phase)
+            epochs[phase] = load_checkpoint(path)[1]["epoch"] if path.exists() else 0
+        if lines:
+            kept = [json.dumps(line) + "\n" for line in lines if line["epoch"] <= epochs[line["phase"]]]
+            write_durably(self.metrics, "".join(kept).encode())
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; none before the first epoch."""
@@ -265,13 +235,13 @@ class RunFolder:
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
+    def save_module(self, name: str, module: nn.Module, /, **state: Any) -> None:
+        """NAME.safetensors: the weights of a module, and a JSON state."""
+        save_checkpoint(self.path / f"{name}.safetensors", pack_modules(**{name: module}), state=state)
+
     def save_backbone(self, backbone: Backbone) -> None:
         """backbone.safetensors: the frozen weights, so that the run can be exported anywhere."""
-        save_checkpoint(
-            self.path / "backbone.safetensors",
-            pack_modules(backbone=backbone.network),
-            state={"name": backbone.name},
-        )
+        self.save_module("backbone", backbone.network, name=backbone.name)
 
     def load_backbone(self) -> Backbone:
         """The backbone that `save_backbone` wrote, with the run's view and pooling.
@@ -280,26 +250,19 @@ class RunFolder:
             RunError: the file is missing or damaged.
         """
         tensors, state = load_checkpoint(self.path / "backbone.safetensors")
-        how = self._input_options()
+        how = self.read_json("config.json")["config"]["input"]
+        if AUTO in (how["view"], how["pooling"]):
+            how |= self.read_json(FEATURE_CHOICE)
         backbone = load_backbone(state["name"], "none", side=how["crop"])
         unpack_module(backbone.module, tensors, name="backbone")
         return with_features(backbone, view=how["view"], pooling=how["pooling"], side=how["crop"])
 
     def save_head(self, head: Head, *, method: str, class_count: int) -> None:
         """head.safetensors: the embedding head; its presence says that training is finished."""
-        state = {"method": method, "class_count": class_count, "embedding_dim": head.embedding_dim}
-        save_checkpoint(self.path / "head.safetensors", pack_modules(head=head), state=state)
-
-    def save_untrained_head(self, head: nn.Module) -> None:
-        """untrained.safetensors: the projection of the frozen features that labels are judged by."""
-        save_checkpoint(self.path / "untrained.safetensors", pack_modules(untrained=head), state={})
+        self.save_module("head", head, method=method, class_count=class_count, embedding_dim=head.embedding_dim)
 
     def load_untrained_head(self) -> ProjectionHead | None:
-        """What `save_untrained_head` wrote; None where the backbone was trained, or the embedding was not.
-
-        Raises:
-            RunError: the file is damaged.
-        """
+        """The projection that labels are judged by; None where the backbone was trained, or the embedding was not."""
         if not (self.path / "untrained.safetensors").exists():
             return None
         tensors, _ = load_checkpoint(self.path / "untrained.safetensors")
@@ -307,18 +270,17 @@ class RunFolder:
 
     def has_trained_network(self) -> bool:
         """Whether the backbone of a finished run was trained with its labels."""
-        network = self.read_json("report.json")["network"] if (self.path / "report.json").exists() else None
+        network = (self.find_json("report.json") or {}).get("network")
         return network is not None and bool(network["ships"])
 
     def save_picture_head(self, head: PictureHead, *, threshold: float, is_kept: bool) -> None:
         """picture.safetensors: the second output's head, from which cosine on pictures are copies, whether it works."""
-        state = {"threshold": threshold, "picture_dim": head.picture_dim, "is_kept": is_kept}
-        save_checkpoint(self.path / "picture.safetensors", pack_modules(picture=head), state=state)
+        self.save_module("picture", head, threshold=threshold, picture_dim=head.picture_dim, is_kept=is_kept)
 
     def load_picture_head(self) -> tuple[PictureHead, float] | None:
         """The second output's head and threshold; None for a run without one, or whose one does not work."""
         if not (self.path / "picture.safetensors").exists():
-            if self.read_json("config.json")["config"].get("picture", {}).get("copies"):
+            if self.read_json("config.json")["config"]["picture"]["copies"]:
                 raise RunError(
                     f"{self.path}: the output of --copies is not trained; `retrieval train … --resume` goes on"
                 )
@@ -351,10 +313,7 @@ class RunFolder:
 
     def write_json(self, name: str, document: Mapping[str, Any]) -> None:
         """Write one of the run's JSON files."""
-        self._write(name, json.dumps(document, indent=2) + "\n")
-
-    def _write(self, name: str, text: str) -> None:
-        write_durably(self.path / name, text.encode())
+        write_durably(self.path / name, (json.dumps(document, indent=2) + "\n").encode())
 
 
 def _load_head(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Head:

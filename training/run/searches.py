@@ -116,12 +116,27 @@ _SEED = 0  # of the resampling
 
 @dataclass(frozen=True, slots=True)
 class KnownImages:
-    """Images as searches need them: (N, F) float32 features, label names, hashes of their bytes, and clues."""
+    """Images as searches need them: (N, F) float32 features, label names, hashes of their bytes, and clues.
+
+    `is_gallery` and `ks` as in `ValidationSet`.
+    """
 
     features: Floats
     labels: Sequence[str]
     hashes: Sequence[str]
     clues: Clues
+    is_gallery: np.ndarray | None = None
+    ks: Sequence[int] = DEFAULT_KS
+
+    @property
+    def numbers(self) -> Labels:
+        """(N,) int64, the same for images of one label."""
+        return np.unique(np.array(self.labels), return_inverse=True)[1].astype(np.int64)
+
+    @property
+    def among(self) -> ValidationSet:
+        """What is searched where these search each other."""
+        return ValidationSet(self.features, self.numbers, self.is_gallery, self.ks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +241,9 @@ class Searches:
             return None
 
 
-def plan_searches(among: ValidationSet, validation: KnownImages, training: KnownImages) -> Searches:
+def plan_searches(validation: KnownImages, training: KnownImages) -> Searches:
     """The searches of validation images; those of a benchmark are asked as it says and nothing else."""
+    among = validation.among
     if among.is_gallery is not None:
         return Searches(among)
     scenes = find_scenes(normalise_rows(validation.features), among.labels, validation.clues)
@@ -239,8 +255,8 @@ def find_trial_scenes(training: KnownImages, *, copies: Ids) -> Ids | None:
 
     `copies` are (N,) int64, the same for copies of one picture, which are of one scene.
     """
-    labels = np.unique(np.array(training.labels), return_inverse=True)[1].astype(np.int64)
-    scenes = find_scenes(normalise_rows(training.features), labels, replace(training.clues, copies=copies))
+    clues = replace(training.clues, copies=copies)
+    scenes = find_scenes(normalise_rows(training.features), training.numbers, clues)
     return None if scenes is None else scenes.shots
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,17 +24,25 @@ from training.head.embedding_heads import Head
 from training.head.untrained import UNTRAINED_DIM, count_directions, fit_rival, fit_rivals, fit_untrained
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.interface import loss_class
-from training.network.decoded_images import MappedArray
+from training.network.decoded_images import MappedArray, place_decoded, require_room
 from training.network.model import Block
 from training.options.config import FIRM_HOLD, TrainConfig
 from training.options.losses import CLASS_WHITENED, RIVALS, UNTRAINED_METHODS
 from training.options.machine import Machine
+from training.run.distributed import require_same_files
 from training.run.feature_runtime import require_runtime, settle_runtime
 from training.run.feature_selection import Candidate, list_candidates, select_features
-from training.run.heads import choose_rows, find_beliefs, require_directions, summarise_beliefs, train_head
+from training.run.fit import (
+    choose_rows,
+    find_beliefs,
+    known_weights,
+    require_directions,
+    summarise_beliefs,
+    train_head,
+)
 from training.run.network.blocks import plan_blocks, smaller_side
-from training.run.network.stage import StageResult, plan_decoding, train_network
-from training.run.phases import NETWORK, EpochReport, PhaseContext, Watcher, warn_of_unsuitable_lambda
+from training.run.network.stage import StageResult, train_network
+from training.run.phases import NETWORK, Job, Watcher
 from training.run.picture_stage import PICTURE_PHASE, VIEWS, require_pictures, train_picture
 from training.run.prepare import (
     TrainingSet,
@@ -44,9 +53,8 @@ from training.run.prepare import (
     prepare_training,
     prepare_validation,
 )
-from training.run.processes import require_same_files
-from training.run.run_folder import RunFolder
-from training.run.searches import KnownImages, Searches, SearchScores, ValidationSet, embed_features, plan_searches
+from training.run.run_folder import FEATURE_CHOICE, RunFolder
+from training.run.searches import KnownImages, Searches, SearchScores, embed_features, plan_searches
 from training.run.trial import TrialData, run_trial
 from training.run.verdict import (
     FROZEN_HEAD,
@@ -60,40 +68,6 @@ from training.run.verdict import (
     compare_validation,
     reach_verdict,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """What every step needs: the run folder, the options as given, where it computes, and who is told."""
-
-    run: RunFolder
-    config: TrainConfig
-    machine: Machine
-    watcher: Watcher
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def measure(self, phase: str) -> Iterator[None]:
-        """Time a step, which is told when it begins."""
-        self.watcher.on_phase(phase)
-        started = time.perf_counter()
-        yield
-        self.seconds[phase] = time.perf_counter() - started
-
-    def context(self, checkpoint: Path, *, class_count: int = 0) -> PhaseContext:
-        """Of a phase whose epochs are noted in the metrics file and told."""
-
-        def note(report: EpochReport) -> None:
-            self.run.append_metrics(report.to_json())
-            self.watcher.on_epoch(report)
-            if report.phase == "embedding" and report.epoch == 1:
-                warn_of_unsuitable_lambda(
-                    report, class_count=class_count, judge=self.config.confidence.confidences
-                )
-
-        return PhaseContext(
-            seed=self.config.seed, device=self.machine.device, checkpoint=checkpoint, on_epoch=note
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +88,18 @@ class _Listed:
 
 @dataclass(frozen=True, slots=True)
 class _Features:
-    """Images that train, with their features; those that validate, with what is known of them; what extracts more.
+    """Images that train and images that validate, with their features, and what extracts more.
 
-    `decoding` is where images will lie decoded; None where the network does not train.
+    `decoding` is where images will lie decoded; None where the network does not train. `guidance` is of losses that
+    read similarities from a file.
     """
 
+    listed: _Listed
     training: TrainingSet
-    validation: tuple[ValidationSet, KnownImages] | None
+    validation: KnownImages | None
     extractor: Extractor
     decoding: MappedArray | None
+    guidance: Guidance | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,29 +162,24 @@ def train(
             return report
     listed = _list(data, val, out=out, config=config, machine=machine, is_new=begun is None)
     run = begun or RunFolder.create(out, config=config, data=data, val=val, asked=asked)
-    job = _Job(run, config, machine, watcher)
+    job = Job(run, config, machine, watcher)
     with _discarding(run, when_new=begun is None):
         watcher.on_run(run)
         choice = _select_features(job, listed)
         features = _extract(job, listed, choice, data=data)
-        guidance = None
-        if (file := getattr(config.loss.options, "guidance", None)) is not None:
-            hashes = [image.sha256 for image in features.training.images]
-            guidance = load_guidance(Path(file), classes=features.training.classes, sha256=hashes)
     run.begin_metrics()
-    holdout = _evaluate_holdout(job, features.training, guidance)
+    holdout = _evaluate_holdout(job, features)
     confidences = _estimate_confidences(job, features.training)
-    plan = _resolve_plan(config, features, choice=choice, holdout=holdout, confidences=confidences)
-    verdict = _ask_holdout(plan, holdout, feature_dim=features.training.source.centre.shape[1])
-    fitted = _fit(job, features, confidences, guidance, plan=plan, verdict=verdict)
-    stage = _train_network(job, listed, features, confidences, guidance, plan=plan, method=fitted.method)
-    evaluation = _evaluate(
-        job, listed, features, confidences, plan=plan, fitted=fitted, stage=stage, verdict=verdict
+    job = replace(
+        job, config=_resolve_plan(config, features, choice=choice, holdout=holdout, confidences=confidences)
     )
-    report = _save(job, features, plan=plan, fitted=fitted, stage=stage, evaluation=evaluation)
-    believed = None if confidences is None else _summarise_confidences(features.training, confidences)
-    report |= {"trial": holdout, "beliefs": believed, "seconds": time.perf_counter() - started}
-    run.write_json("report.json", report)
+    verdict = _ask_holdout(job.config, holdout, feature_dim=features.training.source.centre.shape[1])
+    fitted = _fit(job, features, confidences, verdict=verdict)
+    stage = _train_network(job, features, confidences, method=fitted.method)
+    evaluation = _evaluate(job, features, confidences, fitted=fitted, stage=stage, verdict=verdict)
+    report = _save(job, features, fitted=fitted, stage=stage, evaluation=evaluation)
+    report |= {"trial": holdout, "beliefs": None if confidences is None else summarise_beliefs(confidences)}
+    run.write_json("report.json", {**report, "seconds": time.perf_counter() - started})
     watcher.on_report(report := run.read_json("report.json"))  # as a resume of the finished run gives it
     return report
 
@@ -248,69 +220,61 @@ def _discarding(run: RunFolder, *, when_new: bool) -> Iterator[None]:
         raise
 
 
-def _select_features(job: _Job, listed: _Listed) -> Candidate:
+def _select_features(job: Job, listed: _Listed) -> Candidate:
     """The view and pooling of the features: as the options say, or what finds most on a sample."""
     if not job.config.input.is_open:
         return listed.candidates[0]
     with job.measure("look"):
         return select_features(
-            job.run, listed.dataset.records, listed.candidates, views=len(listed.paths), network=listed.backbone,
-            config=job.config, machine=job.machine, watcher=job.watcher,
-        )  # fmt: skip
+            job, listed.dataset.records, listed.candidates, views=len(listed.paths), network=listed.backbone
+        )
 
 
-def _extract(job: _Job, listed: _Listed, choice: Candidate, *, data: Path) -> _Features:
+def _extract(job: Job, listed: _Listed, choice: Candidate, *, data: Path) -> _Features:
     """Features of all images, by torch or a quicker runtime; and the frozen weights, so that they can be had again."""
-    config, machine, watcher = job.config, job.machine, job.watcher
+    config, machine = job.config, job.machine
     views = config.input.cached_views or 1
     in_torch = open_extractor(
         listed.backbone, config.input, view=choice.view, pooling=choice.pooling, machine=machine
     )
-    extractor = settle_runtime(
-        job.run, in_torch, listed.paths, views=views + (VIEWS if config.picture.copies else 0),
-        trains_network=config.network.trains, machine=machine, tell=watcher.on_note,
-    )  # fmt: skip
+    extractor = settle_runtime(job, in_torch, listed.paths, views=views + (VIEWS if config.picture.copies else 0))
     job.run.fix_features(extractor.describe(views=views))
     with job.measure("features"):
-        training = prepare_training(
-            job.run,
-            listed.dataset,
-            data=data,
-            config=config,
-            machine=machine,
-            extractor=extractor,
-            watcher=watcher,
-        )
-        hashes, decoding = [image.sha256 for image in training.images], None
+        training = prepare_training(job, listed.dataset, data=data, extractor=extractor)
+        hashes, decoding, guidance = [image.sha256 for image in training.images], None, None
         require_directions(*training.source.centre.shape, config=config)  # now of the images that are usable
         if config.picture.copies:
             require_pictures(hashes)
         if config.network.trains:
-            decoding = plan_decoding(hashes, extractor=extractor, machine=machine)
-        validation = prepare_validation(listed.validation, machine=machine, extractor=extractor, watcher=watcher)
+            decoding = place_decoded(hashes, extractor.preprocess, cache=machine.cache)
+            require_room(decoding)
+        if (file := getattr(config.loss.options, "guidance", None)) is not None:
+            guidance = load_guidance(Path(file), classes=training.classes, sha256=hashes)
+        validation = prepare_validation(
+            listed.validation, machine=machine, extractor=extractor, watcher=job.watcher
+        )
     job.run.save_backbone(extractor.backbone)
-    return _Features(training, validation, extractor, decoding)
+    return _Features(listed, training, validation, extractor, decoding, guidance)
 
 
-def _evaluate_holdout(job: _Job, training: TrainingSet, guidance: Guidance | None) -> dict[str, Any] | None:
+def _evaluate_holdout(job: Job, features: _Features) -> dict[str, Any] | None:
     """What training finds on classes and images held out, beside no training; measured once, also over a resume."""
-    config = job.config
-    if not config.selection.trial or not config.loss.trains or guidance is not None:
+    config, training = job.config, features.training
+    if not config.selection.trial or not config.loss.trains or features.guidance is not None:
         return None
     with job.measure("trial"):
-        if not (job.run.path / "trial.json").exists():
-            found = run_trial(
+        holdout = job.run.keep_json(
+            "trial.json",
+            lambda: run_trial(
                 TrialData(training.features, training.labels.cpu().numpy(), training.copies, training.scenes),
-                config=config, device=job.machine.device,
-                progress=lambda done, total: job.watcher.on_images("trial", done, total),
-            )  # fmt: skip
-            job.run.write_json("trial.json", found.to_json())
-        holdout = job.run.read_json("trial.json")
+                config=config, device=job.machine.device, progress=partial(job.watcher.on_images, "trial"),
+            ).to_json(),
+        )  # fmt: skip
     job.watcher.on_trial(holdout)
     return holdout
 
 
-def _estimate_confidences(job: _Job, training: TrainingSet) -> Beliefs | None:
+def _estimate_confidences(job: Job, training: TrainingSet) -> Beliefs | None:
     """How far each label is believed, where anything reads it."""
     if not job.config.needs_beliefs:
         return None
@@ -318,17 +282,12 @@ def _estimate_confidences(job: _Job, training: TrainingSet) -> Beliefs | None:
         leaves_out = job.config.confidence.confidences == "leave-one-out"
         found = find_beliefs(
             training.source, training.labels, class_count=len(training.classes), config=job.config,
-            context=job.context(job.run.confidence_checkpoint),
+            context=job.context("confidence"),
             groups=torch.from_numpy(training.copies).to(job.machine.device) if leaves_out else None,
         )  # fmt: skip
         job.run.write_confidences(_confidence_rows(training, found))
-    job.watcher.on_beliefs(_summarise_confidences(training, found))
+    job.watcher.on_beliefs(summarise_beliefs(found))
     return found
-
-
-def _summarise_confidences(training: TrainingSet, confidences: Beliefs) -> dict[str, Any]:
-    weights, labels = confidences.weights.cpu().numpy(), training.labels.cpu().numpy()
-    return summarise_beliefs(weights, labels, classes=training.classes)
 
 
 def _confidence_rows(training: TrainingSet, confidences: Beliefs) -> Iterator[list[object]]:
@@ -361,45 +320,37 @@ def _resolve_plan(
 
 
 def _fit(
-    job: _Job, features: _Features, confidences: Beliefs | None, guidance: Guidance | None, *, plan: TrainConfig,
-    verdict: Mapping[str, Any] | None,
-) -> _Fitted:  # fmt: skip
+    job: Job, features: _Features, confidences: Beliefs | None, *, verdict: Mapping[str, Any] | None
+) -> _Fitted:
     """The head on the frozen backbone: trained, or of closed form where the holdout says so and --val does not."""
-    training, method = features.training, plan.loss.method
-    if verdict is not None and verdict["exported"] != TRAINED and not _chooses_by_val(features, plan):
+    training, validation, method = features.training, features.validation, job.config.loss.method
+    if verdict is not None and verdict["exported"] != TRAINED and not _chooses_by_val(job, features):
         method = verdict["exported"]
     if method in RIVALS:
         with job.measure("projection"):
-            labelled = training.labelled(_known_weights(plan, confidences), reads_labels=method == CLASS_WHITENED)
-            head: Head = fit_rival(method, labelled, embedding_dim=plan.embedding.width)
+            weights = known_weights(confidences, config=job.config)
+            labelled = training.labelled(weights, reads_labels=method == CLASS_WHITENED)
+            head: Head = fit_rival(method, labelled, embedding_dim=job.config.embedding.width)
         return _Fitted(method, head, len(training.images))
-    validation = None if features.validation is None else features.validation[0]
 
     def validate(epoch: int, head: torch.nn.Module) -> None:
-        if validation is not None and epoch % plan.validate_every == 0:
-            recall = validation.score(embed_features(head, validation.features)).recall
+        if validation is not None and epoch % job.config.validate_every == 0:
+            recall = validation.among.score(embed_features(head, validation.features)).recall
             job.run.append_metrics({"phase": "validation", "epoch": epoch, "recall": recall})
             job.watcher.on_validation(epoch, recall)
 
     with job.measure("embedding"):
         head, trained_on = train_head(
-            training.source, training.labels, class_count=len(training.classes), config=plan,
-            context=job.context(job.run.embedding_checkpoint, class_count=len(training.classes)),
-            beliefs=confidences, guidance=guidance, on_head=validate,
+            training.source, training.labels, class_count=len(training.classes), config=job.config,
+            context=job.context("embedding", class_count=len(training.classes)), beliefs=confidences,
+            guidance=features.guidance, on_head=validate,
         )  # fmt: skip
     return _Fitted(method, head, trained_on)
 
 
-def _chooses_by_val(features: _Features, config: TrainConfig) -> bool:
+def _chooses_by_val(job: Job, features: _Features) -> bool:
     """Whether --val chooses what is exported. A benchmark's test part, which a protocol validates on, only reports."""
-    return features.validation is not None and config.data.protocol == "folder"
-
-
-def _known_weights(config: TrainConfig, confidences: Beliefs | None) -> np.ndarray | None:
-    """(N,) how much each image counts, where leave-one-out has found it already."""
-    if confidences is None or config.confidence.confidences != "leave-one-out":
-        return None
-    return confidences.weights.cpu().numpy()
+    return features.validation is not None and job.config.data.protocol == "folder"
 
 
 def _ask_holdout(
@@ -418,81 +369,68 @@ def _ask_holdout(
 
 
 def _train_network(
-    job: _Job, listed: _Listed, features: _Features, confidences: Beliefs | None, guidance: Guidance | None, *,
-    plan: TrainConfig, method: str,
-) -> StageResult | None:  # fmt: skip
+    job: Job, features: _Features, confidences: Beliefs | None, *, method: str
+) -> StageResult | None:
     """The backbone with a head of its own, beside the frozen embedding by `method`; None where it stays frozen."""
     if features.decoding is None:
         return None
     with job.measure(NETWORK):
         return train_network(
-            job.run, features.training, confidences=confidences, method=method, guidance=guidance,
-            extractor=features.extractor, blocks=listed.blocks, decoding=features.decoding, config=plan,
-            machine=job.machine, context=job.context(job.run.network_checkpoint), on_images=job.watcher.on_images,
-            on_note=job.watcher.on_note,
+            job, features.training, confidences=confidences, method=method, guidance=features.guidance,
+            extractor=features.extractor, blocks=features.listed.blocks, decoding=features.decoding,
         )  # fmt: skip
 
 
 def _evaluate(
-    job: _Job, listed: _Listed, features: _Features, confidences: Beliefs | None, *, plan: TrainConfig,
-    fitted: _Fitted, stage: StageResult | None, verdict: dict[str, Any] | None,
+    job: Job, features: _Features, confidences: Beliefs | None, *, fitted: _Fitted, stage: StageResult | None,
+    verdict: dict[str, Any] | None,
 ) -> _Evaluation:  # fmt: skip
     """The heads on --val, where there is one, and which of them is exported."""
-    training = features.training
+    training, validation, plan = features.training, features.validation, job.config
     trained = fitted.head if stage is None or stage.head is None else stage.head
-    heads, scores, searches = dict[str, Head](), dict[str, SearchScores](), None
-    if features.validation is not None:
-        searches = plan_searches(*features.validation, training.known)
-        heads = fit_rivals(
-            training.labelled(_known_weights(plan, confidences)), embedding_dim=plan.embedding.width
-        )
-        if trained is not fitted.head:
-            heads[FROZEN_HEAD] = fitted.head
-        scores = {name: searches.score(head) for name, head in heads.items()}
-        if stage is not None and stage.head is not None:
-            seen = prepare_validation(
-                listed.validation, machine=job.machine, extractor=features.extractor, watcher=job.watcher
-            )
-            assert seen is not None
-            searches = searches.seen_as(seen[0].features, training=stage.features)
-        if trained is not fitted.head or fitted.method not in RIVALS:
-            scores[TRAINED] = searches.score(trained)
-    heads[TRAINED] = trained
-    if trained is not fitted.head and verdict is not None:
+    is_network = trained is not fitted.head
+    if is_network and verdict is not None:
         verdict = add_network(verdict)
-    if features.validation is not None and TRAINED in scores and _chooses_by_val(features, plan):
-        question = ask_validation(features.validation[1].labels, trained=training.classes)
-        by_images = _ask_validation(scores, question=question, heads=heads, config=plan)
-        if by_images is not None:  # the holdout did not compare a network
-            verdict = choose_verdict(by_images, verdict if trained is fitted.head else None)
+    if validation is None:
+        return _Evaluation({TRAINED: trained}, {}, None, verdict)
+    searches = plan_searches(validation, training.known)
+    labelled = training.labelled(known_weights(confidences, config=plan))
+    heads = fit_rivals(labelled, embedding_dim=plan.embedding.width)
+    if is_network:
+        heads[FROZEN_HEAD] = fitted.head
+    scores = {name: searches.score(head) for name, head in heads.items()}
+    heads[TRAINED] = trained
+    if stage is not None and is_network:
+        seen = prepare_validation(
+            features.listed.validation, machine=job.machine, extractor=features.extractor, watcher=job.watcher
+        )
+        assert seen is not None
+        searches = searches.seen_as(seen.features, training=stage.features)
+    if is_network or fitted.method not in RIVALS:
+        scores[TRAINED] = searches.score(trained)
+    found = {name: telling for name, one in scores.items() if (telling := one.telling) is not None}
+    if TRAINED in found and _chooses_by_val(job, features):  # its images find more than those of their own scene
+        by_images = reach_verdict(
+            compare_validation(found, seed=plan.seed).to_json(), by=VAL,
+            question=ask_validation(validation.labels, trained=training.classes),
+            chooses=plan.selection.select == "auto",
+            widths={name: head.embedding_dim for name, head in heads.items()},
+        )  # fmt: skip
+        verdict = choose_verdict(
+            by_images, None if is_network else verdict
+        )  # the holdout did not compare a network
     return _Evaluation(heads, scores, searches, verdict)
 
 
-def _ask_validation(
-    scores: Mapping[str, SearchScores], *, question: str, heads: Mapping[str, Head], config: TrainConfig
-) -> dict[str, Any] | None:
-    """The verdict by --val; None where its images only find those of their own scene."""
-    found = {name: telling for name, one in scores.items() if (telling := one.telling) is not None}
-    if TRAINED not in found:
-        return None
-    comparison = compare_validation(found, seed=config.seed)
-    return reach_verdict(
-        comparison.to_json(), by=VAL, question=question, chooses=config.selection.select == "auto",
-        widths={name: head.embedding_dim for name, head in heads.items()},
-    )  # fmt: skip
-
-
 def _save(
-    job: _Job, features: _Features, *, plan: TrainConfig, fitted: _Fitted, stage: StageResult | None,
-    evaluation: _Evaluation,
-) -> dict[str, Any]:  # fmt: skip
+    job: Job, features: _Features, *, fitted: _Fitted, stage: StageResult | None, evaluation: _Evaluation
+) -> dict[str, Any]:
     """Write the embedding that is exported and what goes with it; most of the report."""
-    run, training, extractor = job.run, features.training, features.extractor
-    heads, scores, searches, verdict = (
-        evaluation.heads, evaluation.scores, evaluation.searches, evaluation.verdict,
-    )  # fmt: skip
+    run, plan, training, extractor = job.run, job.config, features.training, features.extractor
+    heads, scores, searches = evaluation.heads, evaluation.scores, evaluation.searches
+    verdict, network = evaluation.verdict, None if stage is None else stage.report
     exported = TRAINED if verdict is None else verdict["exported"]
-    head, method, network = fitted.head, fitted.method, None if stage is None else stage.report
+    head, method = fitted.head, fitted.method
     found = scores[exported if exported in scores else method] if scores else None
     if stage is not None and stage.head is not None:
         if exported == TRAINED:
@@ -507,7 +445,7 @@ def _save(
         head, method = heads[exported], exported
     if method not in UNTRAINED_METHODS and (network is None or not network["ships"]):
         width = min(UNTRAINED_DIM, count_directions(training.features))
-        run.save_untrained_head(fit_untrained("pca", training.features, embedding_dim=width))
+        run.save_module("untrained", fit_untrained("pca", training.features, embedding_dim=width))
     run.save_head(head, method=method, class_count=len(training.classes))
     baselines = {
         name: {"embedding_dim": heads[name].embedding_dim, **one.to_json()}
@@ -529,26 +467,21 @@ def _save(
         "noise": None if plan.data.noise is None else _report_noise(training),
         "method": method,
         "embedding_dim": head.embedding_dim,
-        "feature_choice": run.read_feature_choice(),
+        "feature_choice": run.find_json(FEATURE_CHOICE),
         "network": network,
     }
 
 
-def _train_picture(job: _Job, training: TrainingSet, extractor: Extractor) -> dict[str, Any]:
+def _train_picture(job: Job, training: TrainingSet, extractor: Extractor) -> dict[str, Any]:
     """The output by which copies are found, saved, on the features of the network that is exported; its report."""
     with job.measure(PICTURE_PHASE):
-        head, report = train_picture(
-            training.images, training.copies, extractor=extractor, machine=job.machine, watcher=job.watcher,
-            picture_dim=job.config.picture.picture_dim, seed=job.config.seed,
-        )  # fmt: skip
+        head, report = train_picture(job, training.images, training.copies, extractor=extractor)
         job.run.save_picture_head(head, threshold=report["threshold"], is_kept=report["is_kept"])
     return report
 
 
 def _report_noise(training: TrainingSet) -> dict[str, Any]:
     numbers = {label: number for number, label in enumerate(training.classes)}
-    given, used = (
-        np.array([numbers[getattr(image, column)] for image in training.images], dtype=np.int64)
-        for column in ("given", "used")
-    )
+    given = np.array([numbers[image.given] for image in training.images], dtype=np.int64)
+    used = np.array([numbers[image.used] for image in training.images], dtype=np.int64)
     return describe_noise(given, used, classes=training.classes)

@@ -25,7 +25,7 @@ from training.confidence.confidences import Beliefs
 from training.head.embedding_heads import Head
 from training.head.untrained import LabelledFeatures, count_directions, fit_rivals
 from training.options.config import FIRM_HOLD, HOLDS, TrainConfig
-from training.run.heads import choose_rows, find_beliefs, train_head
+from training.run.fit import choose_rows, find_beliefs, known_weights, train_head
 from training.run.phases import PhaseContext
 from training.run.searches import ValidationSet, embed_features
 from training.run.verdict import LEAST_CLASSES, QUESTIONS, TRAINED, Comparison, band_by_size, compare
@@ -254,12 +254,8 @@ def fit_heads(images: TrialData, *, config: TrainConfig, device: torch.device) -
             source, given, **parts, config=replace(config, embedding=embedding), beliefs=beliefs
         )
         heads[name] = trained.cpu()
-    own = (
-        None
-        if beliefs is None or config.confidence.confidences != "leave-one-out"
-        else beliefs.weights.cpu().numpy()
-    )
-    labelled = LabelledFeatures(images.features, numbers.astype(np.int64), images.groups, own)
+    weights = known_weights(beliefs, config=config)
+    labelled = LabelledFeatures(images.features, numbers.astype(np.int64), images.groups, weights)
     return {**heads, **fit_rivals(labelled, embedding_dim=width)}
 
 

@@ -16,23 +16,23 @@ from torch import Tensor, nn
 from index.errors import InputError
 from index.labels.leave_one_out import sum_moments
 from training.backbone.backbones import Backbone, load_backbone
-from training.backbone.extract import Extractor, open_store
+from training.backbone.extract import Extractor
 from training.data.datasets import Record
 from training.head.embedding_heads import ProjectionHead
 from training.losses.interface import build_loss
 from training.options.backbone_libraries import preprocess_for
 from training.options.machine import Machine
 from training.options.resolve import resolve
-from training.run import extraction, processes
+from training.run import distributed
 from training.run.checkpoint import save_checkpoint
-from training.run.distributed import Team
-from training.run.heads import sum_moments_together
+from training.run.distributed import Place, Team, join_processes
+from training.run.extraction import extract_together
+from training.run.fit import sum_moments_together
 from training.run.network.blocks import build_model, plan_blocks
 from training.run.network.data import NetworkBeliefs, NetworkData, read_together
 from training.run.network.fit import NetworkFit
 from training.run.network.inputs import NetworkInputs
 from training.run.phases import NETWORK, PhaseContext, phase_generator
-from training.run.processes import Place, join_processes
 from training.run.trial import Split
 
 CPU = torch.device("cpu")
@@ -81,11 +81,7 @@ def _extract(pictures: Path, machine: Machine) -> tuple[Tensor, list[str]]:
     """Features of all pictures that can be used, and the names of others; every process has a cache of its own."""
     preprocess = preprocess_for("squeezenet1_1", resize=40, crop=32, view="crop")
     extractor = Extractor(load_backbone("squeezenet1_1", "none"), preprocess, device=CPU, precision="float32")
-    store = open_store(machine.cache, extractor, views=1)
-    found = extraction.extract_together(
-        sorted(pictures.rglob("*.jpg")), store=store, extractor=extractor, views=1,
-        machine=machine,
-    )  # fmt: skip
+    store, found = extract_together(sorted(pictures.rglob("*.jpg")), extractor=extractor, views=1, machine=machine)
     return torch.from_numpy(store.load(found.hashes)), [skipped.path.name for skipped in found.skipped]
 
 
@@ -147,9 +143,9 @@ def _refuse_files(team: Team, pictures: Path) -> str | None:
     """Where rank 1 has no pictures."""
     records = [Record(path, "") for path in sorted(pictures.rglob("*.jpg"))]
     if not team.is_first:
-        processes._size = lambda _: None
+        distributed._size = lambda _: None
     try:
-        team.first_does(lambda: processes.require_same_files(records))
+        team.first_does(lambda: distributed.require_same_files(records))
     except InputError as error:
         return str(error).replace(str(pictures), "PICTURES")
     return None

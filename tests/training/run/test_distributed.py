@@ -19,8 +19,7 @@ from tests.training.run.shared_work import CASES
 from tests.training.runs import epochs, read_metrics
 from training.options.resolve import resolve
 from training.run.checkpoint import load_checkpoint
-from training.run.distributed import ALONE, Team, current_team
-from training.run.processes import Place, require_shares
+from training.run.distributed import ALONE, Place, Team, current_team, require_shares
 from training.run.train import train
 
 EXACT, ROUNDED = 1e-12, 1e-5

@@ -17,7 +17,7 @@ from index.model.backends.names import AUTO
 from index.model.backends.onnxruntime import OnnxRuntimeBackend
 from index.model.backends.registry import Compared
 from index.model.seal import SealedModel
-from tests.training.conftest import Trainer, make_machine
+from tests.training.conftest import Trainer, make_config, make_machine
 from tests.training.runs import figures
 from training.audit.run_audit import audit_labels
 from training.backbone import graphs
@@ -28,7 +28,7 @@ from training.options.machine import GRAPH_RUNTIMES, TORCH
 from training.run import feature_runtime
 from training.run.extraction import SentExtractor
 from training.run.feature_runtime import reopen_extractor, require_runtime, settle_runtime
-from training.run.phases import Watcher
+from training.run.phases import Job, Watcher
 from training.run.run_folder import RunFolder
 
 
@@ -76,11 +76,9 @@ def test_the_precision_that_auto_comes_to_decides_which_runtime_is_taken(
     monkeypatch.setattr(feature_runtime, "keep_graph", lambda extractor, *, cache: None)
     monkeypatch.setattr(feature_runtime, "compare_runtimes", lambda extractor, graph, paths: compared)
     monkeypatch.setattr(feature_runtime, "compute_by_graph", lambda extractor, name, graph: name)
-    run = SimpleNamespace(read_runtime=lambda: None, write_runtime=lambda settled: None)
-    settled = settle_runtime(
-        run, SimpleNamespace(precision=precision), [tmp_path], views=feature_runtime.LEAST_IMAGES,
-        trains_network=False, machine=make_machine(tmp_path, precision="auto"), tell=lambda told: None,
-    )  # fmt: skip
+    job = Job(RunFolder(tmp_path), make_config(), make_machine(tmp_path, precision="auto"), Watcher())
+    extractor = SimpleNamespace(precision=precision)
+    settled = settle_runtime(job, extractor, [tmp_path], views=feature_runtime.LEAST_IMAGES)
     assert settled == name
 
 

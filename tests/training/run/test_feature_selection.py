@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -19,24 +20,25 @@ from tests.training.conftest import Trainer, make_config, make_machine
 from tests.training.runs import weights
 from training.audit.run_audit import audit_labels
 from training.backbone.backbones import load_backbone
-from training.backbone.extract import extract_features, open_store
 from training.data.datasets import Record, list_dataset
 from training.options.config import TrainConfig
 from training.run import feature_selection
+from training.run.extraction import extract_together
 from training.run.feature_selection import (
     LEAST_CLASSES,
     MOST_IMAGES,
     SHARE,
     Candidate,
     Sample,
-    SampleReader,
+    afford_images,
     choose,
     draw_sample,
     list_candidates,
+    read_sample,
 )
-from training.run.phases import Watcher
+from training.run.phases import Job, Watcher
 from training.run.prepare import label_images, open_extractor
-from training.run.run_folder import RunFolder
+from training.run.run_folder import FEATURE_CHOICE, RunFolder
 from training.run.train import train
 
 OPEN = {"recipe": "default", "trial": True, "view": "auto", "pooling": "auto"}
@@ -44,14 +46,12 @@ OPEN = {"recipe": "default", "trial": True, "view": "auto", "pooling": "auto"}
 
 def read(
     records: tuple[Record, ...], cache: Path, *, images: int = 1000, watcher: Watcher | None = None, **changes: Any
-) -> tuple[SampleReader, Sample]:
+) -> Sample:
     config = make_config(**(OPEN | changes))
     network = load_backbone(config.backbone, "none")
     candidates = list_candidates(network, config.input, embedding_dim=8)
-    reader = SampleReader(
-        network, candidates, config=config, machine=make_machine(cache), watcher=watcher or Watcher()
-    )
-    return reader, reader.read(records, images=images)
+    job = Job(RunFolder(cache), config, make_machine(cache), watcher or Watcher())
+    return read_sample(job, records, candidates, images=images, network=network)
 
 
 def test_a_sample_is_of_whole_classes_and_no_larger_than_it_must() -> None:
@@ -78,30 +78,21 @@ def test_large_classes_give_some_of_their_images_so_that_many_classes_are_in() -
     assert draw_sample(["a", "b"], images=MOST_IMAGES, seed=0).tolist() == []
 
 
-def test_what_is_kept_is_what_the_run_would_extract(pictures: Path, tmp_path: Path) -> None:
+def test_a_sample_has_the_features_that_the_run_would_extract(pictures: Path, tmp_path: Path) -> None:
     records = list_dataset(pictures).records
-    reader, sample = read(records, tmp_path / "cache")
+    sample = read(records, tmp_path / "cache")
     (chosen,) = (one for one in sample.features if (one.view, one.pooling) == ("whole", "layers"))
     assert sample.features[chosen].shape == (len(records), chosen.feature_dim)
-    reader.keep(sample, chosen)
-    network, sizes = load_backbone("squeezenet1_1", "none"), make_config().input
-    expected, found = (
-        open_extractor(network, sizes, view="whole", pooling="layers", machine=make_machine(cache))
-        for cache in (tmp_path / "fresh", tmp_path / "cache")
-    )
-    for cache, extractor, computed in (("cache", found, 0), ("fresh", expected, len(records))):
-        store = open_store(tmp_path / cache, extractor, views=1)
-        extracted = extract_features(
-            [record.path for record in records], store=store, extractor=extractor, views=1, workers=1
-        )
-        assert extracted.computed == computed
-        np.testing.assert_array_equal(store.load(sample.hashes)[:, 0], sample.features[chosen])
+    network, sizes, machine = load_backbone("squeezenet1_1", "none"), make_config().input, make_machine(tmp_path)
+    extractor = open_extractor(network, sizes, view="whole", pooling="layers", machine=machine)
+    store, _ = extract_together([record.path for record in records], extractor=extractor, views=1, machine=machine)
+    np.testing.assert_array_equal(store.load(sample.hashes)[:, 0], sample.features[chosen])
 
 
 @pytest.mark.parametrize("noise", ["uniform:0.5", "nearest-class:0.5"])
 def test_labels_are_as_wrong_as_those_that_will_train(pictures: Path, cache: Path, noise: str) -> None:
     records = list_dataset(pictures).records
-    _, sample = read(records, cache, label_noise=noise)
+    sample = read(records, cache, label_noise=noise)
     given = [record.label for record in records]
     config = make_config(label_noise=noise)
     used = label_images(given, features=lambda: sample.features[Candidate("crop", "own", 512)], config=config)
@@ -116,13 +107,13 @@ def test_an_image_that_cannot_be_read_is_left_out_of_every_view(pictures, tmp_pa
     records = (Record(tmp_path / "broken.jpg", first.label), *others)
     told: list[tuple[int, int]] = []
     watcher = Watcher(on_images=lambda _, done, total: told.append((done, total)))
-    reader, sample = read(records, tmp_path / "cache", images=24, watcher=watcher)
-    afforded = [reader.afford(views=views) for views in (1990, 2000, 30_000)]
+    sample = read(records, tmp_path / "cache", images=24, watcher=watcher)
+    afforded = [afford_images(list(sample.features), views=views) for views in (1990, 2000, 30_000)]
     assert afforded == [0, 100, 1000], "a tenth of two views each"
-    assert len(sample.records) == len(sample.labels) == len(set(sample.hashes))
+    assert len(sample.labels) == len(set(sample.hashes))
     assert {len(features) for features in sample.features.values()} == {len(sample.labels)}
     assert told[-1] == (48, 48), "two views of the 24 that were drawn"
-    assert tmp_path / "broken.jpg" not in {record.path for record in sample.records}
+    assert hashlib.sha256(b"no image").hexdigest() not in sample.hashes
 
 
 AUTO = {"recipe": "default", "trial": True, "view": "auto", "pooling": "auto", "resize": 72, "crop": 64}
@@ -243,12 +234,12 @@ def test_a_run_that_ends_before_or_after_its_choice_goes_on_to_the_same_bits(run
     given = {"data": framed, "val": framed, "machine": make_machine(trainer.folder / "cache")}
     trainer(stop=stop, config=look_config(), **given)
     stopped = RunFolder.open(trainer.folder / "run")
-    assert (stopped.read_feature_choice() is None) == (stop[0] == "look")
+    assert (stopped.find_json(FEATURE_CHOICE) is None) == (stop[0] == "look")
     if stop[0] == "look":
         with pytest.raises(RunError, match=r"gone through yet.* --resume"):
             stopped.preprocess()
     trainer(resume=True, config=look_config(), **given)
-    assert stopped.read_feature_choice() == run.read_feature_choice()
+    assert stopped.find_json(FEATURE_CHOICE) == run.find_json(FEATURE_CHOICE)
     assert weights(stopped.path) == weights(run.path)
     with pytest.raises(RunError, match="view was 'auto', is 'whole'"):
         trainer(resume=True, config=look_config(view="whole", resize=SIDE // 2), **given)

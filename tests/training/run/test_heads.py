@@ -19,8 +19,15 @@ from training.head.untrained import fit_within_classes
 from training.losses.interface import MetricLoss
 from training.options.config import EmbeddingConfig, TrainConfig
 from training.options.losses import METHODS, LossConfig
-from training.run.fit import TrainedHead, count_epochs, start_embedding
-from training.run.heads import choose_rows, find_beliefs, require_directions, train_head
+from training.run.fit import (
+    TrainedHead,
+    choose_rows,
+    count_epochs,
+    find_beliefs,
+    require_directions,
+    start_embedding,
+    train_head,
+)
 from training.run.phases import NETWORK, PHASES, PhaseContext, count_batches, draw_batches, phase_generator
 
 CLASSES = 3

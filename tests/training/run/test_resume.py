@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -21,7 +20,6 @@ from tests.training.runs import InterruptionError, figures, read_csv, weights
 from training.backbone.backbones import load_backbone
 from training.run.checkpoint import load_checkpoint, pack_optimizer, save_checkpoint, unpack_optimizer
 from training.run.phases import EpochReport, Watcher
-from training.run.run_folder import RunFolder
 
 NOISY = {"label_noise": "uniform:0.25"}
 """What the finished run was given."""
@@ -44,16 +42,6 @@ def test_a_run_that_is_interrupted_in_every_epoch_arrives_at_the_same_bits(finis
     assert (out / "confidences.csv").read_text() == (finished_run.path / "confidences.csv").read_text()
     for name in ("val", "baselines", "images", "classes", "skipped"):
         assert report[name] == finished_run.report[name]
-
-
-def test_a_run_that_does_not_say_what_its_network_saw_is_of_another_version(tmp_path: Path) -> None:
-    config = {"backbone": "resnet18", "input": {"resize": 64, "crop": 56}}
-    (tmp_path / "config.json").write_text(json.dumps({"config": config}))
-    save_checkpoint(tmp_path / "backbone.safetensors", {}, state={"name": "resnet18"})
-    with pytest.raises(
-        RunError, match=r"begun by another version, which does not know view, pooling; train again"
-    ):
-        RunFolder.open(tmp_path).load_backbone()
 
 
 KILLED = """

@@ -34,10 +34,6 @@ def _photos(*, seed: int, folder: str, named: bool = True) -> KnownImages:
     return KnownImages(x.astype(np.float32), [f"c{kind}" for kind in label], hashes, clues)
 
 
-def _among(known: KnownImages) -> ValidationSet:
-    return ValidationSet(known.features, np.unique(known.labels, return_inverse=True)[1].astype(np.int64))
-
-
 def _nearest_is_right(queries: KnownImages, gallery: KnownImages, *, barred: np.ndarray) -> float:
     products = normalise_rows(queries.features) @ normalise_rows(gallery.features).T
     products[barred] = -np.inf
@@ -46,7 +42,7 @@ def _nearest_is_right(queries: KnownImages, gallery: KnownImages, *, barred: np.
 
 def test_each_search_answers_its_own_question() -> None:
     training, validation = _photos(seed=2, folder="train"), _photos(seed=3, folder="val")
-    searches = plan_searches(_among(validation), validation, training)
+    searches = plan_searches(validation, training)
     found = searches.score(RawHead(24)).to_json()
     scene = np.arange(144) // SHOTS
     own = np.eye(144, dtype=bool)
@@ -86,9 +82,7 @@ def _part_at_random(*, named: bool, column: bool = False) -> tuple[KnownImages, 
 @pytest.mark.parametrize("clue", ["column", "names", "closeness"])
 def test_bursts_parted_between_training_and_validation_do_not_find_each_other(clue: str) -> None:
     validation, training, barred = _part_at_random(named=clue == "names", column=clue == "column")
-    found = (
-        plan_searches(_among(validation), validation, training).score(RawHead(24)).to_json()["against_training"]
-    )
+    found = plan_searches(validation, training).score(RawHead(24)).to_json()["against_training"]
     assert _nearest_is_right(validation, training, barred=np.zeros_like(barred)) > 0.95
     honest = _nearest_is_right(validation, training, barred=barred)
     assert honest < 0.6
@@ -102,7 +96,7 @@ def test_photos_of_other_days_than_those_that_train_may_find_all_of_these() -> N
     """Both are full of bursts, that nothing but closeness tells."""
     training, validation = (_photos(seed=seed, folder="x", named=False) for seed in (2, 3))
     training = replace(training, hashes=[f"t{number}" for number in range(144)])
-    searches = plan_searches(_among(validation), validation, training)
+    searches = plan_searches(validation, training)
     assert searches.scenes is not None
     assert not searches.scenes.is_certain
     found = searches.score(RawHead(24)).to_json()["against_training"]["recall"]["1"]
@@ -112,7 +106,7 @@ def test_photos_of_other_days_than_those_that_train_may_find_all_of_these() -> N
 def test_only_images_of_trained_labels_search_the_training_images_and_never_find_their_own_bytes() -> None:
     training = _photos(seed=2, folder="train")
     same = KnownImages(training.features, ["new", *training.labels[1:]], training.hashes, training.clues)
-    searches = plan_searches(_among(same), same, training)
+    searches = plan_searches(same, training)
     assert searches.against is not None
     assert len(searches.against.queries) == 143
     barred = searches.against.query_scenes[:, None] == searches.against.scenes
@@ -120,14 +114,13 @@ def test_only_images_of_trained_labels_search_the_training_images_and_never_find
     others = KnownImages(
         training.features, [f"x{label}" for label in training.labels], training.hashes, training.clues
     )
-    assert plan_searches(_among(others), others, training).against is None
-    assert plan_searches(_among(others), others, training).score(RawHead(24)).to_json()["against_training"] is None
+    assert plan_searches(others, training).against is None
+    assert plan_searches(others, training).score(RawHead(24)).to_json()["against_training"] is None
 
 
 def test_a_benchmark_is_asked_as_it_says_alone() -> None:
-    validation = _photos(seed=3, folder="val")
-    among = ValidationSet(validation.features, _among(validation).labels, np.arange(144) % 2 == 0)
-    searches = plan_searches(among, validation, _photos(seed=2, folder="train"))
+    validation = replace(_photos(seed=3, folder="val"), is_gallery=np.arange(144) % 2 == 0)
+    searches = plan_searches(validation, _photos(seed=2, folder="train"))
     assert (searches.scenes, searches.against) == (None, None)
 
 

@@ -19,7 +19,6 @@ from training.head.untrained import POWERS
 from training.options.config import FIRM_HOLD, HOLDS, TrainConfig
 from training.options.losses import RIVALS
 from training.run import trial as trial_module
-from training.run.heads import summarise_beliefs
 from training.run.trial import PARTS, Trial, TrialData, run_trial, split_for_trial
 from training.run.verdict import (
     BANDS,
@@ -358,19 +357,3 @@ def test_bands_part_the_classes_by_size_and_average_over_classes(classes, seed) 
         assert len(members) == band["classes"]
         expected = np.mean([hits[labels == 3 * n].mean() for n in members])
         np.testing.assert_allclose(band["recall_at_1"]["a"], expected)
-
-
-LABELS = np.repeat(np.arange(4), [40, 40, 5, 2])
-WEIGHTS = np.select([LABELS == 0, LABELS == 1, LABELS == 2], [0.9, 0.7, 0.2], 0.5).astype(np.float32)
-NAMES = ["dress", "shirt", "hat", "body", "empty"]
-
-
-def test_weights_are_averaged_by_image_by_class_and_by_class_size() -> None:
-    found = summarise_beliefs(WEIGHTS, LABELS, classes=NAMES)
-    assert json.loads(json.dumps(found)) == found
-    assert found["mean_weight"] == pytest.approx(float(WEIGHTS.mean()))
-    assert [band["images"] for band in found["by_class_size"]] == [[40, 40], [2, 5]]
-    assert [band["mean_weight"] for band in found["by_class_size"]] == pytest.approx([0.8, 0.35])
-    assert [(one["class"], one["images"]) for one in found["least_believed"]] == [
-        ("hat", 5), ("body", 2), ("shirt", 40), ("dress", 40),
-    ]  # fmt: skip

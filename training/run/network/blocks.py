@@ -93,14 +93,12 @@ def view_side(config: TrainConfig) -> int:
     return config.network.network_crop or config.input.crop
 
 
-def measure_precision(
-    model: NetworkModel, pixels: Pixels, rows: Ids, *, config: TrainConfig, device: torch.device
-) -> str:
+def measure_precision(model: NetworkModel, pixels: Pixels, rows: Ids, *, config: TrainConfig) -> str:
     """`float32` or `bfloat16`, whichever trains faster on a batch of views of the (n,) first images named."""
     batch = torch.from_numpy(rows[: config.network.network_batch_size])
     generator = phase_generator(config.seed, NETWORK, 0)
     views = draw_views(pixels, batch, side=view_side(config), generator=generator)
-    return choose_precision(model, views.to(device))
+    return choose_precision(model, views.to(model.head.weight.device))
 
 
 def build_model(

@@ -17,7 +17,7 @@ from training.confidence.confidences import Beliefs, TopConfidences, believe_oth
 from training.losses.interface import Batch
 from training.options.losses import LossConfig
 from training.run.distributed import Team
-from training.run.heads import sum_moments_together
+from training.run.fit import sum_moments_together
 from training.run.network.inputs import NetworkInputs
 from training.run.searches import embed_features
 from training.run.trial import Split, TrialData

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from training.head.embedding_heads import Head, ProjectionHead
 from training.head.untrained import LabelledFeatures, count_directions, fit_rival
 from training.losses.guidance import Guidance
 from training.losses.interface import MetricLoss, ProxyLoss, build_loss
-from training.network.decoded_images import MappedArray, decode_images, place_decoded, require_room
+from training.network.decoded_images import MappedArray, decode_images
 from training.network.model import Block, NetworkModel, find_blocks
 from training.options.config import TrainConfig
 from training.options.losses import RIVALS
@@ -31,15 +31,14 @@ from training.options.machine import Machine, name_device
 from training.run.checkpoint import pack_modules, unpack_module
 from training.run.distributed import current_team
 from training.run.extraction import SentExtractor
-from training.run.heads import choose_rows
+from training.run.fit import choose_rows
 from training.run.network.blocks import PRECISIONS, build_model, measure_precision, plan_blocks
 from training.run.network.choice import choose_weights, fit_closed_form
 from training.run.network.data import NO_PIXELS, NetworkBeliefs, NetworkData, judge_again
 from training.run.network.fit import NetworkFit, load_weights
 from training.run.network.inputs import keep_inputs, plan_inputs
-from training.run.phases import NETWORK, PhaseContext, phase_generator
+from training.run.phases import NETWORK, Job, PhaseContext, phase_generator
 from training.run.prepare import TrainingSet
-from training.run.run_folder import RunFolder
 from training.run.trial import TRAINED, TrialData, fit_heads, split_for_network
 
 
@@ -134,9 +133,6 @@ def advising_on_gpu_memory() -> Iterator[None]:
         ) from error
 
 
-_NOTES = "network.json"
-
-
 @dataclass(frozen=True, slots=True)
 class StageResult:
     """What came of it.
@@ -152,35 +148,12 @@ class StageResult:
     report: dict[str, Any]
 
 
-def plan_decoding(hashes: Sequence[str], *, extractor: Extractor, machine: Machine) -> MappedArray:
-    """Where the images will lie decoded.
-
-    Raises:
-        InputError: the disk has no room for them.
-    """
-    decoded = place_decoded(hashes, extractor.preprocess, cache=machine.cache)
-    require_room(decoded)
-    return decoded
-
-
 @advising_on_gpu_memory()
 @keep_freed_memory()
 def train_network(
-    run: RunFolder,
-    training: TrainingSet,
-    *,
-    confidences: Beliefs | None,
-    method: str,
-    guidance: Guidance | None,
-    extractor: Extractor,
-    blocks: list[Block],
-    decoding: MappedArray,
-    config: TrainConfig,
-    machine: Machine,
-    context: PhaseContext,
-    on_images: Callable[[str, int, int], None],
-    on_note: Callable[[str], None] = lambda _: None,
-) -> StageResult:
+    job: Job, training: TrainingSet, *, confidences: Beliefs | None, method: str, guidance: Guidance | None,
+    extractor: Extractor, blocks: list[Block], decoding: MappedArray,
+) -> StageResult:  # fmt: skip
     """Train the backbone and a head from the closed-form start on, and choose what ships on what is held out.
 
     In the end the extractor's backbone has the weights that ship: where the stage does not, those that it had.
@@ -191,7 +164,8 @@ def train_network(
         blocks: of the backbone, that train.
         decoding: where the images will lie decoded.
     """
-    started = time.perf_counter()
+    started, on_images = time.perf_counter(), job.watcher.on_images
+    config, machine, context = job.config, job.machine, job.context(NETWORK)
     images, hashes = [image.path for image in training.images], [image.sha256 for image in training.images]
     labels, features, width = training.labels.cpu().numpy(), training.features, config.embedding.width
     split = split_for_network(labels, seed=config.seed, scenes=training.scenes)
@@ -212,9 +186,13 @@ def train_network(
     )  # fmt: skip
     data = replace(data, pixels=pixels)
     model = build_model(extractor, start, blocks, config=config)
-    model.precision = PRECISIONS[
-        _fix_precision(run, model, data, extractor=extractor, machine=machine, config=config)
-    ]
+    precision = machine.precision
+    if precision == "auto":  # the faster one, measured once and kept for a resume
+        measured = job.run.keep_json(
+            "network.json", lambda: {"precision": measure_precision(model, pixels, train, config=config)}
+        )
+        precision = measured["precision"]
+    model.precision = PRECISIONS[precision]
     loss = build_loss(
         config.network_loss, class_count=data.class_count, embedding_dim=width,
         generator=phase_generator(context.seed, NETWORK, 0), guidance=guidance,
@@ -232,7 +210,7 @@ def train_network(
         model, extractor, blocks, pixels, train, hashes=hashes, config=config, cache=machine.cache,
     )  # fmt: skip
     if kept.bytes:
-        on_note(kept.describe())
+        job.watcher.on_note(kept.describe())
     inputs = keep_inputs(
         kept, model, extractor, pixels, config=config, on_images=on_images, threads=machine.drawing_threads
     )
@@ -276,19 +254,6 @@ def train_network(
         "time_budget": config.network.time_budget,
     }
     return StageResult(head, shipped, report) if choice.ships else StageResult(None, features, report)
-
-
-def _fix_precision(
-    run: RunFolder, model: NetworkModel, data: NetworkData, *, extractor: Extractor, machine: Machine,
-    config: TrainConfig,
-) -> str:  # fmt: skip
-    """That of --precision; for `auto` the faster one, measured once and kept for a resume."""
-    if machine.precision != "auto":
-        return machine.precision
-    if not (run.path / _NOTES).exists():
-        found = measure_precision(model, data.pixels, data.split.train, config=config, device=extractor.device)
-        run.write_json(_NOTES, {"precision": found})
-    return str(run.read_json(_NOTES)["precision"])
 
 
 @torch.no_grad()
