@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from index.progress import Progress
 
 if TYPE_CHECKING:
     from index.filters.condition import Condition
+
+EVERY_S = 30.0  # between two lines of progress
 
 Command = Callable[..., Any]
 PATH = click.Path(path_type=Path, readable=False)
@@ -282,6 +285,36 @@ class BeginBar(Protocol):
     """Adds a bar below the others; it is hidden until its first report unless it is to be visible at once."""
 
     def __call__(self, description: str, *, unit: str, visible: bool = False) -> Progress: ...
+
+
+class ProgressLines:
+    """A line on stderr every half a minute of a stage, and one at the end of a stage whose total is known.
+
+    Args:
+        least_s: stages that took less end without a line.
+        clock: seconds since any moment.
+    """
+
+    def __init__(self, *, least_s: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._least_s, self._clock = least_s, clock
+        self._begun: dict[str, tuple[float, float]] = {}  # of each stage its beginning and its last line
+
+    def stage(self, name: str, *, unit: str) -> Progress:
+        """What a stage calls with (done, total); it begins with its first call, and anew after its end."""
+        return lambda done, total: self._tell(name, done, total, unit=unit)
+
+    def _tell(self, name: str, done: int, total: int, *, unit: str) -> None:
+        now = self._clock()
+        begun, told = self._begun.setdefault(name, (now, now))
+        seconds = now - begun
+        if total and done >= total:
+            del self._begun[name]
+            if seconds >= self._least_s:
+                click.echo(f"{name}: {total:,} {unit} in {seconds:.0f} s", err=True)
+        elif now - told >= EVERY_S:
+            self._begun[name] = begun, now
+            share = f"{done:,} of {total:,}" if total else f"{done:,}"
+            click.echo(f"{name}: {share} {unit} after {seconds:.0f} s", err=True)
 
 
 @contextmanager

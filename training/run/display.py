@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from index.commands.build_text import ProgressLines
+from index.commands.console import ProgressLines
 from training.run.phases import NETWORK, EpochReport, Watcher
 from training.run.report_text import tell_trial
 

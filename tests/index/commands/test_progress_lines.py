@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from index.commands.build_text import EVERY_S, ProgressLines
+from index.commands.console import EVERY_S, ProgressLines
 
 
 class _Clock:
