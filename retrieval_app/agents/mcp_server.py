@@ -141,7 +141,7 @@ async def _decide(
     agent, request_id = Visitor(name=AN_AGENT, address="this machine"), ""
     if request is not None:
         require_review(request)
-        visitor, request_id = find_visitor(request.scope), read_request_id(request)
+        visitor, request_id = find_visitor(request.scope), read_request_id(request.scope)
         agent = visitor if visitor.has_token else replace(visitor, name=AN_AGENT)
     try:
         body = LabelDecisions.model_validate({"decisions": [choice]})

@@ -38,7 +38,7 @@ class Asking:
     def __init__(self, request: Request) -> None:
         self.request, self.visitor = request, find_visitor(request.scope)
         self.folders = self.visitor.is_trusted
-        self.asker = Asker(self.visitor.name, self.visitor.address, read_request_id(request))
+        self.asker = Asker(self.visitor.name, self.visitor.address, read_request_id(request.scope))
         self.engine: Engine = request.app.state.engine
         self.review: ReviewStore = request.app.state.review
         self.jobs: Jobs = request.app.state.jobs

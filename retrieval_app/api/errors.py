@@ -78,21 +78,21 @@ _PRIVATE = {
     "gallery_unusable": "the gallery cannot be used at the moment; the server's log says why under this request's id",
     "review_unusable": "decisions cannot be read or kept; the server's log says why under this request's id",
 }
-_Told = tuple[int, str | None, str | None, int | None]
-_EXPECTED: tuple[tuple[type[RetrievalError], _Told], ...] = (
+_EXPECTED: tuple[tuple[type[RetrievalError], int, str | None, str | None, int | None], ...] = (
     # the first that an error is one of: status, code, field, seconds until it may be tried again
-    (BusyError, (503, "busy", None, 1)),
-    (TimedOutError, (503, "timeout", None, None)),
-    (NotReadyError, (503, "not_ready", None, 5)),
-    (UnknownPhotoError, (404, None, "photo", None)),
-    (UnknownJobError, (404, None, "job", None)),
-    (JobOverError, (409, None, "job", None)),
-    (DecidedSinceError, (409, None, "step", None)),
-    (ReviewError, (409, "review_unusable", None, None)),
-    (UnknownImageError, (404, None, "image_id", None)),
-    (ImageError, (422, "bad_image", None, None)),
-    (InputError, (422, None, None, None)),
-    (GalleryError, (503, "gallery_unusable", None, 5)),
+    (BusyError, 503, "busy", None, 1),
+    (TimedOutError, 503, "timeout", None, None),
+    (NotReadyError, 503, "not_ready", None, 5),
+    (UnknownPhotoError, 404, None, "photo", None),
+    (UnknownJobError, 404, None, "job", None),
+    (JobOverError, 409, None, "job", None),
+    (DecidedSinceError, 409, None, "step", None),
+    (ReviewError, 409, "review_unusable", None, None),
+    (UnknownImageError, 404, None, "image_id", None),
+    (ImageError, 422, "bad_image", None, None),
+    (InputError, 422, None, None, None),
+    (GalleryError, 503, "gallery_unusable", None, 5),
+    (RetrievalError, 500, None, None, None),
 )
 _ALWAYS = (400, 401, 403, 422, 429, 500, 503)
 BODY_ERRORS = (408, 411, 413, 415, 507)
@@ -146,32 +146,20 @@ def describe_error_schemas() -> dict[str, Any]:
     return {**schema.pop("$defs"), ErrorAnswer.__name__: schema}
 
 
-def make_error(
-    status: int,
-    message: str,
-    *,
-    request_id: str,
-    code: str | None = None,
-    field: str | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> JSONResponse:
-    """The response that tells of an error; texts may hold what no encoder takes."""
+def refuse_with(
+    scope: Scope, status: int, message: str, *, code: str | None = None, field: str | None = None,
+    retry_after_s: int | None = None,
+) -> Response:  # fmt: skip
+    """The answer to a request that failed or is refused; texts may hold what no encoder takes."""
     error = {
         "code": code or CODES.get(status, "error"),
         "message": _make_valid(message, _MAX_MESSAGE_CHARACTERS),
         "field": None if field is None else _make_valid(field, _MAX_FIELD_CHARACTERS),
     }
-    return JSONResponse({"error": error, "request_id": request_id}, status_code=status, headers=headers)
-
-
-def refuse_with(
-    scope: Scope, status: int, message: str, *, code: str | None = None, retry_after_s: int | None = None
-) -> Response:
-    """The answer to a request that is refused before it reaches a route."""
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
     if status in (408, 413):
         headers["Connection"] = "close"  # the rest of the body is not waited for
-    return make_error(status, message, request_id=scope["state"]["request_id"], code=code, headers=headers)
+    return JSONResponse({"error": error, "request_id": read_request_id(scope)}, status, headers)
 
 
 def explain(error: RetrievalError) -> str:
@@ -189,7 +177,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RetrievalError, _answer_expected)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_http)
-    app.add_exception_handler(OSError, _answer_system)
+    app.add_exception_handler(OSError, _answer_expected)
     app.add_exception_handler(Exception, _answer_unforeseen)
 
 
@@ -198,9 +186,9 @@ def add_last_routes(app: FastAPI) -> None:
     app.mount("/v1", _refuse_rest)
 
 
-def read_request_id(request: Request) -> str:
+def read_request_id(scope: Scope) -> str:
     """The id that the request was given where it came in."""
-    return str(request.scope.get("state", {}).get("request_id", ""))
+    return str(scope.get("state", {}).get("request_id", ""))
 
 
 async def _refuse_rest(scope: Scope, receive: Receive, send: Send) -> None:
@@ -208,38 +196,26 @@ async def _refuse_rest(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _answer_expected(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RetrievalError)
-    unforeseen: _Told = (500, None, None, None)
-    told = next((told for kind, told in _EXPECTED if isinstance(error, kind)), unforeseen)
-    status, code, field, retry_s = told
+    """What was foreseen, a full disk wherever it was met among it."""
+    scope, request_id = request.scope, read_request_id(request.scope)
+    if is_disk_full(error):
+        logger.error("request %s: %s", request_id, error)
+        return refuse_with(scope, 507, _DISK_FULL)
+    if not isinstance(error, RetrievalError):
+        raise error
+    _, status, code, field, retry_s = next(told for told in _EXPECTED if isinstance(error, told[0]))
     if isinstance(error, ApiError):
         status, code, field = error.status, error.code, error.field
     if isinstance(error, BusyError):
         retry_s = error.retry_after_s
-    headers = None if retry_s is None else {"Retry-After": str(retry_s)}
-    if is_disk_full(error):
-        return _answer_full_disk(request, error)
-    message, request_id, visitor = explain(error), read_request_id(request), find_visitor(request.scope)
+    message, visitor = explain(error), find_visitor(scope)
     if status == 500 or isinstance(error, GalleryError | ReviewError):
         logger.error("request %s: %s", request_id, error)
         if not visitor.knows_failures:
             message = _PRIVATE.get(code or "", _FAILED)
     if not visitor.is_trusted:
         message = strip_folders(message)
-    return make_error(status, message, request_id=request_id, code=code, field=field, headers=headers)
-
-
-async def _answer_system(request: Request, error: Exception) -> Response:
-    """A full disk is told as such wherever it was met; everything else was not foreseen."""
-    if not is_disk_full(error):
-        raise error
-    return _answer_full_disk(request, error)
-
-
-def _answer_full_disk(request: Request, error: Exception) -> Response:
-    request_id = read_request_id(request)
-    logger.error("request %s: %s", request_id, error)
-    return make_error(507, _DISK_FULL, request_id=request_id)
+    return refuse_with(scope, status, message, code=code, field=field, retry_after_s=retry_s)
 
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:
@@ -247,8 +223,7 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
     problems = [(_name_field(problem["loc"]), _say_problem(problem)) for problem in error.errors()]
     shown = [f"{field}: {words}" if field else words for field, words in problems[:_MAX_PROBLEMS]]
     more = [f"and {len(problems) - len(shown)} more"] if len(problems) > len(shown) else []
-    field = problems[0][0] or None
-    return make_error(422, "; ".join([*shown, *more]), request_id=read_request_id(request), field=field)
+    return refuse_with(request.scope, 422, "; ".join([*shown, *more]), field=problems[0][0] or None)
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:
@@ -258,18 +233,21 @@ async def _answer_http(request: Request, error: Exception) -> Response:
         404: f"there is nothing at {printable_path(request.scope['path'][:200])}",
         405: f"{printable_path(request.method[:20])} is not among the methods of this address",
     }.get(error.status_code, str(error.detail))
-    headers = dict(error.headers or {})
+    answer = refuse_with(request.scope, error.status_code, message)
+    answer.headers.update(error.headers or {})
     if error.status_code == 405 and (methods := _list_methods(request)):
-        headers["Allow"] = ", ".join(methods)  # Starlette names those of one route only
-    return make_error(error.status_code, message, request_id=read_request_id(request), headers=headers)
+        answer.headers["Allow"] = ", ".join(methods)  # Starlette names those of one route only
+    return answer
 
 
 async def _answer_unforeseen(request: Request, error: Exception) -> Response:
-    request_id = read_request_id(request)
+    request_id = read_request_id(request.scope)
     logger.error("request %s failed", request_id, exc_info=error)
+    answer = refuse_with(request.scope, 500, _FAILED)
     # Starlette answers this outside every middleware, so nobody else adds the headers.
-    headers = {name.decode(): value.decode() for name, value in SECURITY_HEADERS}
-    return make_error(500, _FAILED, request_id=request_id, headers={**headers, "X-Request-Id": request_id})
+    answer.headers.update({name.decode(): value.decode() for name, value in SECURITY_HEADERS})
+    answer.headers["X-Request-Id"] = request_id
+    return answer
 
 
 def _list_methods(request: Request) -> list[str]:

@@ -76,16 +76,11 @@ class HostNames:
 
 
 def choose_hosts(listened: str, *, loopback: bool, token: bool, allowed: Iterable[str] = ()) -> HostNames:
-    """The names for an address that is listened on.
+    """The names for an address or name that is listened on, and those that it is `allowed` to go by besides.
 
     Args:
-        listened: the address, or its name.
         loopback: whether only this machine reaches it.
         token: whether a token is asked for.
-        allowed: names that it goes by besides.
-
-    Raises:
-        InputError: one of them is none.
     """
     names = {check_host(text) for text in allowed}
     any_name = token and not loopback and not names
@@ -98,11 +93,7 @@ def choose_hosts(listened: str, *, loopback: bool, token: bool, allowed: Iterabl
 
 
 def check_host(text: str) -> str:
-    """A name as it is compared.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A name as it is compared; InputError for what is none."""
     name = read_host(text.removeprefix("[").removesuffix("]"))
     if name is None:
         raise InputError(
@@ -138,15 +129,11 @@ def _read_with_port(text: str) -> str | None:
 
 
 def check_root_path(text: str) -> str:
-    """A path as it is put before addresses: with a slash at its start and none at its end, or nothing for `/`.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A path as it is put before addresses: with a slash at its start and none at its end, or nothing for `/`."""
     path = text.removesuffix("/")
     if path and _ROOT_PATH.fullmatch(path) is None:
         raise InputError(f"--root-path {printable_path(text)}: expected a path of plain names, as /photos")
-    if path.split("/", 2)[1:2] and path.split("/", 2)[1] in _OWN_PATHS:
+    if path and path.split("/", 2)[1] in _OWN_PATHS:
         raise InputError(
             f"--root-path {printable_path(text)}: the server has addresses of its own there; choose another, as /photos"
         )
@@ -165,11 +152,7 @@ def strip_root_path(path: str, root: str) -> str | None:
 
 
 def check_proxies(texts: Iterable[str]) -> list[str]:
-    """Addresses and networks of proxies.
-
-    Raises:
-        InputError: one of them is neither, or everybody.
-    """
+    """Addresses and networks of proxies; InputError where one is neither, or everybody."""
     texts = list(texts)
     for text in texts:
         try:
@@ -199,22 +182,22 @@ def drop_forwarding(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes,
 
 def comes_from_here(scope: Scope, headers: Headers) -> bool:
     """Whether a program on this machine sent a request, and no proxy on it passed it on."""
-    peer = read_address(str((scope.get("client") or ("",))[0]))
+    peer = read_address(_name_peer(scope))
     return peer is not None and peer.is_loopback and not is_forwarded(headers)
 
 
 def name_client(scope: Scope) -> str:
     """The address that a request comes from, by which wrong tries are counted."""
-    peer = read_address(str((scope.get("client") or ("",))[0]))
+    peer = read_address(_name_peer(scope))
     return "unknown" if peer is None else group_address(str(peer))
 
 
-def check_origins(texts: Iterable[str]) -> frozenset[str]:
-    """Origins of sites that may ask the API, as browsers write them.
+def _name_peer(scope: Scope) -> str:
+    return str((scope.get("client") or ("",))[0])
 
-    Raises:
-        InputError: one of them is none.
-    """
+
+def check_origins(texts: Iterable[str]) -> frozenset[str]:
+    """Origins of sites that may ask the API, as browsers write them; InputError where one is none."""
     origins = set()
     for text in texts:
         if text == "*":

@@ -128,9 +128,6 @@ class Security:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008, "reason": ""})
             return
-        await self._answer(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, status, sent_bytes = time.perf_counter(), 0, 0
         headers = Headers(scope=scope)
         if headers.get("origin") in self._origins and scope["path"].startswith("/v1/"):  # as a program asks
@@ -198,7 +195,7 @@ class Security:
 
     def _limit_rate(self, scope: Scope, headers: Headers) -> Response | None:
         visitor, path = find_visitor(scope), scope["path"]
-        if path in OPEN_PATHS or not self._rates.are_set or comes_from_here(scope, headers):
+        if path in OPEN_PATHS or comes_from_here(scope, headers):
             return None
         is_upload = scope["method"] == "POST" and path in _UPLOAD_PATHS
         who = f"name {visitor.name}" if visitor.has_token else visitor.address

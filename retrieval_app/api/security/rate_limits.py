@@ -97,18 +97,13 @@ class RateLimit:
 class RateLimits:
     """The limits of a server."""
 
-    def __init__(self, config: RateConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, config: RateConfig) -> None:
         per_min = config.uploads_per_min
         self._requests = self._uploads = None
         if config.requests_per_s:
-            self._requests = RateLimit(per_s=config.requests_per_s, most=config.requests_burst, clock=clock)
+            self._requests = RateLimit(per_s=config.requests_per_s, most=config.requests_burst)
         if per_min:
-            self._uploads = RateLimit(per_s=per_min / 60, most=max(1.0, per_min), clock=clock)
-
-    @property
-    def are_set(self) -> bool:
-        """Whether there is any."""
-        return self._requests is not None or self._uploads is not None
+            self._uploads = RateLimit(per_s=per_min / 60, most=max(1.0, per_min))
 
     def take(self, visitor: str, *, is_upload: bool) -> int:
         """Count a request of a visitor: 0 where it may pass, else the whole seconds until one may."""

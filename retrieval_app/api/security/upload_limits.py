@@ -71,8 +71,8 @@ class BodyRoom:
             self._held -= body.held
 
     async def _read(self, receive: Receive, body: _Arriving) -> bytes | Refused | None:
-        end = body.since + self._config.upload_s
-        body.window_end = body.since + self._config.upload_window_s
+        config, end = self._config, body.since + self._config.upload_s
+        body.window_end = body.since + config.upload_window_s
         while True:
             message, left_s = None, min(end, body.window_end) - time.monotonic()
             with anyio.CancelScope(deadline=anyio.current_time() + left_s) as body.waits:
@@ -82,33 +82,28 @@ class BodyRoom:
             if message is not None:
                 if message["type"] == "http.disconnect":
                     return None
-                refused = self._take(body, message.get("body", b""))
-                if refused is not None or not message.get("more_body", False):
+                chunk = message.get("body", b"")
+                if body.held + len(chunk) > body.announced:
+                    return Refused(
+                        400, f"the body is longer than the {body.announced:,} bytes that were announced"
+                    )
+                self._make_room(len(chunk), body)
+                body.data += chunk
+                body.held += len(chunk)
+                self._held += len(chunk)
+                if not message.get("more_body", False):
                     self._unfinished.pop(body, None)
-                    return refused or bytes(body.data)
-            refused = self._judge_pace(body, end=end)
-            if refused is not None:
-                return refused
-
-    def _judge_pace(self, body: _Arriving, *, end: float) -> Refused | None:
-        config, now = self._config, time.monotonic()
-        if now >= end:
-            return Refused(408, f"the body did not arrive within {config.upload_s:g} seconds; send a smaller one")
-        if now >= body.window_end:
-            least = config.upload_bytes_a_second
-            if body.held - body.held_before < least * config.upload_window_s:
-                return Refused(408, f"the body did not arrive with at least {least:,} bytes a second")
-            body.held_before, body.window_end = body.held, now + config.upload_window_s
-        return None
-
-    def _take(self, body: _Arriving, chunk: bytes) -> Refused | None:
-        if body.held + len(chunk) > body.announced:
-            return Refused(400, f"the body is longer than the {body.announced:,} bytes that were announced")
-        self._make_room(len(chunk), body)
-        body.data += chunk
-        body.held += len(chunk)
-        self._held += len(chunk)
-        return None
+                    return bytes(body.data)
+            now = time.monotonic()
+            if now >= end:
+                return Refused(
+                    408, f"the body did not arrive within {config.upload_s:g} seconds; send a smaller one"
+                )
+            if now >= body.window_end:
+                least = config.upload_bytes_a_second
+                if body.held - body.held_before < least * config.upload_window_s:
+                    return Refused(408, f"the body did not arrive with at least {least:,} bytes a second")
+                body.held_before, body.window_end = body.held, now + config.upload_window_s
 
     def _make_room(self, count: int, body: _Arriving) -> None:
         most = self._config.bytes_arriving
@@ -118,12 +113,9 @@ class BodyRoom:
             oldest = next(iter(self._unfinished), body)
             if oldest is body or time.monotonic() - oldest.since < self._config.upload_window_s:
                 raise BusyError(_FULL)
-            self._displace(oldest)
-
-    def _displace(self, body: _Arriving) -> None:
-        del self._unfinished[body]
-        self._held -= body.held
-        body.held, body.is_displaced = 0, True
-        body.data.clear()
-        if body.waits is not None:
-            body.waits.cancel()
+            del self._unfinished[oldest]
+            self._held -= oldest.held
+            oldest.held, oldest.is_displaced = 0, True
+            oldest.data.clear()
+            if oldest.waits is not None:
+                oldest.waits.cancel()

@@ -21,7 +21,7 @@ from index.errors import (
 )
 from index.writing.build import build_gallery
 from retrieval_app.api.counters import hide_typed
-from retrieval_app.api.errors import ApiError, add_error_handlers, make_error
+from retrieval_app.api.errors import ApiError, add_error_handlers, refuse_with
 from retrieval_app.api.schemas import SearchRequest
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.rights import ALL, Visitor, keep_visitor
@@ -148,7 +148,7 @@ def test_json_that_is_none_or_too_much_is_refused(raising: TestClient) -> None:
 
 
 def test_texts_that_no_encoder_takes_are_told_all_the_same() -> None:
-    body = make_error(422, "half: \ud800", request_id="1", field="\udcff").body
+    body = refuse_with({}, 422, "half: \ud800", field="\udcff").body
     assert b"\\\\ud800" in bytes(body)
 
 
