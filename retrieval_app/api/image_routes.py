@@ -147,11 +147,7 @@ def find_row(gallery: Gallery, image_id: int) -> CatalogRow:
 
 
 def share_labels(gallery: Gallery, image_id: int, *, k: int) -> dict[str, Any]:
-    """The labels of the k nearest members of a member, itself not counted, as `LabelShares` has them.
-
-    Raises:
-        InputError: no member has this id.
-    """
+    """The labels of the k nearest members of a member, itself not counted, as `LabelShares` has them."""
     label = gallery.image(image_id).label
     hits = gallery.search(gallery.vector(image_id), k=k, exclude_id=image_id)
     scores: dict[str, list[float]] = {}

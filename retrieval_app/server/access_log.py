@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from logging.handlers import QueueHandler, QueueListener, WatchedFileHandler
+from logging.handlers import QueueListener, WatchedFileHandler
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -45,26 +45,21 @@ _FLUSH_S = 3.0  # for what was not sent when the server ends
 
 @contextmanager
 def open_access_log(config: LogConfig) -> Iterator[list[Observer]]:
-    """Observers of requests that write the lines; none where no log is wanted.
-
-    Raises:
-        InputError: the file cannot be opened.
-    """
+    """Observers of requests that write the lines; none where no log is wanted."""
     if config.access_log is None and config.slow_query_ms is None:
         yield []
         return
     writer = LineWriter(config.access_log, capacity=config.log_lines_waiting)
-    observers: list[Observer] = [writer.write] if config.access_log is not None else []
-    if (least_ms := config.slow_query_ms) is not None:
 
-        def write_slow(answered: Answered) -> None:
-            ms = (answered.seconds - answered.watch.body_s) * 1000  # the arriving of bodies does not count
-            if answered.watch.searches and ms > least_ms:
-                writer.write(_describe_slow(answered, ms=ms))
+    def write(answered: Answered) -> None:
+        if config.access_log is not None:
+            writer.write(_describe(answered))
+        ms = (answered.seconds - answered.watch.body_s) * 1000  # the arriving of bodies does not count
+        if config.slow_query_ms is not None and answered.watch.searches and ms > config.slow_query_ms:
+            writer.write(_describe_slow(answered, ms=ms))
 
-        observers.append(write_slow)
     try:
-        yield observers
+        yield [write]
     finally:
         writer.close()
 
@@ -75,9 +70,6 @@ class LineWriter:
     Args:
         path: of the file; `-` is standard output, None standard error.
         capacity: lines that wait; one more is dropped.
-
-    Raises:
-        InputError: the file cannot be opened.
     """
 
     def __init__(self, path: Path | None, *, capacity: int) -> None:
@@ -90,19 +82,18 @@ class LineWriter:
             except OSError as error:
                 shown = printable_path(str(path))
                 raise InputError(f"--access-log {shown}: cannot be written: {error.strerror}") from error
-        self._file.setFormatter(_JsonLines())
         self._queue = SimpleQueue[Any]()
         self._capacity, self._refused, self._told = capacity, 0, 0
-        self._handler, self._listener = _Unrendered(self._queue), QueueListener(self._queue, self._file)
+        self._listener = QueueListener(self._queue, self._file)
         self._listener.start()
 
-    def write(self, item: Answered | dict[str, Any]) -> None:
+    def write(self, line: dict[str, Any]) -> None:
         """Add a line; never waits."""
         if self._queue.qsize() >= self._capacity:
             self._refused += 1
             return
         self._tell_dropped()
-        self._handler.handle(logging.makeLogRecord({"msg": item}))
+        self._put(line)
 
     def close(self) -> None:
         """Write what waits, for a few seconds at most."""
@@ -121,13 +112,10 @@ class LineWriter:
     def _tell_dropped(self) -> None:
         if count := self.dropped:
             self._told += count
-            line = {"time": _show_time(time.time()), "event": "dropped", "lines": count}
-            self._handler.handle(logging.makeLogRecord({"msg": line}))
+            self._put({"time": _show_time(time.time()), "event": "dropped", "lines": count})
 
-
-class _Unrendered(QueueHandler):
-    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        return record  # the thread renders it
+    def _put(self, line: dict[str, Any]) -> None:
+        self._queue.put(logging.makeLogRecord({"msg": orjson.dumps(line).decode()}))
 
 
 class _Stream(logging.StreamHandler[Any]):
@@ -169,12 +157,6 @@ class _File(WatchedFileHandler, _Stream):
 
     def _make(self) -> None:
         os.close(os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _MODE))
-
-
-class _JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        item: Any = record.msg
-        return orjson.dumps(_describe(item) if isinstance(item, Answered) else item).decode()
 
 
 def _describe(answered: Answered) -> dict[str, Any]:

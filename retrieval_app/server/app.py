@@ -66,10 +66,6 @@ def open_server_app(options: ServeOptions, *, shared: Path | None = None) -> Ite
     Args:
         options: of the server.
         shared: folder of what the processes of a server have together; None where there is one.
-
-    Raises:
-        GalleryError: a gallery cannot be opened.
-        InputError: the file of tokens, or that of a log, cannot be used.
     """
     with ExitStack() as opened:
         yield ServerApp(options, shared=shared, opened=opened)

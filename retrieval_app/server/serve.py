@@ -100,11 +100,7 @@ def import_gradio() -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket.
-
-    Raises:
-        InputError: the port is taken or not allowed, or the host is no address of this machine.
-    """
+    """A listening socket."""
     family, address = find_address(host, port)
     try:
         return socket.create_server(address, family=family)
@@ -117,11 +113,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def find_address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """What to listen on for a host: its family and its address.
-
-    Raises:
-        InputError: it is no known address.
-    """
+    """What to listen on for a host: its family and its address."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError) as error:

@@ -104,10 +104,6 @@ def serve_agents(
         stdio: speak on standard input and output, not over HTTP.
         writable: whether agents may decide about labels.
         announce: is told the address of HTTP.
-
-    Raises:
-        GalleryError: the gallery cannot be opened.
-        InputError: the address cannot be used, the port is taken, or the file of tokens cannot be used.
     """
     if not options.is_loopback and not options.asks_token:
         raise InputError(

@@ -52,9 +52,6 @@ def run_workers(options: ServeOptions, *, listener: socket.socket, on_ready: Cal
         options: of the server.
         listener: the socket.
         on_ready: called by a thread once one of them answers.
-
-    Raises:
-        RetrievalError: the gallery cannot be opened.
     """
     threads = max(1, options.limits.workers // options.workers)
     each = replace(options, limits=replace(options.limits, threads=threads))

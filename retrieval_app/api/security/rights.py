@@ -19,11 +19,7 @@ _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
 def check_gallery_name(name: str) -> str:
-    """The name, if it may be one.
-
-    Raises:
-        InputError: it may not: it stands in addresses.
-    """
+    """The name, if it may be one."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f"{name[:80]!r} is no name of a gallery: expected 1 to 64 letters and digits of ASCII and . _ -, "
@@ -58,11 +54,7 @@ def spread_rights(given: Iterable[str], *, galleries: Collection[str] = ()) -> f
 
 
 def check_rights(given: Iterable[str]) -> tuple[str, ...]:
-    """The rights, each once and in their order: those of all galleries, then those of one after the other.
-
-    Raises:
-        InputError: there is none, or one that is not known.
-    """
+    """The rights, each once and in their order: those of all galleries, then those of one after the other."""
     parts = {text: text.partition(":") for text in given}
     wrong = sorted(text for text, (right, _, _) in parts.items() if right not in RIGHTS)
     if wrong or not parts:

@@ -155,11 +155,7 @@ def hash_token(salt: str, token: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """The name, if it may be one.
-
-    Raises:
-        InputError: it may not: it goes into logs and tables.
-    """
+    """The name, if it may be one."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f"{name[:80]!r} is no name of a token: expected 1 to 64 letters and digits of ASCII and . _ @ + -, "
@@ -341,9 +337,6 @@ class TokenBook:
         file: made by `retrieval tokens add`.
         secret: what the key of signed cookies needs besides the file; None makes one.
         clock: of seconds.
-
-    Raises:
-        InputError: it cannot be used.
     """
 
     def __init__(
