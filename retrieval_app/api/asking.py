@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.routing import APIRoute
 
 from index.errors import InputError
-from index.filters.condition import SOURCE, Column, Condition, join, list_columns
+from index.filters.condition import SOURCE, Condition, join, list_columns
 from index.filters.parser import find_words, parse_filter
 from retrieval_app.api.errors import ApiError, describe_errors, read_request_id
 from retrieval_app.api.schemas import Answer, NoParameters
@@ -117,19 +117,15 @@ def read_condition(where: str | None, text: str | None, *, folders: bool) -> Con
     filters: list[Condition] = []
     if where is not None and where.strip():
         condition = _parse(parse_filter, where, field="where")
-        if not folders and any(column == SOURCE or _is_hidden(column) for column in list_columns(condition)):
+        # Metadata of the name path is told without its folders, as `hide_folders` has it.
+        private = (c for c in list_columns(condition) if c == SOURCE or ("path" in c.names and not c.is_own))
+        if not folders and any(private):
             message = "source is a folder of the machine: only those with its token can ask for it"
-            message += ", or for metadata of the name path"
-            raise ApiError(message, status=422, field="where")
+            raise ApiError(f"{message}, or for metadata of the name path", status=422, field="where")
         filters.append(condition)
     if text is not None and text.strip():
         filters.append(_parse(find_words, text, field="text"))
     return join(filters) if filters else None
-
-
-def _is_hidden(column: Column) -> bool:
-    """Whether it is metadata that `hide_folders` changes."""
-    return not column.is_own and "path" in column.names
 
 
 def _parse(parse: Callable[[str], Condition], text: str, *, field: str) -> Condition:

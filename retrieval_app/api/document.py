@@ -56,16 +56,12 @@ class Api(FastAPI):
                 parts["securitySchemes"] = _TOKEN
                 for route in self.routes:
                     if isinstance(route, APIRoute) and route.include_in_schema and route.path not in OPEN_PATHS:
+                        needed = (asked.dependency for asked in route.dependencies)
+                        right = next((one.right for one in needed if isinstance(one, Require)), READ)
                         for method in route.methods or ():
                             operation = document["paths"][route.path][method.lower()]
-                            operation["security"] = [{"token": [_name_right(route)]}]
+                            operation["security"] = [{"token": [right]}]
         return super().openapi()
-
-
-def _name_right(route: APIRoute) -> str:
-    """What a route asks of a token."""
-    needed = (asked.dependency for asked in route.dependencies)
-    return next((one.right for one in needed if isinstance(one, Require)), READ)
 
 
 def make_api(

@@ -176,6 +176,11 @@ def page_doubts(snapshot: Snapshot, review: ReviewStore, *, page: DoubtPage, nam
     left = sum(chances)
     if len(chosen) == len(doubts.items):  # labels below the list's threshold count, too
         left = doubts.wrong_share * doubts.judged - sum(d.wrong for d in chosen if keys.get(d.id) in decisions)
+    rows = snapshot.gallery.rows(doubt.id for doubt in shown)
+    items = [
+        describe_doubt(doubt, row, decisions.get((row.sha256 or "", row.given_label)))
+        for doubt, row in zip(shown, rows, strict=True)
+    ]
     return {
         "state": "ready",
         "version": snapshot.version,
@@ -183,7 +188,7 @@ def page_doubts(snapshot: Snapshot, review: ReviewStore, *, page: DoubtPage, nam
         "wrong_share": doubts.wrong_share,
         "is_lower_bound": doubts.is_lower_bound,
         "judged": doubts.judged,
-        "items": _describe_doubts(snapshot.gallery, shown, decisions),
+        "items": items,
         "pairs": [
             {"label": label, "suggested": other, "count": count}
             for label, other, count in doubts.pairs[:MAX_PAIRS]
@@ -327,16 +332,6 @@ def describe_doubt(doubt: Doubt, row: CatalogRow, decision: LabelDecision | None
 def describe_decision(decision: LabelDecision | None) -> dict[str, Any] | None:
     """A decision as the schema `LabelDecisionEntry` has it."""
     return None if decision is None else {"decision": decision.decision, "label": decision.new_label}
-
-
-def _describe_doubts(
-    gallery: Gallery, doubts: Sequence[Doubt], decisions: Mapping[LabelKey, LabelDecision]
-) -> list[dict[str, Any]]:
-    rows = gallery.rows(doubt.id for doubt in doubts)
-    return [
-        describe_doubt(doubt, row, decisions.get((row.sha256 or "", row.given_label)))
-        for doubt, row in zip(doubts, rows, strict=True)
-    ]
 
 
 def _find_decided(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> dict[int, LabelKey]:

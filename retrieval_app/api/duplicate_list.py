@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -15,7 +14,7 @@ from retrieval_app.api.doubt_list import ReviewList, turn_to
 from retrieval_app.api.schemas import Answer, DuplicatePage
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.subjects import DuplicateDecision, Subject, name_group
+from retrieval_app.review.subjects import DuplicateDecision, name_group
 from retrieval_app.serving.live_gallery import Snapshot
 
 _groups_of: WeakKeyDictionary[Gallery, dict[str, DuplicateGroup]] = WeakKeyDictionary()
@@ -136,14 +135,25 @@ def _describe_group(
         doubt = doubts.find(image.id)
         return doubt.wrong if doubt else 0.0 if image.indexed and image.label is not None else 0.5
 
+    ids = {image.id for image in group.images}
+    kept = [] if decision is None else [number for number in decision.keep if number in ids]
     return {
         "group": name,
-        "images": [_describe_image(gallery, image, group) for image in group.images],
+        "images": [
+            {
+                "id": image.id,
+                "path": valid_text(image.path),
+                "label": _find_label(gallery, image),
+                "size_bytes": image.size_bytes,
+                "similarity": image.similarity,
+                "same_bytes": None if image is group.kept else image.sha256 == group.kept.sha256,
+                "indexed": image.indexed,
+            }
+            for image in group.images
+        ],
         "labels_differ": labels_differ,
         "best": min(group.images, key=lambda image: (wrong(image), -image.size_bytes)).id,
-        "decision": None
-        if decision is None
-        else {"decision": decision.decision, "keep": _find_kept(group, decision)},
+        "decision": None if decision is None else {"decision": decision.decision, "keep": kept},
     }
 
 
@@ -155,24 +165,6 @@ def _find_label(gallery: Gallery, image: GroupedImage) -> str | None:
     """The label that holds; the groups were found with the given ones."""
     decided = gallery.decided.by_id.get(image.id)
     return image.label if decided is None else decided.label
-
-
-def _describe_image(gallery: Gallery, image: GroupedImage, group: DuplicateGroup) -> dict[str, Any]:
-    return {
-        "id": image.id,
-        "path": valid_text(image.path),
-        "label": _find_label(gallery, image),
-        "size_bytes": image.size_bytes,
-        "similarity": image.similarity,
-        "same_bytes": None if image is group.kept else image.sha256 == group.kept.sha256,
-        "indexed": image.indexed,
-    }
-
-
-def _find_kept(group: DuplicateGroup, decision: DuplicateDecision) -> list[int]:
-    """The ids that the images to keep have now."""
-    paths = {image.id: os.path.join(image.source, image.path) for image in group.images}
-    return list(decision.find_kept([Subject(one.id, one.sha256, None, paths[one.id]) for one in group.images]))
 
 
 def _name_groups(gallery: Gallery, found: DuplicateReport) -> dict[str, DuplicateGroup]:

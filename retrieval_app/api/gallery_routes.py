@@ -137,6 +137,7 @@ def describe_gallery(
     facts = _facts_of.get(gallery)
     if facts is None:
         facts = _facts_of[gallery] = _read_facts(gallery)
+    computed = snapshot.insights.calibration
     return {
         "name": valid_text(name),
         **facts,
@@ -148,7 +149,10 @@ def describe_gallery(
             "max_export_csv": MAX_ROWS,
             "max_export_zip": MAX_PICTURES,
         },
-        "calibration": _describe_calibration(snapshot),
+        "calibration": {
+            "state": computed.state,
+            "points": () if computed.value is None else computed.value.points,
+        },
     }
 
 
@@ -197,11 +201,6 @@ def _list_columns(given: Gallery) -> list[str]:
             columns = [write_column(Column((name,))) for name in list_columns(catalog, limit=_MAX_COLUMNS)]
         _columns_of[given] = columns
     return columns
-
-
-def _describe_calibration(snapshot: Snapshot) -> dict[str, Any]:
-    computed = snapshot.insights.calibration
-    return {"state": computed.state, "points": () if computed.value is None else computed.value.points}
 
 
 router = make_router("gallery")

@@ -42,7 +42,7 @@ from retrieval_app.review.places import describe_row, needs_row
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Crop, Photo, Upload
 from retrieval_app.serving.search_engine import Engine
-from retrieval_app.serving.searching import QueryPart, RankedHit, Ranking, SearchQuery
+from retrieval_app.serving.searching import QueryPart, Ranking, SearchQuery
 
 DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
 
@@ -132,7 +132,12 @@ async def describe_search(
 def _describe_ranking(
     snapshot: Snapshot, query: SearchQuery, ranking: Ranking, *, include: list[Any], folders: bool
 ) -> dict[str, Any]:
-    hits = [_describe_hit(hit) for hit in ranking.hits]
+    hits: list[dict[str, Any]] = []
+    for found in ranking.hits:
+        hits.append({"rank": found.rank, "id": found.id, "score": round(found.score, 6)})
+        if found.copies:
+            hits[-1]["copies"] = [{"id": number, "score": round(score, 6)} for number, score in found.copies]
+            hits[-1]["copies_count"] = found.copies_count
     picture = snapshot.gallery.manifest.picture
     if query.by == PICTURE and picture is not None:
         for hit in hits:
@@ -153,14 +158,6 @@ def _describe_ranking(
         "next_offset": ranking.next_offset,
         "grouped": ranking.grouped,
     }
-
-
-def _describe_hit(hit: RankedHit) -> dict[str, Any]:
-    entry: dict[str, Any] = {"rank": hit.rank, "id": hit.id, "score": round(hit.score, 6)}
-    if hit.copies:
-        entry["copies"] = [{"id": image_id, "score": round(score, 6)} for image_id, score in hit.copies]
-        entry["copies_count"] = hit.copies_count
-    return entry
 
 
 router = make_router("search")

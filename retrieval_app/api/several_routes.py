@@ -19,6 +19,7 @@ from retrieval_app.api.schemas import Answer, NoParameters
 from retrieval_app.api.security.access import require_metrics
 from retrieval_app.api.security.rights import METRICS, READ, REVIEW, WRITE
 from retrieval_app.serving.errors import NotReadyError
+from retrieval_app.serving.search_engine import Engine
 
 router, health_router = make_router("galleries"), make_router("health")
 _Alone = Annotated[NoParameters, Query()]
@@ -93,18 +94,16 @@ async def get_readiness(request: Request, _: _Alone) -> dict[str, str]:
     503 where one of them cannot be searched; at its own /v1/ready those who may know are told why.
     """
     galleries: dict[str, FastAPI] = request.app.state.galleries
-    if not all(await asyncio.gather(*map(_is_ready, galleries.values()))):
-        raise NotReadyError("not every gallery can be searched at the moment; the server's log says why")
-    return {"status": "ready"}
 
-
-async def _is_ready(gallery: FastAPI) -> bool:
-    engine = gallery.state.engine
-    try:
+    async def check(engine: Engine) -> None:
         await engine.probe.check(engine.snapshot())
-    except NotReadyError:
-        return False
-    return True
+
+    try:
+        await asyncio.gather(*(check(app.state.engine) for app in galleries.values()))
+    except NotReadyError as error:
+        message = "not every gallery can be searched at the moment; the server's log says why"
+        raise NotReadyError(message) from error
+    return {"status": "ready"}
 
 
 @health_router.get("/metrics", dependencies=[Depends(require_metrics)], **answers(None, also=METRICS_TEXT))

@@ -135,7 +135,8 @@ class Security:
             headers = Headers(scope=scope)
         watch = SearchWatch()
         watching.set(watch)
-        request_id = _choose_request_id(headers)
+        request_id = headers.get("x-request-id", "")
+        request_id = request_id if _REQUEST_ID.fullmatch(request_id) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
         added = list_headers(scope["path"], request_id)
 
@@ -207,7 +208,8 @@ class Security:
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         path, is_read = scope["path"], scope["method"] in ("GET", "HEAD")
-        if _count_head(scope) > self._max_head_bytes:
+        lines = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+        if len(scope.get("raw_path") or path) + len(scope["query_string"]) + lines > self._max_head_bytes:
             return refuse_with(scope, 431, f"the head of the request has more than {self._max_head_bytes:,} bytes")
         if not self._access.hosts.admit(scope, headers):
             # A page elsewhere must not reach this server by pointing its own name at its address.
@@ -247,17 +249,6 @@ class Security:
         if length and not is_image and kind != "application/json" and not kind.endswith("+json"):
             return refuse_with(scope, 415, "the body must be JSON, with Content-Type: application/json")
         return None
-
-
-def _count_head(scope: Scope) -> int:
-    """Bytes of a request's head, but for its line's separators and version."""
-    lines = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
-    return len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"]) + lines
-
-
-def _choose_request_id(headers: Headers) -> str:
-    given = headers.get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
 
 
 def _name_route(scope: Scope) -> str:

@@ -109,7 +109,11 @@ class SignIn:
             keep_visitor(scope, known)
             if self._access.is_hidden and not rights:
                 return self.refuse_unknown(scope)
-            return None if may_reach(known, scope["path"]) else _keep_out(scope)
+            if may_reach(known, scope["path"]):
+                return None
+            message = "this token opens nothing here, but for /v1/metrics perhaps"
+            is_api = scope["path"].startswith("/v1")
+            return refuse_with(scope, 403, message) if is_api else PlainTextResponse(f"{message}\n", 403)
         if given is not None:
             return await self._refuse_wrong(scope, "wrong token")
         if self._access.opens_to_all(scope["path"]):
@@ -253,14 +257,6 @@ class SignIn:
     def _show_page(self, scope: Scope, problem: Problem | None, *, status: int) -> Response:
         html = self._draw(_address_after(scope), problem)
         return HTMLResponse(html, status_code=status, headers=dict(SIGN_IN_HEADERS))
-
-
-def _keep_out(scope: Scope) -> Response:
-    """The answer to a token that may not ask for an address at all."""
-    message = "this token opens nothing here, but for /v1/metrics perhaps"
-    if scope["path"].startswith("/v1"):
-        return refuse_with(scope, 403, message)
-    return PlainTextResponse(f"{message}\n", status_code=403)
 
 
 def _name_cookie(scope: Scope) -> str:
