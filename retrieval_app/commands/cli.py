@@ -18,7 +18,7 @@ _HERE = "retrieval_app.commands"
 COMMANDS = {
     "train": ("training.commands", "Train an embedding on a folder of labelled images, wrong labels and all."),
     "audit": (f"{_HERE}.report_commands", "Find the labels of a run that look wrong, and clean them."),
-    "doubts": (f"{_HERE}.report_commands", "Take judged labels to other programs, and bring decisions back."),
+    "doubts": (f"{_HERE}.report_commands", "Export label issues to other programs, import decisions."),
     "export": ("export.commands", "Write a trained run, or a backbone as it is, to one ONNX file."),
     "index": (
         f"{_HERE}.export_vectors_command",
@@ -34,8 +34,8 @@ COMMANDS = {
     "mcp": (f"{_HERE}.server_commands", "Let agents search a gallery, over the Model Context Protocol."),
     "info": (f"{_HERE}.doctor_command", "Say what a model or a gallery is, and what runs it here."),
     "log": (f"{_HERE}.server_commands", "Who decided, added, removed or exported what in a gallery, and when."),
-    "backup": (f"{_HERE}.backup_command", "Write what people made of a gallery to one file."),
-    "restore": (f"{_HERE}.backup_command", "Bring a backup of what people made into a gallery."),
+    "backup": (f"{_HERE}.backup_command", "Write the annotations of a gallery to one file."),
+    "restore": (f"{_HERE}.backup_command", "Restore a backup of annotations into a gallery."),
     "doctor": (f"{_HERE}.doctor_command", "What is installed, what works of it, and how fast this machine is."),
     "demo": (f"{_HERE}.demo_command", "The whole story offline, on photos that come with the package."),
 }

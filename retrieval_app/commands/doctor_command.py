@@ -47,7 +47,7 @@ _SIDE, _PHOTOS, _WARM = 512, 64, 16  # pixels; photos that are timed, and before
 def doctor(as_json: bool) -> None:
     """Say what is installed, what works of it, where weights come from, and how fast this machine embeds.
 
-    It changes nothing and asks no network. The exit status is 1 where something is wrong.
+    It changes nothing and uses no network. The exit status is 1 where something is wrong.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def doctor(as_json: bool) -> None:
 
 
 def examine() -> dict[str, Any]:
-    """What `retrieval doctor` says, as its JSON has it."""
+    """Report of `retrieval doctor`, as its JSON has it."""
     from PIL import Image
 
     from index.images.decode import FORMATS, HEIF, has_decoder
@@ -111,7 +111,7 @@ def _find_version(package: str) -> str | None:
 
 
 def _measure_embedding(installed: Mapping[str, Mapping[str, str | None]]) -> dict[str, Any] | None:
-    """With what the model in the box runs here, and how many photos it embeds a second on all cores."""
+    """Providers of the built-in model here, and how many photos it embeds a second on all cores."""
     if not installed["cpu"]["onnxruntime"] and not installed["gpu"]["onnxruntime-gpu"]:
         return None
     import numpy as np
@@ -143,7 +143,7 @@ def _measure_embedding(installed: Mapping[str, Mapping[str, str | None]]) -> dic
 
 
 def _look_at_torch(installed: Mapping[str, Mapping[str, str | None]]) -> dict[str, Any] | None:
-    """With what training would run."""
+    """Threads and GPUs that training would use."""
     if not installed["train"]["torch"]:
         return None
     import torch
@@ -161,7 +161,7 @@ def _tell(report: Mapping[str, Any]) -> Iterator[str]:
     if (embedding := report["embedding"]) is not None:
         where = "on the GPU" if embedding["on_gpu"] else "on the CPU"
         yield (
-            f"the model in the box: {embedding['photos_per_s']} photos of {_SIDE} x {_SIDE} pixels a second {where} "
+            f"the built-in model: {embedding['photos_per_s']} photos of {_SIDE} x {_SIDE} pixels a second {where} "
             f"({', '.join(name.removesuffix('ExecutionProvider') for name in embedding['providers'])})"
         )
     if (training := report["training"]) is not None:
@@ -169,7 +169,7 @@ def _tell(report: Mapping[str, Any]) -> Iterator[str]:
     weights = report["weights"]
     names = ", ".join(map(printable_path, weights["files"])) or "none yet"
     yield f"weights that torchvision has fetched: {names} ({printable_path(weights['folder'])})"
-    yield "without any: --backbone box, the model in the box"
+    yield "without any: --backbone box, the built-in model"
     for problem in report["problems"]:
         yield f"PROBLEM: {problem}"
     if not report["problems"]:
@@ -183,7 +183,7 @@ def _tell(report: Mapping[str, Any]) -> Iterator[str]:
 @output_options
 @click.pass_context
 def info(context: click.Context, /, *, what: Path, runtime: bool, as_json: bool) -> None:
-    """Say what a MODEL file or a GALLERY is; `box` is the model in the box.
+    """Describe a MODEL file or a GALLERY; `box` is the built-in model.
 
     With --runtime every runtime that is installed opens its model: which version it is, in which precision it
     computes, and whether it gives the same embeddings. The one that is marked runs the model, and why is said.

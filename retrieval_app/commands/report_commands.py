@@ -61,7 +61,7 @@ def step_bars() -> Iterator[StepProgress]:
 )  # fmt: skip
 @click.option(
     "--decisions", type=PATH, metavar="FILE.csv", show_default="decisions.csv in the folder, where there is one",
-    help="What you decided on the page; it goes before the verdicts.",
+    help="What you decided on the page, in place of the verdicts.",
 )  # fmt: skip
 @click.option(
     "--limit", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
@@ -72,7 +72,7 @@ def step_bars() -> Iterator[StepProgress]:
 def audit(run: Path, as_json: bool, **options: Any) -> None:
     """List the images of RUN whose label looks wrong, the most suspicious first, with what they seem to show.
 
-    Works on a run of any method. Every label is judged leave-one-out, from all images but itself, and gets a
+    Works on a run of any method. Every label is checked leave-one-out, from all images but itself, and gets a
     verdict: keep, change or drop (it shows no class clearly, or a near-duplicate has a more credible label).
     RUN/audit/audit.html shows them; what you decide there and save as RUN/audit/decisions.csv counts when audit is
     called again. Images are never touched.
@@ -89,7 +89,7 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
     emit(describe_audit(outcome), as_json=as_json, text=format_audit(outcome))
 
 
-@click.command(short_help="Take judged labels to other programs, and bring decisions back.")
+@click.command(short_help="Export label issues to other programs, import decisions.")
 @click.argument("place", type=click.Path(path_type=Path))
 @click.option(
     "--export", "exports", multiple=True, metavar="FORMAT:PATH",
@@ -101,7 +101,7 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
 )  # fmt: skip
 @output_options
 def doubts(place: Path, exports: tuple[str, ...], imported: Path | None, as_json: bool) -> None:
-    """Write what is thought of the labels of PLACE for other programs, or take what people decided there.
+    """Export the label issues of PLACE to other programs, or import what people decided there.
 
     PLACE is a gallery, or the folder that `retrieval audit` wrote. Decisions become those of the gallery, or
     decisions.csv of the audit, which the next audit reads. Images are known by SHA-256, or else by path.
@@ -150,7 +150,7 @@ def doubts(place: Path, exports: tuple[str, ...], imported: Path | None, as_json
 )
 @click.option(
     "--labels", type=PATH, metavar="FILE",
-    help="CSV or Parquet file with the columns path,label, which goes before all other labels.",
+    help="CSV or Parquet file with the columns path,label, in place of all other labels.",
 )  # fmt: skip
 @click.option(
     "--k", type=NumberList(), default="1,5,10", show_default=True,
@@ -174,7 +174,7 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
 
     IMAGES are what `index build` takes as a SOURCE, with labels: a folder with a folder for each, a table, an archive.
     A CANDIDATE is a model (.onnx), a gallery, the folder of a training run, or `box`, the model that comes with the
-    package; NAME= says how it is called. Every labelled image asks once for the others of its label.
+    package; NAME= says how it is called. Every labelled image is a query for the others of its label.
 
     Nothing is embedded twice: vectors are kept in the cache folder by model and by content, a gallery's are taken as
     they are, and runs of one backbone share its features. `index build` takes the same vectors.

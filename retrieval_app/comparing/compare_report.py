@@ -170,7 +170,7 @@ def _show_pair(pair: Pair, *, is_turned: bool = False) -> str:
 
 
 def _count_classes(scoring: Scoring) -> list[list[Any]]:
-    """[label, printable, queries, right ones of each candidate] of every label that asks."""
+    """[label, printable, queries, right ones of each candidate] of every label with queries."""
     labels = scoring.labels[scoring.queries]
     assert not (labels == UNLABELLED).any()
     asked = np.bincount(labels, minlength=len(scoring.names))
@@ -288,7 +288,7 @@ def _format_difference(pair: Pair) -> str:
 
 def _describe_basis(comparison: Comparison) -> list[str]:
     scoring, photos = comparison.scoring, comparison.photos
-    over = "scenes" if scoring.over_scenes else "queries"
+    over = "groups" if scoring.over_scenes else "queries"
     lone = f" ({scoring.lone:,} more have no other image of their label)" if scoring.lone else ""
     lines = [
         f"%, over the same {len(scoring.queries):,} queries among {len(photos.photos):,} images{lone}; in brackets "
@@ -323,9 +323,9 @@ def _list_caveats(comparison: Comparison) -> list[str]:
             f"{printable_path(one.candidate.name)} {'-' if scored.apart is None else f'{100 * scored.apart:.1f}'}"
             for one, scored in comparison.results
         )
-        kind = "shots of a scene find each other" if scenes.is_certain else "photos may be of one scene"
+        kind = "photos of one group find each other" if scenes.is_certain else "photos may be of one group"
         lines.append(
-            f"warning: {kind} ({scenes.images:,} images in {scenes.count:,} scenes, by {scenes.found_by}); Recall@1 "
-            f"where none finds its own scene: {apart}"
+            f"warning: {kind} ({scenes.images:,} images in {scenes.count:,} groups, by {scenes.found_by}); grouped "
+            f"Recall@1: {apart}"
         )
     return lines

@@ -37,7 +37,7 @@ _HASHED_AHEAD = 64
 
 @dataclass(frozen=True, slots=True)
 class Photo:
-    """One image: its path below the source, its place with the hash of its bytes, its label, what tells its scene."""
+    """One image: its path below the source, its place with the hash of its bytes, its label, and its given group."""
 
     path: str
     place: Place
@@ -64,7 +64,7 @@ class Photos:
         return number_labels([photo.label for photo in self.photos])
 
     def clues(self) -> Clues:
-        """What tells, beside embeddings, which of them show one scene."""
+        """Clues, beside embeddings, to which images are one group."""
         places = [photo.place for photo in self.photos]
         names = [str(p.file) if p.offset is None else f"{p.file}/{p.name}" for p in places]
         times = np.array([read_time(place) for place in places], dtype=np.float64)
@@ -79,7 +79,7 @@ def read_photos(
 
     Args:
         source: as `retrieval index build` takes it.
-        labels_file: `path,label`, which goes before all other labels.
+        labels_file: `path,label`, in place of all other labels.
 
     Raises:
         InputError: the source or the labels cannot be used, or nothing has a label.

@@ -46,7 +46,7 @@ def compare(
     workers: int | None = None,
     progress: StepProgress = lambda *_: None,
 ) -> Comparison:
-    """Say which of several embeddings finds most among labelled images, and show where they differ.
+    """Compare several embeddings on labelled images: which one finds most, and where they differ.
 
     Nothing is embedded twice: vectors are kept by model and content, and `build` takes them too.
 
@@ -55,7 +55,7 @@ def compare(
         candidates: two to eight models, galleries, training runs, or `box` for the model that comes with the package;
             by their names, or as `path` and `name=path`.
         out: the folder of the page, `compare.html`, and of the table, `queries.csv`.
-        labels: CSV or Parquet of `path,label`, which goes before all other labels.
+        labels: CSV or Parquet of `path,label`, in place of all other labels.
         k: the K of Recall@K.
         shown: queries on the page of every two candidates of which one is right and the other wrong.
         seed: of their drawing.

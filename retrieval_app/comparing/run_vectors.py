@@ -22,7 +22,7 @@ from training.run.searches import embed_features
 
 
 def embed_run(candidate: Candidate, photos: Photos, *, cache: Path, workers: int, progress: Progress) -> Embedded:
-    """Embed the images with a finished run, and say how many of them it was trained on.
+    """Embed the images with a finished run, and count those that it was trained on.
 
     Its features are those of its training where the images are the same, and runs of one backbone share theirs. Of
     images that are no files, as those in archives, the exported model makes the vectors.

@@ -22,7 +22,7 @@ from index.progress import Progress, no_progress
 from retrieval_app.comparing.embedding import Embedded, Photos
 
 _SEED = 0  # of the resampling
-# Queries, or scenes: were they drawn by a coin, fewer would fall to one side in 1 of 32 cases.
+# Queries, or groups: were they drawn by a coin, fewer would fall to one side in 1 of 32 cases.
 _LEAST_TOLD_APART = 6
 
 
@@ -46,7 +46,7 @@ class Scored:
     Attributes:
         scores: of each query.
         recall: Recall@K by K, rising.
-        apart: Recall@1 where no image finds one of its own scene; None without scenes, or without a query then.
+        apart: Recall@1 of the grouped evaluation; None without groups, or without a query then.
     """
 
     scores: RetrievalScores
@@ -81,7 +81,7 @@ class Pair:
 
     @property
     def verdict(self) -> str:
-        """What the second's Recall@1 is worth beside the first's: `better`, `worse` or `not clear`."""
+        """Verdict on the second's Recall@1 beside the first's: `better`, `worse` or `not clear`."""
         found = self.recall_at_1
         if not self.is_enough or found.low <= 0 <= found.high:
             return "not clear"
@@ -93,11 +93,11 @@ class Scoring:
     """The scores of all candidates.
 
     Attributes:
-        queries: (Q,) rows of the images that ask.
+        queries: (Q,) rows of the query images.
         labels: (N,) int64 of all images, positions in `names`.
         lone: labelled images that have no other of their label to find.
-        scenes: images that show one scene; None where nothing points to any.
-        over_scenes: whether a draw of the intervals is of whole scenes, as their photos stand or fall together.
+        scenes: groups of images that show one scene; None where nothing points to any.
+        over_scenes: whether the intervals resample whole groups, whose photos stand or fall together.
     """
 
     queries: Ids
@@ -115,7 +115,7 @@ class Scoring:
 
     @property
     def is_flattered(self) -> bool:
-        """Whether scenes make somebody's Recall@1 too good to tell how new photos will fare."""
+        """Whether groups make a Recall@1 too good to predict how new photos will fare."""
         if self.scenes is None:
             return False
         return any(one.apart is None or one.recall[1].value - one.apart > WORTHLESS for one in self.scored)
@@ -130,12 +130,12 @@ def score_candidates(
     ks: Sequence[int],
     progress: Progress = no_progress,
 ) -> Scoring:
-    """Score all candidates on the same images, of which every labelled one asks for the others.
+    """Score all candidates on the same images, with every labelled one as a query for the others.
 
     Args:
         vectors: of each candidate, (N, D) float32 unit rows, of another D each.
         labels: (N,) int64.
-        clues: what tells scenes; they are looked for with the vectors of the first candidate.
+        clues: what shows which images are one group; the vectors of the first candidate count too.
         ks: the K of Recall@K; 1 is added where it is missing.
 
     Raises:
@@ -167,7 +167,7 @@ def _score(
     if scenes is not None:
         try:
             apart = score(query_groups=scenes.groups, gallery_groups=scenes.groups, ks=[1]).recall[1]
-        except InputError:  # every image has those of its label in its own scene
+        except InputError:  # every image has those of its label in its own group
             apart = None
     return Scored(
         scores,

@@ -42,7 +42,7 @@ _EDITS: Sequence[tuple[float, Edit]] = (
 _SIDE = 512  # pixels, above which files are read at less than their size
 Say = Callable[[str], None]
 ADDRESS = "http://127.0.0.1:7860/"
-"""Where `retrieval serve` serves unless it is told otherwise."""
+"""The default address of `retrieval serve`."""
 PHOTOS = Path(__file__).with_name("photos.tar")
 _PHOTOS_PER_KIND = 18
 
@@ -58,7 +58,7 @@ def run_demo(
 
     Args:
         out: folder of everything the demo makes; a second call goes on with what is there.
-        say: told a sentence at every step.
+        say: called with a sentence at every step.
         watch: what shows the progress of a step while the step runs.
 
     Raises:

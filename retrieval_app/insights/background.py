@@ -1,4 +1,4 @@
-"""Background computation of what takes long of a gallery version: begun when first asked for, kept on disk."""
+"""Background computation of results of a gallery version: begun at the first request, kept on disk."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Insights:
     Args:
         cache: a folder in which every version gets its own, of which those of older versions are removed but for the
             one before; None keeps nothing.
-        audit: folder of a finished `retrieval audit`, from which the doubts are read; None finds them in the gallery.
+        audit: folder of a finished `retrieval audit`, which has the label issues; None finds them in the gallery.
     """
 
     def __init__(self, gallery: Gallery, *, cache: Path | None, audit: Path | None = None) -> None:
@@ -107,7 +107,7 @@ class Insights:
         self._changed = threading.Condition()
         self._worker: threading.Thread | None = None
         self._closed = False
-        self._seen: Decisions = {}  # that the last ranking of doubts has learnt from, or tried to
+        self._seen: Decisions = {}  # that the label issues were last learnt from, or should be
         self._find_ids: FindIds | None = None
         self._learnt: Learnt | None = None
         self._chances: Chances | None = None  # what scores meant before anybody had decided
@@ -165,17 +165,17 @@ class Insights:
 
     @property
     def calibration(self) -> Computed[Calibration]:
-        """What scores mean; ready without a value where too few members have labels."""
+        """Calibration of scores; ready without a value where too few members have labels."""
         return self.get("calibration")
 
     @property
     def duplicates(self) -> Computed[DuplicateReport]:
-        """Which images repeat another."""
+        """Groups of near-duplicates."""
         return self.get("duplicates")
 
     @property
     def doubts(self) -> Computed[Doubts]:
-        """Which labels may be wrong, as far as people's decisions have taught it."""
+        """Label issues, as people's decisions have changed them."""
         base: Computed[Doubts] = self.get("doubts")
         return base if base.value is None else Computed("ready", (self._learnt or Learnt(base.value)).doubts)
 
@@ -193,11 +193,10 @@ class Insights:
         return replace(computed, value=computed.value.with_decisions(self._gallery.decided))
 
     def learn(self, decisions: Decisions, *, find_ids: FindIds) -> Learnt | None:
-        """The doubts as they are now; None as long as there are none.
+        """Label issues as they are now; None before they are found.
 
-        Where the decisions are others than those that it has learnt from, it begins to learn from them, after a rest of
-        four times as long as the last ranking took. What an audit judged by features that the gallery does not have
-        stays as it is.
+        Decisions that they were not learnt from start a task that learns from them, after a rest of four times as long
+        as the last one took. Those of an audit stay as they are: the gallery does not have its features.
         """
         base: Computed[Doubts] = self.get("doubts")
         if base.value is None:
@@ -287,7 +286,9 @@ class Insights:
     def _load_or_compute(self, name: Name, gallery: Gallery) -> Any:
         task = self._tasks[name]
         if name == "doubts":
-            self._settle("duplicates")  # accepting verdicts compares with them, whoever has found the doubts
+            self._settle(
+                "duplicates"
+            )  # accepting verdicts compares with them, also where an audit has the label issues
 
         def report(done: int, total: int) -> None:
             self._raise_if_closed()
@@ -317,7 +318,7 @@ class Insights:
         return label_issues.find_doubts(self._given, progress, duplicates=self._settle("duplicates"))
 
     def _learn_now(self, gallery: Gallery, progress: Progress) -> Learnt | None:
-        """The doubts as the decisions teach them that were seen last."""
+        """Label issues after the decisions that were seen last."""
         with self._changed:
             decisions, find_ids, base = self._seen, self._find_ids, self.get("doubts").value
             if find_ids is None or base is None:
@@ -354,12 +355,12 @@ def _remove_older(folder: Path) -> None:
 
 
 class _ClosedError(Exception):
-    """Nobody wants the result any more."""
+    """The version is no longer served."""
 
 
 @contextmanager
 def computing_alone(folder: Path, name: str, *, look: Callable[[], object]) -> Iterator[None]:
-    """Let one process at a time compute what is of a name, the others then read it; alone where nothing can be written.
+    """Lock between processes: one computes a result, the others then read it; none where nothing can be written.
 
     `look` is called again and again while another process computes, and may raise.
     """

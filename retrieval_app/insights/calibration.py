@@ -29,7 +29,7 @@ _NORMAL = 1.96  # standard deviations on both sides of 95 %
 
 
 class Band(Answer):
-    """How often neighbours at a score have the same label, with its 95 % interval, and that in words."""
+    """Precision at a score: the share of neighbours with the same label, its 95 % interval, and that in words."""
 
     share: float
     low: float
@@ -39,7 +39,7 @@ class Band(Answer):
 
 @dataclass(frozen=True)
 class Calibration:
-    """A share for every score, which never falls with a rising score.
+    """Precision for every score, which never falls with a rising score.
 
     Attributes:
         points: (score, share, low, high) from which score on what share holds, scores rising.
@@ -66,19 +66,19 @@ class Calibration:
         ]
 
     def bands(self, scores: npt.NDArray[np.floating[Any]]) -> list[Band]:
-        """What each of (n,) scores says; below all that were seen, what the lowest of them says."""
+        """The band of each of (n,) scores; below all that were seen, that of the lowest."""
         places = np.searchsorted(self._scores, scores, side="right") - 1
         return [self._bands[max(place, 0)] for place in places.tolist()]
 
 
 def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0) -> Calibration | None:
-    """What the scores of a gallery say, as `learn_shares` learns it.
+    """Calibration of a gallery's scores, as `learn_shares` learns it.
 
-    Scenes are kept apart: where photos come in bursts, a member finds its own scene with scores that photos from
-    elsewhere hardly reach. How often what is said is right: docs/results/serving.md.
+    The evaluation is grouped: where photos come in bursts, a member finds its own group with scores that photos from
+    elsewhere hardly reach. How often the precision is right: docs/results/serving.md.
 
     Returns:
-        None where fewer than 30 members have a label that another one of another scene has too, or all have the same.
+        None where fewer than 30 members have a label that one of another group has too, or all have the same.
     """
     vectors, labels, _, _ = gallery.labelled_vectors()
     scenes = find_scenes(vectors, labels, read_gallery_clues(gallery, near_copies=False))
@@ -90,7 +90,7 @@ def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int =
 def learn_shares(
     vectors: Vectors, labels: Labels, *, seed: int, groups: Ids | None = None, progress: Progress = no_progress
 ) -> Calibration | None:
-    """Learn what scores say from the `DEPTH` nearest labelled rows of some labelled rows, 2,000 at most.
+    """Calibration learnt from the `DEPTH` nearest labelled rows of some labelled rows, 2,000 at most.
 
     Isotonic regression of "has the same label" on the score, with Wilson's interval for as many trials as different
     rows asked: the hits of one are no independent trials. Only rows ask that have their label in another group too:
@@ -99,7 +99,7 @@ def learn_shares(
     Args:
         vectors: (N, D) float32 unit rows.
         labels: (N,) int64, `UNLABELLED` without one.
-        groups: (N,) int64; rows of one group, photos of one scene, do not find each other.
+        groups: (N,) int64; rows of one group do not find each other.
     """
     rows = np.flatnonzero(labels != UNLABELLED)
     vectors, labels, groups = vectors[rows], labels[rows], None if groups is None else groups[rows]
@@ -147,7 +147,7 @@ def _fit(scores: Floats, same: Relevance, queries: Ids) -> tuple[tuple[float, fl
 
 
 def _wilson(share: float, trials: int) -> tuple[float, float]:
-    """The 95 % interval of a share seen in so many trials (Wilson 1927)."""
+    """Wilson's 95 % interval of a share seen in so many trials (1927)."""
     spread = _NORMAL**2 / trials
     middle = (share + spread / 2) / (1 + spread)
     half = _NORMAL / (1 + spread) * math.sqrt(share * (1 - share) / trials + spread / trials / 4)

@@ -71,8 +71,8 @@ def count_facets(
     """Count the members that a filter keeps, all without one, by what they have.
 
     Metadata is a facet where it has at most `MOST_VALUES` plain values in the whole gallery, which is looked up once
-    for an opened gallery. Sources, absolute folders and metadata called `path` are told only with the folders of the
-    machine. Of each facet the `MOST_SHOWN` most frequent values are told, of equally frequent ones by name.
+    for an opened gallery. Sources, absolute folders and metadata called `path` are listed only with the folders of
+    the machine. Each facet lists its `MOST_SHOWN` most frequent values, equally frequent ones by name.
 
     Args:
         only: the name of the one facet that is wanted; None for all.

@@ -25,7 +25,7 @@ from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplic
 
 _RANKS = (1, 2, 3)
 Decisions: TypeAlias = Mapping[LabelKey, LabelDecision]
-"""Those that hold."""
+"""Label decisions that hold, by what they hold for."""
 FindIds: TypeAlias = Callable[[], Mapping[int, LabelKey]]
 """Gives the images that decisions are about, by id; several may be one file."""
 
@@ -33,7 +33,7 @@ FindIds: TypeAlias = Callable[[], Mapping[int, LabelKey]]
 def find_doubts(
     gallery: Gallery, progress: Progress = no_progress, *, duplicates: DuplicateReport | None = None
 ) -> Doubts:
-    """The labels that the gallery's vectors contradict.
+    """Label issues: the labels that the gallery's vectors contradict.
 
     Args:
         duplicates: of the gallery; None finds them first.
@@ -47,7 +47,7 @@ def find_doubts(
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """A list of doubts, and how many decisions it has learnt from."""
+    """Label issues, and how many decisions they were learnt from."""
 
     doubts: Doubts
     decisions: int = 0
@@ -63,17 +63,17 @@ def learn_from(
     duplicates: DuplicateReport,
     progress: Progress = no_progress,
 ) -> tuple[Learnt, Chances]:
-    """Label issues after people decided about some: all are judged again, with the decided labels taken as right.
+    """Label issues after people decided about some: detection runs again, with the decided labels as right.
 
     Args:
         decided: the label of an image by its id, as somebody decided it; None where the image was dropped.
-        base: the doubts before anybody had decided.
+        base: the label issues before anybody had decided.
         decisions: how many were made.
-        before: what the second result was for the same gallery; None finds it first, which takes as long again.
+        before: what scores meant before; None finds that first, which takes as long again.
         duplicates: of the gallery.
 
     Returns:
-        The doubts, in which those decided about stay as they were, and what scores mean.
+        The label issues, in which those decided about stay as they were, and what scores mean.
     """
     vectors, given, ids, names = gallery.judging_labels().labelled_vectors()
     if before is None:
@@ -96,7 +96,7 @@ def learn_from(
         vectors[rows], labels.astype(np.int64), ids=ids[rows], names=[all_names[number] for number in used],
         groups=duplicates.groups_of(ids[rows]), settled=Settled(is_settled[rows], before), progress=progress,
     )  # fmt: skip
-    # What was decided stays listed with the doubt that it was decided for.
+    # What was decided stays listed as the issue that it was decided for.
     kept = [doubt for doubt in base.items if doubt.id in decided]
     items = sorted([*kept, *found.items], key=lambda doubt: -doubt.wrong)
     # What is left counts as no more than before: decisions never raise the estimate.
@@ -107,7 +107,7 @@ def learn_from(
 
 
 def read_audit(path: Path, gallery: Gallery) -> Doubts:
-    """What an audit thinks of the labels of a gallery's members, matched by the bytes of the images and their label.
+    """Label issues that an audit found, of the members of a gallery with the same bytes and label.
 
     An image whose bytes are not in the gallery, or have another label there, is left out.
 

@@ -35,7 +35,7 @@ Interval: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class NearestByLabel:
-    """Of n rows: (n,) float32 cosines, -inf where there is none, and (n,) int64 rows, `NO_ID` there.
+    """Nearest rows of n rows: (n,) float32 cosines, -inf where there is none, and (n,) int64 rows, `NO_ID` there.
 
     `same` is that of the nearest other row of the same label, `different` and `different_row` of another label.
     `same_apart` and `different_apart` are `same` and `different` among the rows of other groups.
@@ -51,7 +51,7 @@ class NearestByLabel:
 def find_nearest_by_label(
     vectors: Vectors, labels: Labels, asked: Ids, *, groups: Ids, progress: Progress
 ) -> NearestByLabel:
-    """Compare some rows with all.
+    """Nearest others of some rows, with the same label and with another one.
 
     Args:
         vectors: (N, D) float32 unit rows.
@@ -173,9 +173,9 @@ class Quality(Answer):
 def assess_quality(
     gallery: Gallery, progress: Progress = no_progress, *, duplicates: DuplicateReport | None = None
 ) -> Quality:
-    """Search with every labelled member, itself removed, exactly; of more than 20,000 with a random sample.
+    """Quality of a gallery by an exact search with every labelled member; of more than 20,000 with a random sample.
 
-    Every member that asks is compared with all members twice: for a sample of 200,000 that is about a minute on one
+    Every query is compared with all members twice: for a sample of 200,000 that is about a minute on one
     core, and up to 1.5 GB beside the vectors where labels are large.
 
     Args:
@@ -295,7 +295,7 @@ def _find_worst(hits: Mapping[int, Any], nearest: NearestByLabel, members: _Memb
 
 
 def _count_scores(nearest: NearestByLabel) -> ScoreHistogram:
-    """Over bins that both share."""
+    """Histograms of both sides over the same bins."""
     sides = [side[np.isfinite(side)] for side in (nearest.same, nearest.different)]
     every = np.concatenate(sides)
     edges = np.linspace(every.min(), max(every.max(), every.min() + 1e-6), _BINS + 1)

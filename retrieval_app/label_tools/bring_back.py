@@ -25,7 +25,7 @@ _LOCAL = "/data/local-files/?d="
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A line of a file: the image, its given label where it is told, and what becomes of it.
+    """A line of a file: the image, its given label where there is one, and what becomes of it.
 
     Somebody looked where `looked`; elsewhere a label that stays is no decision.
     """

@@ -1,4 +1,4 @@
-"""Export of judged labels to other programs: Label Studio, FiftyOne, cleanlab, and one flat table."""
+"""Export of labels with their error probabilities: Label Studio, FiftyOne, cleanlab, and one flat table."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write_label_studio(judged: JudgedLabels, path: Path) -> list[Path]:
 
 
 def _task(item: JudgedLabel) -> dict[str, Any]:
-    """A task; its prediction is the likeliest label, its score the chance of that."""
+    """A task; its prediction is the likeliest label, its score the probability of that."""
     shown, score = item.label, 1 - item.wrong
     if item.suggestions and item.suggestions[0][1] > score:
         shown, score = item.suggestions[0]
@@ -111,7 +111,7 @@ def write_cleanlab(judged: JudgedLabels, folder: Path) -> list[Path]:
     """labels.npy (N,) int64, pred_probs.npy (N, C) float64, classes.txt and paths.txt, a JSON string a line.
 
     Raises:
-        InputError: what was judged has no confidences in all labels.
+        InputError: there are no confidences in all labels.
     """
     if judged.confidences is None:
         raise InputError(
@@ -132,7 +132,7 @@ def write_cleanlab(judged: JudgedLabels, folder: Path) -> list[Path]:
 
 
 def write_table(judged: JudgedLabels, path: Path) -> list[Path]:
-    """A CSV of every judged label."""
+    """A CSV of every label."""
     write_csv(path, list(_COLUMNS), (list(row.values()) for row in _rows(judged)))
     return [path]
 

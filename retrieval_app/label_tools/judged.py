@@ -1,4 +1,4 @@
-"""Judged labels of a gallery or of a finished audit, for other programs."""
+"""Label-error probabilities of a gallery or of a finished audit, for other programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DECISIONS_NAME = "decisions.csv"
 
 @dataclass(frozen=True, slots=True)
 class JudgedLabel:
-    """A label, the chance (0..1) that it is wrong, and (label, chance) of what else the image may show, best first."""
+    """A label, its probability (0..1) of an error, and (label, probability) of other labels, best first."""
 
     subject: Subject
     wrong: float
@@ -39,7 +39,7 @@ class JudgedLabel:
 
 @dataclass(frozen=True, slots=True)
 class JudgedLabels:
-    """All of them, the likeliest to be wrong first.
+    """Labels with their error probabilities, the likeliest to be wrong first.
 
     Attributes:
         classes: sorted names of all labels.
@@ -56,10 +56,10 @@ class JudgedLabels:
 
 
 def judge_gallery(gallery: Gallery) -> JudgedLabels:
-    """Judge the given labels of a gallery as the Labels view does; labels that one picture alone has are left out.
+    """Label-error detection on a gallery's given labels; labels that one picture alone has are left out.
 
     Raises:
-        InputError: fewer than two labels can be judged.
+        InputError: fewer than two labels can be checked.
     """
     gallery = gallery.as_given
     vectors, labels, ids, names = gallery.judging_labels().labelled_vectors()
@@ -98,7 +98,7 @@ def judge_gallery(gallery: Gallery) -> JudgedLabels:
 
 
 def read_judged(folder: Path) -> JudgedLabels:
-    """What a finished audit wrote.
+    """Label-error probabilities that a finished audit wrote.
 
     Raises:
         InputError: there is no audit, or its table cannot be read.

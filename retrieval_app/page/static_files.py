@@ -42,7 +42,7 @@ async def send_file(name: str, request: Request) -> Response:
 
 
 def send_kept(kept: Mapping[str, KeptFile], name: str, request: Request) -> Response:
-    """One of some files; a browser keeps it, and asks whether it is still the same."""
+    """One of some files; a browser caches it, and revalidates it by its ETag."""
     if name not in kept:
         return PlainTextResponse("no such file", status_code=404)
     content, kind, tag = kept[name]

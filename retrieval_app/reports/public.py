@@ -64,12 +64,12 @@ def audit(
     workers: int | None = None,
     progress: StepProgress = lambda *_: None,
 ) -> AuditOutcome:
-    """Say which labels of a run look wrong, the most suspicious first, as tables and as a page to go through them.
+    """Label audit of a run: the labels that look wrong, the likeliest first, as tables and as a page to decide on them.
 
     Args:
         run: folder of a finished training run.
         out: folder of the audit; None is `audit` in the run.
-        decisions: file of what a person decided on the page, which goes before the verdicts; None takes decisions.csv
+        decisions: file of what a person decided on the page, in place of the verdicts; None takes decisions.csv
             of the folder, where there is one.
         apply_to: label file to write with the verdicts applied, which `train` reads.
         limit: images on the page.
@@ -156,7 +156,7 @@ def format_audit(outcome: AuditOutcome) -> str:
     lines = [
         f"{_shown(report.run)}: {count} images of {len(report.classes)} classes, "
         f"about {report.noise_rate:.1%} of the labels are wrong ({report.noise_rate * count:.0f} images)",
-        f"every label was judged leave-one-out: from all images but itself; {outcome.seconds:.0f} s in all",
+        f"every label was checked leave-one-out: from all images but itself; {outcome.seconds:.0f} s in all",
     ]
     if report.is_lower_bound:
         lines.append(LOWER_BOUND)
