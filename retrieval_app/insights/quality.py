@@ -215,7 +215,7 @@ def assess_quality(
         groups=np.arange(len(rows)) if scenes is None else scenes.groups[rows],
         progress=lambda done, total: progress(total + done, 2 * total),
     )
-    members = _Members(labels, ids, names, asked)
+    texts = [names[label] for label in labels.tolist()]
     return Quality(
         queries=scores.queries,
         lone=scores.lone_queries,
@@ -230,22 +230,12 @@ def assess_quality(
             interval=bootstrap_interval(scores.average_precision, seed=_SEED),
         ),
         classes=_describe_classes(scores.hits[1], scores.labels, names),
-        worst=_find_worst(scores.hits, nearest, members),
+        worst=_find_worst(scores.hits, nearest, asked, ids=ids, labels=texts),
         histogram=_count_scores(nearest),
-        confusion=_count_confusions(nearest, members),
+        confusion=_count_confusions(nearest, asked, ids=ids, labels=texts),
         problem=None,
         index=index,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Members:
-    """(N,) labels as positions in the names and (N,) ids of the labelled members, and (n,) rows of those that asked."""
-
-    labels: Labels
-    ids: Ids
-    names: Sequence[str]
-    asked: Ids
 
 
 def _set_apart(nearest: NearestByLabel, scenes: Scenes, *, recall: float) -> ApartEntry:
@@ -275,7 +265,10 @@ def _describe_classes(hits: Any, labels: Labels, names: Sequence[str]) -> list[C
     return sorted(found, key=lambda one: (one.recall_at_1, -one.images, one.label))
 
 
-def _find_worst(hits: Mapping[int, Any], nearest: NearestByLabel, members: _Members) -> list[WorstQueryEntry]:
+def _find_worst(
+    hits: Mapping[int, Any], nearest: NearestByLabel, asked: Ids, *, ids: Ids, labels: Sequence[str]
+) -> list[WorstQueryEntry]:
+    """Worst queries, given the (n,) rows of all, and ids and labels of all rows."""
     queries = np.flatnonzero(np.isfinite(nearest.same))  # in the order of the hits
     misses = np.zeros(len(queries), dtype=np.int64)
     for k in KS:
@@ -284,13 +277,10 @@ def _find_worst(hits: Mapping[int, Any], nearest: NearestByLabel, members: _Memb
     order = np.lexsort((-nearest.different[queries], -misses))[:_WORST]
     found = []
     for place in order[misses[order] > 0].tolist():
-        query = int(queries[place])
-        row, other = int(members.asked[query]), int(nearest.different_row[query])
-        hit = FirstHit(
-            id=members.ids[other], label=members.names[members.labels[other]], score=nearest.different[query]
-        )
-        label = members.names[members.labels[row]]
-        found.append(WorstQueryEntry(id=members.ids[row], label=label, hit=hit, misses=misses[place]))
+        query = queries[place]
+        row, other = asked[query], nearest.different_row[query]
+        hit = FirstHit(id=ids[other], label=labels[other], score=nearest.different[query])
+        found.append(WorstQueryEntry(id=ids[row], label=labels[row], hit=hit, misses=misses[place]))
     return found
 
 
@@ -303,34 +293,25 @@ def _count_scores(nearest: NearestByLabel) -> ScoreHistogram:
     return ScoreHistogram(edges=edges.tolist(), same=same, different=different)
 
 
-def _count_confusions(nearest: NearestByLabel, members: _Members) -> list[Confusion]:
-    confused = np.flatnonzero(np.isfinite(nearest.same) & (nearest.different > nearest.same))
-    asked = members.asked[confused]
-    own, other = members.labels[asked], members.labels[nearest.different_row[confused]]
-    ids: dict[tuple[int, int], list[int]] = {}
-    for label, found, image_id in zip(own.tolist(), other.tolist(), members.ids[asked].tolist(), strict=True):
-        ids.setdefault((label, found), []).append(image_id)
-    ordered = sorted(ids.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+def _count_confusions(nearest: NearestByLabel, asked: Ids, *, ids: Ids, labels: Sequence[str]) -> list[Confusion]:
+    confused: dict[tuple[str, str], list[int]] = {}
+    for query in np.flatnonzero(np.isfinite(nearest.same) & (nearest.different > nearest.same)).tolist():
+        row, other = int(asked[query]), int(nearest.different_row[query])
+        confused.setdefault((labels[row], labels[other]), []).append(int(ids[row]))
+    ordered = sorted(confused.items(), key=lambda pair: (-len(pair[1]), pair[0]))
     return [
-        Confusion(
-            label=members.names[label], found=members.names[found], count=len(some), ids=sorted(some)[:_PAIR_IDS]
-        )
+        Confusion(label=label, found=found, count=len(some), ids=sorted(some)[:_PAIR_IDS])
         for (label, found), some in ordered[:_PAIRS]
     ]
 
 
 def _describe_index(gallery: Gallery) -> dict[str, Any]:
     manifest, index = gallery.manifest, gallery.manifest.index
+    named = ("type", "factory", "reason", "parameters", "recall_at_10", "recall_error", "memory_bytes")
     return {
-        "type": index.get("type"),
+        **{name: index.get(name) for name in named},
         "explanation": KINDS[index["type"]].explanation,
-        "factory": index.get("factory"),
-        "reason": index.get("reason"),
-        "parameters": index.get("parameters"),
-        "recall_at_10": index.get("recall_at_10"),
-        "recall_error": index.get("recall_error"),
         "latency_ms": index.get("latency_ms_median"),
-        "memory_bytes": index.get("memory_bytes"),
         "images": gallery.count,
         "deleted": manifest.counts.get("deleted"),
         "embedding_dim": manifest.embedding_dim,
