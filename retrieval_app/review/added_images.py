@@ -1,8 +1,10 @@
-"""Images that were sent to a gallery: kept in the folder of what people made, and one of its sources.
+"""Added images: those that people sent to a gallery, kept in a folder which is one of its sources.
 
 GALLERY/people/added/SHA256.jpg          an image without a label, named by its bytes and the format they have
 GALLERY/people/added/LABEL/SHA256.png    one with a label, which is what the first folder of a source stands for
 GALLERY/people/incoming/                 what is being written; whole files are moved out of it
+
+An image is called by its path below the folder `added`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from index.catalog.reader import Catalog, read_catalog
@@ -36,12 +37,9 @@ _STALE_SECONDS = 3600
 _WRITTEN_NAME = re.compile(r"[0-9a-f]{32}(\.tmp)?|\.retrieval-[0-9a-f]{16}\.tmp")
 
 
-@dataclass(frozen=True, slots=True)
-class AddedImage:
-    """A file by its name below the folder of such images, and the label that its own folder gives it."""
-
-    name: str
-    label: str | None
+def read_label(name: str) -> str | None:
+    """The label that the folder of an added image gives it."""
+    return name.partition("/")[0] if "/" in name else None
 
 
 def check_folder_label(text: str) -> str:
@@ -61,8 +59,8 @@ def check_folder_label(text: str) -> str:
 
 def store_image(
     gallery: Path, data: bytes, *, name: str, label: str | None, max_pixels: int, max_bytes: int
-) -> AddedImage:
-    """Decode an image wholly, then keep its bytes durably; the same bytes and label are kept once.
+) -> str:
+    """Decode an image wholly, then keep its bytes durably, the same bytes and label once; its name.
 
     Raises:
         ImageError: it cannot be decoded, or has too many pixels.
@@ -73,28 +71,24 @@ def store_image(
     if len(data) > max_bytes:
         raise InputError(f"{shown}: {len(data):,} bytes, at most {max_bytes:,} are taken; use a smaller copy")
     decode_image(data, name=shown, target_side=1, max_pixels=max_pixels)
-    name_below = f"{hashlib.sha256(data).hexdigest()}.{_find_extension(data)}"
-    image = AddedImage(name_below if folder_name is None else f"{folder_name}/{name_below}", folder_name)
-    path = added_folder(gallery) / image.name
+    kind = find_format(data) or ""  # whatever its sender called it
+    stored = f"{hashlib.sha256(data).hexdigest()}.{_EXTENSIONS.get(kind, kind.lower())}"
+    if folder_name is not None:
+        stored = f"{folder_name}/{stored}"
+    path = added_folder(gallery) / stored
     if not path.is_file() or path.stat().st_size != len(data):
         try:
-            keep_file(gallery, [data], name=image.name)
+            keep_file(gallery, [data], name=stored)
         except OSError as error:
             raise InputError(
                 f"{shown}: it cannot be kept in the gallery's folder {PEOPLE}: {error.strerror or error}; mend the "
                 "cause and send it again"
             ) from error
-    return image
+    return stored
 
 
-def _find_extension(data: bytes) -> str:
-    """What the content is, whatever its sender called it."""
-    kind = find_format(data) or ""
-    return _EXTENSIONS.get(kind, kind.lower())
-
-
-def keep_file(gallery: Path, blocks: Iterable[bytes], *, name: str) -> Path:
-    """Write a file of these blocks below the folder of what was sent, durably; its path.
+def keep_file(gallery: Path, blocks: Iterable[bytes], *, name: str) -> None:
+    """Write a file of these blocks below the folder of added images, durably.
 
     It goes through a folder that no scan meets, so that a killed server leaves no half image among the others.
     """
@@ -111,15 +105,14 @@ def keep_file(gallery: Path, blocks: Iterable[bytes], *, name: str) -> Path:
     above = (part for part in target.parents if part.is_relative_to(folder))
     for made in (*above, folder.parent, incoming.parent):
         sync_path(made)
-    return target
 
 
-def name_sources(gallery: Path, images: Iterable[AddedImage]) -> list[Path]:
+def name_sources(gallery: Path, names: Iterable[str]) -> list[Path]:
     """What `add_to_gallery` is to be given: the files, or all that was sent while that is no source yet."""
     folder = added_folder(gallery)
     with read_current_catalog(gallery) as catalog:
         is_source = catalog.added_source() is not None
-    return sorted({folder / image.name for image in images}) if is_source else [folder]
+    return sorted({folder / name for name in names}) if is_source else [folder]
 
 
 def find_label_file(gallery: Path) -> Path | None:
@@ -156,21 +149,16 @@ def clear_incoming(gallery: Path) -> None:
                 path.unlink()
 
 
-def find_forgotten(gallery: Path) -> list[AddedImage]:
+def find_forgotten(gallery: Path) -> list[str]:
     """Files that were sent and of which the gallery has no item: a server was stopped after it took them."""
     folder = added_folder(gallery)
     if not folder.is_dir():
         return []
     known = read_added_rows(gallery)
-    names = [found.path for found in walk_folder(folder) if found.problem is None]
-    return [
-        AddedImage(name, name.partition("/")[0] if "/" in name else None) for name in names if name not in known
-    ]
+    return [found.path for found in walk_folder(folder) if found.problem is None and found.path not in known]
 
 
-def forget_images(gallery: Path, images: Iterable[AddedImage]) -> None:
+def forget_images(gallery: Path, names: Iterable[str]) -> None:
     """Remove files that were taken for a gallery and have not become images of it."""
-    forgotten = set(find_forgotten(gallery))
-    for image in images:
-        if image in forgotten:
-            (added_folder(gallery) / image.name).unlink(missing_ok=True)
+    for name in set(names).intersection(find_forgotten(gallery)):
+        (added_folder(gallery) / name).unlink(missing_ok=True)

@@ -14,7 +14,6 @@ from typing import Any
 from index.durable import try_lock
 from index.errors import InputError
 from retrieval_app.review.activity_log import THE_SERVER
-from retrieval_app.review.added_images import AddedImage
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.shared_table import SharedTable
 
@@ -70,9 +69,9 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a job is to do: the image to add, ids to remove, or the ks and the filter of an evaluation."""
+    """What a job is to do: the name of the added image, ids to remove, or the ks and the filter of an evaluation."""
 
-    image: AddedImage | None = None
+    image: str | None = None
     ids: tuple[int, ...] = ()
     ks: tuple[int, ...] = ()
     where: str | None = None
@@ -269,11 +268,10 @@ def _select(table: sqlite3.Connection, where: str, *values: object, most: int = 
     for row in table.execute(f"{_SELECT} WHERE {where} ORDER BY number LIMIT ?", (*values, most)):
         job_id, kind, state, message, result, asker, packed, is_called_off, tries = row
         work = json.loads(packed)
-        image = None if work["image"] is None else AddedImage(**work["image"])
         jobs.append(
             Job(
                 job_id, kind, state, json.loads(message), json.loads(result), Asker(*json.loads(asker)),
-                Work(image, tuple(work["ids"]), tuple(work["ks"]), work["where"]), bool(is_called_off), tries,
+                Work(work["image"], tuple(work["ids"]), tuple(work["ks"]), work["where"]), bool(is_called_off), tries,
             )
         )  # fmt: skip
     return jobs

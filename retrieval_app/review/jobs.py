@@ -26,13 +26,13 @@ from index.writing.build import add_to_gallery, remove_from_gallery, update_gall
 from index.writing.publish_change import BuildReport
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.added_images import (
-    AddedImage,
     clear_incoming,
     find_forgotten,
     find_label_file,
     forget_images,
     name_sources,
     read_added_rows,
+    read_label,
     store_image,
 )
 from retrieval_app.review.job_list import (
@@ -323,7 +323,7 @@ class Jobs:
         counts = {name: value for name, value in report.to_json().items() if name != "gallery"}
         return [("there is a new version" if report.changed else "nothing had changed", counts)] * len(jobs)
 
-    def _add(self, images: Sequence[AddedImage], tell: Tell) -> list[Outcome]:
+    def _add(self, images: Sequence[str], tell: Tell) -> list[Outcome]:
         report = add_to_gallery(self._path, name_sources(self._path, images), **self._options(tell))
         self._show(report)
         try:
@@ -332,7 +332,7 @@ class Jobs:
             logger.error("the added images cannot be looked up", exc_info=error)
             result = {"image_id": None, "label": None, "copy_of": None, "version": report.version}
             return [(f"added, but its id cannot be looked up: {error}", result)] * len(images)
-        return [_describe_added(image, rows.get(image.name), version=report.version) for image in images]
+        return [_describe_added(image, rows.get(image), version=report.version) for image in images]
 
     def _evaluate(self, work: Work, tell: Tell) -> Outcome:
         gallery, where = self._open_gallery(), None if work.where is None else parse_filter(work.where)
@@ -357,13 +357,14 @@ class Jobs:
                 logger.error("version %s cannot be served yet", report.version, exc_info=error)
 
 
-def _describe_added(image: AddedImage, row: CatalogRow | None, *, version: str) -> Outcome:
+def _describe_added(image: str, row: CatalogRow | None, *, version: str) -> Outcome:
     if row is None:
         return "the image was not added: its file is not there any more; send it again", None
     if row.status not in ("indexed", "duplicate"):
         return f"the image was not added: {REASONS.get(row.reason or '', row.detail or row.status)}", None
-    if image.label is not None and row.label != image.label:
-        return f"image {row.id} was added, but its label is {row.label!r}, not {image.label!r}", None
+    label = read_label(image)
+    if label is not None and row.label != label:
+        return f"image {row.id} was added, but its label is {row.label!r}, not {label!r}", None
     copy = "" if row.kept_id is None else f", set aside as a duplicate of image {row.kept_id}"
     result = {"image_id": row.id, "label": row.label, "copy_of": row.kept_id, "version": version}
     return f"added as image {row.id}{copy}", result

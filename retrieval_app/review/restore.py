@@ -25,7 +25,6 @@ from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, remove_from_gallery
 from retrieval_app.review.activity_log import bring_lines
 from retrieval_app.review.added_images import (
-    AddedImage,
     keep_file,
     name_sources,
     read_added_rows,
@@ -88,16 +87,16 @@ def restore(
     """
     find_version(gallery)
     images = dict.fromkeys(("restored", "present", "removed", "in_the_way"), 0)
-    wanted = list[AddedImage]()
+    wanted = list[str]()
     with open_backup(file, checking) as backup:
         manifest, identity = backup.manifest, read_mark(gallery)
         for image in manifest.sent:
             outcome = _restore_file(backup.archive, image, gallery)
             images[outcome] += 1
             if outcome in ("restored", "present") and not image.removed:
-                wanted.append(AddedImage(image.path, None))
+                wanted.append(image.path)
     before = read_added_rows(gallery)
-    if missing := [image for image in wanted if image.name not in before]:
+    if missing := [name for name in wanted if name not in before]:
         sources = name_sources(gallery, missing)
         add_to_gallery(gallery, sources, progress=progress, begin_step=begin_step)
     # An image that was taken out has come back to the same gallery only where somebody added it by name since.

@@ -26,7 +26,6 @@ from index.gallery.gallery import Gallery
 from index.versions.gallery_lock import lock_gallery
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.activity_log import ActivityLog, read_log
-from retrieval_app.review.added_images import AddedImage
 from retrieval_app.review.job_list import Asker, Job, JobList, JobOverError, UnknownJobError, Work
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.serving.errors import BusyError
@@ -459,7 +458,7 @@ def test_what_one_process_appends_another_takes_and_both_tell_of(tmp_path: Path)
     one, other = share(tmp_path), share(tmp_path)
     asker, work = (
         Asker("anna", "10.0.0.1", "r1"),
-        Work(AddedImage("a/b.png", "a"), (7,), (1, 10), "label = 'it''s'"),
+        Work("a/b.png", (7,), (1, 10), "label = 'it''s'"),
     )
     job = one.append("add", work, asker=asker)
     [taken] = other.take(most=1)
