@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -15,6 +13,12 @@ from index.progress import Progress, no_progress
 from index.vectors.exact import search
 
 HIDDEN = 512  # units
+_TOGETHER = 4  # of a batch, that are alike
+_PICTURES = 128  # of a batch, each twice
+_LR, _DECAY = 1e-3, 0.05
+_TEMPERATURE, _SPREAD = 0.05, 1.0
+STEPS = 1500
+_NEAR = 16  # pictures that are known to be most alike to each
 
 
 class PictureHead(nn.Module):
@@ -53,15 +57,6 @@ class PictureHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         hidden = self.hidden((features - self.centre) * self.scale).relu()
         return nn.functional.normalize(self.last(hidden), dim=-1)
-
-
-_NEAR = 16  # pictures that are known to be most alike to each
-
-
-def find_alike(embeddings: Floats) -> Ids:
-    """(n, k) int64, of each of (n, D) unit rows the others that are most alike to it, for `order_alike`."""
-    count = len(embeddings)
-    return search(embeddings, embeddings, k=min(_NEAR, count - 1), own=np.arange(count)).rows
 
 
 def order_alike(alike: Ids, generator: np.random.Generator, *, together: int) -> Ids:
@@ -116,42 +111,31 @@ def spread_pictures(embeddings: Tensor, pictures: Tensor) -> Tensor:
     return -(gaps + torch.finfo(gaps.dtype).eps).sqrt().log().mean()
 
 
-_TOGETHER = 4  # of a batch, that are alike
-_PICTURES = 128  # of a batch, each twice
-_LR, _DECAY = 1e-3, 0.05
-_TEMPERATURE, _SPREAD = 0.05, 1.0
-STEPS = 1500
-
-
-@dataclass(frozen=True, slots=True)
-class PictureData:
-    """Features of images that teach, and of their copies.
-
-    Attributes:
-        views: (N, V, F) float32; view 0 is the image itself, the others are edited copies of it. V is at least 2.
-        groups: (N,) int64, the same for images that show the same picture.
-    """
-
-    views: Floats
-    groups: Ids
-
-
 def fit_picture_head(
-    data: PictureData, *, picture_dim: int, seed: int, steps: int = STEPS, progress: Progress = no_progress
+    views: Floats,
+    groups: Ids,
+    *,
+    picture_dim: int,
+    seed: int,
+    steps: int = STEPS,
+    progress: Progress = no_progress,
 ) -> PictureHead:
     """Contrast two views of every image with those of others, alike ones among them; in eval mode, on the CPU.
 
     Args:
+        views: (N, V, F) float32 features; view 0 is the image itself, the others are edited copies. V is at least 2.
+        groups: (N,) int64, the same for images that show the same picture.
         progress: called with (steps done, steps).
     """
     generator, random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
-    views, groups = torch.from_numpy(data.views), torch.from_numpy(data.groups)
+    features, pictures = torch.from_numpy(views), torch.from_numpy(groups)
     count, kept = views.shape[:2]
     head = PictureHead(views.shape[2], picture_dim=picture_dim, generator=generator)
-    head.standardise(views.flatten(0, 1))
+    head.standardise(features.flatten(0, 1))
     optimizer = torch.optim.AdamW(head.parameters(), lr=_LR, weight_decay=_DECAY)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    alike = find_alike(normalise_rows(data.views[:, 0]))
+    unit = normalise_rows(views[:, 0])
+    alike = search(unit, unit, k=min(_NEAR, count - 1), own=np.arange(count)).rows
     order = torch.empty(0, dtype=torch.int64)
     for step in range(steps):
         if len(order) < min(_PICTURES, count):
@@ -159,10 +143,12 @@ def fit_picture_head(
         rows, order = order[:_PICTURES], order[_PICTURES:]
         first = torch.randint(kept, (len(rows),), generator=generator)
         second = (first + torch.randint(1, kept, (len(rows),), generator=generator)) % kept  # another view
-        embedded = head(torch.cat([views[rows, first], views[rows, second]]))
-        pictures = groups[rows].repeat(2)
-        loss = contrast_copies(embedded, pictures, temperature=_TEMPERATURE)
-        loss = loss + _SPREAD * spread_pictures(embedded, pictures)
+        embedded, shown = (
+            head(torch.cat([features[rows, first], features[rows, second]])),
+            pictures[rows].repeat(2),
+        )
+        loss = contrast_copies(embedded, shown, temperature=_TEMPERATURE)
+        loss = loss + _SPREAD * spread_pictures(embedded, shown)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -63,24 +63,10 @@ class LibraryLoss(MetricLoss):
             return self.inner(embeddings, batch.labels)
 
 
-class Triplet(LibraryLoss):
-    kind = "TripletMarginLoss"
-
-
-class Contrastive(LibraryLoss):
-    kind = "ContrastiveLoss"
-
-
-class LiftedStructure(LibraryLoss):
-    kind = "LiftedStructureLoss"
-
-
-class Circle(LibraryLoss):
-    kind = "CircleLoss"
-
-
-class FastAP(LibraryLoss):
-    kind = "FastAPLoss"
+Triplet, Contrastive, LiftedStructure, Circle, FastAP = (
+    type(kind, (LibraryLoss,), {"kind": kind})
+    for kind in ("TripletMarginLoss", "ContrastiveLoss", "LiftedStructureLoss", "CircleLoss", "FastAPLoss")
+)
 
 
 class SoftTriple(LibraryLoss):

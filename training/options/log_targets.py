@@ -1,4 +1,4 @@
-"""Where a training is watched from outside: `--log KIND[:PLACE]`, and which module tells each kind of it."""
+"""Targets of `--log KIND[:PLACE]`, by which a training is watched from outside."""
 
 from __future__ import annotations
 
@@ -12,30 +12,9 @@ from index.errors import InputError, MissingDependencyError
 _PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
 
 
-@dataclass(frozen=True, slots=True)
-class LogKind:
-    """A program that people watch trainings with.
-
-    Attributes:
-        module: ours, which has `open_tracker` for it.
-        package: theirs, which the extra `loggers` installs.
-        place: what may follow the colon, in a word.
-        needs_place: whether it has to.
-    """
-
-    module: str
-    package: str
-    place: str
-    needs_place: bool = False
-
-
-KINDS = {
-    "tensorboard": LogKind("training.run.log.tensorboard_log", "tensorboard", "DIR", needs_place=True),
-    "mlflow": LogKind("training.run.log.mlflow_log", "mlflow", "URI"),
-    "wandb": LogKind("training.run.log.wandb_log", "wandb", "PROJECT"),
-}
-FORMS = ", ".join(f"{name}:{kind.place}" if kind.needs_place else f"{name}[:{kind.place}]"
-                  for name, kind in KINDS.items())  # fmt: skip
+KINDS = {"tensorboard": ":DIR", "mlflow": "[:URI]", "wandb": "[:PROJECT]"}
+"""Programs, packages of the extra `loggers`, and what may follow their names; without brackets it has to."""
+FORMS = ", ".join(f"{name}{place}" for name, place in KINDS.items())
 """How targets are written, for messages and help."""
 
 
@@ -61,9 +40,8 @@ def parse_log_targets(texts: str | Iterable[str]) -> tuple[LogTarget, ...]:
     for number, target in enumerate(targets):
         if target in targets[:number]:
             raise InputError(f"{target}: given twice")
-        package = KINDS[target.kind].package
-        if find_spec(package) is None:
-            raise MissingDependencyError(package=package, extra="loggers", purpose=str(target))
+        if find_spec(target.kind) is None:
+            raise MissingDependencyError(package=target.kind, extra="loggers", purpose=str(target))
     return targets
 
 
@@ -71,6 +49,6 @@ def _parse(text: str) -> LogTarget:
     name, _, place = text.partition(":")
     if name not in KINDS:
         raise InputError(f"--log {text}: expected one of {FORMS}")
-    if KINDS[name].needs_place and not place:
-        raise InputError(f"--log {text}: expected {name}:{KINDS[name].place}")
+    if not place and not KINDS[name].startswith("["):
+        raise InputError(f"--log {text}: expected {name}{KINDS[name]}")
     return LogTarget(name, place or None)

@@ -13,7 +13,7 @@ from index.arrays import Floats, Ids
 from index.errors import InputError
 from training.backbone.extract import Extractor
 from training.data.transforms import edited_views
-from training.head.picture_head import PictureData, PictureHead, fit_picture_head
+from training.head.picture_head import PictureHead, fit_picture_head
 from training.run.extraction import extract_together
 from training.run.phases import Job
 from training.run.run_folder import LabelledImage
@@ -73,7 +73,7 @@ def train_picture(
     views, groups = store.load(list(extracted.hashes)), groups[extracted.rows]
     held = _hold_out(groups, seed=seed)
     head = fit_picture_head(
-        PictureData(views[~held], groups[~held]), picture_dim=picture_dim, seed=seed,
+        views[~held], groups[~held], picture_dim=picture_dim, seed=seed,
         progress=partial(job.watcher.on_images, "copies told apart"),
     )  # fmt: skip
     report = {"picture_dim": picture_dim, **_judge(head, views, groups, held)}

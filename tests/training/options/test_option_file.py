@@ -104,6 +104,6 @@ def test_what_names_no_target_is_refused_with_what_would(texts: Sequence[str], t
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_package_that_is_not_installed_is_named_with_its_extra(kind, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, KINDS[kind].package, None)
+    monkeypatch.setitem(sys.modules, kind, None)
     with pytest.raises(MissingDependencyError, match=rf"--log {kind}:x needs .*retrieval-app\[loggers\]"):
         parse_log_targets(f"{kind}:x")

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from training.head.picture_head import (
-    PictureData,
     PictureHead,
     contrast_copies,
     fit_picture_head,
@@ -145,7 +144,7 @@ def _found_first(rows: np.ndarray) -> float:
 
 def _fit(views: np.ndarray, *, groups: np.ndarray | None = None, seed: int = 0, steps: int = 200) -> PictureHead:
     groups = np.arange(len(views)) if groups is None else groups
-    return fit_picture_head(PictureData(views, groups), picture_dim=16, seed=seed, steps=steps)
+    return fit_picture_head(views, groups, picture_dim=16, seed=seed, steps=steps)
 
 
 def test_copies_of_images_that_did_not_teach_find_theirs() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from index.errors import InputError
 from index.telemetry import switch_off_telemetry
-from training.options.log_targets import KINDS, LogTarget, hide_password
+from training.options.log_targets import LogTarget, hide_password
 from training.run.phases import Watcher
 from training.run.run_folder import RunFolder
 from training.run.verdict import QUESTIONS
@@ -203,7 +203,7 @@ class _Loggers:
 def open_target(target: LogTarget, watched: WatchedRun) -> Tracker:
     """Begin or go on with a run in a target."""
     try:
-        tracker: Tracker = import_module(KINDS[target.kind].module).open_tracker(target.place, watched)
+        tracker: Tracker = import_module(f"training.run.log.{target.kind}_log").open_tracker(target.place, watched)
     except InputError:
         raise
     except Exception as error:
