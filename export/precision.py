@@ -151,15 +151,10 @@ def lower_precision(
         progress: told (done, total) of the images that are embedded, as far as they are known to be needed.
 
     Raises:
-        InputError: too few images, or the precision costs more than is allowed.
+        InputError: the precision costs more than is allowed.
     """
-    count = len(images.pixels)
-    if count < 2 * LEAST_IMAGES:
-        raise InputError(
-            f"a model in {precision} is measured on images with labels, at least {2 * LEAST_IMAGES}; there are {count}"
-        )
     model = Path(report.model)
-    calibrated = min(CALIBRATED, count // 2)
+    calibrated = min(CALIBRATED, len(images.pixels) // 2)
     held = slice(calibrated, calibrated + MEASURED)
     judge = _Judge(model, images.pixels[held], images.labels[held], progress=progress)
     tried: list[MeasuredPrecision] = []

@@ -333,12 +333,6 @@ class ExtractedSet:
     computed: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    sha256: str
-    views: Pixels | None  # None: the store has it
-
-
 @keep_freed_memory()
 def extract_features(
     paths: Sequence[Path],
@@ -366,26 +360,28 @@ def extract_features(
     skipped: list[SkippedImage] = []
     pending = _PendingBatches(store, extractor)
 
-    def read(path: Path) -> _Read | ImageError:
+    def read(path: Path) -> tuple[str, Pixels | None] | ImageError:
+        """The hash and the views of an image; None for views that the store has."""
         try:
             data = read_bytes(path)
             sha256 = hashlib.sha256(data).hexdigest()
             if sha256 in store:
-                return _Read(sha256, None)
+                return sha256, None
             image = decode_image(data, name=str(path), target_side=extractor.preprocess.resize)
         except ImageError as error:
             return error.apart()
-        return _Read(sha256, draw(image, extractor.preprocess, count=views, sha256=sha256))
+        return sha256, draw(image, extractor.preprocess, count=views, sha256=sha256)
 
     try:
         for row, result in enumerate(map_ahead(read, paths, workers=workers, ahead=3 * BATCH_IMAGES)):
             if isinstance(result, ImageError):
                 skipped.append(SkippedImage(paths[row], result.reason, result.detail))
             else:
+                sha256, drawn = result
                 rows.append(row)
-                hashes.append(result.sha256)
-                if result.views is not None:
-                    pending.add(result.sha256, result.views)
+                hashes.append(sha256)
+                if drawn is not None:
+                    pending.add(sha256, drawn)
             progress(row + 1, len(paths))
         pending.compute()
     finally:
