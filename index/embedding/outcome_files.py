@@ -11,8 +11,9 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,6 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, IndexError, EOF
 
 Keys = npt.NDArray[np.bytes_]
 """(n,) keys of items, 32 hexadecimal digits each."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutcomeHead:
-    """The keys of a file's items, and how many of these cannot be used."""
-
-    keys: Keys
-    problems: int
 
 
 def key_item(location: str, item: ItemFields) -> str:
@@ -92,53 +85,51 @@ def find_outcome_files(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def read_head(path: Path, *, made_by: str) -> OutcomeHead:
-    """Whose outcomes a file has."""
+@contextmanager
+def opened_outcomes(path: Path, *, made_by: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """A file of outcomes: its arrays by name, read when they are asked for, and its head.
+
+    Raises:
+        GalleryError: it is damaged, or made by another model or with other options.
+    """
+    shown = printable_path(str(path))
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return OutcomeHead(file["keys"], len(_read_head(path, file, made_by=made_by)["problems"]))
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            head: dict[str, Any] = json.loads(arrays["head"].tobytes())
+            if head["made_by"] != made_by or head["format_version"] != FORMAT_VERSION:
+                raise GalleryError(
+                    shown, "made by another model or with other options than the shards beside it; move it elsewhere "
+                    "and run its shard again",
+                )  # fmt: skip
+            yield arrays, head
     except (*_DAMAGE, OSError) as error:
-        raise _unreadable(path, error) from error
+        detail = f"damaged or unreadable ({error}); delete it and run its shard again: the others are kept"
+        raise GalleryError(shown, detail) from error
+
+
+def read_keys(path: Path, *, made_by: str) -> tuple[Keys, int]:
+    """The keys of a file's items, and how many of these cannot be used."""
+    with opened_outcomes(path, made_by=made_by) as (arrays, head):
+        return arrays["keys"], len(head["problems"])
 
 
 def read_outcomes(path: Path, *, made_by: str, width: int) -> tuple[Keys, list[EmbeddedItem]]:
     """The keys and outcomes of a file, whose ids count from 0."""
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            head = _read_head(path, file, made_by=made_by)
-            problems, remote = head["problems"], head["fetched"]
-            keys, hashes = file["keys"], file["sha256"].tolist()
-            phash, vectors = file["phash"].tolist(), file["vectors"].astype(np.float32)
+    with opened_outcomes(path, made_by=made_by) as (arrays, head):
+        problems, remote = head["problems"], head["fetched"]
+        keys, hashes = arrays["keys"], arrays["sha256"].tolist()
+        phash, vectors = arrays["phash"].tolist(), arrays["vectors"].astype(np.float32)
         usable = len(keys) - len(problems)
         if len(hashes) != len(keys) or len(phash) != usable or vectors.shape != (usable, width if usable else 0):
             raise ValueError(f"{vectors.shape} vectors of {usable} images, expected a width of {width}")
-        items, row = [], 0
+        items, made = [], iter(zip(vectors, phash, strict=True))
         for number, sha256 in enumerate(hash_.decode("ascii") or None for hash_ in hashes):
             fetched = RemoteFile(*remote[str(number)]) if str(number) in remote else None
-            if (problem := problems.get(str(number))) is not None:
-                name, reason, detail = problem
+            if str(number) in problems:
+                name, reason, detail = problems[str(number)]
                 error = ImageError(path=name, reason=reason, detail=detail)
                 items.append(EmbeddedItem(number, sha256=sha256, problem=error, fetched=fetched))
             else:
-                items.append(
-                    EmbeddedItem(number, vector=vectors[row], sha256=sha256, phash=phash[row], fetched=fetched)
-                )
-                row += 1
-    except (*_DAMAGE, OSError) as error:
-        raise _unreadable(path, error) from error
+                vector, own = next(made)
+                items.append(EmbeddedItem(number, vector=vector, sha256=sha256, phash=own, fetched=fetched))
     return keys, items
-
-
-def _read_head(path: Path, file: Any, *, made_by: str) -> dict[str, Any]:
-    head: dict[str, Any] = json.loads(file["head"].tobytes())
-    if head["made_by"] != made_by or head["format_version"] != FORMAT_VERSION:
-        raise GalleryError(
-            printable_path(str(path)), "made by another model or with other options than the shards beside it; move "
-            "it elsewhere and run its shard again",
-        )  # fmt: skip
-    return head
-
-
-def _unreadable(path: Path, error: Exception) -> GalleryError:
-    detail = f"damaged or unreadable ({error}); delete it and run its shard again: the others are kept"
-    return GalleryError(printable_path(str(path)), detail)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from index.arrays import Ids
 from index.catalog.reader import Catalog
 from index.durable import create_durably, hash_file
-from index.embedding.outcome_files import Keys, as_keys, find_outcome_files, key_item, read_head, read_outcomes
+from index.embedding.outcome_files import Keys, as_keys, find_outcome_files, key_item, read_keys, read_outcomes
 from index.errors import GalleryError, InputError
 from index.marks import is_part, is_vacant, read_object
 from index.model.embedder import Embedder
@@ -113,17 +113,10 @@ def make_shards_folder(gallery: Path, named: Path | None) -> Path:
                 return gallery / SHARDS
             raise
     named.mkdir(parents=True, exist_ok=True)
-    if read_object(named / SHARDS_PLAN) is None and not _is_ours(named):
+    if not is_vacant(named) and not any((named / name).exists() for name in (SHARDS_PLAN, MODEL_NAME)):
         shown = printable_path(str(named))
         raise GalleryError(shown, "the folder has other files in it and no shards; give a new or empty one")
     return named
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether nothing is in a folder but what the first process of many puts there."""
-    if is_vacant(folder):
-        return True
-    return (folder / SHARDS_PLAN).exists() or (folder / MODEL_NAME).exists()
 
 
 def share_model(folder: Path, embedder: Embedder) -> Path:
@@ -180,12 +173,8 @@ def list_counts(folder: Path) -> list[int]:
 
 def _flatten(values: dict[str, Any]) -> dict[str, Any]:
     """Named values with those of dictionaries among them, whose names begin with theirs."""
-    flat = dict[str, Any]()
-    for name, value in values.items():
-        flat |= (
-            {f"{name} {key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
-        )
-    return flat
+    nested = {name: value if isinstance(value, dict) else {"": value} for name, value in values.items()}
+    return {f"{name} {key}".strip(): each for name, value in nested.items() for key, each in value.items()}
 
 
 def _other(folder: Path, name: str, seen: object, given: object) -> GalleryError:
@@ -199,8 +188,8 @@ def _other(folder: Path, name: str, seen: object, given: object) -> GalleryError
 
 def read_known_keys(folder: Path, *, made_by: str) -> Keys:
     """The keys of all items that have an outcome at or below a folder, in rising order."""
-    heads = (read_head(path, made_by=made_by).keys for path in find_outcome_files(folder))
-    return np.unique(np.concatenate([as_keys([]), *heads]))
+    found = [read_keys(path, made_by=made_by)[0] for path in find_outcome_files(folder)]
+    return np.unique(np.concatenate([as_keys([]), *found]))
 
 
 def are_known(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:

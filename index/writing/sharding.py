@@ -19,7 +19,7 @@ from index.catalog.writer import CatalogWriter, write_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.embedding.cached import describe_vectors
 from index.embedding.engine import ThreadedEngine
-from index.embedding.outcome_files import find_outcome_files, key_item, read_head, write_outcomes
+from index.embedding.outcome_files import find_outcome_files, key_item, read_keys, write_outcomes
 from index.errors import GalleryMismatchError, InputError
 from index.gallery.computed_by import usual_runtime_in
 from index.marks import is_part
@@ -185,9 +185,11 @@ def embed_listed(
 ) -> ShardReport:
     """Embed those pending rows of a listing that are a shard's, and have no outcome yet; a file at a time."""
     start, own, config = time.perf_counter(), work.folder / shard.folder, work.config
-    heads = [read_head(path, made_by=work.plan.made_by) for path in find_outcome_files(own)]
-    known = {key.decode() for head in heads for key in head.keys.tolist()}
-    skipped, made = sum(head.problems for head in heads), 0
+    known, skipped, made = set[str](), 0, 0
+    for path in find_outcome_files(own):
+        found, problems = read_keys(path, made_by=work.plan.made_by)
+        known.update(key.decode() for key in found.tolist())
+        skipped += problems
     sources, positions = catalog.sources(), shard.positions(catalog.count("pending"))
     own.mkdir(exist_ok=True)
     keys, done, gathered, saved = dict[int, str](), 0, list[EmbeddedItem](), time.monotonic()
