@@ -14,7 +14,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -91,19 +91,14 @@ def replacing(path: Path, *, only_new: bool = False, mode: int = 0o666) -> Itera
     temporary = make_temporary(path.parent, mode=mode)
     try:
         yield temporary
-        put_in_place(temporary, path, only_new=only_new)
+        sync_path(temporary)
+        if not only_new:
+            temporary.replace(path)
+        elif not take_free_name(temporary, path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        sync_path(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def put_in_place(temporary: Path, path: Path, *, only_new: bool = False) -> None:
-    """Let a finished file take the place of `path` durably; else as `replacing`."""
-    sync_path(temporary)
-    if not only_new:
-        temporary.replace(path)
-    elif not take_free_name(temporary, path):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    sync_path(path.parent)
 
 
 def sync_path(path: Path) -> None:
@@ -146,21 +141,15 @@ def check_own_files(folder: Path, names: Sequence[str], *, header: Sequence[str]
     What is there may be replaced where that table is one of the command's own.
     """
     taken = [name for name in names if os.path.lexists(folder / name)]
-    if taken and not _begins_with(folder / names[0], ",".join(header).encode()):
+    start, is_own = ",".join(header).encode(), False
+    if (folder / names[0]).is_file():
+        with suppress(OSError), (folder / names[0]).open("rb") as file:
+            is_own = file.read(len(start)) == start
+    if taken and not is_own:
         raise InputError(
             f"{printable_path(str(folder / taken[0]))}: exists already, and is not what this command writes there; "
             "move it away, or give another --out"
         )
-
-
-def _begins_with(path: Path, start: bytes) -> bool:
-    if not path.is_file():
-        return False
-    try:
-        with path.open("rb") as file:
-            return file.read(len(start)) == start
-    except OSError:
-        return False
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

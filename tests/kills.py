@@ -45,7 +45,7 @@ from index.gallery.verify import verify_gallery
 from index.sources.source import ImageSource
 from index.vectors import ann_building as index_choice
 from index.vectors.ann_config import INDEX_SETTING
-from index.versions.gallery_lock import lock_gallery
+from index.versions.gallery_identity import lock_gallery
 from index.versions.manifest import CATALOG_NAME
 from index.versions.versions import find_version, read_current
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery

@@ -283,7 +283,17 @@ class CachedEngine:
             closing(map_ahead(_hash_item, source, workers=self._workers, ahead=ahead)) as hashed,
         ):
             while some := _take_some(hashed):
-                outcomes = self._look_up(some, self._cache, missing)
+                known = self._cache.find([sha256 for _, _, sha256 in some if sha256 is not None])
+                outcomes = []
+                for key, place, sha256 in some:
+                    if sha256 is None or sha256 not in known:
+                        missing.append((key, place))
+                        continue
+                    one, fetched = known[sha256], None if place.fetched is None else place.fetched.file
+                    outcomes.append(
+                        EmbeddedItem(key, vector=one.vector, sha256=sha256, phash=one.phash, fetched=fetched)
+                    )
+                self.found += len(outcomes)
                 if outcomes:
                     yield outcomes
                 if len(missing) >= _EMBEDDED_AT_ONCE or sum(map(_held_bytes, missing)) >= _HELD_BYTES:
@@ -297,22 +307,6 @@ class CachedEngine:
         known = None if self._cache is None else self._cache.speed()
         return known or (self.embedded / self.seconds if self.seconds and self.embedded else None)
 
-    def _look_up(
-        self, some: list[_Hashed], cache: VectorCache, missing: list[tuple[int, Place]]
-    ) -> list[EmbeddedItem]:
-        """The outcomes that are known; the other items go to the missing ones."""
-        known = cache.find([sha256 for _, _, sha256 in some if sha256 is not None])
-        outcomes = []
-        for key, place, sha256 in some:
-            if sha256 is None or sha256 not in known:
-                missing.append((key, place))
-                continue
-            one = known[sha256]
-            fetched = None if place.fetched is None else place.fetched.file
-            outcomes.append(EmbeddedItem(key, vector=one.vector, sha256=sha256, phash=one.phash, fetched=fetched))
-        self.found += len(outcomes)
-        return outcomes
-
     def _embed(self, items: Iterable[tuple[int, Place]]) -> Iterator[list[EmbeddedItem]]:
         """What the engine gives, kept some at a time, and at its end however it ends."""
         made: dict[str, KnownVector] = {}
@@ -325,19 +319,16 @@ class CachedEngine:
                     spent += time.perf_counter() - start
                     if batch is None:
                         return
-                    self._note(batch, made)
+                    for item in batch:
+                        if item.vector is not None and item.sha256 is not None and item.phash is not None:
+                            made[item.sha256] = KnownVector(item.vector, item.phash)
+                            self.embedded += 1
                     if len(made) >= _KEPT_AT_ONCE or time.monotonic() - saved >= _KEPT_EVERY_S:
                         self._keep(made, spent)
                         spent, saved = 0.0, time.monotonic()
                     yield batch
             finally:
                 self._keep(made, spent)
-
-    def _note(self, batch: list[EmbeddedItem], made: dict[str, KnownVector]) -> None:
-        for item in batch:
-            if item.vector is not None and item.sha256 is not None and item.phash is not None:
-                made[item.sha256] = KnownVector(item.vector, item.phash)
-                self.embedded += 1
 
     def _keep(self, made: dict[str, KnownVector], seconds: float) -> None:
         self.seconds += seconds

@@ -12,7 +12,6 @@ from itertools import islice
 
 import numpy as np
 
-from index.arrays import Vectors
 from index.errors import ImageError
 from index.images.preprocess import Pixels, perceptual_hash
 from index.limits import MAX_PIXELS
@@ -130,7 +129,20 @@ class ThreadedEngine:
             return [item for item, _, _ in batch]
         vectors = self._embedder.embed_padded(np.stack(usable), batch_size=self._size)
         rows = iter(zip(vectors, self._embedder.are_usable(vectors), strict=True))
-        return [item if pixels is None else _outcome(item, name, *next(rows)) for item, name, pixels in batch]
+        outcomes = []
+        for item, name, pixels in batch:
+            if pixels is None:
+                outcomes.append(item)
+                continue
+            vector, is_unit = next(rows)
+            if is_unit:
+                outcomes.append(replace(item, vector=vector))
+            else:
+                problem = ImageError(
+                    path=name, reason="bad-embedding", detail="the model gave no finite unit vector"
+                )
+                outcomes.append(EmbeddedItem(item.id, sha256=item.sha256, problem=problem, fetched=item.fetched))
+        return outcomes
 
 
 def _announced_bytes(place: Place) -> int:
@@ -140,13 +152,6 @@ def _announced_bytes(place: Place) -> int:
         return place.size_bytes or 0 if is_told else os.stat(place.file).st_size
     except OSError:
         return 0
-
-
-def _outcome(item: EmbeddedItem, name: str, vector: Vectors, is_unit: np.bool_) -> EmbeddedItem:
-    if is_unit:
-        return replace(item, vector=vector)
-    problem = ImageError(path=name, reason="bad-embedding", detail="the model gave no finite unit vector")
-    return EmbeddedItem(item.id, sha256=item.sha256, problem=problem, fetched=item.fetched)
 
 
 def in_order(batches: Iterable[list[EmbeddedItem]], ids: Iterable[int]) -> Iterator[EmbeddedItem]:

@@ -43,8 +43,7 @@ from index.recent import RecentlyUsed
 from index.sources.items import Place
 from index.sources.source import ImageSource, stays_inside
 from index.text import printable_path, valid_text
-from index.vectors.store import Among, VectorStore
-from index.vectors.stores import open_store
+from index.vectors.stores import Among, VectorStore, open_store
 from index.versions.manifest import (
     CATALOG_NAME,
     INDEX_NAME,

@@ -19,9 +19,8 @@ from index.progress import Progress, no_progress
 from index.text import printable_path, valid_text
 from index.vectors.shards import HeldVectors
 from index.vectors.stores import open_store, store_of
-from index.versions.gallery_identity import claim_gallery, require_own_folder
-from index.versions.gallery_lock import lock_gallery
-from index.versions.gallery_parts import remove_part
+from index.versions.gallery_identity import claim_gallery, lock_gallery, require_own_folder
+from index.versions.gallery_parts import BUILDING, find_announced, read_plan, remove_part
 from index.versions.manifest import (
     CATALOG_NAME,
     MANIFEST_NAME,
@@ -33,7 +32,6 @@ from index.versions.manifest import (
     part_start,
 )
 from index.versions.versions import highest_next_id, list_versions, mark_version, read_current, set_current
-from index.versions.work_plan import BUILDING, find_announced, read_plan
 
 logger = logging.getLogger(__name__)
 

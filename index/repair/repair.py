@@ -26,14 +26,12 @@ from index.repair.checking import CheckedVersion, check_version, find_current, l
 from index.sources.registry import find_source
 from index.text import printable_path, valid_text
 from index.vectors.ann_config import MILVUS, STORE_SETTING, StoreConfig
-from index.vectors.store import Publication
-from index.versions.gallery_identity import Standing, require_own_folder, restore_identity
-from index.versions.gallery_lock import lock_gallery
-from index.versions.gallery_parts import remove_part
+from index.vectors.stores import Publication
+from index.versions.gallery_identity import Standing, lock_gallery, require_own_folder, restore_identity
+from index.versions.gallery_parts import BUILDING, read_plan, remove_part
 from index.versions.manifest import MANIFEST_NAME, MODEL_NAME
 from index.versions.people import added_folder
 from index.versions.versions import list_versions
-from index.versions.work_plan import BUILDING, read_plan
 from index.writing.build_config import RunOptions
 from index.writing.publish_change import naming_trouble, run_change
 from index.writing.scanning import find_assigned, scan_sources

@@ -123,42 +123,35 @@ def build_ann_index(
         InputError: no index fits into the memory that it may take.
         OSError: the disk is full or fails.
     """
-    with faiss_threads(usable_cores()):
-        return _build(shards, config=config, folder=folder, queries=queries, begin_step=begin_step)
-
-
-def _build(
-    shards: Sequence[VectorRows],
-    *,
-    config: AnnConfig,
-    folder: Path,
-    queries: Vectors | None,
-    begin_step: BeginStep,
-) -> dict[str, Any]:
     stored = StoredRows.of(shards)
-    is_reducible = any(kind.is_reducible for kind in list_kinds(len(stored), config))
-    is_scanned = find_reason_for_flat(len(stored), config) is not None
-    axes = find_reduced_axes(stored) if is_reducible and not is_scanned else None
-    reduced_width = None if axes is None else len(axes)
-    plan = choose_ann(count=len(stored), width=stored.width, config=config, reduced_width=reduced_width)
-    if KINDS[plan.type].is_exact:
-        return {**_describe_plan(plan, config, shards=shards), **_describe_scan(VectorSearch(stored))}
-    logger.info("%s", describe_building(plan, count=len(stored), cores=usable_cores()))
-    held_out = choose_held_out(len(stored))
-    rows = np.setdiff1d(np.arange(len(stored)), held_out, assume_unique=True)
-    index = build_ann(
-        plan,
-        stored,
-        rows,
-        axes=None if plan.reduced_width is None else axes,
-        seed=_SEED,
-        progress=begin_step("Building index"),
-    )
-    asking = stored.gather(held_out) if queries is None else queries
-    measured = tune_ann(stored, index, asking, target=config.recall_target, progress=begin_step("Measuring index"))
-    write_ann(extend_ann(index, stored, held_out), folder / INDEX_NAME)
-    write_array(folder / HELD_OUT_NAME, stored.ids[held_out])
-    return {**_describe_plan(plan, config, shards=shards), **measured, "own_queries": queries is None}
+    with faiss_threads(usable_cores()):
+        is_reducible = any(kind.is_reducible for kind in list_kinds(len(stored), config))
+        is_scanned = find_reason_for_flat(len(stored), config) is not None
+        axes = find_reduced_axes(stored) if is_reducible and not is_scanned else None
+        reduced_width = None if axes is None else len(axes)
+        plan = choose_ann(count=len(stored), width=stored.width, config=config, reduced_width=reduced_width)
+        described = {
+            "type": plan.type,
+            "factory": plan.full_factory,
+            "reason": "asked for" if config.index_type == plan.type else plan.reason,
+            "memory_bytes": plan.memory_bytes,
+            "shards": len(shards),
+            **asdict(config),
+        }
+        if KINDS[plan.type].is_exact:
+            return {**described, **_describe_scan(VectorSearch(stored))}
+        logger.info("%s", plan.describe_building(count=len(stored), cores=usable_cores()))
+        held_out = choose_held_out(len(stored))
+        rows = np.setdiff1d(np.arange(len(stored)), held_out, assume_unique=True)
+        if plan.reduced_width is None:
+            axes = None
+        index = build_ann(plan, stored, rows, axes=axes, seed=_SEED, progress=begin_step("Building index"))
+        asking = stored.gather(held_out) if queries is None else queries
+        measuring = begin_step("Measuring index")
+        measured = tune_ann(stored, index, asking, target=config.recall_target, progress=measuring)
+        write_ann(extend_ann(index, stored, held_out), folder / INDEX_NAME)
+        write_array(folder / HELD_OUT_NAME, stored.ids[held_out])
+        return {**described, **measured, "own_queries": queries is None}
 
 
 def retune_ann_index(
@@ -192,24 +185,6 @@ def _describe_scan(search: VectorSearch) -> dict[str, Any]:
     return describe_flat(queries, partial(search.search, k=MEASURED_K, threads=usable_cores()))
 
 
-def describe_building(plan: AnnPlan, *, count: int, cores: int) -> str:
-    """What people are told before an ANN index is built."""
-    building = plan.building
-    assert building is not None
-    minutes = building.core_seconds / cores / 60
-    return (
-        f"the ANN index {name_plan(plan)} of {count:,} vectors takes about {building.memory_bytes / 1e9:.1f} GB of "
-        f"memory while it is built, {building.disk_bytes / 1e9:.1f} GB on disk, and "
-        f"{'less than a minute' if minutes < 1 else f'some {minutes:.0f} minutes'} of {cores} idle cores, "
-        "without measuring it"
-    )
-
-
-def name_plan(plan: AnnPlan) -> str:
-    """faiss's name of the whole index."""
-    return plan.factory if plan.reduced_width is None else f"PCA{plan.reduced_width},{plan.factory}"
-
-
 def choose_held_out(count: int) -> Ids:
     """(n,) int64 rising positions of the vectors that an index over `count` gets last."""
     size = min(_HELD_OUT, int(_HELD_OUT_SHARE * count))
@@ -229,14 +204,3 @@ def find_reduced_axes(stored: StoredRows) -> Vectors | None:
     held = np.cumsum(energies[::-1]) / energies.sum()
     width = -(-(int(np.searchsorted(held, _KEPT_ENERGY)) + 1) // _WIDTH_STEP) * _WIDTH_STEP
     return axes[:, ::-1].T[:width].astype(np.float32) if width <= _REDUCED_SHARE * stored.width else None
-
-
-def _describe_plan(plan: AnnPlan, config: AnnConfig, *, shards: Sequence[VectorRows]) -> dict[str, Any]:
-    return {
-        "type": plan.type,
-        "factory": name_plan(plan),
-        "reason": "asked for" if config.index_type == plan.type else plan.reason,
-        "memory_bytes": plan.memory_bytes,
-        "shards": len(shards),
-        **asdict(config),
-    }

@@ -30,8 +30,8 @@ from index.vectors.shards import (
     write_array,
     write_shards,
 )
-from index.vectors.store import Published, StoreFacts, WriterTask
 from index.vectors.stored_rows import RowSet
+from index.vectors.stores import Published, StoreFacts, WriterTask
 from index.versions.manifest import (
     DELETED_NAME,
     HELD_OUT_NAME,

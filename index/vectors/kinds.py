@@ -79,6 +79,23 @@ class AnnPlan:
     reason: str
     building: Building | None = None
 
+    @property
+    def full_factory(self) -> str:
+        """faiss's name of the whole index."""
+        return self.factory if self.reduced_width is None else f"PCA{self.reduced_width},{self.factory}"
+
+    def describe_building(self, *, count: int, cores: int) -> str:
+        """What people are told before an ANN index is built."""
+        assert self.building is not None
+        minutes = self.building.core_seconds / cores / 60
+        return (
+            f"the ANN index {self.full_factory} of {count:,} vectors takes about "
+            f"{self.building.memory_bytes / 1e9:.1f} GB of memory while it is built, "
+            f"{self.building.disk_bytes / 1e9:.1f} GB on disk, and "
+            f"{'less than a minute' if minutes < 1 else f'some {minutes:.0f} minutes'} of {cores} idle cores, "
+            "without measuring it"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:

@@ -1,4 +1,9 @@
-"""Marking a gallery and its parts, and removing parts: nothing goes that does not carry the gallery's identity."""
+"""Parts of a gallery: marked as its own, removed only where they carry its identity, and the work in progress.
+
+GALLERY/building/plan.json     what unfinished work starts from, and the model, so that a stopped command is continued
+GALLERY/building/publishing    the name of the complete version that takes the place of the current one
+GALLERY/shards/                what many machines have embedded for it; see `index.writing.shard_plan`
+"""
 
 from __future__ import annotations
 
@@ -8,16 +13,34 @@ import logging
 import os
 import re
 import secrets
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from index.durable import create_durably, write_durably
 from index.errors import GalleryDamagedError, GalleryError
-from index.marks import GALLERY_KIND, GALLERY_MARK, PART_KIND, PART_MARK, is_part, is_vacant, read_mark
+from index.marks import (
+    BESIDE,
+    GALLERY_KIND,
+    GALLERY_MARK,
+    PART_KIND,
+    PART_MARK,
+    is_part,
+    is_vacant,
+    read_mark,
+    read_object,
+)
 from index.text import printable_path
+from index.versions.manifest import FORMAT_VERSION
 
 logger = logging.getLogger(__name__)
 
+BUILDING = "building"
+PLAN_NAME = "plan.json"
+SHARDS, SHARDS_PLAN = "shards", "shards.json"
+_ANNOUNCED_NAME = "publishing"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _REMOVAL_ATTEMPTS = 3
 _OWN_FILE = re.compile(  # of work in progress, a version or shards
     r"(version/)?(part\.json|manifest\.json|model\.onnx)"
@@ -28,6 +51,57 @@ _OWN_FILE = re.compile(  # of work in progress, a version or shards
 _OWN_FOLDER = re.compile(
     r"checkpoints|version|\d{5,}-of-\d{5,}|cluster|(version/)?(picture|untrained|((picture|untrained)/)?(vectors|ids))"
 )
+
+
+def read_plan(gallery: Path) -> Mapping[str, Any] | None:
+    """What the work in progress starts from and by which model; None where there is no plan, or nothing like one."""
+    values = read_object(gallery / BUILDING / PLAN_NAME)
+    if values is None or values.get("format_version") != FORMAT_VERSION or "base" not in values:
+        return None
+    model = values.get("model_sha256")
+    return values if isinstance(model, str) and _SHA256.fullmatch(model) else None
+
+
+def announce(gallery: Path, version: str) -> None:
+    """Say which version is about to be published, so that the next writer takes that one on, and no other."""
+    write_durably(gallery / BUILDING / _ANNOUNCED_NAME, version.encode("ascii"))
+
+
+def find_announced(gallery: Path, *, identity: str) -> str | None:
+    """The version that was complete and about to be published when its writer was killed, or had just been."""
+    if not is_part(gallery / BUILDING, of=identity):
+        return None
+    try:
+        name = (gallery / BUILDING / _ANNOUNCED_NAME).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return name if name.isdigit() and is_part(gallery / "versions" / name, of=identity) else None
+
+
+def describe_no_gallery(path: Path) -> str:
+    """Why a path is no gallery, and what would be."""
+    if not path.exists():
+        return "no such gallery; make one with `retrieval index build SOURCE`"
+    if not path.is_dir():
+        return "a file, and no gallery; GALLERY, which comes first, is a folder that `retrieval index build` made"
+    if (path / SHARDS / SHARDS_PLAN).is_file():
+        return "no gallery yet, but shards of one: when all are made, run `retrieval index merge`"
+    whole = Path(os.path.abspath(path))
+    beside = whole.with_name(whole.name + BESIDE) if whole.name else None
+    if (
+        beside is not None
+        and beside.is_dir()
+        and ((beside / "CURRENT").is_file() or read_plan(beside) is not None)
+    ):
+        near = path.with_name(beside.name) if path.name == whole.name else beside
+        return f"images and no gallery; theirs is beside them: {printable_path(str(near))}"
+    with suppress(OSError):  # what it holds cannot be seen, and is named by whoever reads it
+        if is_vacant(path):
+            return "an empty folder: neither a gallery nor images are in it"
+    return (
+        "there is no gallery, nor one in the making; GALLERY, which comes first, is the folder that "
+        "`retrieval index build --out` made"
+    )
 
 
 def make_mark(gallery: Path, *, identity: str | None = None) -> str:
@@ -110,7 +184,12 @@ def remove_part(folder: Path, *, of: str) -> bool:
 def remove_own(folder: Path) -> list[str]:
     """Remove the files and folders that the program gives a part, but for its mark; the paths of all others."""
     others = []
-    for above, folders, files in os.walk(folder, topdown=False, onerror=_raise_unless_gone):
+
+    def heed(error: OSError) -> None:
+        if error.errno != errno.ENOENT:
+            raise error
+
+    for above, folders, files in os.walk(folder, topdown=False, onerror=heed):
         for path in (Path(above, name) for name in (*files, *folders)):
             below = path.relative_to(folder).as_posix()
             is_folder = path.is_dir() and not path.is_symlink()
@@ -123,11 +202,6 @@ def remove_own(folder: Path) -> list[str]:
             else:
                 others.append(below)
     return others
-
-
-def _raise_unless_gone(error: OSError) -> None:
-    if error.errno != errno.ENOENT:
-        raise error
 
 
 def _to_bytes(document: dict[str, Any]) -> bytes:

@@ -31,9 +31,8 @@ from index.durable import hash_file, sync_path, try_lock, write_durably
 from index.errors import GalleryDamagedError, GalleryError
 from index.marks import PART_MARK, is_part
 from index.text import printable_path
-from index.versions.gallery_parts import identify, mark_part, remove_part
+from index.versions.gallery_parts import describe_no_gallery, identify, mark_part, read_plan, remove_part
 from index.versions.manifest import MANIFEST_NAME, Version
-from index.versions.work_plan import describe_no_gallery, read_plan
 
 logger = logging.getLogger(__name__)
 

@@ -81,12 +81,13 @@ def build_gallery(
     labels = None if labels_file is None else AssignedLabels(labels_file)
     backend = backend or usual_runtime_in(gallery)
     embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=backend)
+    threshold = embedder.contract.picture_threshold if embedder.contract.picture_dim else None
     settings = {
         "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
         "dedup": None if dedup == "off" else dedup,
         **{
             name: json.dumps(value) if dedup == "near" else None
-            for name, value in asdict((duplicates or DuplicateConfig()).settle(_tell_pictures(embedder))).items()
+            for name, value in asdict((duplicates or DuplicateConfig()).settle(threshold)).items()
         },
     }
     is_new = not gallery.exists()
@@ -174,7 +175,10 @@ def update_gallery(
     def change(catalog: CatalogWriter) -> None:
         move_sources(catalog, {old: find_source(os.fspath(new)).location for old, new in (roots or {}).items()})
         numbers = list(catalog.sources())
-        check_sources(catalog, gallery=gallery)
+        for source in catalog.sources().values():
+            if not source.is_there() and not source.is_one_item:
+                shown = printable_path(source.location)
+                raise InputError(f"{shown}: no such folder or file; {_advise(source, gallery)}")
         scanning = run.get("begin_step", no_steps)("Scanning")
         found = scan_sources(
             catalog,
@@ -185,7 +189,10 @@ def update_gallery(
             progress=scanning,
         )
         catalog.record_scan(found, scanned=numbers, restore=False, thorough=thorough)
-        check_emptied(catalog, gallery=gallery)
+        for source in catalog.emptied_sources():  # whose disk may not be there
+            if not source.is_one_item:
+                shown = printable_path(source.location)
+                raise InputError(f"{shown}: nothing is left in it; {_advise(source, gallery)}")
 
     return change_gallery(gallery, change, **run)
 
@@ -267,11 +274,6 @@ def _choose_store(catalog: CatalogWriter, given: StoreConfig | None, *, work: Wo
     )
 
 
-def _tell_pictures(embedder: Embedder) -> float | None:
-    contract = embedder.contract
-    return contract.picture_threshold if contract.picture_dim else None
-
-
 def check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
     """Where a gallery of the sources is to be made, seen to be fit for it.
 
@@ -339,15 +341,6 @@ def _find_mismatch(
     )
 
 
-def check_sources(catalog: CatalogWriter, *, gallery: Path) -> None:
-    """Raise InputError where a source is not there."""
-    for source in catalog.sources().values():
-        if not source.is_there() and not source.is_one_item:
-            raise InputError(
-                f"{printable_path(source.location)}: no such folder or file; {_advise(source, gallery)}"
-            )
-
-
 def move_sources(catalog: CatalogWriter, roots: Mapping[str | None, str]) -> None:
     """Record where sources are now; one that a stopped command has recorded already is left as it is."""
     known = {source.location: number for number, source in catalog.sources().items()}
@@ -357,7 +350,12 @@ def move_sources(catalog: CatalogWriter, roots: Mapping[str | None, str]) -> Non
         if not (old is not None and new in known and not known.keys() & _spellings(old))
     }
     for number, new in moves.items():
-        _check_kind(catalog.sources()[number], new)
+        source = catalog.sources()[number]
+        if source.reach is Reach.ANYWHERE and os.path.isdir(new):  # that of its images, which its lines name
+            raise InputError(
+                f"{printable_path(new)}: a folder, but {printable_path(source.location)} is a {source.kind}, whose "
+                "lines say where the images are: change these, then `retrieval index update`, or put the images back"
+            )
     if len(set(moves.values())) < len(moves):
         raise InputError("two sources cannot be moved to one place; give each its own --root OLD=NEW")
     for number, new in moves.items():
@@ -370,15 +368,6 @@ def move_sources(catalog: CatalogWriter, roots: Mapping[str | None, str]) -> Non
         catalog.move_source(number, f"moving {number}")
     for number, new in moves.items():
         catalog.move_source(number, new)
-
-
-def _check_kind(source: ImageSource, new: str) -> None:
-    """Raise InputError where a table or list would be moved to a folder: that of its images, which its lines name."""
-    if source.reach is Reach.ANYWHERE and os.path.isdir(new):
-        raise InputError(
-            f"{printable_path(new)}: a folder, but {printable_path(source.location)} is a {source.kind}, whose lines "
-            "say where the images are: change these, then `retrieval index update`, or put the images back"
-        )
 
 
 def forget_source(catalog: CatalogWriter, location: str) -> int:
@@ -417,15 +406,6 @@ def _spellings(location: str) -> set[str]:
 
 def list_locations(locations: Iterable[str]) -> str:
     return ", ".join(printable_path(location) for location in sorted(locations))
-
-
-def check_emptied(catalog: CatalogWriter, *, gallery: Path) -> None:
-    """Raise InputError where a scan met nothing at all in a source that had images: its disk may not be there."""
-    for source in catalog.emptied_sources():
-        if not source.is_one_item:
-            raise InputError(
-                f"{printable_path(source.location)}: nothing is left in it; {_advise(source, gallery)}"
-            )
 
 
 def _advise(source: ImageSource, gallery: Path) -> str:

@@ -24,10 +24,8 @@ from index.progress import no_steps
 from index.text import printable_path, valid_text
 from index.vectors.ann_building import find_reason_for_flat
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
-from index.vectors.store import Publication
-from index.vectors.stores import hold_vectors
-from index.versions.gallery_identity import Standing, recognise
-from index.versions.gallery_lock import lock_gallery
+from index.vectors.stores import Publication, hold_vectors
+from index.versions.gallery_identity import Standing, lock_gallery, recognise
 from index.versions.gallery_parts import make_mark
 from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest, check_file
 from index.versions.versions import hold_current, read_current

@@ -23,10 +23,8 @@ from index.progress import no_steps
 from index.sources.local_source import TableSource
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
-from index.vectors.store import Publication
-from index.vectors.stores import load_store, store_of
-from index.versions.gallery_identity import claim_gallery, require_gallery
-from index.versions.gallery_lock import lock_gallery
+from index.vectors.stores import Publication, load_store, store_of
+from index.versions.gallery_identity import claim_gallery, lock_gallery, require_gallery
 from index.versions.manifest import Manifest, Version
 from index.versions.versions import find_version, remove_old_versions
 from index.writing.build_config import RunOptions

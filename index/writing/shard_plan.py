@@ -28,9 +28,8 @@ from index.marks import is_part, is_vacant, read_object
 from index.model.embedder import Embedder
 from index.sources.items import EmbeddedItem
 from index.text import printable_path
-from index.versions.gallery_parts import identify, make_part
+from index.versions.gallery_parts import SHARDS, SHARDS_PLAN, identify, make_part
 from index.versions.manifest import MODEL_NAME
-from index.versions.work_plan import SHARDS, SHARDS_PLAN
 
 _NAMED_SHARDS = 12
 

@@ -30,10 +30,9 @@ from index.sources.local_source import FolderSource
 from index.sources.registry import find_source
 from index.sources.source import ImageSource
 from index.text import printable_path
-from index.versions.gallery_parts import identify, remove_part
+from index.versions.gallery_parts import SHARDS, identify, remove_part
 from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest
 from index.versions.versions import read_current
-from index.versions.work_plan import SHARDS
 from index.writing.build import build_gallery, check_out, check_same_sources, choose_model, make_gallery_folder
 from index.writing.build_config import BuildConfig, RunOptions
 from index.writing.publish_change import BuildReport, naming_trouble

@@ -28,9 +28,19 @@ from index.sources.items import EmbeddedItem
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.shards import HeldVectors, VectorFile, VectorRows, find_checkpoint, write_checkpoint
-from index.vectors.store import Publication, Published, WriterTask
-from index.vectors.stores import load_store, open_store
-from index.versions.gallery_parts import identify, make_part, remove_own, remove_part
+from index.vectors.stores import Publication, Published, WriterTask, load_store, open_store
+from index.versions.gallery_parts import (
+    BUILDING,
+    PLAN_NAME,
+    announce,
+    describe_no_gallery,
+    find_announced,
+    identify,
+    make_part,
+    read_plan,
+    remove_own,
+    remove_part,
+)
 from index.versions.manifest import (
     CATALOG_NAME,
     FORMAT_VERSION,
@@ -52,7 +62,6 @@ from index.versions.versions import (
     set_current,
     versions_folder,
 )
-from index.versions.work_plan import BUILDING, PLAN_NAME, announce, describe_no_gallery, find_announced, read_plan
 from index.writing.build_config import BuildConfig, RunOptions
 
 _VERSION = "version"

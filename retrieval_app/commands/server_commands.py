@@ -283,7 +283,7 @@ def log(gallery: Path, since: datetime | None, who: str | None, as_json: bool) -
       retrieval log gallery --since 2026-11-01
       retrieval log gallery --who anna --json
     """
-    from index.versions.work_plan import describe_no_gallery
+    from index.versions.gallery_parts import describe_no_gallery
     from retrieval_app.review.activity_log import read_log
 
     if not (gallery / PEOPLE).is_dir() and not (gallery / "CURRENT").exists():

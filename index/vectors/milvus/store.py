@@ -23,7 +23,7 @@ from index.vectors.files import read_deleted
 from index.vectors.kinds import KINDS, count_lists
 from index.vectors.milvus.collection import MOST_FOUND, MOST_LISTED, Collection, Server, batches
 from index.vectors.shards import HeldVectors, read_ids
-from index.vectors.store import Published, StoreFacts, WriterTask
+from index.vectors.stores import Published, StoreFacts, WriterTask
 from index.versions.manifest import Manifest, Version, part_folder
 
 IDS_NAME = "ids/00000.npy"

@@ -25,7 +25,7 @@ from index.vectors.milvus.collection import MOST_LISTED, STRONG, Collection, Hit
 from index.vectors.milvus.store import IDS_NAME, PLANS, MilvusRows, choose_kind
 from index.vectors.search import MEASURED_K
 from index.vectors.shards import HeldVectors, gather_rows, write_array
-from index.vectors.store import Published, WriterTask
+from index.vectors.stores import Published, WriterTask
 from index.vectors.tuning import SURE, Trial, choose_setting, describe_flat
 from index.versions.gallery_parts import identify
 from index.versions.manifest import DELETED_NAME, Manifest, Version, find_manifest, part_folder

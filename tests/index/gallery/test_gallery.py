@@ -11,9 +11,9 @@ from index.arrays import UNLABELLED
 from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.gallery.gallery import Gallery
 from index.sources.reading import read_place
+from index.versions.gallery_parts import describe_no_gallery
 from index.versions.manifest import FORMAT_VERSION
 from index.versions.versions import find_version, set_current
-from index.versions.work_plan import describe_no_gallery
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build_ann

@@ -18,8 +18,7 @@ from index.outputs import KIND
 from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.vectors.milvus.collection import TOKEN
 from index.vectors.shards import VectorRows, find_checkpoint, write_checkpoint
-from index.vectors.store import Publication, VectorStore, WriterTask
-from index.vectors.stores import load_store, open_store
+from index.vectors.stores import Publication, VectorStore, WriterTask, load_store, open_store
 from index.versions.gallery_parts import make_mark
 from index.versions.manifest import Manifest, Version, describe_file
 from tests.index.galleries import few_for_an_index

@@ -16,7 +16,7 @@ import pytest
 
 from index.errors import CancelledError, GalleryError
 from index.progress import Progress
-from index.versions.gallery_lock import lock_gallery
+from index.versions.gallery_identity import lock_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import ROOT, build
 

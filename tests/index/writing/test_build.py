@@ -29,7 +29,7 @@ from index.gallery.verify import verify_gallery
 from index.images.preprocess import Pixels
 from index.model.embedder import Embedder
 from index.sources.items import Place
-from index.versions.gallery_lock import lock_gallery
+from index.versions.gallery_identity import lock_gallery
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from index.versions.gallery_lock import lock_gallery
+from index.versions.gallery_identity import lock_gallery
 from retrieval_app.api.gallery_routes import GalleryMap, QualityReport
 from retrieval_app.api.security.access import Access
 from tests.retrieval_app.api.conftest import TOKEN, serve

@@ -23,7 +23,7 @@ from index.errors import GalleryError, ImageError, InputError, UnknownImageError
 from index.evaluation.evaluate import evaluate_gallery
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
-from index.versions.gallery_lock import lock_gallery
+from index.versions.gallery_identity import lock_gallery
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.activity_log import ActivityLog, read_log
 from retrieval_app.review.job_list import Asker, Job, JobList, JobOverError, UnknownJobError, Work
