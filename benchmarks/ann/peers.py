@@ -109,7 +109,7 @@ class Ours:
     def prepare(self, point: Parameters, *, threads: int, allowed: Mask | None = None) -> Find:
         search, parameters = self._search.search, dict(point) or None
         kept = None if allowed is None else self._search.keep(np.flatnonzero(allowed))  # row numbers are the ids
-        return lambda rows: search(rows, k=NEIGHBOURS, threads=threads, allowed=kept, parameters=parameters)[1]
+        return lambda rows: search(rows, k=NEIGHBOURS, threads=threads, among=kept, effort=parameters)[1]
 
 
 class Faiss:

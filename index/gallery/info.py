@@ -117,7 +117,7 @@ def read_info(path: Path) -> GalleryInfo:
         settings=settings,
         index=manifest.index,
         disk_bytes=_measure(path, manifest),
-        beside_index=0 if manifest.store else open_store(version.folder, manifest, KIND).describe().beside,
+        beside_index=0 if manifest.store else open_store(version.folder, manifest, KIND).count_beside(),
         unfinished=find_unfinished(path),
         picture=manifest.picture,
         runtime=manifest.runtime,

@@ -7,7 +7,6 @@ the index, which many threads may share.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,39 +26,27 @@ _ROWS_AT_ONCE = 16_384
 _WRITTEN_AT_ONCE = 1 << 20  # bytes
 
 
-@dataclass(frozen=True, slots=True)
 class AnnIndex:
     """A built ANN index.
 
     Attributes:
         faiss_index: numbers its vectors from 0 on.
-        type: the name of its kind.
+        type, kind: the name of its kind, and the kind.
         rows: (m,) int64 stored position of each of its vectors, in the order that it numbers them.
         mapped: the file that the faiss index reads as long as it lives; None where it is in memory.
         is_reduced: whether its scores are of fewer numbers than the vectors have.
         most_effort: the effort from which on nothing more is looked at.
     """
 
-    faiss_index: Any
-    type: str
-    rows: Ids
-    mapped: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
-    is_reduced: bool = field(init=False)
-    most_effort: int = field(init=False)
-    _positions: Ids = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        is_reduced = isinstance(self.faiss_index, import_faiss().IndexPreTransform)
-        object.__setattr__(self, "is_reduced", is_reduced)
-        object.__setattr__(self, "most_effort", self.kind.most_effort(self.faiss_index))
-        positions = np.append(self.rows, NO_ID)  # so that faiss's -1 finds it
-        object.__setattr__(self, "_positions", positions)
-        object.__setattr__(self, "rows", positions[:-1])
-
-    @property
-    def kind(self) -> IndexKind:
-        """What it is."""
-        return KINDS[self.type]
+    def __init__(
+        self, faiss_index: Any, kind: str, rows: Ids, mapped: npt.NDArray[np.uint8] | None = None
+    ) -> None:
+        self.faiss_index, self.type, self.mapped = faiss_index, kind, mapped
+        self.kind: IndexKind = KINDS[kind]
+        self.is_reduced = isinstance(faiss_index, import_faiss().IndexPreTransform)
+        self.most_effort = self.kind.most_effort(faiss_index)
+        self._positions: Ids = np.append(rows, NO_ID)  # so that faiss's -1 finds it
+        self.rows: Ids = self._positions[:-1]
 
     @property
     def has_full_scores(self) -> bool:

@@ -31,7 +31,7 @@ from index.vectors.shards import (
     write_shards,
 )
 from index.vectors.stored_rows import RowSet
-from index.vectors.stores import Published, StoreFacts, WriterTask
+from index.vectors.stores import Published, WriterTask
 from index.versions.manifest import (
     DELETED_NAME,
     HELD_OUT_NAME,
@@ -105,14 +105,14 @@ class FileStore:
     ) -> tuple[Floats, Ids]:
         """As `VectorStore.search`. Raises GalleryError where the ANN index is damaged."""
         return self._search.search(
-            queries, k=k, allowed=among, exclude_ids=exclude_ids, parameters=effort, threads=threads
+            queries, k=k, among=among, exclude_ids=exclude_ids, effort=effort, threads=threads
         )
 
     def search_above(
         self, queries: Vectors, *, min_score: float, among: RowSet | None = None, exclude_ids: Ids | None = None
     ) -> list[tuple[Floats, Ids]]:
         """As `VectorStore.search_above`. Raises GalleryError where the ANN index is damaged."""
-        return self._search.search_above(queries, min_score=min_score, allowed=among, exclude_ids=exclude_ids)
+        return self._search.search_above(queries, min_score=min_score, among=among, exclude_ids=exclude_ids)
 
     def choose(self, ids: Ids) -> RowSet:
         """As `VectorStore.choose`. Raises GalleryError where the ANN index is damaged."""
@@ -132,10 +132,9 @@ class FileStore:
                 if is_member.any():
                     yield ids[is_member], vectors[is_member]
 
-    def describe(self) -> StoreFacts:
-        """As `VectorStore.describe`."""
-        beside = sum(len(rows.ids) for rows in self._shards[self._manifest.index["shards"] :])
-        return StoreFacts(len(self.ids), self._manifest.embedding_dim, beside, len(self._deleted))
+    def count_beside(self) -> int:
+        """As `VectorStore.count_beside`."""
+        return sum(len(rows.ids) for rows in self._shards[self._manifest.index["shards"] :])
 
 
 def open_vectors(folder: Path, manifest: Manifest) -> FileStore:

@@ -174,28 +174,19 @@ class VectorSearch:
 
     def keep(self, ids: Ids) -> RowSet:
         """Those members that are among (n,) int64 ids, for `search`."""
-        return replace(self._keep_members(np.isin(self.stored.ids, ids)), stored_ids=self.stored.ids)
-
-    def _keep_members(self, mask: Mask) -> RowSet:
-        members = mask if self._members is None else mask & self._members.mask
-        return RowSet.of(members, indexed=self._indexed)
-
-    def _choose_among(self, allowed: RowSet | Mask | None) -> RowSet | None:
-        """What may be found; None: every stored row."""
-        if allowed is None:
-            return self._members
-        if not isinstance(allowed, RowSet):
-            return self._keep_members(allowed)
-        return allowed if allowed.bits is not None or self.index is None else self._keep_members(allowed.mask)
+        mask = np.isin(self.stored.ids, ids)
+        if self._members is not None:
+            mask &= self._members.mask
+        return replace(RowSet.of(mask, indexed=self._indexed), stored_ids=self.stored.ids)
 
     def search(
         self,
         queries: Vectors,
         *,
         k: int,
-        allowed: RowSet | Mask | None = None,
+        among: RowSet | None = None,
         exclude_ids: Ids | None = None,
-        parameters: Mapping[str, int] | None = None,
+        effort: Mapping[str, int] | None = None,
         threads: int = 1,
     ) -> tuple[Floats, Ids]:
         """The k members nearest to each of (Q, D) float32 unit queries, best first.
@@ -205,9 +196,9 @@ class VectorSearch:
         Args:
             queries: rows of the stored width.
             k: at least 1.
-            allowed: only these are found; (N,) bool over all stored rows, or what `keep` gave.
+            among: only these are found; what `keep` gave.
             exclude_ids: (Q,) int64, of one row that each query does not find.
-            parameters: of the index, as its description lists them; None: the chosen ones.
+            effort: parameters of the index, as its description lists them; None: the chosen ones.
             threads: at most; a query alone is searched by one.
 
         Returns:
@@ -215,12 +206,12 @@ class VectorSearch:
             -inf where fewer exist.
         """
         queries = np.ascontiguousarray(queries, dtype=np.float32)
-        among = self._choose_among(allowed)
+        among = self._members if among is None else among
         excluded = None if exclude_ids is None else self._positions_of(exclude_ids)
 
         def search_part(part: slice) -> tuple[Floats, Ids]:
             here = None if excluded is None else excluded[part]
-            return self._search_part(queries[part], k=k, among=among, excluded=here, parameters=parameters)
+            return self._search_part(queries[part], k=k, among=among, excluded=here, parameters=effort)
 
         parts = split_queries(len(queries), threads=threads)
         if len(parts) == 1:
@@ -257,10 +248,10 @@ class VectorSearch:
         return scores, found
 
     def search_above(
-        self, queries: Vectors, *, min_score: float, allowed: RowSet | None = None, exclude_ids: Ids | None = None
+        self, queries: Vectors, *, min_score: float, among: RowSet | None = None, exclude_ids: Ids | None = None
     ) -> list[tuple[Floats, Ids]]:
         """For each of (Q, D) queries all members at least so similar, found by a scan and ranked as by `search`."""
-        among = self._choose_among(allowed)
+        among = self._members if among is None else among
         excluded = None if exclude_ids is None else self._positions_of(exclude_ids)
         if not len(queries):
             return []

@@ -33,16 +33,6 @@ class Among(Protocol):
         """(m,) bool: which of (m,) int64 ids of members are among them."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreFacts:
-    """How many members a store has, of which width, how many lie beside the ANN index, and how many were deleted."""
-
-    members: int
-    width: int
-    beside: int
-    deleted: int
-
-
 class VectorStore(Protocol):
     """The vectors of one version: (D,) float32 of norm 1 by int64 id. It never changes, and is safe among threads."""
 
@@ -88,8 +78,8 @@ class VectorStore(Protocol):
     def scan(self) -> Iterator[tuple[Ids, Vectors]]:
         """All members in the order of their ids, some at a time, with their vectors."""
 
-    def describe(self) -> StoreFacts:
-        """How much it holds."""
+    def count_beside(self) -> int:
+        """How many of its vectors lie beside the ANN index."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Trial:
 
     def recall(self, search: VectorSearch, among: RowSet | None = None) -> tuple[float, float]:
         """Mean Recall@10 and its standard error, which is never 0: a few queries that find all promise little."""
-        scores, _ = search.search(self.queries, k=MEASURED_K, allowed=among, threads=usable_cores())
+        scores, _ = search.search(self.queries, k=MEASURED_K, among=among, threads=usable_cores())
         return self.measure(scores)
 
     def measure(self, scores: Floats) -> tuple[float, float]:
@@ -58,7 +58,7 @@ class Trial:
         return float(shares.mean()), float(max(shares.std() / len(shares) ** 0.5, least))
 
     def latency_ms(self, search: VectorSearch, among: RowSet | None = None) -> float:
-        return self.time_ms(partial(search.search, k=MEASURED_K, allowed=among))
+        return self.time_ms(partial(search.search, k=MEASURED_K, among=among))
 
     def queries_per_second(self, call: Callable[[Vectors], object]) -> float:
         start = time.perf_counter()
@@ -94,7 +94,7 @@ def tune_ann(
         `recall_error`, `latency_ms_median`, `queries_per_second`; `target_met`; `costs` of the index in rows that
         a scan passes in the same time; and `filtered`, recall and latency where filters keep less.
     """
-    among = RowSet.of(_mark(index.rows, len(stored)))
+    among = _choose(index.rows, len(stored))
     trial = Trial(queries, _scan(stored, queries, among)).without_copies()
     curve = _sweep(stored, index, trial, progress=progress)
     choice = _describe_choice(stored, index, trial, curve=curve, target=target, filtered_rows=index.rows)
@@ -194,14 +194,15 @@ def describe_flat(queries: Vectors, call: Callable[[Vectors], object]) -> dict[s
     }
 
 
-def _mark(rows: Ids, count: int) -> Any:
+def _choose(rows: Ids, count: int, *, indexed: Ids | None = None) -> RowSet:
+    """Some of so many stored rows."""
     mask = np.zeros(count, dtype=bool)
     mask[rows] = True
-    return mask
+    return RowSet.of(mask, indexed=indexed)
 
 
 def _scan(stored: StoredRows, queries: Vectors, among: RowSet) -> Floats:
-    return VectorSearch(stored).search(queries, k=MEASURED_K, allowed=among, threads=usable_cores())[0]
+    return VectorSearch(stored).search(queries, k=MEASURED_K, among=among, threads=usable_cores())[0]
 
 
 def _sweep(stored: StoredRows, index: AnnIndex, trial: Trial, *, progress: Progress) -> list[dict[str, Any]]:
@@ -252,7 +253,7 @@ def _compare_costs(
     """How many rows a scan passes in the time that one more effort takes, or ranking one more candidate."""
     generator = np.random.default_rng(_SEED)
     rows = np.sort(generator.choice(index.rows, size=min(_SCANNED_ROWS, len(index.rows)), replace=False))
-    among, effort = RowSet(_mark(rows, len(stored)), rows), parameters[index.kind.effort]
+    among, effort = _choose(rows, len(stored)), parameters[index.kind.effort]
     with faiss_threads(1):
         scan = trial.time_ms(lambda query: stored.scan(query, k=MEASURED_K, among=among)) / len(rows)
         probe = trial.time_ms(lambda query: index.search(query, k=MEASURED_K, effort=effort)) / effort
@@ -266,7 +267,7 @@ def _measure_filter(
 ) -> dict[str, Any]:
     """Recall and latency where a filter keeps a share of some rows, at random."""
     kept = np.random.default_rng(_SEED).choice(rows, size=max(1, round(share * len(rows))), replace=False)
-    among = RowSet.of(_mark(kept, len(search.stored)), indexed=index.rows)
+    among = _choose(kept, len(search.stored), indexed=index.rows)
     trial = Trial(queries, _scan(search.stored, queries, among))
     recall, error = trial.recall(search, among)
     latency = trial.latency_ms(search, among)

@@ -23,7 +23,7 @@ from index.vectors.files import read_deleted
 from index.vectors.kinds import KINDS, count_lists
 from index.vectors.milvus.collection import MOST_FOUND, MOST_LISTED, Collection, Server, batches
 from index.vectors.shards import HeldVectors, read_ids
-from index.vectors.stores import Published, StoreFacts, WriterTask
+from index.vectors.stores import Published, WriterTask
 from index.versions.manifest import Manifest, Version, part_folder
 
 IDS_NAME = "ids/00000.npy"
@@ -318,9 +318,9 @@ class MilvusStore:
     def _read(self, ids: Ids) -> Iterator[tuple[Ids, Vectors]]:
         return ((part, self.gather(part)) for part in batches(ids, self._collection.rows_at_once))
 
-    def describe(self) -> StoreFacts:
-        """As `VectorStore.describe`: nothing lies beside an index that the server keeps."""
-        return StoreFacts(len(self.ids), self._collection.width, 0, len(self._rows.gone))
+    def count_beside(self) -> int:
+        """As `VectorStore.count_beside`: none, for the server keeps the index."""
+        return 0
 
 
 def open_vectors(folder: Path, manifest: Manifest) -> MilvusStore:

@@ -327,8 +327,8 @@ class GalleryMachine(RuleBasedStateMachine):
     def check_type(self) -> None:
         """An index that was just built is of the type wished for, unless there are too few images."""
         gallery = Gallery.open(self.gallery)
-        described, facts = gallery.manifest, gallery.store.describe()
-        if not facts.beside and not facts.deleted:
+        described = gallery.manifest
+        if not gallery.store.count_beside() and not described.counts["deleted"]:
             is_flat = self.wished.index_type in ("auto", "flat") or described.counts["indexed"] < FEW
             assert (described.index["type"] == "flat") == is_flat
 

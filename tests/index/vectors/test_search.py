@@ -157,11 +157,11 @@ def test_random_filters_meet_the_target(built: Built, share: float, described: d
     search = built.open(**described)
     rows = slice(40 if described and share < 0.1 else None)  # the graph is looked through as a whole
     for k in (1, 100):
-        found = search.search(built.queries[rows], k=k, allowed=mask)
+        found = search.search(built.queries[rows], k=k, among=search.keep(built.ids[mask]))
         assert check(built, found, k=k, mask=mask, rows=rows) >= TARGET
     chosen = search.keep(np.random.default_rng(0).permutation(built.ids[mask]))
     assert np.array_equal(chosen.mask, mask)
-    again = search.search(built.queries[rows], k=100, allowed=chosen)
+    again = search.search(built.queries[rows], k=100, among=chosen)
     assert np.array_equal(again[1], found[1])
 
 
@@ -179,7 +179,7 @@ def test_filters_like_the_query_meet_the_target(built: Built, keeps: str, descri
             "the farthest cluster": members[int(np.argmin(means))],
             "the larger half of the clusters": np.isin(built.clusters, np.argsort(means)[20:]),
         }[keeps]
-        found = search.search(built.queries[rows], k=10, allowed=mask)
+        found = search.search(built.queries[rows], k=10, among=search.keep(built.ids[mask]))
         recalls += len(rows) * [check(built, found, k=10, mask=mask, rows=rows)]
         found = search.search(built.queries[rows], k=10)
         unfiltered += len(rows) * [check(built, found, k=10, mask=built.mask(), rows=rows)]
@@ -195,7 +195,7 @@ def test_filters_that_hide_neighbours_meet_the_target(
     for row in range(40):
         mask = np.ones(len(built.ids), dtype=bool)
         mask[np.argsort(-built.exact[row])[:hidden]] = False
-        found = search.search(built.queries[row : row + 1], k=10, allowed=mask)
+        found = search.search(built.queries[row : row + 1], k=10, among=search.keep(built.ids[mask]))
         recalls.append(check(built, found, k=10, mask=mask, rows=slice(row, row + 1)))
     assert np.mean(recalls) >= TARGET
 
@@ -207,7 +207,7 @@ def test_deleted_rows_never_come_back_and_the_target_is_met(built: Built, share:
     for k in (10, 100):
         assert check(built, search.search(built.queries, k=k), k=k, mask=mask) >= TARGET
     kept = random_mask(0.3, len(built.ids))
-    found = search.search(built.queries, k=10, allowed=search.keep(built.ids[kept]))
+    found = search.search(built.queries, k=10, among=search.keep(built.ids[kept]))
     assert check(built, found, k=10, mask=mask & kept) >= TARGET
 
 
@@ -218,7 +218,7 @@ def test_excluded_ids_are_never_found_but_their_copies_are(built: Built) -> None
     excluded[1] = built.ids[-1] + 5  # of no row
     mask = random_mask(0.5, len(built.ids))
     for allowed in (built.mask(), mask):
-        found = search.search(built.queries, k=10, allowed=allowed, exclude_ids=excluded)
+        found = search.search(built.queries, k=10, among=search.keep(built.ids[allowed]), exclude_ids=excluded)
         assert not (found[1] == excluded[:, None])[excluded != NO_ID].any()
         assert check(built, found, k=10, mask=allowed, excluded=excluded) >= TARGET
     values, counts = np.unique(built.vectors, axis=0, return_counts=True)
@@ -260,7 +260,7 @@ def test_all_that_are_similar_enough_are_found(built: Built, min_score: float) -
         (None, members, nearest),
         (search.keep(built.ids[kept]), members & kept, nearest),
     ):
-        found = search.search_above(queries, min_score=min_score, allowed=allowed, exclude_ids=excluded)
+        found = search.search_above(queries, min_score=min_score, among=allowed, exclude_ids=excluded)
         assert len(found) == len(queries)
         for row, (scores, ids) in enumerate(found):
             wanted = (built.exact[row] >= min_score) & mask
@@ -310,6 +310,6 @@ def test_a_flat_search_is_the_exact_one(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("index.vectors.search._RANKED_AT_ONCE", ranked_at_once)
         kept_ids = search.keep(stored.ids[allowed]) if is_filtered else None
-        found = search.search(queries, k=k, allowed=kept_ids, exclude_ids=excluded, threads=threads)
+        found = search.search(queries, k=k, among=kept_ids, exclude_ids=excluded, threads=threads)
     assert np.array_equal(found[1], expected[1])
     assert np.array_equal(found[0], expected[0])

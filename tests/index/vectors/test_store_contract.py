@@ -204,11 +204,6 @@ def test_all_that_are_similar_enough_are_found(store: VectorStore, queries: Vect
         assert (np.diff(scores) <= 0).all()
 
 
-def test_it_tells_its_size(first: tuple[Version, VectorStore], changed: tuple[Version, VectorStore]) -> None:
-    for _, store in (first, changed):
-        assert (store.describe().members, store.describe().width) == (len(store.ids), WIDTH)
-
-
 def test_its_base_stays_as_it_is(
     first: tuple[Version, VectorStore], changed: tuple[Version, VectorStore], queries: Vectors
 ) -> None:
@@ -230,7 +225,7 @@ def test_what_was_deleted_may_come_back(
 def test_a_compact_store(publish: Publish, changed: tuple[Version, VectorStore], queries: Vectors) -> None:
     _, store = publish({}, changed[1].ids[:0], changed[0], compact=True)
     assert store.ids.tolist() == changed[1].ids.tolist()
-    assert (store.describe().beside, store.describe().deleted) == (0, 0)
+    assert store.count_beside() == 0
     check(store, store.search(queries, k=10), queries, store.ids)
 
 
