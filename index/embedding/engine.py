@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Generator, Iterable, Iterator
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
@@ -164,3 +165,24 @@ def in_order(batches: Iterable[list[EmbeddedItem]], ids: Iterable[int]) -> Itera
         while following in done:
             yield done.pop(following)
             following = next(wanted, None)
+
+
+def in_checkpoints(
+    batches: Iterable[list[EmbeddedItem]], *, images: int, seconds: float, progress: Callable[[int], None]
+) -> Iterator[list[EmbeddedItem]]:
+    """Outcomes gathered until there are so many, or so many seconds have passed: what a killed command does again.
+
+    Args:
+        progress: called with the number of outcomes so far.
+    """
+    gathered: list[EmbeddedItem] = []
+    done, saved = 0, time.monotonic()
+    for batch in batches:
+        gathered += batch
+        done += len(batch)
+        if len(gathered) >= images or time.monotonic() - saved >= seconds:
+            yield gathered
+            gathered, saved = [], time.monotonic()
+        progress(done)
+    if gathered:
+        yield gathered

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import fields
@@ -20,10 +19,11 @@ from index.catalog.writer import CatalogWriter
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.duplicates.near_duplicates import KeptImages
 from index.embedding.cached import open_cached_engine
+from index.embedding.engine import in_checkpoints
 from index.errors import ImageError
 from index.outputs import KIND, PICTURE
 from index.progress import Progress, no_progress
-from index.sources.items import EmbeddedItem, Place
+from index.sources.items import Place
 from index.sources.reading import fetch_ahead, read_place
 from index.sources.source import ImageSource
 from index.threads import map_ahead, usable_cores
@@ -100,9 +100,7 @@ def _hash_rows(
 
 def _embed_pending(work: Workspace, catalog: CatalogWriter, sources: Mapping[int, ImageSource]) -> tuple[int, int]:
     """Embed every pending item, a checkpoint at a time; the number of vectors made, and of those that were known."""
-    config, total, done, made = work.config, catalog.count("pending"), 0, 0
-    gathered: list[EmbeddedItem] = []
-    saved = time.monotonic()
+    config, total, made = work.config, catalog.count("pending"), 0
     with ExitStack() as stack:
         engine = None
         if work.shards is not None:
@@ -120,14 +118,13 @@ def _embed_pending(work: Workspace, catalog: CatalogWriter, sources: Mapping[int
             pending = catalog.rows(status="pending")
             batches = engine.embed((row.id, sources[row.source].locate(row)) for row in pending)
         stack.enter_context(closing(batches))
-        for batch in batches:
-            gathered += batch
-            done += len(batch)
-            late = time.monotonic() - saved >= config.checkpoint_seconds
-            if late or len(gathered) >= config.checkpoint_images or done == total:
-                made += work.save_checkpoint(catalog, gathered)
-                gathered, saved = [], time.monotonic()
-            work.progress(done, total)
+        for items in in_checkpoints(
+            batches,
+            images=config.checkpoint_images,
+            seconds=config.checkpoint_seconds,
+            progress=lambda done: work.progress(done, total),
+        ):
+            made += work.save_checkpoint(catalog, items)
         return made, 0 if engine is None else engine.found
 
 

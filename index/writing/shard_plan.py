@@ -1,8 +1,11 @@
-"""What the shards of a gallery have in common, recorded beside them by the first, so that the merge needs no more.
+"""The folder of shards: what they have in common, and the outcomes of their items, for the merge to read.
 
-SHARDS/shards.json     what the gallery is to be made of, and how vectors are made
+SHARDS/shards.json     what the gallery is to be made of, and how vectors are made; recorded by the first shard
 SHARDS/model.onnx      the model
-SHARDS/00003-of-00008/ outcomes of the third eighth of the items; see `index.embedding.outcome_files`
+SHARDS/00003-of-00008/ outcomes of the third eighth of the items
+
+A file NAME.npz has the outcomes of some items. An item is known by a key, so that neither its number nor its neighbours
+count; NAME is of the keys. A file is there whole or not at all, and one that is written twice is the same.
 """
 
 from __future__ import annotations
@@ -11,8 +14,11 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Generator
-from dataclasses import asdict, dataclass, fields, replace
+import zipfile
+import zlib
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +27,125 @@ import numpy.typing as npt
 
 from index.arrays import Ids
 from index.catalog.reader import Catalog
-from index.durable import create_durably, hash_file
-from index.embedding.outcome_files import Keys, as_keys, find_outcome_files, key_item, read_keys, read_outcomes
-from index.errors import GalleryError, InputError
+from index.durable import create_durably, hash_file, replacing
+from index.errors import GalleryError, ImageError, InputError
 from index.marks import is_part, is_vacant, read_object
 from index.model.embedder import Embedder
-from index.sources.items import EmbeddedItem
+from index.network.remote_store import RemoteFile
+from index.sources.items import EmbeddedItem, ItemFields
 from index.text import printable_path
 from index.versions.gallery_parts import SHARDS, SHARDS_PLAN, identify, make_part
 from index.versions.manifest import MODEL_NAME
 
+FORMAT_VERSION = 1
+ENDING = ".npz"
+_KEY_BYTES, _KEY, _SHA256 = 16, "S32", "S64"
+_DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, IndexError, EOFError)
 _NAMED_SHARDS = 12
-
-_FORMAT_VERSION = 1
 _FOLDER = re.compile(r"(\d{5,})-of-(\d{5,})")
+
+Keys = npt.NDArray[np.bytes_]
+"""(n,) keys of items, 32 hexadecimal digits each."""
+
+
+def key_item(location: str, item: ItemFields) -> str:
+    """What an item of a source at a location is known by: where it is, its size and its time."""
+    place = [location, item.path, item.archive, item.starts_at, item.size_bytes, item.mtime_ns]
+    return hashlib.blake2b(json.dumps(place).encode("ascii"), digest_size=_KEY_BYTES).hexdigest()
+
+
+def as_keys(keys: Iterable[str]) -> Keys:
+    """Keys as an array."""
+    return np.array(list(keys), dtype=_KEY)
+
+
+def write_outcomes(folder: Path, keys: Sequence[str], items: Sequence[EmbeddedItem], *, made_by: str) -> Path:
+    """Write a file of the outcomes of some items, durably and in one step.
+
+    Args:
+        folder: made if there is none.
+        keys: of the items.
+        items: in the same order; their ids are not written.
+        made_by: digest of all that the vectors depend on beside the images.
+    """
+    folder.mkdir(exist_ok=True)  # what it lies in is there, or was merged and removed meanwhile
+    problems = {
+        row: (item.problem.path, item.problem.reason, item.problem.detail)
+        for row, item in enumerate(items)
+        if item.problem is not None
+    }
+    fetched = {row: astuple(item.fetched) for row, item in enumerate(items) if item.fetched is not None}
+    told = {"format_version": FORMAT_VERSION, "made_by": made_by, "problems": problems, "fetched": fetched}
+    head = json.dumps(told).encode("ascii")
+    usable = [item for item in items if item.vector is not None]
+    vectors = [item.vector for item in usable if item.vector is not None]
+    path = folder / f"{hashlib.sha256(''.join(keys).encode()).hexdigest()[:32]}{ENDING}"
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez(
+            file,
+            head=np.frombuffer(head, np.uint8),
+            keys=as_keys(keys),
+            sha256=np.array([item.sha256 or "" for item in items], dtype=_SHA256),
+            phash=np.array([item.phash for item in usable], dtype="<i8"),
+            vectors=np.stack(vectors).astype("<f4") if vectors else np.empty((0, 0), "<f4"),
+        )
+    return path
+
+
+def find_outcome_files(folder: Path) -> list[Path]:
+    """The files of outcomes at or below a folder, in a fixed order."""
+    found = (Path(above, name) for above, _, names in os.walk(folder) for name in names if name.endswith(ENDING))
+    return sorted(found)
+
+
+@contextmanager
+def opened_outcomes(path: Path, *, made_by: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """A file of outcomes: its arrays by name, read when they are asked for, and its head.
+
+    Raises:
+        GalleryError: it is damaged, or made by another model or with other options.
+    """
+    shown = printable_path(str(path))
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            head: dict[str, Any] = json.loads(arrays["head"].tobytes())
+            if head["made_by"] != made_by or head["format_version"] != FORMAT_VERSION:
+                raise GalleryError(
+                    shown, "made by another model or with other options than the shards beside it; move it elsewhere "
+                    "and run its shard again",
+                )  # fmt: skip
+            yield arrays, head
+    except (*_DAMAGE, OSError) as error:
+        detail = f"damaged or unreadable ({error}); delete it and run its shard again: the others are kept"
+        raise GalleryError(shown, detail) from error
+
+
+def read_keys(path: Path, *, made_by: str) -> tuple[Keys, int]:
+    """The keys of a file's items, and how many of these cannot be used."""
+    with opened_outcomes(path, made_by=made_by) as (arrays, head):
+        return arrays["keys"], len(head["problems"])
+
+
+def read_outcomes(path: Path, *, made_by: str, width: int) -> tuple[Keys, list[EmbeddedItem]]:
+    """The keys and outcomes of a file, whose ids count from 0."""
+    with opened_outcomes(path, made_by=made_by) as (arrays, head):
+        problems, remote = head["problems"], head["fetched"]
+        keys, hashes = arrays["keys"], arrays["sha256"].tolist()
+        phash, vectors = arrays["phash"].tolist(), arrays["vectors"].astype(np.float32)
+        usable = len(keys) - len(problems)
+        if len(hashes) != len(keys) or len(phash) != usable or vectors.shape != (usable, width if usable else 0):
+            raise ValueError(f"{vectors.shape} vectors of {usable} images, expected a width of {width}")
+        items, made = [], iter(zip(vectors, phash, strict=True))
+        for number, sha256 in enumerate(hash_.decode("ascii") or None for hash_ in hashes):
+            fetched = RemoteFile(*remote[str(number)]) if str(number) in remote else None
+            if str(number) in problems:
+                name, reason, detail = problems[str(number)]
+                error = ImageError(path=name, reason=reason, detail=detail)
+                items.append(EmbeddedItem(number, sha256=sha256, problem=error, fetched=fetched))
+            else:
+                vector, own = next(made)
+                items.append(EmbeddedItem(number, vector=vector, sha256=sha256, phash=own, fetched=fetched))
+    return keys, items
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +251,7 @@ def share_plan(folder: Path, plan: ShardPlan) -> None:
         GalleryError: another shard was made of something else.
         OSError: it cannot be written.
     """
-    document = {"format_version": _FORMAT_VERSION, **asdict(plan)}
+    document = {"format_version": FORMAT_VERSION, **asdict(plan)}
     create_durably(folder / SHARDS_PLAN, json.dumps(document, indent=2).encode("ascii"))
     recorded = read_shard_plan(folder)
     seen, given = _flatten(asdict(recorded)), _flatten(asdict(plan))
@@ -156,7 +267,7 @@ def read_shard_plan(folder: Path) -> ShardPlan:
         advice = "make them with `retrieval index build MODEL SOURCE --out GALLERY --shard 1/8` and so on"
         raise GalleryError(shown, f"there are no shards; {advice}, or name their folder with --shards")
     document = read_object(folder / SHARDS_PLAN) or {}
-    if document.get("format_version") != _FORMAT_VERSION:
+    if document.get("format_version") != FORMAT_VERSION:
         raise GalleryError(shown, f"{SHARDS_PLAN} is damaged, or of a newer program; begin anew in another folder")
     try:
         return ShardPlan(**{field.name: document[field.name] for field in fields(ShardPlan)})

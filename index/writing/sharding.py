@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Unpack
@@ -18,14 +18,13 @@ from index.catalog.reader import Catalog
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.embedding.cached import describe_vectors
-from index.embedding.engine import ThreadedEngine
-from index.embedding.outcome_files import find_outcome_files, key_item, read_keys, write_outcomes
-from index.errors import GalleryMismatchError, InputError
+from index.embedding.engine import ThreadedEngine, in_checkpoints
+from index.errors import InputError
 from index.gallery.computed_by import usual_runtime_in
 from index.marks import is_part
 from index.model.embedder import Embedder
 from index.progress import BeginStep, Progress, no_progress, no_steps
-from index.sources.items import EmbeddedItem, Place
+from index.sources.items import Place
 from index.sources.local_source import FolderSource
 from index.sources.registry import find_source
 from index.sources.source import ImageSource
@@ -40,11 +39,16 @@ from index.writing.scanning import AssignedLabels, scan_sources
 from index.writing.shard_plan import (
     Shard,
     ShardPlan,
+    find_outcome_files,
+    key_item,
     make_shards_folder,
+    read_keys,
     read_shard_plan,
     share_model,
     share_plan,
+    write_outcomes,
 )
+from index.writing.workspace import require_model
 
 logger = logging.getLogger(__name__)
 
@@ -191,14 +195,14 @@ def embed_listed(
         skipped += problems
     sources, positions = catalog.sources(), shard.positions(catalog.count("pending"))
     own.mkdir(exist_ok=True)
-    keys, done, gathered, saved = dict[int, str](), 0, list[EmbeddedItem](), time.monotonic()
+    keys, had = dict[int, str](), 0
 
     def missing() -> Iterator[tuple[int, Place]]:
-        nonlocal done
+        nonlocal had
         for row in islice(catalog.rows(status="pending"), positions.start, positions.stop):
             key = key_item(sources[row.source].location, row)
             if key in known:
-                done += 1
+                had += 1
             else:
                 keys[row.id] = key
                 yield row.id, sources[row.source].locate(row)
@@ -207,17 +211,15 @@ def embed_listed(
         work.embedder, workers=config.workers, batch_size=config.batch_size, max_pixels=config.max_pixels
     )
     with closing(engine.embed(missing())) as batches:
-        for batch in chain(batches, [None]):
-            if batch is not None:
-                gathered += batch
-                done += len(batch)
-                progress(done, len(positions))
-            late = time.monotonic() - saved >= config.checkpoint_seconds
-            if gathered and (late or len(gathered) >= config.checkpoint_images or batch is None):
-                write_outcomes(own, [keys.pop(item.id) for item in gathered], gathered, made_by=work.plan.made_by)
-                made += len(gathered)
-                skipped += sum(item.problem is not None for item in gathered)
-                gathered, saved = [], time.monotonic()
+        for items in in_checkpoints(
+            batches,
+            images=config.checkpoint_images,
+            seconds=config.checkpoint_seconds,
+            progress=lambda done: progress(had + done, len(positions)),
+        ):
+            write_outcomes(own, [keys.pop(item.id) for item in items], items, made_by=work.plan.made_by)
+            made += len(items)
+            skipped += sum(item.problem is not None for item in items)
     seconds = time.perf_counter() - start
     return ShardReport(str(own), shard.number, shard.count, len(positions), skipped, made, seconds, made / seconds)
 
@@ -281,10 +283,5 @@ def _check_current(gallery: Path, embedder: Embedder, given: Sequence[ImageSourc
     current = read_current(gallery) if gallery.is_dir() else None
     if current is None:
         return
-    manifest = Manifest.read(current)
-    if manifest.model_sha256 != embedder.sha256:
-        raise GalleryMismatchError(
-            printable_path(str(gallery)), what="model (SHA-256)", expected=manifest.model_sha256,
-            seen=embedder.sha256, advice="build into another folder with --out",
-        )  # fmt: skip
+    require_model(embedder, expected=Manifest.read(current).model_sha256, gallery=gallery)
     check_same_sources(current, given, gallery=gallery)

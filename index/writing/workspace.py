@@ -113,7 +113,7 @@ class Workspace:
         self.base = adopt_unpublished(self.gallery)
         if self.base is not None:
             manifest = Manifest.read(self.base)
-            self._check_model(manifest.model_sha256)
+            require_model(self.embedder, expected=manifest.model_sha256, gallery=self.gallery)
             require_same_output(manifest.runtime, self.embedder, gallery=self.gallery)
             self.kept_runtime = manifest.runtime
             for name in manifest.files:
@@ -131,7 +131,7 @@ class Workspace:
         if found is not None and self.has_vectors():
             model_sha256 = str(found["model_sha256"])
             if _is_same_plan({**found, "model_sha256": self.embedder.sha256}, plan):
-                self._check_model(model_sha256)
+                require_model(self.embedder, expected=model_sha256, gallery=self.gallery)
         self._start(plan)
 
     def _plan(self, base: str | None) -> dict[str, Any]:
@@ -367,15 +367,17 @@ class Workspace:
         announce(self.gallery, name)
         return publish_version(self.gallery, self.folder / _VERSION, name=name, remembered=self._remembered)
 
-    def _check_model(self, model_sha256: str) -> None:
-        if model_sha256 != self.embedder.sha256:
-            raise GalleryMismatchError(
-                printable_path(str(self.gallery)),
-                what="model (SHA-256)",
-                expected=model_sha256,
-                seen=self.embedder.sha256,
-                advice="build into another folder with --out",
-            )
+
+def require_model(embedder: Embedder, *, expected: str, gallery: Path) -> None:
+    """See that a model is the one that a gallery, or its work in progress, was built with."""
+    if embedder.sha256 != expected:
+        raise GalleryMismatchError(
+            printable_path(str(gallery)),
+            what="model (SHA-256)",
+            expected=expected,
+            seen=embedder.sha256,
+            advice="build into another folder with --out",
+        )
 
 
 def _is_same_plan(found: Mapping[str, Any] | None, plan: Mapping[str, Any]) -> bool:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from index.embedding.outcome_files import find_outcome_files
 from index.writing.build import build_gallery
 from index.writing.build_config import BuildConfig
+from index.writing.shard_plan import find_outcome_files
 from tests.conftest import draw_folder
 from tests.index.galleries import ROOT
 from tests.index.writing.test_shards import same

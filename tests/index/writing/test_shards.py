@@ -18,14 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from index.commands.index_group import index_group
-from index.embedding.outcome_files import find_outcome_files, read_outcomes, write_outcomes
 from index.errors import GalleryError, GalleryMismatchError, ImageError, InputError
 from index.gallery.verify import verify_gallery
 from index.sources.items import EmbeddedItem
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, update_gallery
 from index.writing.build_config import BuildConfig
-from index.writing.shard_plan import Shard
+from index.writing.shard_plan import Shard, find_outcome_files, read_outcomes, write_outcomes
 from index.writing.sharding import ShardReport, embed_shard, merge_shards, open_shards
 from tests.conftest import draw_folder, draw_image
 from tests.index.batches_seen import count_seen
