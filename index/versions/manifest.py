@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,8 @@ CATALOG_NAME = "catalog.sqlite"
 INDEX_NAME = "index.faiss"
 DELETED_NAME = "deleted.npy"
 HELD_OUT_NAME = "held_out.npy"
-_OF_PART = {"embedding_dim": int, "index": dict, "deleted": int}
-_PARTS = {PICTURE: {**_OF_PART, "threshold": float}, UNTRAINED: _OF_PART}
-_OF_RUNTIME = {"backend": str, "precision": str, "agreement": float}
-_KINDS = {
+_PART = {"embedding_dim": int, "index": dict, "deleted": int}
+_SCHEMA: dict[str, Any] = {  # an object in it may be none
     "model_sha256": str,
     "preprocessing": dict,
     "embedding_dim": int,
@@ -33,6 +31,11 @@ _KINDS = {
     "next_id": int,
     "index": dict,
     "files": dict,
+    "metric": str,
+    PICTURE: {**_PART, "threshold": float},
+    UNTRAINED: _PART,
+    "store": {"type": str, "uri": str},
+    "runtime": {"backend": str, "precision": str, "agreement": float},
 }
 
 
@@ -142,21 +145,7 @@ class Manifest:
                 f"format version {found!r}, expected {FORMAT_VERSION}: a pre-release or a newer program made "
                 "it; build the gallery again into another folder"
             )
-        known = {field.name for field in fields(cls)}
-        if set(values) != known:
-            raise ValueError(f"expected exactly the keys {sorted(known)}, got {sorted(values)}")
-        _check_kinds(values, _KINDS)
-        for name, kinds in _PARTS.items():
-            if values[name] is not None:
-                if not isinstance(values[name], dict) or set(values[name]) != set(kinds):
-                    raise ValueError(f"{name} must have exactly the keys {sorted(kinds)}")
-                _check_kinds(values[name], kinds)
-        if values["store"] is not None and set(values["store"]) != {"type", "uri"}:
-            raise ValueError(f"store must have a type and a uri, got {values['store']!r}")
-        if values["runtime"] is not None:
-            if not isinstance(values["runtime"], dict) or set(values["runtime"]) != set(_OF_RUNTIME):
-                raise ValueError(f"runtime must have exactly the keys {sorted(_OF_RUNTIME)}")
-            _check_kinds(values["runtime"], _OF_RUNTIME)
+        _check(values, _SCHEMA, "it")
         if values["metric"] != METRIC:
             raise ValueError(f"metric must be {METRIC!r}, got {values['metric']!r}")
         return cls(**{**values, "preprocessing": PreprocessConfig.from_json(values["preprocessing"])})
@@ -172,10 +161,16 @@ def part_folder(version: Path, output: str) -> Path:
     return version / part_start(output)
 
 
-def _check_kinds(values: dict[str, Any], kinds: dict[str, type]) -> None:
-    for name, kind in kinds.items():
-        if not isinstance(values[name], kind):
-            raise ValueError(f"{name} must be {kind.__name__}, got {values[name]!r}")
+def _check(values: Any, schema: dict[str, Any], name: str) -> None:
+    """Raise ValueError where an object has other keys than its schema, or values of other types."""
+    if not isinstance(values, dict) or set(values) != set(schema):
+        raise ValueError(f"{name} must be an object with exactly the keys {sorted(schema)}, got {values!r:.200}")
+    for key, kind in schema.items():
+        if isinstance(kind, dict):
+            if values[key] is not None:
+                _check(values[key], kind, key)
+        elif not isinstance(values[key], kind):
+            raise ValueError(f"{key} must be {kind.__name__}, got {values[key]!r:.200}")
 
 
 def find_manifest(content: bytes) -> Manifest | None:
