@@ -19,7 +19,7 @@ from index.progress import BeginStep, no_steps
 from index.threads import usable_cores
 from index.vectors.ann_config import AnnConfig
 from index.vectors.ann_index import build_ann, extend_ann, write_ann
-from index.vectors.kinds import KINDS, AnnPlan, IndexKind, Wanted
+from index.vectors.kinds import KINDS, AnnPlan, IndexKind
 from index.vectors.search import MEASURED_K, VectorSearch
 from index.vectors.shards import VectorRows, write_array
 from index.vectors.stored_rows import StoredRows
@@ -57,11 +57,10 @@ def choose_ann(
         machine_bytes: memory of the machine; None: of this one.
     """
     limit = config.memory_bytes or (machine_bytes or machine_memory()) // 2
-    wanted = Wanted(count, width, reduced_width)
     reason = find_reason_for_flat(count, config)
     if reason is not None:
-        return replace(KINDS["flat"].plan(wanted)[0], reason=reason)
-    plans = [plan for kind in list_kinds(count, config) for plan in kind.plan(wanted)]
+        return replace(KINDS["flat"].plan(count, width)[0], reason=reason)
+    plans = [plan for kind in list_kinds(count, config) for plan in kind.plan(count, width, reduced_width)]
     for plan in plans:
         if plan.memory_bytes <= limit:
             return plan

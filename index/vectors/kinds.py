@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from index.faiss_library import find_inner, import_faiss
 
@@ -27,36 +27,19 @@ _PROCESS_BYTES = 130_000_000  # of the interpreter and its libraries
 _TRAINING_ROWS = 65_536
 
 _LIST_ID_BYTES = 8  # that a list keeps beside each code
-_MANY_LISTS = 8192  # from here on the nearest centres are found by a graph
+_MANY_LISTS = (
+    8192  # from here on the nearest centres are found by a graph, whose search takes as long as of so many
+)
 _MAX_LISTS = 65_536
 _TRAINING_PER_LIST = 64  # faiss's k-means wants 39 to 256
 _TRAINING_ROUNDS = 10  # of faiss's k-means
 _GROWTH = 1.5  # of what lists hold, for they double when they are full
-_GRAPH_CENTRES = 8192  # that the search of a graph for the nearest centre takes as long as
 _PRODUCTS_A_SECOND = 2e10  # numbers that a core multiplies with others
 _NUMBERS_OF_A_BYTE = (2, 4, 8, 16)
 
 _LINKS, _CONSTRUCTION_EFFORT = 24, 200
-_STEP_SECONDS, _NUMBER_SECONDS = (
-    3e-6,
-    1.5e-7,
-)  # of a core, for each vector and doubling, and for each of its numbers
+_STEP_SECONDS, _NUMBER_SECONDS = 3e-6, 1.5e-7  # of a core, for each vector and doubling, and each of its numbers
 _GRAPH_EFFORTS = (20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
-
-
-@dataclass(frozen=True, slots=True)
-class Building:
-    """What it takes to make an ANN index, estimated.
-
-    Attributes:
-        memory_bytes: of the process at its peak, without the vectors that it maps.
-        disk_bytes: of its file.
-        core_seconds: of training and filling it; divided among the cores.
-    """
-
-    memory_bytes: int
-    disk_bytes: int
-    core_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +52,9 @@ class AnnPlan:
         reduced_width: numbers of a vector that the index holds; None: all.
         memory_bytes: what it takes, estimated.
         reason: why it was chosen, for people.
-        building: what making it takes; None where there is nothing to make.
+        building_bytes: of the process at its peak while it is made, without the vectors that it maps.
+        disk_bytes: of its file.
+        core_seconds: of training and filling it; divided among the cores.
     """
 
     type: str
@@ -77,7 +62,9 @@ class AnnPlan:
     reduced_width: int | None
     memory_bytes: int
     reason: str
-    building: Building | None = None
+    building_bytes: int = 0
+    disk_bytes: int = 0
+    core_seconds: float = 0.0
 
     @property
     def full_factory(self) -> str:
@@ -86,31 +73,14 @@ class AnnPlan:
 
     def describe_building(self, *, count: int, cores: int) -> str:
         """What people are told before an ANN index is built."""
-        assert self.building is not None
-        minutes = self.building.core_seconds / cores / 60
+        minutes = self.core_seconds / cores / 60
         return (
             f"the ANN index {self.full_factory} of {count:,} vectors takes about "
-            f"{self.building.memory_bytes / 1e9:.1f} GB of memory while it is built, "
-            f"{self.building.disk_bytes / 1e9:.1f} GB on disk, and "
+            f"{self.building_bytes / 1e9:.1f} GB of memory while it is built, "
+            f"{self.disk_bytes / 1e9:.1f} GB on disk, and "
             f"{'less than a minute' if minutes < 1 else f'some {minutes:.0f} minutes'} of {cores} idle cores, "
             "without measuring it"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """How many vectors of which width are to be found, and how few rotated numbers of each may do (None: all)."""
-
-    count: int
-    width: int
-    reduced_width: int | None = None
-
-
-class Sweep(NamedTuple):
-    """Settings to be measured: how hard to look, and how many candidates to rank exactly; both rising."""
-
-    efforts: Sequence[int]
-    candidates: Sequence[int]
 
 
 class IndexKind:
@@ -140,9 +110,13 @@ class IndexKind:
     effort: ClassVar[str] = ""
     keeps_effort: ClassVar[bool] = False
 
-    def plan(self, wanted: Wanted) -> Sequence[AnnPlan]:
-        """What could be built for these vectors, the fastest first and the smallest last."""
-        return [AnnPlan(self.name, "Flat", None, 4 * wanted.width * wanted.count, "asked for")]
+    def plan(self, count: int, width: int, reduced_width: int | None = None) -> Sequence[AnnPlan]:
+        """What could be built for so many vectors of a width, the fastest first and the smallest last.
+
+        Args:
+            reduced_width: how few rotated numbers of each may do; None: all are needed.
+        """
+        return [AnnPlan(self.name, "Flat", None, 4 * width * count, "asked for")]
 
     def count_training_rows(self, count: int) -> int:
         """How many of `count` vectors to train with, at least; more than there are is all of them."""
@@ -163,9 +137,9 @@ class IndexKind:
         """The effort from which on an index looks at nothing more."""
         return 1
 
-    def sweep(self, most_effort: int, *, is_reduced: bool) -> Sweep:
-        """The settings worth measuring."""
-        return Sweep((), ())
+    def sweep(self, most_effort: int, *, is_reduced: bool) -> tuple[Sequence[int], Sequence[int]]:
+        """The settings worth measuring: how hard to look, and how many candidates to rank exactly; both rising."""
+        return (), ()
 
 
 class _Graph(IndexKind):
@@ -181,18 +155,15 @@ class _Graph(IndexKind):
     effort = "efSearch"
     keeps_effort = True
 
-    def plan(self, wanted: Wanted) -> Sequence[AnnPlan]:
+    def plan(self, count: int, width: int, reduced_width: int | None = None) -> Sequence[AnnPlan]:
         """A byte for each number that is held, and the links."""
         links = 4 * (2 * _LINKS + 2) + 12  # on the lowest level, some above, and where they start
-        held = wanted.reduced_width or wanted.width
-        disk = wanted.count * (held + links)
-        memory, reason = disk + wanted.count * _ROW_BYTES, "the fastest that fits into memory"
-        building = Building(
-            disk + wanted.count * _BUILDING_ROW_BYTES + _PROCESS_BYTES,
-            disk,
-            wanted.count * math.log2(wanted.count) * (_STEP_SECONDS + held * _NUMBER_SECONDS),
-        )
-        return [AnnPlan(self.name, f"HNSW{_LINKS},SQ8", wanted.reduced_width, memory, reason, building)]
+        held = reduced_width or width
+        disk = count * (held + links)
+        memory, building = disk + count * _ROW_BYTES, disk + count * _BUILDING_ROW_BYTES + _PROCESS_BYTES
+        seconds = count * math.log2(count) * (_STEP_SECONDS + held * _NUMBER_SECONDS)
+        reason, factory = "the fastest that fits into memory", f"HNSW{_LINKS},SQ8"
+        return [AnnPlan(self.name, factory, reduced_width, memory, reason, building, disk, seconds)]
 
     def count_training_rows(self, count: int) -> int:
         return _TRAINING_ROWS
@@ -213,10 +184,10 @@ class _Graph(IndexKind):
         """All vectors as candidates."""
         return int(index.ntotal)
 
-    def sweep(self, most_effort: int, *, is_reduced: bool) -> Sweep:
+    def sweep(self, most_effort: int, *, is_reduced: bool) -> tuple[Sequence[int], Sequence[int]]:
         """From the least candidates that can be ranked to where a scan is as fast."""
         efforts = [effort for effort in _GRAPH_EFFORTS if effort < most_effort] or [most_effort]
-        return Sweep(efforts, _REDUCED_CANDIDATES if is_reduced else _SURE_CANDIDATES)
+        return efforts, _REDUCED_CANDIDATES if is_reduced else _SURE_CANDIDATES
 
 
 class _ByteLists(IndexKind):
@@ -234,13 +205,13 @@ class _ByteLists(IndexKind):
     loose_share = 0.02
     effort = "nprobe"
 
-    def plan(self, wanted: Wanted) -> Sequence[AnnPlan]:
+    def plan(self, count: int, width: int, reduced_width: int | None = None) -> Sequence[AnnPlan]:
         """A byte for each number that is held, and the centres."""
-        lists, held = count_lists(wanted.count), wanted.reduced_width or wanted.width
-        memory = wanted.count * (held + _LIST_ID_BYTES + _ROW_BYTES) + lists * (4 * held + 300)
+        lists, held = count_lists(count), reduced_width or width
+        memory = count * (held + _LIST_ID_BYTES + _ROW_BYTES) + lists * (4 * held + 300)
         reason = "a graph would take too much memory, or hours to build"
-        building = _plan_lists(wanted, code_bytes=held)
-        return [AnnPlan(self.name, f"{_name_lists(lists)},SQ8", wanted.reduced_width, memory, reason, building)]
+        plan = AnnPlan(self.name, f"{_name_lists(lists)},SQ8", reduced_width, memory, reason)
+        return [_estimate_lists(plan, count=count, width=width, code_bytes=held)]
 
     def count_training_rows(self, count: int) -> int:
         """Enough for every centre."""
@@ -274,9 +245,9 @@ class _ByteLists(IndexKind):
         """All lists."""
         return int(import_faiss().extract_index_ivf(index).nlist)
 
-    def sweep(self, most_effort: int, *, is_reduced: bool) -> Sweep:
+    def sweep(self, most_effort: int, *, is_reduced: bool) -> tuple[Sequence[int], Sequence[int]]:
         """Few candidates need to be ranked, for scores are nearly exact."""
-        return Sweep(_list_efforts(most_effort), _REDUCED_CANDIDATES if is_reduced else _SURE_CANDIDATES)
+        return _list_efforts(most_effort), _REDUCED_CANDIDATES if is_reduced else _SURE_CANDIDATES
 
 
 class _CodeLists(_ByteLists):
@@ -288,28 +259,27 @@ class _CodeLists(_ByteLists):
     is_reducible = False
     has_full_scores = False
 
-    def plan(self, wanted: Wanted) -> Sequence[AnnPlan]:
+    def plan(self, count: int, width: int, reduced_width: int | None = None) -> Sequence[AnnPlan]:
         """A byte for about so many numbers each, a whole part of the width.
 
         `np`: without polysemous codes, which take most of the training and are of no use here.
         """
-        lists, plans = count_lists(wanted.count), []
+        lists, plans = count_lists(count), []
         for numbers in _NUMBERS_OF_A_BYTE:
-            most = max(1, wanted.width // numbers)
-            parts = max(parts for parts in range(1, most + 1) if wanted.width % parts == 0)
-            memory = wanted.count * (parts + _LIST_ID_BYTES + _ROW_BYTES)
-            memory += lists * (4 * wanted.width + 300) + 1024 * wanted.width
+            most = max(1, width // numbers)
+            parts = max(parts for parts in range(1, most + 1) if width % parts == 0)
+            memory = count * (parts + _LIST_ID_BYTES + _ROW_BYTES) + lists * (4 * width + 300) + 1024 * width
             reason = "nothing larger fits into memory; searches are slower for it"
-            building = _plan_lists(wanted, code_bytes=parts)
-            plans.append(AnnPlan(self.name, f"{_name_lists(lists)},PQ{parts}np", None, memory, reason, building))
+            plan = AnnPlan(self.name, f"{_name_lists(lists)},PQ{parts}np", None, memory, reason)
+            plans.append(_estimate_lists(plan, count=count, width=width, code_bytes=parts))
         return plans
 
     def is_of(self, inner: Any) -> bool:
         return isinstance(inner, import_faiss().IndexIVFPQ)
 
-    def sweep(self, most_effort: int, *, is_reduced: bool) -> Sweep:
+    def sweep(self, most_effort: int, *, is_reduced: bool) -> tuple[Sequence[int], Sequence[int]]:
         """Many candidates, for codes tell near ones apart badly."""
-        return Sweep(_list_efforts(most_effort), CANDIDATES)
+        return _list_efforts(most_effort), CANDIDATES
 
 
 def count_lists(count: int) -> int:
@@ -326,17 +296,20 @@ def count_lists(count: int) -> int:
     return int(min(lists, _MAX_LISTS))
 
 
-def _plan_lists(wanted: Wanted, *, code_bytes: int) -> Building:
-    """What it takes to put vectors into lists, with codes of so many bytes."""
-    lists, held = count_lists(wanted.count), wanted.reduced_width or wanted.width
+def _estimate_lists(plan: AnnPlan, *, count: int, width: int, code_bytes: int) -> AnnPlan:
+    """A plan with what it takes to put vectors into lists, with codes of so many bytes."""
+    lists, held = count_lists(count), plan.reduced_width or width
     centres = lists * (4 * held + 300)
-    sample = min(wanted.count, KINDS["ivf"].count_training_rows(wanted.count))
-    lists_grow = round(_GROWTH * wanted.count * (code_bytes + _LIST_ID_BYTES))
-    memory = lists_grow + wanted.count * _BUILDING_ROW_BYTES + centres + sample * 4 * (wanted.width + held)
-    looked_at = _GRAPH_CENTRES if lists >= _MANY_LISTS else lists
-    products = held * (_TRAINING_ROUNDS * sample * lists + wanted.count * looked_at)
-    disk = wanted.count * (code_bytes + _LIST_ID_BYTES) + centres
-    return Building(memory + _PROCESS_BYTES, disk, products / _PRODUCTS_A_SECOND)
+    sample = min(count, KINDS["ivf"].count_training_rows(count))
+    growing = round(_GROWTH * count * (code_bytes + _LIST_ID_BYTES))
+    memory = growing + count * _BUILDING_ROW_BYTES + centres + sample * 4 * (width + held)
+    products = held * (_TRAINING_ROUNDS * sample * lists + count * min(lists, _MANY_LISTS))
+    return replace(
+        plan,
+        building_bytes=memory + _PROCESS_BYTES,
+        disk_bytes=count * (code_bytes + _LIST_ID_BYTES) + centres,
+        core_seconds=products / _PRODUCTS_A_SECOND,
+    )
 
 
 def _name_lists(lists: int) -> str:
