@@ -186,7 +186,7 @@ def rollback(*, gallery: Path, to: str | None, as_json: bool) -> None:
       retrieval index rollback gallery
       retrieval index rollback gallery --to 000012
     """
-    from index.repair.checking import rollback_gallery
+    from index.repair.repair import rollback_gallery
 
     with indexing_bars() as (_, begin_step):
         report = rollback_gallery(gallery, to=to, progress=begin_step("Checking"))

@@ -11,8 +11,7 @@ from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
-from index.repair.checking import rollback_gallery
-from index.repair.repair import repair_gallery
+from index.repair.repair import repair_gallery, rollback_gallery
 from index.vectors.ann_config import StoreConfig
 from index.vectors.milvus.collection import Collection, Server
 from index.vectors.milvus.writer import name_start

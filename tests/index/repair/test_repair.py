@@ -18,8 +18,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
 from index.labels.decisions import LabelDecision
-from index.repair.checking import rollback_gallery
-from index.repair.repair import RepairReport, repair_gallery
+from index.repair.repair import RepairReport, repair_gallery, rollback_gallery
 from index.versions.people import added_folder, people_folder
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery

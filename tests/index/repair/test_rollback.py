@@ -9,7 +9,7 @@ from index.commands.index_group import index_group
 from index.errors import GalleryError, InputError
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
-from index.repair.checking import rollback_gallery
+from index.repair.repair import rollback_gallery
 from index.versions.versions import find_version
 from index.writing.build import update_gallery
 from tests.conftest import draw_image

@@ -24,7 +24,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.info import read_info
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
-from index.repair.checking import rollback_gallery
+from index.repair.repair import rollback_gallery
 from index.vectors.ann_config import StoreConfig
 from index.vectors.milvus.collection import TOKEN, Server
 from index.vectors.milvus.store import ChosenIds
