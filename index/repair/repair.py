@@ -1,4 +1,7 @@
-"""Repair of a damaged gallery: the newest version whose catalogue is intact is used, or rebuilt from its images."""
+"""Repair and rollback: the versions of a gallery are checked byte by byte for one that can be used or rebuilt.
+
+A repair uses the newest version whose catalogue is intact, or rebuilds it from its images.
+"""
 
 from __future__ import annotations
 
@@ -63,6 +66,8 @@ from index.writing.scanning import find_assigned, scan_sources
 from index.writing.workspace import Workspace, is_intact_work
 
 logger = logging.getLogger(__name__)
+
+USED, REBUILT, BUILT = "used", "rebuilt", "built again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,9 +290,6 @@ def _find_candidates(gallery: Path, *, identity: str, left: str | None, to: str 
         shown, wanted = printable_path(str(gallery)), printable_path(to)
         raise InputError(f"{shown}: there is no version {wanted} to go back to; there is: {others}")
     yield named[0]
-
-
-USED, REBUILT, BUILT = "used", "rebuilt", "built again"
 
 
 @dataclass(frozen=True, slots=True)
