@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from index.durable import is_temporary
+from index.errors import InputError
 
 GALLERY_MARK = "gallery.json"
 PART_MARK = "part.json"
@@ -98,3 +99,21 @@ def read_object(path: Path) -> Mapping[str, Any] | None:
     finally:
         os.close(descriptor)
     return values if isinstance(values, dict) else None
+
+
+def check_object(values: Any, schema: Mapping[str, Any], *, name: str) -> None:
+    """Refuse a JSON value that has not the keys and types of a schema; objects that have one of their own may be null.
+
+    Raises:
+        InputError: naming the key, its type and what is there.
+    """
+    if not isinstance(values, dict) or set(values) != set(schema):
+        keys = ", ".join(sorted(schema))
+        raise InputError(f"{name} must be an object with exactly the keys {keys}, got {values!r:.200}")
+    for key, kind in schema.items():
+        if isinstance(kind, Mapping):
+            if values[key] is not None:
+                check_object(values[key], kind, name=f"{name}'s {key}")
+        elif not isinstance(values[key], kind):
+            wanted = getattr(kind, "__name__", kind)
+            raise InputError(f"{name}'s {key} must be {wanted}, got {values[key]!r:.200}")

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import Any
 
 from index.errors import InputError, ModelFileError
 from index.images.preprocess import PreprocessConfig
+from index.marks import check_object
 from index.model.backends.backend import (
     INPUT_NAME,
     OUTPUT_NAME,
@@ -31,6 +33,15 @@ METADATA_KEY = "retrieval"
 GRAPH_NAMES = {KIND: OUTPUT_NAME, PICTURE: PICTURE_NAME, UNTRAINED: UNTRAINED_NAME}
 """What can be asked of an image, and the graph's output that answers."""
 SCHEMA_VERSION = 1
+_SCHEMA: dict[str, Any] = {
+    "backbone": str, "method": str, "run_id": str, "precision": str, "view": str, "pooling": str, "preprocess": dict,
+    "embedding_dim": int, "class_count": int, "picture_dim": int, "picture_threshold": float, "untrained_dim": int,
+    "measured": {
+        "images": int, "recall_at_1": int | float, "recall_at_1_float32": int | float, "centred_cosine": int | float,
+        "float_layers": int,
+    },
+    SEAL_KEY: str,
+}  # fmt: skip
 _METHODS_WITHOUT_LABELS = ("raw", "pca", "pca-half-whitened", "pca-whitened", "distilled")
 _CONTRACT_START, _MAX_CONTRACT_BYTES = b'{"backbone": ', 1 << 20  # its keys are sorted
 
@@ -52,16 +63,6 @@ class MeasuredPrecision:
     recall_at_1_float32: float
     centred_cosine: float
     float_layers: int = 0
-
-    @classmethod
-    def from_json(cls, values: object) -> MeasuredPrecision:
-        """Of a JSON object."""
-        names = [field.name for field in fields(cls)]
-        if not isinstance(values, dict) or set(values) != set(names):
-            raise InputError(f"the contract's measured must be an object of {', '.join(names)}, got {values!r}")
-        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values.values()):
-            raise InputError(f"the contract's measured must have numbers, got {values!r}")
-        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +121,13 @@ class ModelContract:
             values = json.loads(text)
         except ValueError as error:
             raise InputError(f"the contract is no JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise InputError(f"the contract must be a JSON object, got {type(values).__name__}")
-        version = values.pop("schema_version", None)
+        version = values.pop("schema_version", None) if isinstance(values, dict) else None
         if version != SCHEMA_VERSION:
             raise InputError(
                 f"the contract's schema version is {version!r}, expected {SCHEMA_VERSION}: a pre-release or a newer "
                 "program made it"
             )
-        known = {field.name for field in fields(cls)} | {SEAL_KEY}
-        if set(values) != known:
-            raise InputError(f"the contract must have exactly the keys {sorted(known)}, got {sorted(values)}")
-        for name, kind in {"backbone": str, "method": str, "run_id": str, "precision": str, "view": str, "pooling": str,
-                           "embedding_dim": int, "class_count": int, "preprocess": dict, "picture_dim": int,
-                           "picture_threshold": float, "untrained_dim": int}.items():  # fmt: skip
-            if not isinstance(values[name], kind):
-                raise InputError(f"the contract's {name} must be {kind.__name__}, got {values[name]!r}")
+        check_object(values, _SCHEMA, name="the contract")
         if values["embedding_dim"] < 1:
             raise InputError(f"the contract's embedding_dim must be positive, got {values['embedding_dim']}")
         if values["picture_dim"] < 0 or not -1 <= values["picture_threshold"] <= 1:
@@ -146,7 +138,7 @@ class ModelContract:
         if values["untrained_dim"] < 0:
             raise InputError(f"the contract's untrained_dim must not be negative, got {values['untrained_dim']}")
         if values["measured"] is not None:
-            values["measured"] = MeasuredPrecision.from_json(values["measured"])
+            values["measured"] = MeasuredPrecision(**values["measured"])
         del values[SEAL_KEY]
         return cls(**{**values, "preprocess": PreprocessConfig.from_json(values["preprocess"])})
 

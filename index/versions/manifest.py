@@ -11,6 +11,7 @@ from typing import Any
 from index.durable import hash_file
 from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.images.preprocess import PreprocessConfig
+from index.marks import check_object
 from index.outputs import KIND, OUTPUTS, PICTURE, UNTRAINED
 from index.text import printable_path
 
@@ -137,15 +138,13 @@ class Manifest:
             OtherFormatError: another version of the program made it.
         """
         values = json.loads(content)
-        if not isinstance(values, dict):
-            raise ValueError(f"expected a JSON object, got {type(values).__name__}")
-        found = values.pop("format_version", None)
+        found = values.pop("format_version", None) if isinstance(values, dict) else None
         if found != FORMAT_VERSION:
             raise OtherFormatError(
                 f"format version {found!r}, expected {FORMAT_VERSION}: a pre-release or a newer program made "
                 "it; build the gallery again into another folder"
             )
-        _check(values, _SCHEMA, "it")
+        check_object(values, _SCHEMA, name="it")
         if values["metric"] != METRIC:
             raise ValueError(f"metric must be {METRIC!r}, got {values['metric']!r}")
         return cls(**{**values, "preprocessing": PreprocessConfig.from_json(values["preprocessing"])})
@@ -159,18 +158,6 @@ def part_start(output: str) -> str:
 def part_folder(version: Path, output: str) -> Path:
     """Where the vectors of an output lie in a version."""
     return version / part_start(output)
-
-
-def _check(values: Any, schema: dict[str, Any], name: str) -> None:
-    """Raise ValueError where an object has other keys than its schema, or values of other types."""
-    if not isinstance(values, dict) or set(values) != set(schema):
-        raise ValueError(f"{name} must be an object with exactly the keys {sorted(schema)}, got {values!r:.200}")
-    for key, kind in schema.items():
-        if isinstance(kind, dict):
-            if values[key] is not None:
-                _check(values[key], kind, key)
-        elif not isinstance(values[key], kind):
-            raise ValueError(f"{key} must be {kind.__name__}, got {values[key]!r:.200}")
 
 
 def find_manifest(content: bytes) -> Manifest | None:

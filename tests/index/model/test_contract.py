@@ -69,7 +69,7 @@ BROKEN = {
     "exactly the keys": changed(colour="red"),
     "embedding_dim must be positive": changed(embedding_dim=0),
     "picture_threshold a cosine, got 12 and 1.5": changed(picture_dim=12, picture_threshold=1.5),
-    "measured must be an object of images": changed(measured={"images": 3}),
+    "measured must be an object with exactly the keys .*images": changed(measured={"images": 3}),
     "preprocess.resize": changed(preprocess={**json.loads(tiny_contract().to_json())["preprocess"], "resize": 0}),
 }
 
