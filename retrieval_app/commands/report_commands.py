@@ -24,7 +24,6 @@ from index.commands.console import (
 from index.commands.images_or_gallery import settle_gallery
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.progress import Progress, StepProgress
-from index.threads import usable_cores
 from index.user_cache import user_cache
 from retrieval_app.comparing.public import SHOWN
 from retrieval_app.comparing.public import compare as compare_candidates
@@ -33,9 +32,6 @@ from retrieval_app.reports.public import describe_audit, format_audit
 from training.options.machine import Machine
 
 _FORMATS = ("label-studio", "fiftyone", "cleanlab", "csv", "parquet")
-_workers_option = click.option(
-    "--workers", type=click.IntRange(min=1), default=usable_cores, show_default="cores", help="Decoding threads."
-)
 
 
 @contextmanager
@@ -166,7 +162,7 @@ def doubts(place: Path, exports: tuple[str, ...], imported: Path | None, as_json
     help="Folder of vectors and features: what is there is not embedded again.",
 )  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Embed everything, and keep nothing.")
-@_workers_option
+@config_options(Machine, only=("workers",))
 @backend_option
 @output_options
 def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: Any) -> None:
