@@ -29,7 +29,7 @@ _DICTIONARY_BYTES = 1 << 23  # of a Parquet column in which long texts that are 
 _csv_limit = threading.Lock()
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 _INT64 = range(-(2**63), 2**63)
-_TOO_LONG = object()  # stands in the place of a cell that is far too long
+_TOO_LONG: Any = object()  # stands in the place of a cell that is far too long
 TABLE_SUFFIXES = (".csv", ".parquet", ".tsv", ".jsonl")
 _ADDRESS = re.compile(r"(?P<table>.+\.(?:csv|parquet|tsv|jsonl))#(?P<columns>[^#]*)", re.IGNORECASE | re.DOTALL)
 _EXAMPLE = "photos.csv#path=image,label=category"
@@ -155,10 +155,13 @@ def _make_row(where: str, cells: dict[str, Any], columns: TableColumns, *, shown
         raise InputError(f"{shown}, {where}: the path is far too long")
     if not isinstance(path, str):
         raise InputError(f"{shown}, {where}: expected a path as text, found {type(path).__name__}")
-    if not any(cell is _TOO_LONG for cell in cells.values()):
+    if _TOO_LONG not in cells:
         label = as_text(cells.pop(columns.label)).strip() if columns.label in cells else None
-        values = {name: as_json(value) for name, value in cells.items()} if metadata else {}
-        kept = {valid_unicode(name): value for name, value in values.items() if value is not None}
+        kept = {}
+        if metadata:
+            kept = {
+                valid_unicode(name): one for name, value in cells.items() if (one := as_json(value)) is not None
+            }
         if _count_characters(label) + _count_characters(kept) <= _MAX_ROW_CHARACTERS:
             return TableRow(where, path, label, kept)
     problem = f"{where} of the table has more than {_MAX_ROW_CHARACTERS} characters beside the path"
@@ -297,7 +300,7 @@ def as_text(label: object) -> str:
 
 def valid_unicode(text: str) -> str:
     r"""Text that every encoder takes: halves of surrogate pairs, which JSON can hold, are shown as escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 _Rows = Iterator[tuple[str, dict[str, Any]]]
@@ -446,7 +449,7 @@ def _batches(file: Any, *, columns: list[str] | None) -> Iterator[Any]:
 
 
 def _batch_rows(batch: Any) -> Iterator[dict[str, Any]]:
-    """Rows as Python's values; `_TOO_LONG` stands for those that are."""
+    """Rows as Python's values; `_TOO_LONG` stands for those that are, and is a key of such a row."""
     names, columns = batch.schema.names, [_plain(column) for column in batch.columns]
     checked = [
         (name, column) for name, column in zip(names, columns, strict=True) if column.nbytes > _MAX_ROW_CHARACTERS
@@ -454,7 +457,8 @@ def _batch_rows(batch: Any) -> Iterator[dict[str, Any]]:
     for number, values in enumerate(zip(*columns, strict=True)):
         long = {name for name, column in checked if _is_long(column, number)}
         cells = zip(names, values, strict=True)
-        yield {name: _TOO_LONG if name in long else _as_python(value) for name, value in cells}
+        row = {name: _TOO_LONG if name in long else _as_python(value) for name, value in cells}
+        yield row | dict.fromkeys([_TOO_LONG], True) if long else row
 
 
 def _is_long(column: Any, number: int) -> bool:
