@@ -1,4 +1,4 @@
-"""What Python programs call of `training`: one run, from images to a trained embedding. Loads nothing heavy before."""
+"""Training for Python programs: one run, from images to a trained embedding. Loads nothing heavy before it works."""
 
 from __future__ import annotations
 

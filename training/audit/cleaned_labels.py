@@ -1,4 +1,4 @@
-"""The label file that an audit makes: what `train` reads in the place of the labels as they were."""
+"""Cleaned label file of an audit, which `train` reads in place of the original labels."""
 
 from __future__ import annotations
 

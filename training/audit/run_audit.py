@@ -1,4 +1,4 @@
-"""A run's labels under suspicion: its images and features again, and what all images say of each but itself."""
+"""Label audit of a run: leave-one-out confidences from its features, label issues, and nearest images."""
 
 from __future__ import annotations
 

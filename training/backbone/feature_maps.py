@@ -1,4 +1,4 @@
-"""Where a convolutional network makes its feature maps: found by a dry run, not by the names of architectures."""
+"""Feature maps of a convolutional network, found by a dry run and not by the names of architectures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From feature maps to features: the network's own pooling, generalised mean, or several layers of one forward pass.
+"""Pooling of feature maps into features: the network's own, generalised mean, or several layers of one forward pass.
 
 own     what the network gives without its last layer
 gem     generalised mean of the last map, (mean x^p)^(1/p) a channel (Radenović et al., "Fine-tuning CNN Image

@@ -1,4 +1,4 @@
-"""Images that show the same picture: the same bytes, or a picture saved again."""
+"""Near-duplicates among training images: the same bytes, or a picture saved again."""
 
 from __future__ import annotations
 

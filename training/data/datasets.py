@@ -24,7 +24,7 @@ _TRAINING, _VALIDATION, _TEST = ("train", "training"), ("val", "valid", "validat
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One labelled image: where it is, the label it was given, and what a table says which scene it shows."""
+    """Labelled image: its path, its given label, and its group (photos that belong together), if a table names one."""
 
     path: Path
     label: str

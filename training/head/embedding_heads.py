@@ -1,4 +1,4 @@
-"""What makes embeddings of backbone features: the head in training, and those that exports and runs keep."""
+"""Embedding heads on backbone features: those in training, and those that runs and exports keep."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EmbeddingHead(nn.Module):
 class AffineHead(nn.Module):
     """L2 normalisation, an affine map, L2 normalisation: (B, F) features to (B, D) unit rows.
 
-    Who derives from it says what `weight` (D, F) and `bias` (D,) are, float32 both.
+    Subclasses set `weight` (D, F) and `bias` (D,), both float32.
     """
 
     weight: Tensor
@@ -53,7 +53,7 @@ class ProjectionHead(AffineHead):
 
 
 class WhitenedHead(nn.Module):
-    """A head in training that began as the first D of K fixed directions: (B, F) features to (B, D) unit rows.
+    """Head in training, initialised as the first D of K fixed directions: (B, F) features to (B, D) unit rows.
 
     The features are L2-normalised and projected onto all K; `mix` (D, K) is what is trained.
 

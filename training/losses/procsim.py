@@ -61,7 +61,7 @@ def otsu_threshold(losses: Tensor) -> Tensor:
 
 @torch.no_grad()
 def procsim_confidences(losses: Tensor, threshold: Tensor, *, lambda_: float) -> Tensor:
-    """How far each sample is to be believed, from its proxy loss (Eq. 3); constants.
+    """Confidence in each sample's label, from its proxy loss (Eq. 3); constants.
 
         sigma_i = exp(-W([(l_i - tau) / (2 lambda)]_+))
 
@@ -69,7 +69,7 @@ def procsim_confidences(losses: Tensor, threshold: Tensor, *, lambda_: float) ->
 
     Args:
         losses: (B,) floating.
-        threshold: () tau; infinity believes everybody.
+        threshold: () tau; with infinity all confidences are 1.
         lambda_: infinity gives 1 everywhere.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What the network stage trains: the backbone from its first unfrozen block on, and the head on top of it."""
+"""Trainable model of the network stage: the backbone from its first unfrozen block on, and the head on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where backbones come from, and how each wants its images; nothing here imports torch before it is asked.
+"""Libraries of backbones, and the preprocessing that each expects; nothing here imports torch at first.
 
 A name is `library:model`, or the model's alone for one of torchvision, or `box`. Another library is one entry here, and
 one module in `training/backbone` with functions `build_module` and `describe_input` as those of `timm_models`.
@@ -40,7 +40,7 @@ class BackboneLibrary:
     keeps_ratio: bool = True
 
     def describe_input(self, model: str) -> PreprocessConfig:
-        """The images that a model was trained on."""
+        """Preprocessing of the images that a model was trained on."""
         if self.preprocess is not None:
             return self.preprocess(model)
         found: PreprocessConfig = import_module(f"training.backbone.{self.module}").describe_input(model)
@@ -87,7 +87,7 @@ def find_library(name: str) -> tuple[BackboneLibrary, str]:
 def preprocess_for(
     backbone: str, *, resize: int | None = None, crop: int | None = None, view: str = "crop"
 ) -> PreprocessConfig:
-    """How images are prepared for a backbone, at its own size unless another is given.
+    """Preprocessing for a backbone, at its own size unless another is given.
 
     Where both views are made of an image, that happens behind this preprocessing, which crops nothing then.
 
@@ -102,7 +102,7 @@ def preprocess_for(
 
 
 def own_input(backbone: str, *, crop: int | None = None) -> PreprocessConfig:
-    """The images that a backbone was trained on, at the size of another crop where one is given.
+    """Preprocessing of the images that a backbone was trained on, at another crop where one is given.
 
     Raises:
         InputError, MissingDependencyError: as of `preprocess_for`.
@@ -110,5 +110,5 @@ def own_input(backbone: str, *, crop: int | None = None) -> PreprocessConfig:
     library, model = find_library(backbone)
     own = library.describe_input(model)
     if crop is None or not library.keeps_ratio or not isinstance(crop, int) or crop < 1:
-        return own  # what is no size is refused by whom it was given to
+        return own  # the config refuses what is no size
     return replace(own, resize=max(crop, own.resize * crop // own.crop), crop=crop)
