@@ -161,19 +161,13 @@ def needs_faiss(queries: int, rows: int) -> bool:
 
 def _scan_all(vectors: Vectors, queries: Vectors, *, k: int, start: int) -> tuple[Floats, Ids]:
     if not needs_faiss(len(queries), len(vectors)):
-        scores, rows = _scan_plainly(vectors, queries[0], k=min(k, len(vectors)))
-        return scores[None], rows[None] + start
+        scores, k = np.vecdot(vectors, queries[0]), min(k, len(vectors))  # in the calling thread alone
+        best = np.argpartition(scores, len(scores) - k)[len(scores) - k :]
+        rows = best[np.argsort(-scores[best], kind="stable")]
+        return scores[rows][None], rows[None] + start
     faiss = import_faiss()
     scores, rows = faiss.knn(queries, vectors, min(k, len(vectors)), metric=faiss.METRIC_INNER_PRODUCT)
     return scores, np.where(rows == NO_ID, NO_ID, rows + start)
-
-
-def _scan_plainly(vectors: Vectors, query: Vectors, *, k: int) -> tuple[Floats, Ids]:
-    """(k,) float32 scores of a (D,) query, best first, and the (k,) rows, by NumPy in the calling thread alone."""
-    scores = np.vecdot(vectors, query)
-    best = np.argpartition(scores, len(scores) - k)[len(scores) - k :]
-    rows = best[np.argsort(-scores[best], kind="stable")]
-    return scores[rows], rows
 
 
 def _scan_some(vectors: Vectors, queries: Vectors, *, k: int, start: int, chosen: Ids) -> tuple[Floats, Ids]:

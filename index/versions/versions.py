@@ -82,17 +82,16 @@ def next_version(gallery: Path) -> str:
 
 def highest_next_id(gallery: Path) -> int:
     """The first id that no version has given to an image, or will give, as far as their manifests tell, or vectors."""
-    return max((number for folder in list_versions(gallery) for number in _next_ids(folder)), default=1)
-
-
-def _next_ids(version: Path) -> list[int]:
-    paths = [version / MANIFEST_NAME, version / PART_MARK]  # which has a copy of it, as a JSON string
-    texts = [path.read_bytes() for path in paths if path.is_file()]
-    found = [int(number) for text in texts for number in _NEXT_ID.findall(text)]
-    for path in () if found else version.glob("ids/*.npy"):
-        with suppress(OSError, ValueError, EOFError, IndexError):  # a damaged one tells nothing
-            found.append(int(np.load(path, mmap_mode="r", allow_pickle=False)[-1]) + 1)
-    return found
+    found = [1]
+    for folder in list_versions(gallery):
+        paths = [folder / MANIFEST_NAME, folder / PART_MARK]  # which has a copy of it, as a JSON string
+        texts = [path.read_bytes() for path in paths if path.is_file()]
+        told = [int(number) for text in texts for number in _NEXT_ID.findall(text)]
+        for path in () if told else folder.glob("ids/*.npy"):
+            with suppress(OSError, ValueError, EOFError, IndexError):  # a damaged one tells nothing
+                told.append(int(np.load(path, mmap_mode="r", allow_pickle=False)[-1]) + 1)
+        found += told
+    return max(found)
 
 
 def publish_version(

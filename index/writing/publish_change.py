@@ -25,7 +25,7 @@ from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.stores import Publication, load_store, store_of
 from index.versions.gallery_identity import claim_gallery, lock_gallery, require_gallery
-from index.versions.manifest import Manifest, Version
+from index.versions.manifest import Manifest
 from index.versions.versions import find_version, remove_old_versions
 from index.writing.build_config import RunOptions
 from index.writing.settling import settle
@@ -164,7 +164,7 @@ def run_change(
             try:
                 with catalog.transaction():
                     removed = change(catalog)
-                    _check_store(catalog, base=work.base, width=work.embedder.contract.embedding_dim)
+                    _check_store(work, catalog)
             except RetrievalError:
                 if work.is_new:  # nothing was begun, so nothing is left to be finished
                     work.remove()
@@ -217,12 +217,12 @@ def _clean_up(work: Workspace, *, version: str, previous: str | None) -> None:
         logger.warning("%s: version %s is in use, but what is left over stays: %s", shown, version, error)
 
 
-def _check_store(catalog: CatalogWriter, *, base: Version | None, width: int) -> None:
+def _check_store(work: Workspace, catalog: CatalogWriter) -> None:
     """See, before anything is embedded, that its vectors can be written."""
-    count = catalog.count("indexed") + catalog.count("pending")
+    count, width = catalog.count("indexed") + catalog.count("pending"), work.embedder.contract.embedding_dim
     config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
     store = StoreConfig.from_text(catalog.setting(STORE_SETTING))
-    load_store(store.store).check(store, base=base, count=count, width=width, config=config)
+    load_store(store.store).check(store, base=work.base, count=count, width=width, config=config)
 
 
 def _refuse_empty(work: Workspace, catalog: CatalogWriter, reasons: Mapping[str, int]) -> None:

@@ -296,12 +296,6 @@ def _other(folder: Path, name: str, seen: object, given: object) -> GalleryError
     )
 
 
-def read_known_keys(folder: Path, *, made_by: str) -> Keys:
-    """The keys of all items that have an outcome at or below a folder, in rising order."""
-    found = [read_keys(path, made_by=made_by)[0] for path in find_outcome_files(folder)]
-    return np.unique(np.concatenate([as_keys([]), *found]))
-
-
 def are_known(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
     """(n,) bool: which of (n,) keys are among those in rising order."""
     if not len(known):
@@ -317,7 +311,9 @@ def check_complete(catalog: Catalog, folder: Path) -> None:
         GalleryError: which shards are missing, half done, or of sources that changed since.
     """
     _, wanted = _pending_keys(catalog)
-    known = read_known_keys(folder, made_by=read_shard_plan(folder).made_by)
+    made_by = read_shard_plan(folder).made_by
+    found = [read_keys(path, made_by=made_by)[0] for path in find_outcome_files(folder)]
+    known = np.unique(np.concatenate([as_keys([]), *found]))
     is_missing = ~are_known(wanted, known)
     if is_missing.any():
         strange = not are_known(known, np.sort(wanted)).all()

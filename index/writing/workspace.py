@@ -27,7 +27,7 @@ from index.progress import no_progress, no_steps
 from index.sources.items import EmbeddedItem
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
-from index.vectors.shards import HeldVectors, VectorFile, VectorRows, find_checkpoint, write_checkpoint
+from index.vectors.shards import HeldVectors, VectorRows, find_checkpoint, write_checkpoint
 from index.vectors.stores import Publication, Published, WriterTask, load_store, open_store
 from index.versions.gallery_parts import (
     BUILDING,
@@ -249,17 +249,13 @@ class Workspace:
         catalog.record_outcomes(items, checkpoint=checkpoint)
         return len(usable)
 
-    def checkpoint_files(self, catalog: CatalogWriter) -> list[VectorFile]:
-        """The vectors made since the base, those of all outputs side by side, with their ids, checked."""
-        folder = self.folder / "checkpoints"
-        try:
-            return [find_checkpoint(folder / saved.name, sha256=saved.sha256) for saved in catalog.checkpoints()]
-        except GalleryDamagedError as error:
-            raise self._damaged(error) from error
-
     def vector_files(self, catalog: CatalogWriter) -> dict[str, list[HeldVectors]]:
         """By output, the vectors that are published beside the base's; of an id the last one counts."""
-        made, start = self.checkpoint_files(catalog), 0
+        folder, start = self.folder / "checkpoints", 0
+        try:
+            made = [find_checkpoint(folder / saved.name, sha256=saved.sha256) for saved in catalog.checkpoints()]
+        except GalleryDamagedError as error:
+            raise self._damaged(error) from error
         files: dict[str, list[HeldVectors]] = {}
         for output, width in self.embedder.contract.widths.items():
             columns = slice(start, start + width)
@@ -340,7 +336,9 @@ class Workspace:
             output: {"embedding_dim": contract.widths[output], "index": part.index, "deleted": part.deleted}
             for output, part in published.items()
         }
-        found, deleted = sum(counts.values()), published[KIND].deleted
+        found, deleted, runtime = sum(counts.values()), published[KIND].deleted, self.kept_runtime
+        if catalog.checkpoints():  # something was embedded
+            runtime = join_runtimes(runtime, self._made_runtime)
         return Manifest(
             model_sha256=files[MODEL_NAME]["sha256"],
             preprocessing=contract.preprocess,
@@ -352,14 +350,8 @@ class Workspace:
             picture={**parts[PICTURE], "threshold": contract.picture_threshold} if PICTURE in parts else None,
             untrained=parts.get(UNTRAINED),
             store=StoreConfig.from_text(catalog.setting(STORE_SETTING)).describe(),
-            runtime=self._computed_by(catalog),
+            runtime=runtime,
         )
-
-    def _computed_by(self, catalog: CatalogWriter) -> dict[str, Any] | None:
-        """What the manifest says of the runtime: where nothing was embedded, that of what is kept."""
-        if not catalog.checkpoints():
-            return self.kept_runtime
-        return join_runtimes(self.kept_runtime, self._made_runtime)
 
     def publish(self) -> Path:
         """Let the version that was written be the current one; its folder."""

@@ -65,9 +65,14 @@ class OpenVinoBackend:
         self._path, self._contract = str(model.path), find_contract_text(model.data)
         self.version = version("openvino")
         core, cores = runtime.Core(), usable_cores()
-        self.precision = _choose_precision(
-            self._contract, has_half="BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        )
+        has_half = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        if (
+            '"precision": "int8"' in self._contract
+        ):  # whose layers left in float32 are, where they can be, in bfloat16
+            self.precision = f"int8 and {_HALF}" if has_half else "int8"
+        else:
+            is_half = has_half and f'"precision": "{_HALF}"' in self._contract
+            self.precision = _HALF if is_half else "float32"
         try:
             self._model = core.compile_model(
                 core.read_model(model.data), "CPU", {
@@ -97,13 +102,6 @@ class OpenVinoBackend:
         except RuntimeError as error:
             raise ModelFileError(self._path, f"the model failed on {len(pixels)} images: {error}") from error
         return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
-
-
-def _choose_precision(contract: str, *, has_half: bool) -> str:
-    """What a model is computed in: the layers that int8 leaves in float32 are, where they can be, in bfloat16."""
-    if '"precision": "int8"' in contract:
-        return f"int8 and {_HALF}" if has_half else "int8"
-    return _HALF if has_half and f'"precision": "{_HALF}"' in contract else "float32"
 
 
 def _describe(values: Sequence[Any]) -> list[GraphValue]:

@@ -217,7 +217,9 @@ def compare_backend(model: SealedModel, name: str) -> Compared | None:
         model.sha256, platform.machine(), platform.node(), f"rules {_RULES}",
         *(f"{one} {versions.get(one)}" for one in (USUAL_BACKEND, name)),
     ])  # fmt: skip
-    kept = _read_kept()
+    path, kept = user_cache() / "runtimes.json", dict[str, Any]()
+    with suppress(OSError, ValueError, TypeError):  # nothing was kept, or it cannot be read
+        kept = dict(json.loads(path.read_text(encoding="utf-8")))
     try:
         return Compared(**kept[key])
     except (KeyError, TypeError):  # not compared yet, or kept by another program
@@ -234,7 +236,12 @@ def compare_backend(model: SealedModel, name: str) -> Compared | None:
     if not np.isfinite(expected).all():
         raise ModelFileError(str(model.path), "it gives embeddings that are not finite; export the model again")
     found = compare(backend, pixels, expected)
-    _keep({**dict([*kept.items()][-_KEPT:]), key: asdict(found)})
+    kept = {**dict([*kept.items()][-_KEPT:]), key: asdict(found)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, json.dumps(kept, indent=2).encode())
+    except OSError as error:
+        logger.warning("%s: not kept, so it is compared again: %s", path, error.strerror or error)
     return found
 
 
@@ -263,24 +270,3 @@ def _draw_pixels(model: SealedModel) -> Pixels:
         repeat = -(-side // cells)
         found.append(coarse.repeat(repeat, axis=0).repeat(repeat, axis=1)[:side, :side])
     return np.stack(found)
-
-
-def _kept_path() -> Path:
-    return user_cache() / "runtimes.json"
-
-
-def _read_kept() -> dict[str, Any]:
-    """What was compared before; nothing where that cannot be read."""
-    try:
-        kept = json.loads(_kept_path().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return kept if isinstance(kept, dict) else {}
-
-
-def _keep(kept: dict[str, Any]) -> None:
-    try:
-        _kept_path().parent.mkdir(parents=True, exist_ok=True)
-        write_durably(_kept_path(), json.dumps(kept, indent=2).encode())
-    except OSError as error:
-        logger.warning("%s: not kept, so it is compared again: %s", _kept_path(), error.strerror or error)
