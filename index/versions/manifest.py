@@ -144,7 +144,7 @@ class Manifest:
                 f"format version {found!r}, expected {FORMAT_VERSION}: a pre-release or a newer program made "
                 "it; build the gallery again into another folder"
             )
-        check_object(values, _SCHEMA, name="it")
+        check_object(values, _SCHEMA, name="the manifest")
         if values["metric"] != METRIC:
             raise ValueError(f"metric must be {METRIC!r}, got {values['metric']!r}")
         return cls(**{**values, "preprocessing": PreprocessConfig.from_json(values["preprocessing"])})

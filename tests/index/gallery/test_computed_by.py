@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from index.errors import GalleryMismatchError
+from index.errors import GalleryMismatchError, InputError
 from index.gallery.computed_by import join_runtimes, require_same_output
 from index.gallery.gallery import Gallery
 from index.gallery.info import read_info
@@ -142,5 +142,5 @@ def test_vectors_of_two_runtimes_are_those_of_less_agreement() -> None:
 def test_a_manifest_whose_runtime_cannot_be_right_is_refused(by_openvino: Path) -> None:
     for runtime in ({}, "openvino", {"backend": 1, "precision": "a", "agreement": 1.0}):
         content = json.dumps({**read_manifest(by_openvino), "runtime": runtime}).encode()
-        with pytest.raises(ValueError, match=r"runtime must|backend must"):
+        with pytest.raises(InputError, match=r"runtime must|backend must"):
             Manifest.parse(content)
