@@ -1,4 +1,4 @@
-"""A gallery as a Gradio app: for notebooks, Spaces and `gradio_client`. `retrieval serve` has it at /gradio.
+"""Gradio app of a gallery: for notebooks, Spaces and `gradio_client`. `retrieval serve` has it at /gradio.
 
 from retrieval_app.gradio_app import build_app
 

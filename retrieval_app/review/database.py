@@ -156,7 +156,7 @@ class Database:
 
 
 def _identify(path: Path) -> tuple[int, int] | None:
-    """What tells a file in its place from one that takes it; None where there is none."""
+    """Device and inode of a file, which a file that takes its place does not have; None where there is none."""
     try:
         status = path.stat()
     except FileNotFoundError:

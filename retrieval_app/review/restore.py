@@ -7,7 +7,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -118,7 +118,7 @@ def restore(
         file=valid_text(str(file)),
         images=images,
         indexed=len(new if is_last else new - out),
-        decisions=asdict(merged),
+        decisions=merged,
         removals={
             "taken_out": 0 if is_last else len(out),
             "out": len(manifest.removed) - len(found),

@@ -1,4 +1,4 @@
-"""People's decisions about labels and duplicates, kept beside the gallery so that they outlive its versions."""
+"""Review store: decisions about labels and near-duplicates, kept beside the gallery and outliving its versions."""
 
 from __future__ import annotations
 
@@ -105,15 +105,6 @@ class Step:
     def by_subject(self) -> dict[str, Decision]:
         """Its decisions by what each holds for."""
         return {_name_subject(one): one for one in self.decisions}
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """What became of decisions that were brought in: taken over, there already, or older than what holds."""
-
-    restored: int
-    present: int
-    older: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,20 +228,20 @@ class ReviewStore:
             finally:
                 connection.execute("COMMIT")
 
-    def merge(self, steps: Sequence[Step]) -> Merged:
-        """Bring steps in, all or none: about each subject the later decision holds.
+    def merge(self, steps: Sequence[Step]) -> dict[str, int]:
+        """Bring steps in, all or none: about each subject the later decision holds. Counts of what became of them.
 
         Where nothing was decided before, all steps are taken over; else of every subject the last decision, if it is
         later than what holds. Steps that are taken over keep their time and can be undone.
         """
         if not steps:
-            return Merged(0, 0, 0)
+            return {"restored": 0, "present": 0, "older": 0}
         last = {subject: (step, decision) for step in steps for subject, decision in step.by_subject().items()}
         with self._database.writing() as connection:
             if connection.execute("SELECT count(*) FROM steps").fetchone()[0] == 0:
                 for step in steps:
                     _insert_step(connection, step)
-                return Merged(len(last), 0, 0)
+                return {"restored": len(last), "present": 0, "older": 0}
             holding: Iterable[tuple[int, Decision]] = chain(
                 read_labels(connection, holding=True), _read_duplicates(connection, holding=True)
             )
@@ -268,7 +259,7 @@ class ReviewStore:
                 }
                 if kept:
                     _insert_step(connection, replace(step, decisions=tuple(kept.values())))
-        return Merged(len(later), present, len(last) - len(later) - present)
+        return {"restored": len(later), "present": present, "older": len(last) - len(later) - present}
 
     def close(self) -> None:
         """Let go of the file; nothing is lost by not calling it."""

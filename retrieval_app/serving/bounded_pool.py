@@ -1,4 +1,4 @@
-"""A few threads for one kind of work, and room for so much of it to wait; those who ask for it take turns."""
+"""Bounded thread pool: a few threads for one kind of work, whose callers take turns by their address."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ class BoundedPool:
     def __init__(self, threads: int, *, name: str, capacity: int) -> None:
         self._abandoned = threading.Event()
         self._threads = ThreadPoolExecutor(threads, name, heed_abandonment, (self._abandoned,))
-        self._refuses = False
         self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
         self._capacity, self._count, self._lock = capacity, 0, threading.Lock()
 
@@ -58,7 +57,6 @@ class BoundedPool:
 
     def refuse(self) -> None:
         """Begin nothing more, give up a decode that is under way, and tell those that wait."""
-        self._refuses = True
         self._abandoned.set()
 
     def close(self) -> None:
@@ -80,7 +78,7 @@ class BoundedPool:
         if not future.set_running_or_notify_cancel():
             return
         try:
-            if self._refuses:
+            if self._abandoned.is_set():
                 raise BusyError(_ENDS)
             value = function()
         except AbandonedError:

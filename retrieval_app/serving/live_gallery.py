@@ -1,4 +1,4 @@
-"""The gallery that is served: its current version, replaced whole when a new one is published.
+"""Served gallery: its current version, replaced whole when a new one is published.
 
 A request takes one `Snapshot` and uses it to its end, so that no answer mixes two versions. A version that was
 replaced goes when its last request is done.
@@ -45,7 +45,7 @@ class Snapshot:
     wide_embedder: Embedder
 
     def by(self, output: str) -> Snapshot:
-        """The same version, asked by `kind` or by `picture`.
+        """The same version, searched by `kind` or by `picture`.
 
         Raises:
             InputError: it has no such vectors.
@@ -60,7 +60,7 @@ class Snapshot:
 
 
 class LiveGallery:
-    """Always the newest sound version of a gallery.
+    """The newest sound version of a gallery.
 
     Attributes:
         path: the gallery folder.
@@ -89,7 +89,7 @@ class LiveGallery:
 
     @property
     def digest(self) -> str:
-        """What tells the version that is served from all others, also where it holds no image."""
+        """The checksum of the served version, also where it holds no image."""
         return self._current.gallery.digest
 
     @property

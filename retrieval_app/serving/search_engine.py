@@ -46,7 +46,7 @@ from retrieval_app.serving.photos import (
     read_pixels,
 )
 from retrieval_app.serving.pictures import PICTURE_SIDE, encode_picture, read_original
-from retrieval_app.serving.search_times import watch_search, watching
+from retrieval_app.serving.search_times import SearchTimes, watching
 from retrieval_app.serving.searching import (
     QueryPart,
     Ranking,
@@ -298,7 +298,9 @@ class Engine:
         """
         snapshot = snapshot.by(query.by)
         gallery, watch = snapshot.gallery, watching.get()
-        times = watch_search(query, gallery)
+        times = SearchTimes(query, gallery)
+        if watch is not None:
+            watch.searches.append(times)
         try:
             if query.where is not None:
                 if not gallery.remembers(query.where):

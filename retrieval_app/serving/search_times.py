@@ -1,4 +1,4 @@
-"""Where the time of a request's searches goes, for who wants to know: the log of slow ones."""
+"""Timings of the searches of one request, for the log of slow requests."""
 
 from __future__ import annotations
 
@@ -114,14 +114,6 @@ class SearchWatch:
 
 watching: ContextVar[SearchWatch | None] = ContextVar("watching", default=None)
 """Notes the searches of the present request."""
-
-
-def watch_search(query: SearchQuery, gallery: Gallery) -> SearchTimes:
-    """The times of a search that begins now, noted with the present request."""
-    times, watch = SearchTimes(query, gallery), watching.get()
-    if watch is not None:
-        watch.searches.append(times)
-    return times
 
 
 def _name_part(part: QueryPart) -> str:

@@ -1,4 +1,4 @@
-"""How much a server takes at once, and how long it lets anybody wait."""
+"""Serving limits: how much a server takes at once, and how long a request may wait."""
 
 from __future__ import annotations
 

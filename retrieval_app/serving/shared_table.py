@@ -1,4 +1,4 @@
-"""What the processes of a server share while it runs, in a file of SQLite; one process has it in its memory."""
+"""SQLite table that the processes of a server share while it runs; in memory where there is one process."""
 
 from __future__ import annotations
 
