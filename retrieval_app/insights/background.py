@@ -72,7 +72,9 @@ class Computed(Generic[Value]):
 class _Task:
     """A result, how it is computed, and how far that is."""
 
-    compute: Callable[[Gallery, Progress], Any]
+    compute: Callable[
+        [Insights, Gallery, Progress], Any
+    ]  # of no instance: a version that nobody uses is to go at once
     kind: type | None = None  # of the result, where it is kept on disk
     of_decisions: bool = False  # it is computed anew after a decision about labels
     goes_on: bool = False  # the value of before holds while that is done, and for a rest afterwards
@@ -112,22 +114,26 @@ class Insights:
         self._learnt: Learnt | None = None
         self._chances: Chances | None = None  # what scores meant before anybody had decided
         self._tasks: dict[Name, _Task] = {  # what takes longer comes later
-            "calibration": _Task(calibration.calibrate, of_decisions=True, goes_on=True),
+            "calibration": _Task(
+                lambda _, gallery, progress: calibration.calibrate(gallery, progress),
+                of_decisions=True,
+                goes_on=True,
+            ),
             "duplicates": _Task(
-                lambda gallery, progress: duplicates_report.find_duplicate_groups(gallery.as_given, progress),
+                lambda _, gallery, progress: duplicates_report.find_duplicate_groups(gallery.as_given, progress),
                 DuplicateReport,
             ),
             # An audit is soon read and may be made anew: it is read each time.
-            "doubts": _Task(self._find_doubts, Doubts if audit is None else None),
-            "learnt": _Task(self._learn_now),
+            "doubts": _Task(Insights._find_doubts, Doubts if audit is None else None),
+            "learnt": _Task(Insights._learn_now),
             "quality": _Task(
-                lambda gallery, progress: quality.assess_quality(
-                    gallery, progress, duplicates=self._settle("duplicates")
+                lambda insights, gallery, progress: quality.assess_quality(
+                    gallery, progress, duplicates=insights._settle("duplicates")
                 ),
                 Quality,
                 of_decisions=True,
             ),
-            "map": _Task(lambda gallery, progress: map_layout.lay_out(gallery.as_given, progress), MapLayout),
+            "map": _Task(lambda _, gallery, progress: map_layout.lay_out(gallery.as_given, progress), MapLayout),
         }
 
     def get(self, name: Name) -> Computed[Any]:
@@ -297,13 +303,13 @@ class Insights:
                 self._settle(sooner)
 
         if self._folder is None or task.kind is None:
-            return task.compute(gallery, report)
+            return task.compute(self, gallery, report)
         of = self._of + (gallery.decided.digest if task.of_decisions else "")
         path = self._folder / f"{name}.json"
         with computing_alone(self._folder.parent, name, look=self._raise_if_closed):
             if (kept := read_result(path, task.kind, of=of)) is not None:
                 return kept
-            value = task.compute(gallery, report)
+            value = task.compute(self, gallery, report)
             try:
                 write_result(path, value, of=of)
                 _remove_older(self._folder)
