@@ -72,13 +72,11 @@ Observer: TypeAlias = Callable[[Answered], None]
 def hide_typed(query_string: bytes) -> str:
     """The parameters of an address, without values that people typed and names that nobody knows."""
     pairs = parse_qsl(query_string[:MOST_QUERY_BYTES].decode("latin-1"), keep_blank_values=True)
-    return "&".join(_hide(name, value) for name, value in pairs)
-
-
-def _hide(name: str, value: str) -> str:
-    if name in _PLAIN:
-        return f"{name}={value if _WORD.fullmatch(value) else _HIDDEN}"
-    return f"{name if name in _TYPED else _HIDDEN}={_HIDDEN}"
+    shown = []
+    for name, value in pairs:
+        is_shown, is_known = name in _PLAIN and _WORD.fullmatch(value), name in _PLAIN or name in _TYPED
+        shown.append(f"{name if is_known else _HIDDEN}={value if is_shown else _HIDDEN}")
+    return "&".join(shown)
 
 
 class Metrics:

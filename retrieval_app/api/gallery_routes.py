@@ -31,6 +31,13 @@ from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.searching import MAX_K
 from retrieval_app.serving.serving_config import ServingConfig
 
+router = make_router("gallery")
+_FAILED = "it could not be computed; the server's log says why"
+MAX_LABELS = 2000
+_MAX_COLUMNS = 100
+_facts_of: WeakKeyDictionary[Gallery, dict[str, Any]] = WeakKeyDictionary()
+_given_of: WeakKeyDictionary[Gallery, tuple[Counter[str], list[str]]] = WeakKeyDictionary()
+
 
 class Computing(Answer):
     """Work in progress: ask again; a `total` of 0 is not known yet."""
@@ -45,6 +52,9 @@ class Failed(Answer):
 
     state: Literal["failed"]
     message: str
+
+
+COMPUTING = {202: {"model": Computing, "description": "It is being computed: ask again."}}
 
 
 class ModelFacts(Answer):
@@ -122,13 +132,6 @@ class GalleryMap(MapLayout, Ready):
     """Where every image lies, 0 to 1; `label` is a position in `labels`, -1 without one."""
 
 
-MAX_LABELS = 2000
-_MAX_COLUMNS = 100
-_facts_of: WeakKeyDictionary[Gallery, dict[str, Any]] = WeakKeyDictionary()
-_columns_of: WeakKeyDictionary[Gallery, list[str]] = WeakKeyDictionary()
-_given_labels_of: WeakKeyDictionary[Gallery, Counter[str]] = WeakKeyDictionary()
-
-
 def describe_gallery(
     snapshot: Snapshot, *, name: str, can: Mapping[str, bool], config: ServingConfig
 ) -> dict[str, Any]:
@@ -173,39 +176,31 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
             "sha256": manifest.model_sha256,
         },
         "labels": {"names": [name for name, _ in largest], "count": len(labels), "labelled": labels.total()},
-        "metadata_columns": _list_columns(gallery.as_given),
+        "metadata_columns": _read_given(gallery.as_given)[1],
         "index": {**manifest.index, "explanation": KINDS[manifest.index["type"]].explanation},
     }
 
 
 def _count_labels(gallery: Gallery) -> Counter[str]:
-    """The images of each label: the given ones, counted once, and what decisions change of them."""
+    """The images of each label: the given ones, and what decisions change of them."""
     given = gallery.as_given
-    counts = _given_labels_of.get(given)
-    if counts is None:
-        with given.catalog() as catalog:
-            counts = _given_labels_of[given] = Counter(catalog.indexed_labels(limit=-1).largest)  # all
     changed = gallery.decided.ids
     members = changed[np.isin(changed, given.ids)].tolist()  # others are duplicates, which do not count
     decided = [gallery.decided.by_id[number] for number in members]
     now = Counter(one.label for one in decided if one.label is not None and not one.is_dropped)
     before = Counter(one.given for one in decided if one.given is not None)
-    return counts + now - before
+    return _read_given(given)[0] + now - before
 
 
-def _list_columns(given: Gallery) -> list[str]:
-    """The metadata as conditions name it, what most images have first; decisions change none of it."""
-    columns = _columns_of.get(given)
-    if columns is None:
+def _read_given(given: Gallery) -> tuple[Counter[str], list[str]]:
+    """The given labels and the metadata as conditions name it, what most images have first; read once."""
+    found = _given_of.get(given)
+    if found is None:
         with given.catalog(asks_metadata=True) as catalog:
+            labels = Counter(catalog.indexed_labels(limit=-1).largest)  # all
             columns = [write_column(Column((name,))) for name in list_columns(catalog, limit=_MAX_COLUMNS)]
-        _columns_of[given] = columns
-    return columns
-
-
-router = make_router("gallery")
-_FAILED = "it could not be computed; the server's log says why"
-COMPUTING = {202: {"model": Computing, "description": "It is being computed: ask again."}}
+        found = _given_of[given] = labels, columns
+    return found
 
 
 @router.get("/gallery", **answers(GalleryFacts))

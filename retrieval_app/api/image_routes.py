@@ -12,7 +12,6 @@ from fastapi import Query, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from index.catalog.rows import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
@@ -42,8 +41,13 @@ from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.pictures import PICTURE_SIDE, choose_side
 
 _ALL = ("label", "path", "source", "metadata")
-_STATUSES = ("indexed", "duplicate")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+router = make_router("images")
+_WEBP = {
+    200: {"content": {"image/webp": BYTES}, "description": "re-encoded pixels"},
+    304: {"description": "the picture that the browser has is still right"},
+}
+_TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
 class ImageEntry(TypedDict, total=False):
@@ -119,7 +123,11 @@ def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, 
     Its source is told with the folders of the machine, or without.
     """
     gallery = snapshot.gallery
-    given = find_row(gallery.as_given, image_id)
+    with gallery.as_given.catalog() as catalog:
+        found = [row for row in catalog.rows_of([image_id]) if row.status in ("indexed", "duplicate")]
+    if not found:
+        raise UnknownImageError(image_id, gallery=printable_path(gallery.name))
+    given = found[0]
     row = gallery.decided.apply(given)
     decision = review.label_decisions().get((given.sha256 or "", given.label))
     doubts = snapshot.insights.doubts.value
@@ -135,15 +143,6 @@ def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, 
         "doubt": None if doubt is None else describe_doubt(doubt, row, decision),
         "decision": describe_decision(decision),
     }
-
-
-def find_row(gallery: Gallery, image_id: int) -> CatalogRow:
-    """The row of an image that is indexed or was set aside as a duplicate."""
-    with gallery.catalog() as catalog:
-        for row in catalog.rows_of([image_id]):
-            if row.status in _STATUSES:
-                return row
-    raise UnknownImageError(image_id, gallery=printable_path(gallery.name))
 
 
 def share_labels(gallery: Gallery, image_id: int, *, k: int) -> dict[str, Any]:
@@ -177,14 +176,6 @@ def _format_time(mtime_ns: int) -> str | None:
         return (_EPOCH + timedelta(seconds=mtime_ns // 10**9)).isoformat()
     except OverflowError:  # file systems hold times that no calendar has
         return None
-
-
-router = make_router("images")
-_WEBP = {
-    200: {"content": {"image/webp": BYTES}, "description": "re-encoded pixels"},
-    304: {"description": "the picture that the browser has is still right"},
-}
-_TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
 @router.get("/images", **answers(ImageList))
@@ -285,21 +276,16 @@ def _describe_images(gallery: Gallery, ids: list[int], *, include: str, folders:
     return [{"id": row.id, **describe_row(gallery, row, include=wanted, folders=folders)} for row in rows]
 
 
-def _refuse_picture(error: InputError | ImageError, *, folders: bool) -> ApiError:
-    """Whatever stands between an id and its picture: there is none, or another one than was indexed."""
-    if isinstance(error, ImageError) and error.reason == CHANGED:
-        return ApiError(explain(error), status=409, code=CHANGED)
-    code = "bad_image" if isinstance(error, ImageError) else "not_found"
-    unknown = isinstance(error, UnknownImageError)
-    message = explain(error) if folders else strip_folders(explain(error))
-    return ApiError(message, status=404, code=code, field="image_id" if unknown else None)
-
-
 async def _send_picture(asked: Asking, image_id: int, *, side: int) -> Response:
     try:
         data = await asked.engine.picture(asked.snapshot, image_id, side=side)
     except (InputError, ImageError) as error:
-        raise _refuse_picture(error, folders=asked.folders) from error
+        if isinstance(error, ImageError) and error.reason == CHANGED:  # another image than was indexed
+            raise ApiError(explain(error), status=409, code=CHANGED) from error
+        code = "bad_image" if isinstance(error, ImageError) else "not_found"
+        field = "image_id" if isinstance(error, UnknownImageError) else None
+        message = explain(error) if asked.folders else strip_folders(explain(error))
+        raise ApiError(message, status=404, code=code, field=field) from error
     # Ids name other files after a rebuild, so a browser may keep a picture but must ask whether it still holds.
     tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}

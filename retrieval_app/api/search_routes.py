@@ -44,6 +44,9 @@ from retrieval_app.serving.photos import Crop, Photo, Upload
 from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.searching import QueryPart, Ranking, SearchQuery
 
+router = make_router("search")
+MAX_CROPS = 64
+_JPEG = {200: {"content": {"image/jpeg": BYTES}, "description": "re-encoded pixels"}}
 DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
 
 
@@ -158,11 +161,6 @@ def _describe_ranking(
         "next_offset": ranking.next_offset,
         "grouped": ranking.grouped,
     }
-
-
-router = make_router("search")
-MAX_CROPS = 64
-_JPEG = {200: {"content": {"image/jpeg": BYTES}, "description": "re-encoded pixels"}}
 
 
 @router.post("/search", **answers(SearchResponse, 404, *BODY_ERRORS))

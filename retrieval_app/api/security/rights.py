@@ -15,6 +15,16 @@ from index.errors import InputError
 if TYPE_CHECKING:  # the options of a server are read where nothing of the extra `ui` is installed
     from starlette.types import Scope
 
+READ, REVIEW, WRITE, METRICS = "read", "review", "write", "metrics"
+RIGHTS = (READ, REVIEW, WRITE, METRICS)
+"""Searching and looking; deciding about labels and duplicates; changing the gallery; what the server counts."""
+ALL = frozenset(RIGHTS)
+_INCLUDED = {
+    READ: frozenset((READ,)),
+    REVIEW: frozenset((READ, REVIEW)),
+    WRITE: ALL,
+    METRICS: frozenset((METRICS,)),
+}
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
@@ -26,18 +36,6 @@ def check_gallery_name(name: str) -> str:
             "of which the first is a letter or digit, as in shop=photos/shop-gallery"
         )
     return name
-
-
-READ, REVIEW, WRITE, METRICS = "read", "review", "write", "metrics"
-RIGHTS = (READ, REVIEW, WRITE, METRICS)
-"""Searching and looking; deciding about labels and duplicates; changing the gallery; what the server counts."""
-ALL = frozenset(RIGHTS)
-_INCLUDED = {
-    READ: frozenset((READ,)),
-    REVIEW: frozenset((READ, REVIEW)),
-    WRITE: ALL,
-    METRICS: frozenset((METRICS,)),
-}
 
 
 def spread_rights(given: Iterable[str], *, galleries: Collection[str] = ()) -> frozenset[str]:

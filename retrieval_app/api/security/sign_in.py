@@ -112,8 +112,7 @@ class SignIn:
             if may_reach(known, scope["path"]):
                 return None
             message = "this token opens nothing here, but for /v1/metrics perhaps"
-            is_api = scope["path"].startswith("/v1")
-            return refuse_with(scope, 403, message) if is_api else PlainTextResponse(f"{message}\n", 403)
+            return self._refuse(scope, 403, message, has_page=False)
         if given is not None:
             return await self._refuse_wrong(scope, "wrong token")
         if self._access.opens_to_all(scope["path"]):
@@ -164,11 +163,7 @@ class SignIn:
 
     def refuse_unknown(self, scope: Scope) -> Response:
         """The answer to who asks for a gallery that there is not, or that the token does not open: they look alike."""
-        if scope["path"].startswith("/v1"):
-            return refuse_with(scope, 404, _NO_GALLERY)
-        if scope["path"] == "/" and self.asks:
-            return self._show_page(scope, "no gallery", status=404)
-        return PlainTextResponse(f"{_NO_GALLERY}\n", status_code=404)
+        return self._refuse(scope, 404, _NO_GALLERY, problem="no gallery", has_page=self.asks)
 
     def _read_cookie(self, scope: Scope, headers: Headers) -> SignedValue | None:
         # Browsers send the cookies of all ports of a host, and of those some are no cookies by the book.
@@ -234,29 +229,28 @@ class SignIn:
         by = "code" if problem == "wrong code" else "token"
         if await self._tries.hold_back(find_visitor(scope).address, by=by, request=scope["state"]["request_id"]):
             return self._ask(scope, problem)
-        if scope["path"].startswith("/v1"):
-            message = "too many wrong tokens; wait before the next"
-            wait_s = ceil(self._config.failed_try_longest_wait_s)
-            refusal: Response = refuse_with(scope, 429, message, retry_after_s=wait_s)
-        else:
-            refusal = self._show_page(scope, "too many tries", status=429)
+        message = "too many wrong tokens; wait before the next"
+        refusal = self._refuse(scope, 429, message, problem="too many tries")
+        refusal.headers["Retry-After"] = str(ceil(self._config.failed_try_longest_wait_s))
         refusal.headers["Connection"] = "close"  # the next guess costs a connection
         return refusal
 
     def _ask(self, scope: Scope, problem: Problem | None) -> Response:
-        if scope["path"].startswith("/v1"):
-            words = "the token is wrong" if problem == "wrong token" else "a token is needed"
-            refusal: Response = refuse_with(scope, 401, f"{words}: Authorization: Bearer TOKEN")
-        elif scope["path"] == "/":
-            refusal = self._show_page(scope, problem, status=401)
-        else:
-            refusal = PlainTextResponse("this needs the server's token: open the page first\n", status_code=401)
+        words = "the token is wrong" if problem == "wrong token" else "a token is needed"
+        refusal = self._refuse(scope, 401, f"{words}: Authorization: Bearer TOKEN", problem=problem)
         refusal.headers["WWW-Authenticate"] = "Bearer"
         return refusal
 
-    def _show_page(self, scope: Scope, problem: Problem | None, *, status: int) -> Response:
-        html = self._draw(_address_after(scope), problem)
-        return HTMLResponse(html, status_code=status, headers=dict(SIGN_IN_HEADERS))
+    def _refuse(
+        self, scope: Scope, status: int, message: str, *, problem: Problem | None = None, has_page: bool = True
+    ) -> Response:
+        """As JSON where the API was asked for, as the page with the field where a page was, else as a line."""
+        if scope["path"].startswith("/v1"):
+            return refuse_with(scope, status, message)
+        if scope["path"] == "/" and has_page:
+            html = self._draw(_address_after(scope), problem)
+            return HTMLResponse(html, status_code=status, headers=dict(SIGN_IN_HEADERS))
+        return PlainTextResponse(f"{message}\n", status_code=status)
 
 
 def _name_cookie(scope: Scope) -> str:
