@@ -38,16 +38,11 @@ class Answered:
 
     Attributes:
         at_s: when its answer ended, in seconds since 1970.
-        seconds: since its head was there.
-        request_id: that its answer has.
+        seconds: from its head to the end of its answer.
         method: in capitals, or `other`.
         route: the template of its address, or what answered where that has none.
         query_string: as it came, at most `MOST_QUERY_BYTES` of it, with what people typed: see `hide_typed`.
-        status: of its answer.
-        sent_bytes: of the answer's body.
-        visitor: who asked.
         watch: its searches.
-        traceparent: of the trace that it belongs to, as the header has it.
         gallery: the name of the one among several that was asked for.
     """
 

@@ -1,4 +1,4 @@
-"""An application with all routes of the API, and the OpenAPI document by which it describes itself."""
+"""OpenAPI document of the API, and the factory of applications with its routes."""
 
 from __future__ import annotations
 

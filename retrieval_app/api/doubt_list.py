@@ -1,4 +1,4 @@
-"""The doubted labels as a working list: which are open, which decided, page by page."""
+"""Label issues as a working list: which are open, which decided, page by page."""
 
 from __future__ import annotations
 

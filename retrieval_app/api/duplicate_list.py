@@ -1,4 +1,4 @@
-"""Groups of near-duplicates as a working list: which are open, which decided, page by page."""
+"""Near-duplicates as a working list of groups: which are open, which decided, page by page."""
 
 from __future__ import annotations
 

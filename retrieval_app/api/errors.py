@@ -1,4 +1,4 @@
-"""Every failure as one JSON, whatever raised it: a code for programs, a message for people, the field, the request.
+"""Errors as JSON, whatever raised them: a code for programs, a message for people, the field, the request.
 
     {"error": {"code": "not_found", "message": "no image 7 in gallery shop", "field": null}, "request_id": "9f…"}
 

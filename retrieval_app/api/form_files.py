@@ -1,4 +1,4 @@
-"""An image as the body of a request: its bytes, or a form that holds it, as browsers and `curl -F` send one.
+"""Image bodies of requests: the bytes of a file, or a form that holds it, as browsers and `curl -F` send one.
 
 A form of one file is its head, the file and a line at the end, and is taken as no more than that: found by looking for
 the lines between, so that no body takes longer to be read than it took to arrive.

@@ -1,4 +1,4 @@
-"""The gallery as a whole: what it is, what it can be narrowed by, how good it is, and where its images lie."""
+"""Gallery routes: what it is, what it can be narrowed by, how good it is, and where its images lie."""
 
 from __future__ import annotations
 

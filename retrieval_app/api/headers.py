@@ -1,4 +1,4 @@
-"""The headers that every answer carries: nothing may be guessed, framed, sent to or fetched from another host."""
+"""Security headers of every answer: nothing may be guessed, framed, sent to or fetched from another host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API takes, and what a search answers: every number, text and list has bounds; unknown fields are refused.
+"""Schemas of requests, and bases of answers: every number, text and list has bounds; unknown fields are refused.
 
 Bodies are read strictly (a text is no number); NaN, infinities, NUL characters and halves of surrogate pairs are
 refused everywhere.

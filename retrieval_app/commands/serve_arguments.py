@@ -1,4 +1,4 @@
-"""What `retrieval serve` is to serve, and which token it asks for, by its arguments and options."""
+"""Galleries and token of a server, by the arguments and options of its command."""
 
 from __future__ import annotations
 

@@ -64,7 +64,6 @@ def open_server_app(options: ServeOptions, *, shared: Path | None = None) -> Ite
     """A server's application over its opened galleries, closed in the end.
 
     Args:
-        options: of the server.
         shared: folder of what the processes of a server have together; None where there is one.
     """
     with ExitStack() as opened:
@@ -89,11 +88,6 @@ def _place_sessions(options: ServeOptions, shared: Path | None = None) -> list[P
 
 class ServerApp:
     """The application of a server: that of its only gallery, or those of several beside their list.
-
-    Args:
-        options: of the server.
-        shared: as `open_server_app` has it.
-        opened: closes what it opens.
 
     Attributes:
         app: answers everything.

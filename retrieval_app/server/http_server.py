@@ -35,11 +35,8 @@ def run_server(
     """Serve on an already listening socket until interrupted or terminated; what is under way is finished.
 
     Args:
-        app: what is served.
-        listener: the socket.
         on_ready: called when it answers.
         on_end: called by the event loop when it is to end, with what is under way still to be finished.
-        limits: on connections.
 
     Raises:
         KeyboardInterrupt: it was interrupted or terminated, and has ended.
@@ -75,7 +72,6 @@ class Lifecycle:
     """The start and the end of an application, as its server has them.
 
     Args:
-        app: the application.
         on_ready: called when it has started.
         on_end: called when a signal tells the server to end, while requests are still under way.
         on_closed: called when the application has ended.

@@ -1,4 +1,4 @@
-"""How galleries are served: the options of `retrieval serve`, checked."""
+"""Server options, checked: those of `retrieval serve` and `retrieval mcp`."""
 
 from __future__ import annotations
 

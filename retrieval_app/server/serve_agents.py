@@ -1,4 +1,4 @@
-"""Serving a gallery to agents, over pipes or HTTP: open, listen, run until told to end. Needs the extra `agents`."""
+"""MCP server of a gallery, over pipes or HTTP: open, listen, run until told to end. Needs the extra `agents`."""
 
 from __future__ import annotations
 

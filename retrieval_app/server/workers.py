@@ -49,8 +49,6 @@ def run_workers(options: ServeOptions, *, listener: socket.socket, on_ready: Cal
     """Serve in as many processes as the options say, until interrupted or terminated.
 
     Args:
-        options: of the server.
-        listener: the socket.
         on_ready: called by a thread once one of them answers.
     """
     threads = max(1, options.limits.workers // options.workers)

@@ -49,12 +49,7 @@ _CLIENT_LEFT = 499  # counted; nobody is there to get it
 
 
 class RootPath:
-    """Lets paths begin where the server does, whether a proxy takes the path before away or not.
-
-    Args:
-        app: what is behind.
-        root_path: below which the server lives, without a slash at its end; empty for none.
-    """
+    """Root path middleware: paths begin where the server does, whether a proxy takes the path before away or not."""
 
     def __init__(self, app: ASGIApp, *, root_path: str) -> None:
         self._app, self._root_path = app, root_path
@@ -99,12 +94,8 @@ class Security:
     """Passes on what may pass, puts headers on every answer, and counts it.
 
     Args:
-        app: what is behind.
-        limits: on bodies.
-        access: who may do what.
-        sign_in: who asks.
         observers: are told of the answers.
-        rates: how often one visitor may ask, here or elsewhere.
+        rates: how often one visitor may ask, at all galleries of a server together.
         origins: of other sites whose pages may ask the API.
         gallery: the name of the one among several that requests are for.
         max_head_bytes: of the head of a request; the parser bounds those alone that do not come at once.

@@ -50,8 +50,7 @@ class SignIn:
     """Lets in who brings a token, and holds back who brings a wrong one.
 
     Args:
-        access: has the token, or the tokens.
-        draw: the page for those who come without.
+        draw: the page for those who come without a token.
         spent: folders that tell of sessions that were ended, of all processes of the server and those after it;
             without any there are no sessions and no codes.
         config: how long wrong ones wait, and right ones hold.

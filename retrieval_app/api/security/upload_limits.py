@@ -1,4 +1,4 @@
-"""Bodies of requests, read whole, with room for as many bytes as have arrived and not for those that are announced."""
+"""Request bodies, read whole, with room for as many bytes as have arrived and not for those that are announced."""
 
 from __future__ import annotations
 
