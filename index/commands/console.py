@@ -127,7 +127,8 @@ def config_options(
     """Options for every field of the config classes, named like the field.
 
     A field's metadata gives `help`, and optionally `flag` (another name), `choices`, `metavar`, `usual` (what help says
-    of a default that is no constant) or `words` (what it takes beside a file's name).
+    of a default that is no constant) or `words` (what it takes beside a file's name). A tuple
+    of texts is an option that can be repeated.
     A field without a default is a required option; one that is a config class itself gives its own fields; one without
     help gives none. Fields that a class inherits are left to the class that declares them.
 
@@ -210,6 +211,7 @@ def _option(field: Any, hint: Any, *, group: type, remembered: bool) -> Callable
     if get_origin(hint) in (types.UnionType,):
         hint = next(kind for kind in get_args(hint) if kind is not type(None))
     kind: Any = click.Choice(list(meta["choices"])) if "choices" in meta else PATH if hint is Path else hint
+    is_list = get_origin(hint) is tuple
     default = field.default if field.default_factory is MISSING else field.default_factory
     required = default is MISSING
     flag = meta.get("flag", "--" + field.name.rstrip("_").replace("_", "-"))
@@ -221,10 +223,11 @@ def _option(field: Any, hint: Any, *, group: type, remembered: bool) -> Callable
         flag,
         field.name,
         cls=kind_of_option,
-        type=kind,
+        type=str if is_list else kind,
+        multiple=is_list,
         required=required,
         default=None if required or remembered else default,
-        show_default=meta.get("usual", not required and not remembered and default is not None),
+        show_default=meta.get("usual", not required and not remembered and default not in (None, "", ())),
         metavar=meta.get("metavar"),
         help=meta["help"],
     )

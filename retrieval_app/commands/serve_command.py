@@ -16,9 +16,9 @@ from index.config_fields import make_config
 from index.errors import InputError
 from index.text import printable_path
 from retrieval_app.api.security.rate_limits import RateConfig, SignInConfig
-from retrieval_app.commands.server_commands import allowed_host_option, token_file_option
+from retrieval_app.commands.server_commands import token_file_option
 from retrieval_app.commands.settings_command import SettingsCommand, show_config_option
-from retrieval_app.server.options import ConnectionConfig, LogConfig
+from retrieval_app.server.options import ConnectionConfig, LogConfig, ServeOptions
 from retrieval_app.serving.serving_config import ServingConfig
 
 if TYPE_CHECKING:
@@ -47,35 +47,8 @@ class ServeCommand(SettingsCommand):
 
 @click.command(cls=ServeCommand)
 @click.argument("galleries", nargs=-1, required=True, type=NAMED, metavar="[NAME=]GALLERY...")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=7860,
-    show_default=True,
-    help="Port to listen on; 0 for a free one.",
-)
-@allowed_host_option
-@click.option(
-    "--root-path", default="", metavar="PATH",
-    help="Path below which the server lives behind a proxy, as /photos; whether the proxy strips it or not.",
-)  # fmt: skip
-@click.option(
-    "--trusted-proxy", "trusted_proxies", multiple=True, metavar="ADDRESS|NETWORK",
-    help="Proxy that is believed to say who asks and by which scheme; can be repeated.",
-)  # fmt: skip
-@click.option(
-    "--cors-origin", "cors_origins", multiple=True, metavar="ORIGIN",
-    help="Site whose pages may ask the API, as https://app.example.org; can be repeated.",
-)  # fmt: skip
 @click.option("--open/--no-open", "open_browser", default=False, help="Open the page in the default browser.")
 @token_file_option
-@click.option(
-    "--tokens",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="File of tokens with names and rights, by `retrieval tokens`, of which every request has to bring one.",
-)
 @click.option(
     "--token",
     envvar="RETRIEVAL_TOKEN",
@@ -88,27 +61,10 @@ class ServeCommand(SettingsCommand):
     help="Ask for none where --host lets others in: whoever reaches the address may search, and nobody decide.",
 )
 @click.option(
-    "--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N",
-    help="Processes that answer, each with a model and an index and its share of the threads; the Gradio app needs 1.",
-)  # fmt: skip
-@click.option("--writable", is_flag=True, help="Let the API add and remove images; a token is asked for.")
-@click.option(
-    "--fetch-addresses", "fetches", is_flag=True,
-    help="Let the page and the API search with a photo whose address is pasted, which the server then fetches, from "
-    "public addresses only.",
-)  # fmt: skip
-@click.option(
-    "--audit",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    "--audit", type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Folder of a `retrieval audit`, whose doubts the Labels view shows in the place of the gallery's own.",
-)
-@click.option(
-    "--access-log",
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    metavar="FILE|-",
-    help="Add a line of JSON to this file for every request, without what people typed; - is standard output.",
-)
-@config_options(*_LIMITS.values())
+)  # fmt: skip
+@config_options(ServeOptions)
 @config_file_option("photos-waiting = 64", before="options and variables go before")
 @show_config_option
 @backend_option
@@ -153,7 +109,6 @@ def serve(
     """
     from retrieval_app.api.security.addresses import is_loopback
     from retrieval_app.commands.serve_arguments import choose_galleries, choose_token
-    from retrieval_app.server.options import ServeOptions
     from retrieval_app.server.serve import find_address, serve_gallery
 
     context = click.get_current_context()

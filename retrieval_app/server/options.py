@@ -26,7 +26,10 @@ MOST_WORKERS = 64
 
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
-    """Connections and heads of requests; a page holds up to six connections while it loads."""
+    """Connections and heads of requests.
+
+    A page holds up to six connections while it loads.
+    """
 
     connections: int = option(
         1024,
@@ -45,13 +48,12 @@ class ConnectionConfig:
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Logs.
+    """Logs."""
 
-    Attributes:
-        access_log: file to which a line of JSON is added for every request, `-` for standard output; None for none.
-    """
-
-    access_log: Path | None = None
+    access_log: Path | None = option(
+        None, "Add a line of JSON to this file for every request, without what people typed; - is standard output.",
+        metavar="FILE|-",
+    )  # fmt: skip
     slow_query_ms: float | None = option(
         None, "Log searches that take longer, with where the time went: in the access log, else on standard error.",
         at_least=0, metavar="MS",
@@ -83,34 +85,52 @@ class ServedGallery:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """How galleries are served; the help of `retrieval serve` says what each option does.
+    """Address and access.
 
     Attributes:
         galleries: one without a name, or any number of them with different ones.
         token: that every request has to bring; None lets everybody search who can reach the address.
-        tokens: file of tokens with names and rights, in the place of `token`.
-        limits: of each gallery's engine.
-        workers: processes that answer, each with its own model and index; with 1, that is this one.
     """
 
     galleries: tuple[ServedGallery, ...]
-    host: str = "127.0.0.1"
-    port: int = 7860
+    host: str = option("127.0.0.1", "Address to listen on.")
+    port: int = option(7860, "Port to listen on; 0 for a free one.")
     token: str | None = None
-    tokens: Path | None = None
-    allowed_hosts: tuple[str, ...] = ()
-    root_path: str = ""
-    trusted_proxies: tuple[str, ...] = ()
-    cors_origins: tuple[str, ...] = ()
-    writable: bool = False
-    fetches: bool = False
+    tokens: Path | None = option(
+        None, "File of tokens with names and rights, by `retrieval tokens`, of which every request has to bring one.",
+        metavar="FILE",
+    )  # fmt: skip
+    allowed_hosts: tuple[str, ...] = option(
+        (), "Name to answer to besides the machine's own, such as that of a proxy; can be repeated.",
+        flag="--allowed-host", metavar="NAME",
+    )  # fmt: skip
+    root_path: str = option(
+        "", "Path below which the server lives behind a proxy, as /photos; whether the proxy strips it or not.",
+        metavar="PATH",
+    )  # fmt: skip
+    trusted_proxies: tuple[str, ...] = option(
+        (), "Proxy that is believed to say who asks and by which scheme; can be repeated.",
+        flag="--trusted-proxy", metavar="ADDRESS|NETWORK",
+    )  # fmt: skip
+    cors_origins: tuple[str, ...] = option(
+        (), "Site whose pages may ask the API, as https://app.example.org; can be repeated.",
+        flag="--cors-origin", metavar="ORIGIN",
+    )  # fmt: skip
+    writable: bool = option(False, "Let the API add and remove images; a token is asked for.")
+    fetches: bool = option(
+        False, "Let the page and the API search with a photo whose address is pasted, which the server then fetches, "
+        "from public addresses only.", flag="--fetch-addresses",
+    )  # fmt: skip
     audit: Path | None = None
+    workers: int = option(
+        1, "Processes that answer, each with a model, an index and its share of the threads; the Gradio app needs 1.",
+        metavar="N",
+    )  # fmt: skip
     limits: ServingConfig = field(default_factory=ServingConfig)
     connections: ConnectionConfig = field(default_factory=ConnectionConfig)
     sign_in: SignInConfig = field(default_factory=SignInConfig)
     rates: RateConfig = field(default_factory=RateConfig)
     logs: LogConfig = field(default_factory=LogConfig)
-    workers: int = 1
 
     def __post_init__(self) -> None:
         check_names(self.galleries)
