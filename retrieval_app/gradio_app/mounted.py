@@ -34,11 +34,13 @@ def hold_uploads() -> Iterator[asyncio.Lock]:
     While an app is made, Gradio puts components into it from whatever thread.
     """
     with TemporaryDirectory(prefix="retrieval-gradio-") as folder:
-        os.environ[_UPLOADS] = folder
+        before, os.environ[_UPLOADS] = os.environ.get(_UPLOADS), folder
         try:
             yield asyncio.Lock()
         finally:
             os.environ.pop(_UPLOADS, None)
+            if before is not None:  # another server of this process goes on
+                os.environ[_UPLOADS] = before
 
 
 class MountedApp:
