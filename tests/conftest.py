@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ CLASSES = {"blue": (40, 60, 220), "green": (30, 190, 60), "red": (220, 40, 40)}
 IMAGES_PER_CLASS = 5
 _CACHE = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
 LONGEST = ("test_commands", "test_features_of_exports", "test_gallery_model", "test_log_contract", "test_story")
+SLOW_OR_DEEP = re.compile(r"slow|deep|browser|shared_data|@given")
 OUTLIVE_MODULES = {"milvus_server", "page_server"}  # fixtures of a package that start processes
 
 # A machine that does other things, too, is no error.
@@ -42,6 +44,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--shuffle", type=int, metavar="SEED", help="run modules, and the tests of each, in another order"
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only slow and deep tests are run, leave out modules without any, which each worker would import."""
+    if not config.option.markexpr.startswith("(slow or deep)") or "e2e" in collection_path.parts:
+        return None
+    is_module = collection_path.match("test_*.py")
+    return True if is_module and not SLOW_OR_DEEP.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
 import torch
 
 from export.exports import export_run, export_untrained
@@ -79,9 +81,13 @@ def test_every_view_and_pooling_gives_the_features_that_training_sees(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [f"open_clip:{TIMM}", "timm:test_resnet", f"open_clip:{RESNET}", "timm:vit_small_patch14_dinov2.lvd142m"],
+    [f"open_clip:{TIMM}", f"open_clip:{RESNET}", "timm:vit_small_patch14_dinov2.lvd142m"],
 )
-def test_every_family_gives_the_features_that_training_sees(name: str, pictures: Path, tmp_path: Path) -> None:
+def test_every_family_gives_the_features_that_training_sees(
+    name: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "patch14" in name:  # two of its twelve blocks, which are alike
+        monkeypatch.setattr("timm.create_model", partial(timm.create_model, depth=2))
     side = 56 if "patch14" in name else CROP
     report = export_untrained(tmp_path / "m.onnx", ExportConfig(name, "none", crop=side))
     contract = Embedder(tmp_path / "m.onnx", threads=1).contract
