@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,19 +29,26 @@ from tests.documents import PAGES, ROOT, Step, broken_links, documents, steps_of
 from tests.photos import KINDS, write_photos
 from tests.serving_server import serve
 from training.backbone.backbones import normalise_images
+from training.options import resolve as options
 
 
 @pytest.fixture(scope="module")
-def short_resnets() -> Iterator[None]:
-    """ResNets of one block a stage: features as wide, a third of the work, and what they know is chance anyway."""
+def short_trainings() -> Iterator[None]:
+    """Few steps, and ResNets of one narrow block a stage: features as wide, and what they know is chance anyway."""
     whole = resnet._resnet
+
+    def make(block: type[torch.nn.Module], layers: list[int], *rest: Any, **more: Any) -> torch.nn.Module:
+        narrow = {"width_per_group": 16} if block is resnet.Bottleneck else {}
+        return whole(block, [1] * 4, *rest, **more | narrow)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resnet, "_resnet", lambda block, layers, *rest, **more: whole(block, [1] * 4, *rest, **more))
+        patch.setattr(resnet, "_resnet", make)
+        patch.setattr(options, "DEFAULT", {**options.DEFAULT, "steps": 30})
         yield
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, short_resnets: None) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, short_trainings: None) -> Path:
     """Photos in class folders, other photos to test on, a query, and ImageNet weights as torchvision caches them."""
     folder = tmp_path_factory.mktemp("documents")
     write_photos(folder / "photos", kinds=KINDS[:3], pictures_per_kind=12, seed=0)

@@ -154,9 +154,9 @@ def test_large_pictures_that_come_at_once_take_turns(gallery: Path, tmp_path: Pa
     assert max(map(len, photos)) < MEBIBYTE
     with serve(gallery, log=tmp_path / "log") as server:
         before = server.resident_bytes()
-        with ThreadPoolExecutor(12) as pool:
+        with ThreadPoolExecutor(8) as pool:
             statuses = list(
-                pool.map(lambda photo: server.ask("POST", "/v1/photos", body=photo).status, photos * 6)
+                pool.map(lambda photo: server.ask("POST", "/v1/photos", body=photo).status, photos * 4)
             )
         assert set(statuses) <= {201, 503}
         assert 201 in statuses
