@@ -48,7 +48,7 @@ class FacetValueEntry(Answer):
 
 
 class FacetEntry(Answer):
-    """What images can be told apart by; `more` values are left out."""
+    """A facet with its values; `more` values are left out."""
 
     name: str
     values: list[FacetValueEntry]

@@ -79,17 +79,17 @@ class RecallEntry(Answer):
 
 
 class ApartEntry(Answer):
-    """Recall@1 where no image finds one of its own scene: shots of a burst, and copies."""
+    """Recall@1 of the grouped evaluation: no image finds one of its own group, shots of a burst and copies."""
 
-    value: float | None = Field(description="None where no image has another to find outside its scene")
+    value: float | None = Field(description="None where no image has another to find outside its group")
     interval: Interval | None
     queries: int
     scenes: int = Field(description="of more than one image")
-    images: int = Field(description="in these scenes")
-    found_by: str = Field(description="what tells the scenes, in words")
+    images: int = Field(description="in these groups")
+    found_by: str = Field(description="how the groups were found, in words")
     certain: bool = Field(description="false where images are only suspiciously alike")
     flattered: bool = Field(
-        description="whether Recall@1 mostly says that scenes find themselves: it is much higher, or there is no value"
+        description="whether Recall@1 mostly says that groups find themselves: it is much higher, or there is no value"
     )
 
 
@@ -110,7 +110,7 @@ class ClassEntry(Answer):
 
 
 class FirstHit(Answer):
-    """What a query meets first."""
+    """The first hit of a query."""
 
     id: int
     label: str
@@ -144,11 +144,11 @@ class Confusion(Answer):
 
 
 class Quality(Answer):
-    """How well searches with every labelled member that has another one of its label find these.
+    """Quality of searches with every labelled member that has another one of its label.
 
     Attributes:
         queries: such members.
-        sampled: whether some members did not ask.
+        sampled: whether some members were left out.
         recall_at: for each of `KS`; a duplicate of a member may be what it finds.
         classes: the lowest Recall@1 first.
         worst: those that search longest in vain first, of equals the one whose first hit is nearest.
@@ -160,7 +160,7 @@ class Quality(Answer):
     lone: int = Field(description="images that are alone with their label")
     sampled: bool
     recall_at: list[RecallEntry]
-    apart: ApartEntry | None = Field(description="None where no two images are of one scene")
+    apart: ApartEntry | None = Field(description="None where no two images are of one group")
     map_at_r: MeanPrecision | None
     classes: list[ClassEntry]
     worst: list[WorstQueryEntry]

@@ -806,12 +806,12 @@ export interface components {
         };
         /**
          * ApartEntry
-         * @description Recall@1 where no image finds one of its own scene: shots of a burst, and copies.
+         * @description Recall@1 of the grouped evaluation: no image finds one of its own group, shots of a burst and copies.
          */
         ApartEntry: {
             /**
              * Value
-             * @description None where no image has another to find outside its scene
+             * @description None where no image has another to find outside its group
              */
             value: number | null;
             /** Interval */
@@ -828,12 +828,12 @@ export interface components {
             scenes: number;
             /**
              * Images
-             * @description in these scenes
+             * @description in these groups
              */
             images: number;
             /**
              * Found By
-             * @description what tells the scenes, in words
+             * @description how the groups were found, in words
              */
             found_by: string;
             /**
@@ -843,7 +843,7 @@ export interface components {
             certain: boolean;
             /**
              * Flattered
-             * @description whether Recall@1 mostly says that scenes find themselves: it is much higher, or there is no value
+             * @description whether Recall@1 mostly says that groups find themselves: it is much higher, or there is no value
              */
             flattered: boolean;
         };
@@ -1215,7 +1215,7 @@ export interface components {
         };
         /**
          * FacetEntry
-         * @description What images can be told apart by; `more` values are left out.
+         * @description A facet with its values; `more` values are left out.
          */
         FacetEntry: {
             /** Name */
@@ -1264,7 +1264,7 @@ export interface components {
         };
         /**
          * FirstHit
-         * @description What a query meets first.
+         * @description The first hit of a query.
          */
         FirstHit: {
             /** Id */
@@ -1896,7 +1896,7 @@ export interface components {
             sampled: boolean;
             /** Recall At */
             recall_at: components["schemas"]["RecallEntry"][];
-            /** @description None where no two images are of one scene */
+            /** @description None where no two images are of one group */
             apart: components["schemas"]["ApartEntry"] | null;
             map_at_r: components["schemas"]["MeanPrecision"] | null;
             /** Classes */
