@@ -165,11 +165,8 @@ def _describe_apart(evaluation: Evaluation) -> list[str]:
     alone = f"; {lone:,} queries have no other of their label" if lone else ""
     lines = [f"apart: Recall@1 {_percent(recall)} where no image finds one of its own scene ({found}{alone})"]
     if evaluation.is_flattered:
-        what = (
-            "shots of a scene find each other"
-            if scenes.is_certain
-            else "photos find others that may be of one scene"
-        )
+        certain, likely = "shots of a scene find each other", "photos find others that may be of one scene"
+        what = certain if scenes.is_certain else likely
         lines.append(f"warning: Recall@1 above mostly says that {what}; for new photos expect the figure apart")
     return lines
 

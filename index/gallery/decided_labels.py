@@ -62,7 +62,12 @@ class DecidedLabels:
         if missing := changing.keys() - ids.keys():
             with open_given() as catalog:
                 ids |= _find_ids(catalog, missing)
-        rows = DecidedRows({number: _decide(changing[key]) for key, found in ids.items() for number in found})
+        by_id: dict[int, DecidedLabel] = {}
+        for key, found in ids.items():
+            one = changing[key]
+            label = one.new_label if one.decision == CHANGE else one.label
+            by_id |= dict.fromkeys(found, DecidedLabel(one.label, label, one.decision == DROP))
+        rows = DecidedRows(by_id)
         rows = self.rows if rows.digest == self.rows.digest else rows
         return DecidedLabels(rows, file, connection, version, ids)
 
@@ -83,11 +88,6 @@ def _identify(path: Path) -> tuple[int, ...] | None:
     except OSError:  # opening it tells why
         return (0,)
     return status.st_dev, status.st_ino
-
-
-def _decide(decision: LabelDecision) -> DecidedLabel:
-    label = decision.new_label if decision.decision == CHANGE else decision.label
-    return DecidedLabel(decision.label, label, decision.decision == DROP)
 
 
 def _find_ids(catalog: Catalog, keys: Iterable[LabelKey]) -> dict[LabelKey, tuple[int, ...]]:

@@ -151,7 +151,13 @@ class Gallery:
         if output == self.output:
             return self
         if output not in self.manifest.outputs:
-            raise InputError(_explain_output(self.name, output))
+            shown = printable_path(self.name)
+            raise InputError(
+                f"by must be {KIND} or {PICTURE}, got {output!r}"
+                if output != PICTURE
+                else f"{shown}: its model has no output that tells pictures, so that it cannot be asked by {PICTURE}; "
+                "build another gallery with a model that has one"
+            )
         with self._opened.lock:
             other = self._opened.views.get(output)
             if other is None:
@@ -378,8 +384,10 @@ class Gallery:
                 "gallery up to date: retrieval index update GALLERY"
             )
         place = replace(source.locate(row), sha256=row.sha256)
-        if not place.is_there() and (now := self._find_again(row.source)) is not None:
-            place = replace(now.locate(row), sha256=row.sha256)
+        if not place.is_there():  # a writer may have moved a source of the gallery's own folder since
+            with self.catalog() as catalog:
+                if row.source == catalog.added_source():
+                    place = replace(catalog.sources()[row.source].locate(row), sha256=row.sha256)
         if not place.is_there():
             raise InputError(
                 f"{printable_path(row.path)}: the image is no longer in the gallery's source "
@@ -387,11 +395,6 @@ class Gallery:
                 "retrieval index update GALLERY, with --root where the images were moved"
             )
         return place
-
-    def _find_again(self, number: int) -> ImageSource | None:
-        """A source of the gallery's own folder, which a writer may have moved since; None for one outside."""
-        with self.catalog() as catalog:
-            return catalog.sources()[number] if number == catalog.added_source() else None
 
     def vector(self, image_id: int) -> Vectors:
         """The stored (D,) float32 unit vector of a member, dropped or not."""
@@ -585,16 +588,6 @@ class _Opened:
     lock: threading.Lock = field(default_factory=threading.Lock)
     embedders: dict[str, Embedder] = field(default_factory=dict)
     views: dict[str, Gallery] = field(default_factory=dict)
-
-
-def _explain_output(name: str, output: str) -> str:
-    shown = printable_path(name)
-    if output != PICTURE:
-        return f"by must be {KIND} or {PICTURE}, got {output!r}"
-    return (
-        f"{shown}: its model has no output that tells pictures, so that it cannot be asked by {PICTURE}; build another "
-        "gallery with a model that has one"
-    )
 
 
 def _check_id(image_id: int) -> int:

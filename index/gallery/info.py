@@ -172,13 +172,8 @@ def _describe_model(version: Version, manifest: Manifest) -> dict[str, Any]:
 
 def _measure(path: Path, manifest: Manifest) -> dict[str, int]:
     parts = {"vectors": 0, "index": 0, "catalog": 0, "model": 0}
-    names = {
-        INDEX_NAME: "index",
-        CATALOG_NAME: "catalog",
-        MODEL_NAME: "model",
-        DELETED_NAME: "index",
-        HELD_OUT_NAME: "index",
-    }
+    names = dict.fromkeys((INDEX_NAME, DELETED_NAME, HELD_OUT_NAME), "index")
+    names |= {CATALOG_NAME: "catalog", MODEL_NAME: "model"}
     for name, described in manifest.files.items():
         parts[names.get(name.rpartition("/")[2], "vectors")] += described["bytes"]
     files: dict[tuple[int, int], int] = {}  # versions share files

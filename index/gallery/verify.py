@@ -104,6 +104,9 @@ def verify_gallery(
         gallery = Gallery.open(path, threads=usable_cores()).as_given
         chosen = _choose(gallery, sample=sample, seed=seed)
         views = [gallery.by(output) for output in manifest.outputs]
+        # Where another runtime than the usual one was ever used, any vector may be of either.
+        is_of_one = manifest.runtime is None and is_same_runtime(None, gallery.embedder)
+        least = MIN_COSINE if is_of_one else _OTHER_RUNTIME_COSINE
         problems += _compare_parts(gallery)
         for view in views:
             if not np.array_equal(view.store.ids, gallery.ids):
@@ -123,7 +126,7 @@ def verify_gallery(
                 np.concatenate([view.vector(item.id) for view in views]),
                 [view.width for view in views],
             )
-            if difference := _find_difference(item, stored, widths=widths, least=_least_cosine(gallery)):
+            if difference := _find_difference(item, stored, widths=widths, least=least):
                 problems.append(f"{place.name}: {difference}")
         if read_images:
             looks = list(_read_again(gallery, reading))
@@ -246,12 +249,6 @@ def _compare_bytes(place: Place, row: CatalogRow, embedder: Embedder) -> _Change
     except ImageError as error:
         return f"{place.name}: {_CHANGED}, and is no usable image any more: {error.detail}", True
     return f"{place.name}: {_CHANGED}", False
-
-
-def _least_cosine(gallery: Gallery) -> float:
-    """Where another runtime than the usual one was ever used, any vector may be of either."""
-    is_of_one = gallery.manifest.runtime is None and is_same_runtime(None, gallery.embedder)
-    return MIN_COSINE if is_of_one else _OTHER_RUNTIME_COSINE
 
 
 def _find_difference(item: EmbeddedItem, stored: Vectors, *, widths: Sequence[int], least: float) -> str | None:

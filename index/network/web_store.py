@@ -322,9 +322,8 @@ def _describe(path: str, status: int, headers: Mapping[str, str]) -> RemoteFile:
     if status not in (200, 206):
         reason = {401: NO_RIGHTS, 403: NO_RIGHTS, 404: NOT_FOUND, 410: NOT_FOUND}.get(status, UNREACHABLE)
         wait_s = _read_wait(headers.get("retry-after", ""))
-        raise FetchError(
-            reason, f"it answers with status {status}", is_transient=status in _PASSING, wait_s=wait_s
-        )
+        seen = f"it answers with status {status}"
+        raise FetchError(reason, seen, is_transient=status in _PASSING, wait_s=wait_s)
     whole = headers.get("content-range", "").rpartition("/")[2] if status == 206 else headers.get("content-length")
     size = int(whole) if whole and whole.isdecimal() and len(whole) < _SIZE_DIGITS else None
     tag = headers.get("etag", "").removeprefix("W/") or None
