@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -32,7 +31,7 @@ from index.versions.gallery_parts import make_mark
 from index.versions.manifest import CATALOG_NAME, Version
 from index.writing.build_config import RunOptions
 from index.writing.publish_change import BuildReport, change_gallery, open_workspace, run_change
-from index.writing.scanning import AssignedLabels, Trust, find_assigned, find_parts, scan_parts, scan_sources
+from index.writing.scanning import AssignedLabels, Trust, find_assigned, find_parts, scan_sources
 from index.writing.shard_plan import check_complete
 from index.writing.workspace import Workspace, find_model
 
@@ -144,10 +143,14 @@ def add_to_gallery(
     def change(catalog: CatalogWriter) -> None:
         parts = find_parts(catalog, given)
         numbers = catalog.add_sources(source for source in given if source.location not in parts)
-        labels, scanning = find_assigned(catalog), begin_step("Scanning")
-        found = chain(
-            scan_parts(catalog, parts, labels=labels, progress=scanning),
-            scan_sources(catalog, numbers, labels=labels, restore=True, trust=Trust.SHARDS, progress=scanning),
+        found = scan_sources(
+            catalog,
+            numbers,
+            labels=find_assigned(catalog),
+            parts=parts,
+            restore=True,
+            trust=Trust.SHARDS,
+            progress=begin_step("Scanning"),
         )
         catalog.record_scan(found, scanned=numbers, restore=True)
 

@@ -124,6 +124,7 @@ def scan_sources(
     numbers: Sequence[int],
     *,
     labels: AssignedLabels | None,
+    parts: Mapping[str, int] | None = None,
     restore: bool = False,
     trust: Trust = Trust.NONE,
     ask: bool = True,
@@ -137,6 +138,7 @@ def scan_sources(
         catalog: which records the items while they are given.
         numbers: of the sources to scan.
         labels: labels that go before those of the sources.
+        parts: of sources, to scan before these, as `find_parts` gives them.
         restore: let items of other sources that were taken out, and are met here, come back.
         trust: which archives of unchanged time are taken to hold what their rows say, and are not read; for a
             gallery whose labels come from where they came before.
@@ -145,6 +147,9 @@ def scan_sources(
     """
     sources = catalog.sources()
     owners = _Owners(catalog, sources, progress)
+    for location, number in (parts or {}).items():
+        found = FolderSource(sources[number].location).scan_below(location)
+        yield from owners.sort_out(found, number, labels=labels, restore=restore)
     for number in numbers:
         found = sources[number].scan(known=CatalogKnown(catalog, number, trust=trust, ask=ask))
         yield from owners.sort_out(found, number, labels=labels, restore=restore)
@@ -162,21 +167,6 @@ def find_parts(catalog: CatalogWriter, given: Iterable[ImageSource]) -> dict[str
             if holding:
                 parts[source.location] = min(holding)
     return parts
-
-
-def scan_parts(
-    catalog: CatalogWriter,
-    parts: Mapping[str, int],
-    *,
-    labels: AssignedLabels | None,
-    progress: Progress = no_progress,
-) -> Iterator[tuple[int, FoundItem]]:
-    """(source, item) of parts of sources, as `find_parts` gives them; else as `scan_sources` with `restore`."""
-    sources = catalog.sources()
-    owners = _Owners(catalog, sources, progress)
-    for location, number in parts.items():
-        found = FolderSource(sources[number].location).scan_below(location)
-        yield from owners.sort_out(found, number, labels=labels, restore=True)
 
 
 class _Owners:
