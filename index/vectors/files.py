@@ -137,9 +137,7 @@ class FileStore:
         return sum(len(rows.ids) for rows in self._shards[self._manifest.index["shards"] :])
 
 
-def open_vectors(folder: Path, manifest: Manifest) -> FileStore:
-    """As `StoreKind.open_vectors`."""
-    return FileStore(folder, manifest)
+open_vectors = FileStore  # as `StoreKind` has it
 
 
 def hold(folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:

@@ -323,9 +323,7 @@ class MilvusStore:
         return 0
 
 
-def open_vectors(folder: Path, manifest: Manifest) -> MilvusStore:
-    """As `StoreKind.open_vectors`."""
-    return MilvusStore(folder, manifest)
+open_vectors = MilvusStore  # as `StoreKind` has it
 
 
 def hold(folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
