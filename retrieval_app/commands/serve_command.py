@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from index.text import printable_path
 from retrieval_app.api.security.rate_limits import RateConfig, SignInConfig
 from retrieval_app.commands.server_commands import token_file_option
 from retrieval_app.commands.settings_command import SettingsCommand, show_config_option
-from retrieval_app.server.options import ConnectionConfig, LogConfig, ServeOptions
+from retrieval_app.server.options import ConnectionConfig, LogConfig, ServedGallery, ServeOptions
 from retrieval_app.serving.serving_config import ServingConfig
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ def serve(
         context, file=token_file, no_token=no_token, needed=needed, writable=writable, tokens=tokens
     )
     own = {field.name: values[field.name] for field in fields(ServeOptions) if field.name in values}
-    options = ServeOptions(choose_galleries(galleries), **{**own, **configs})  # `connections` is in both
+    options = ServeOptions((ServedGallery(Path()),), **{**own, **configs})  # checked before a gallery is made
+    options = replace(options, galleries=choose_galleries(galleries))
 
     def announce(served: Served) -> None:
         told = {"url": served.url, **({"galleries": dict(served.pages)} if served.pages else {})}

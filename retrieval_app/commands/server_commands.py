@@ -18,10 +18,6 @@ from index.versions.people import PEOPLE
 if TYPE_CHECKING:
     from retrieval_app.api.security.tokens import TokenEntry
 
-allowed_host_option = click.option(
-    "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
-    help="Name to answer to besides the machine's own, such as that of a proxy; can be repeated.",
-)  # fmt: skip
 token_file_option = click.option(
     "--token-file", type=click.Path(path_type=Path, dir_okay=False),
     help="File of the token that every request has to bring; made with a new one where there is none.",
@@ -194,7 +190,10 @@ def openapi(as_json: bool) -> None:
     "--host", default="127.0.0.1", show_default=True,
     help="Address that --http listens on; any but the machine's own needs a token.",
 )  # fmt: skip
-@allowed_host_option
+@click.option(
+    "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
+    help="Name to answer to besides the machine's own, such as that of a proxy; can be repeated.",
+)  # fmt: skip
 @token_file_option
 @click.option(
     "--tokens", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
