@@ -8,7 +8,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
@@ -311,8 +311,16 @@ def open_store(cache: Path, extractor: Extractor, *, views: int, draw: DrawViews
     description = extractor.describe(views=views)
     if draw is not fixed_views:
         description["draw"] = draw.__name__
-    key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
-    return FeatureStore(cache / f"{folder_name(extractor.backbone)}-{key}", description=description)
+    folder = cache / f"{folder_name(extractor.backbone)}-{name_content(description)}"
+    return FeatureStore(folder, description=description)
+
+
+def name_content(how: Mapping[str, Any], hashes: Iterable[str] = ()) -> str:
+    """Name of a cached file: a hash of how it was made, as JSON, and of the hashes of what it was made of, in order."""
+    digest = hashlib.sha256(json.dumps(how, sort_keys=True).encode())
+    for sha256 in hashes:
+        digest.update(sha256.encode())
+    return digest.hexdigest()[:16]
 
 
 def folder_name(backbone: Backbone) -> str:

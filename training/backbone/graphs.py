@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import warnings
 from collections.abc import Iterator
@@ -25,7 +23,7 @@ from index.model.contract import GRAPH_NAMES, METADATA_KEY, ModelContract
 from index.model.seal import SealedModel, read_sealed, seal_model
 from index.threads import usable_cores
 from training.backbone.backbones import normalise_images
-from training.backbone.extract import Extractor, folder_name
+from training.backbone.extract import Extractor, folder_name, name_content
 
 
 class PixelModel(nn.Module):
@@ -163,9 +161,6 @@ def _quiet_exporter() -> Iterator[None]:
         logger.setLevel(level)
 
 
-_FOLDER = "graphs"
-
-
 def keep_graph(extractor: Extractor, *, cache: Path) -> SealedModel:
     """The graph of what an extractor computes in torch, written unless the cache has it whole.
 
@@ -173,8 +168,7 @@ def keep_graph(extractor: Extractor, *, cache: Path) -> SealedModel:
     They are (N, F) float32 and of any length, which no model for searching has: it is for this folder alone.
     """
     description = {**extractor.describe(views=1), "torch": torch.__version__, "opset": OPSET}
-    key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
-    path = cache / _FOLDER / f"{folder_name(extractor.backbone)}-{key}.onnx"
+    path = cache / "graphs" / f"{folder_name(extractor.backbone)}-{name_content(description)}.onnx"
     try:
         return read_sealed(path)
     except ModelFileError:  # none yet, or a damaged one

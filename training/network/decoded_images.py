@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from math import prod
@@ -26,6 +25,7 @@ from index.images.image_files import read_image
 from index.images.preprocess import DECODING_VERSION, Pixels, PreprocessConfig, crop_pixels, resize_image
 from index.progress import Progress, no_progress
 from index.threads import map_ahead
+from training.backbone.extract import name_content
 
 SMALLEST = 0.625  # a window's side, of the image's
 
@@ -179,14 +179,6 @@ def _read_note(note: Path) -> int:
         return int(json.loads(note.read_text(encoding="ascii")))
     except (OSError, ValueError, TypeError):
         return 0
-
-
-def name_content(how: Mapping[str, Any], hashes: Iterable[str]) -> str:
-    """A name for what is made in a way, as JSON, of files with these hashes, in their order."""
-    digest = hashlib.sha256(json.dumps(how, sort_keys=True).encode())
-    for sha256 in hashes:
-        digest.update(sha256.encode())
-    return digest.hexdigest()[:16]
 
 
 def place_decoded(hashes: Sequence[str], preprocess: PreprocessConfig, *, cache: Path) -> MappedArray:

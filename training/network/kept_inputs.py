@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from index.progress import Progress, no_progress
+from training.backbone.extract import name_content
 from training.backbone.feature_maps import hooked
-from training.network.decoded_images import MappedArray, name_content
+from training.network.decoded_images import MappedArray
 
 _CANNOT = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 _CLOSE, _HALF_CLOSE = 1e-5, 1e-2  # of the largest feature: as computed, and as kept
