@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-import retrieval_app.page
 from tests.chromium import open_chromium, skip_without_playwright
 from tests.page_gallery import PageGallery, build_page_gallery
 from tests.serving_server import Server, serve
@@ -22,9 +20,6 @@ from tests.serving_server import Server, serve
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Locator, Page
 
-VIEWS = [
-    view["name"] for view in json.loads(Path(retrieval_app.page.__file__).with_name("views.json").read_text())
-]
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 KNOWN = "try { localStorage.setItem('welcomed', '1'); } catch { /* about:blank keeps nothing */ }"
 ACTION_MS = 30_000
