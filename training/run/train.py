@@ -25,7 +25,6 @@ from training.head.untrained import UNTRAINED_DIM, count_directions, fit_rival, 
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.interface import loss_class
 from training.network.decoded_images import MappedArray, place_decoded, require_room
-from training.network.model import Block
 from training.options.config import FIRM_HOLD, TrainConfig
 from training.options.losses import CLASS_WHITENED, RIVALS, UNTRAINED_METHODS
 from training.options.machine import Machine
@@ -72,13 +71,12 @@ from training.run.verdict import (
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """What is known before images are decoded: which there are, and which features and blocks of the backbone count."""
+    """What is known before images are decoded: which there are, and which features of the backbone count."""
 
     dataset: Dataset
     validation: ValidationRecords | None
     backbone: Backbone
     candidates: list[Candidate]
-    blocks: list[Block]
 
     @property
     def paths(self) -> list[Path]:
@@ -196,18 +194,17 @@ def _list(
     backbone = load_backbone(config.backbone, config.weights, seed=config.seed, side=config.input.crop)
     require_input_size(backbone, config.input.crop)
     candidates = list_candidates(backbone, config.input, embedding_dim=config.embedding.embedding_dim or 1)
-    blocks = list[Block]()
     if config.network.trains:
         if config.network.network_crop is not None:
             require_input_size(backbone, config.network.network_crop, flag="--network-crop")
-        blocks = plan_blocks(backbone, config, side=config.input.crop)
+        plan_blocks(backbone, config, side=config.input.crop)
     if is_new:
         check_hierarchy(dataset, config=config)
         for loss in (config.loss, config.network_loss):
             if loss.trains:
                 loss_class(loss.method)  # whether its package is there, before any long work
         require_directions(len(dataset.records), max(one.feature_dim for one in candidates), config=config)
-    return _Listed(dataset, validation, backbone, candidates, blocks)
+    return _Listed(dataset, validation, backbone, candidates)
 
 
 @contextmanager
@@ -377,7 +374,7 @@ def _train_network(
     with job.measure(NETWORK):
         return train_network(
             job, features.training, confidences=confidences, method=method, guidance=features.guidance,
-            extractor=features.extractor, blocks=features.listed.blocks, decoding=features.decoding,
+            extractor=features.extractor, decoding=features.decoding,
         )  # fmt: skip
 
 

@@ -68,7 +68,7 @@ def main(out: Path, pictures: Path) -> None:
     with join_processes(place, machine=machine, wait_s=60) as team:
         found = team.first_does(lambda: _extract(pictures, machine))
         torch.set_default_dtype(torch.float64)
-        tensors = {f"{name}/{key}": tensor for name in CASES for key, tensor in _take_steps(name, team).items()}
+        tensors = {f"{name}/{key}": tensor for name in CASES for key, tensor in _take_steps(name).items()}
         moments = team.first_does(_sum_moments)
         refused = [_refuse_options(team), _refuse_files(team, pictures)]
     if team.is_first:
@@ -85,7 +85,7 @@ def _extract(pictures: Path, machine: Machine) -> tuple[Tensor, list[str]]:
     return torch.from_numpy(store.load(found.hashes)), [skipped.path.name for skipped in found.skipped]
 
 
-def _take_steps(case: str, team: Team) -> dict[str, Tensor]:
+def _take_steps(case: str) -> dict[str, Tensor]:
     """The weights of model and loss after some steps, and the features by them."""
     config = resolve(
         backbone="resnet18", weights="none", resize=16, crop=SIDE, network_crop=SIDE, unfreeze="all",
@@ -104,9 +104,9 @@ def _take_steps(case: str, team: Team) -> dict[str, Tensor]:
     )
     confidences = torch.from_numpy(rng.random((IMAGES, CLASSES)))
     fit = NetworkFit(
-        model, loss, NetworkData(pixels, rows % CLASSES, CLASSES, Split(rows, rows[:0], rows[:0])),
+        model, loss, NetworkData(rows % CLASSES, CLASSES, Split(rows, rows[:0], rows[:0])),
         inputs=inputs, beliefs=NetworkBeliefs(confidences[:, 0], confidences), config=config,
-        context=PhaseContext(seed=0, device=CPU, checkpoint=None), team=team,
+        context=PhaseContext(seed=0, device=CPU, checkpoint=None),
     )  # fmt: skip
     fit.share()
     start = {name: tensor.clone() for name, tensor in model.moving().items()}
@@ -118,7 +118,7 @@ def _take_steps(case: str, team: Team) -> dict[str, Tensor]:
     stayed = [name for name, tensor in model.moving().items() if torch.equal(tensor, start[name])]
     assert stayed == ["backbone.mask"], stayed
     weights = {**model.state_dict(), **{f"loss.{name}": tensor for name, tensor in loss.state_dict().items()}}
-    return {**weights, "features": read_together(inputs, rows, team)}
+    return {**weights, "features": read_together(inputs, rows)}
 
 
 def _sum_moments() -> Any:

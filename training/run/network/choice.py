@@ -14,7 +14,7 @@ from training.head.embedding_heads import Head, ProjectionHead
 from training.head.untrained import LabelledFeatures, count_directions, fit_rival
 from training.network.model import NetworkModel
 from training.options.losses import CLASS_WHITENED
-from training.run.distributed import ALONE, Team
+from training.run.distributed import current_team
 from training.run.network.data import NetworkData, mean_score, read_together
 from training.run.network.fit import FittedWeights, interpolate_weights, load_weights
 from training.run.network.inputs import NetworkInputs
@@ -68,7 +68,7 @@ def fit_closed_form(
 
 def choose_weights(
     fitted: FittedWeights, model: NetworkModel, data: NetworkData, *, inputs: NetworkInputs, frozen: Head | None,
-    frozen_features: Floats, share: float, team: Team = ALONE,
+    frozen_features: Floats, share: float,
 ) -> tuple[NetworkChoice, Head, Floats]:  # fmt: skip
     """Leave the best weights in the model; give the head that goes with them, and its (N, F) float32 features.
 
@@ -82,7 +82,8 @@ def choose_weights(
         frozen_features: (N, F) float32, what it takes.
         share: of the way from the start to the trained weights; it is not chosen here, since what is held out is like
             the classes that train, and what will be searched may not be.
-        team: whose processes all call this, as they read features together; rank 0 judges, and has the head.
+
+    All processes call this, as they read features together; rank 0 judges, and has the head.
     """
     if len(fitted.epochs) == 1:  # no time was left to train
         return NetworkChoice(weights=START, ships=False), model.head.freeze(), frozen_features
@@ -92,17 +93,17 @@ def choose_weights(
         candidates["best epoch" if fitted.best_epoch else START] = fitted.best
     has_parts = bool(fitted.epochs[0].found)
     if has_parts:
-        choice.weights = _try(choice, candidates, model, data, inputs, team)
+        choice.weights = _try(choice, candidates, model, data, inputs)
     weights = candidates[choice.weights]
     if share < 1 and choice.weights != START:
         choice.weights += f", {share:g} of the way"
         weights = interpolate_weights(fitted.start, weights, share)
         if has_parts:
-            _try(choice, {choice.weights: weights}, model, data, inputs, team)
+            _try(choice, {choice.weights: weights}, model, data, inputs)
     load_weights(model, weights)
-    features = read_together(inputs, np.arange(len(data.labels)), team).numpy()
+    features = read_together(inputs, np.arange(len(data.labels))).numpy()
     head: Head = model.head.freeze()
-    if has_parts and team.is_first:
+    if has_parts and current_team().is_first:
         head = _choose_head(choice, model.head.freeze(), data, features)
         choice.ships = _beats_frozen(choice, frozen, frozen_features, data)
     return choice, head, features
@@ -110,13 +111,13 @@ def choose_weights(
 
 def _try(
     choice: NetworkChoice, candidates: Mapping[str, Weights], model: NetworkModel, data: NetworkData,
-    inputs: NetworkInputs, team: Team,
+    inputs: NetworkInputs,
 ) -> str:  # fmt: skip
     rows = data.searched_rows()
     for name, weights in candidates.items():
         load_weights(model, weights)
-        features = read_together(inputs, rows, team).numpy()
-        choice.tried[name] = team.first_does(partial(data.score_features, model.head, features, rows))
+        features = read_together(inputs, rows).numpy()
+        choice.tried[name] = current_team().first_does(partial(data.score_features, model.head, features, rows))
     return choice.best(candidates)
 
 

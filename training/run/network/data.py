@@ -1,4 +1,4 @@
-"""Data of the network stage: decoded images, labels with their confidences, and what is held out."""
+"""Data of the network stage: labels with their confidences, and the images that are held out."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
-from index.images.preprocess import Pixels
 from training.backbone.extract import CachedSource
 from training.confidence.confidences import Beliefs, TopConfidences, believe_others, fit_in_memory
 from training.losses.interface import Batch
 from training.options.losses import LossConfig
-from training.run.distributed import Team
+from training.run.distributed import current_team
 from training.run.fit import sum_moments_together
 from training.run.network.inputs import NetworkInputs
 from training.run.searches import embed_features
@@ -25,7 +24,6 @@ from training.run.trial import Split, TrialData
 GALLERY = (
     10  # images of a class that those held out of it search: enough to compare weights, at a third of the cost
 )
-NO_PIXELS = np.zeros((0, 0, 0, 3), dtype=np.uint8)  # before they are decoded
 Embed = Callable[[np.ndarray], Floats]
 """(n,) row numbers to (n, D) float32 unit rows."""
 
@@ -35,7 +33,6 @@ class NetworkData:
     """The images of a run, for the network stage.
 
     Attributes:
-        pixels: (N, R, R, 3) uint8.
         labels: (N,) int64 used labels in 0..C-1.
         class_count: C.
         split: what trains and what is held out.
@@ -43,7 +40,6 @@ class NetworkData:
         scenes: (N,) int64, the same for photos of one scene; None: every photo is a scene of its own.
     """
 
-    pixels: Pixels
     labels: Labels
     class_count: int
     split: Split
@@ -91,8 +87,9 @@ def mean_score(parts: dict[str, float]) -> float:
     return float(np.mean(list(parts.values())))
 
 
-def read_together(inputs: NetworkInputs, rows: Ids, team: Team) -> Tensor:
+def read_together(inputs: NetworkInputs, rows: Ids) -> Tensor:
     """(n, F) float32 features of the images `rows`, by the backbone as it is now, on rank 0; each rank reads a part."""
+    team = current_team()
     own = rows[team.part_of(len(rows))]
     read = inputs.read_features(own if len(own) else rows[:1])[: len(own)]
     return team.collect_rows(read, len(rows))

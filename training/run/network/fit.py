@@ -19,7 +19,7 @@ from training.options.config import TrainConfig
 from training.options.losses import LOSSES
 from training.options.network import NetworkConfig
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
-from training.run.distributed import ALONE, Team
+from training.run.distributed import current_team
 from training.run.network.data import NetworkBeliefs, NetworkData, judge_again, mean_score, read_together
 from training.run.network.inputs import NetworkInputs
 from training.run.phases import (
@@ -243,7 +243,7 @@ class FittedWeights:
 
 
 class NetworkFit:
-    """One network stage in training.
+    """One network stage in training; the processes that train together each have a fit of the same arguments.
 
     Args:
         model: at its start; in the end it has the last weights.
@@ -251,7 +251,6 @@ class NetworkFit:
         inputs: of the model's backbone.
         beliefs: to begin with.
         context: the checkpoint is replaced after every epoch; that of rank 0 counts.
-        team: the processes that train this network together, each with its own fit of the same arguments.
         on_images: called with (images seen, images of all epochs).
         begun: when the stage began, by `time.perf_counter`: a time budget counts from there.
 
@@ -270,10 +269,9 @@ class NetworkFit:
         config: TrainConfig,
         context: PhaseContext,
         on_images: Callable[[int, int], None] = lambda *_: None,
-        team: Team = ALONE,
         begun: float | None = None,
     ) -> None:
-        self._team = team
+        self._team = current_team()
         self._begun = time.perf_counter() if begun is None else begun
         self._first_step = self._deadline = self._begun  # by the same clock
         self._used = self._elapsed = 0.0  # shares of the time from the first step to the deadline: before, and now
@@ -433,7 +431,7 @@ class NetworkFit:
         searched, train = self._data.searched_rows(), self._data.split.train
         believes = self._config.judges_again and epoch > 0 and not is_last
         rows = np.union1d(searched, train) if believes else searched
-        features = read_together(self._inputs, rows, self._team)
+        features = read_together(self._inputs, rows)
         if believes:
             self._beliefs = self._team.first_does(
                 lambda: judge_again(features[np.searchsorted(rows, train)], self._data, self._config.network_loss)

@@ -1,4 +1,4 @@
-"""The network stage of a run: from its frozen features to a backbone that has trained, or the news that it need not."""
+"""Network stage of a run: the backbone trains from the frozen features on, and ships where it finds more."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from index.arrays import Floats
 from index.errors import RunError
-from index.images.preprocess import PreprocessConfig
+from index.images.preprocess import Pixels, PreprocessConfig
 from training.backbone.extract import Extractor, keep_freed_memory
 from training.confidence.confidences import Beliefs
 from training.head.embedding_heads import Head, ProjectionHead
@@ -33,47 +34,52 @@ from training.run.distributed import current_team
 from training.run.extraction import SentExtractor
 from training.run.fit import choose_rows
 from training.run.network.blocks import PRECISIONS, build_model, measure_precision, plan_blocks
-from training.run.network.choice import choose_weights, fit_closed_form
-from training.run.network.data import NO_PIXELS, NetworkBeliefs, NetworkData, judge_again
-from training.run.network.fit import NetworkFit, load_weights
-from training.run.network.inputs import keep_inputs, plan_inputs
-from training.run.phases import NETWORK, Job, PhaseContext, phase_generator
+from training.run.network.choice import NetworkChoice, choose_weights, fit_closed_form
+from training.run.network.data import NetworkBeliefs, NetworkData, judge_again
+from training.run.network.fit import FittedWeights, NetworkFit, load_weights
+from training.run.network.inputs import InputPlan, keep_inputs, plan_inputs
+from training.run.phases import NETWORK, Job, PhaseContext, Watcher, phase_generator
 from training.run.prepare import TrainingSet
 from training.run.trial import TRAINED, TrialData, fit_heads, split_for_network
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkWork:
-    """What a process has to know to take steps with rank 0.
+class StageResult:
+    """What came of the stage.
 
     Attributes:
-        data: its pixels are left to every machine's cache.
-        loss: the parameters of the loss, as they begin.
+        head: where the network's weights ship; None where the run's frozen embedding does.
+        features: (N, F) float32 of the training images by the weights that ship.
+        report: what the run's report says of it.
     """
+
+    head: Head | None
+    features: Floats
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What every process has to know to take steps together; `beliefs` are those to begin with."""
 
     data: NetworkData
     hashes: list[str]
-    decoding: MappedArray
-    extractor: SentExtractor
-    start: ProjectionHead
-    loss: dict[str, Tensor]
     beliefs: NetworkBeliefs
     guidance: Guidance | None
     config: TrainConfig
-    precision: torch.dtype
 
-    @classmethod
-    def of(
-        cls, loss: MetricLoss, data: NetworkData, *, hashes: list[str], decoding: MappedArray,
-        extractor: Extractor, start: ProjectionHead, beliefs: NetworkBeliefs, guidance: Guidance | None,
-        config: TrainConfig, precision: torch.dtype,
-    ) -> NetworkWork:  # fmt: skip
-        """Of what rank 0 begins with, on the CPU."""
-        begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
-        return cls(
-            replace(data, pixels=NO_PIXELS), hashes, decoding, SentExtractor.of(extractor), start.cpu(), begun,
-            beliefs, None if guidance is None else deepcopy(guidance).cpu(), config, precision,
-        )  # fmt: skip
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What training and choosing gave; the model is left with the weights that were chosen."""
+
+    kept: InputPlan
+    waited_s: float
+    prepared_s: float
+    fitted: FittedWeights
+    choice: NetworkChoice
+    head: Head
+    features: Floats
 
 
 def help_decoding(paths: Sequence[Path], plan: MappedArray, preprocess: PreprocessConfig) -> None:
@@ -86,38 +92,61 @@ def _on_this_machine(plan: MappedArray) -> MappedArray:
 
 
 @keep_freed_memory()
-def help_training(work: NetworkWork) -> None:
-    """Train and read features with rank 0, step by step, and forget all of it."""
-    team, config = current_team(), work.config
-    extractor = work.extractor.open(team.machine)
-    pixels = _on_this_machine(work.decoding).open()
-    data = replace(work.data, pixels=pixels)
+def help_training(
+    work: _Work, plan: MappedArray, sent: SentExtractor, start: ProjectionHead, loss_begun: dict[str, Tensor],
+    precision: torch.dtype,
+) -> None:  # fmt: skip
+    """Train and read features with rank 0, step by step, and forget all of it.
+
+    Args:
+        start, loss_begun: the head, and the parameters of the loss, on the CPU.
+    """
+    machine, config = current_team().machine, work.config
+    extractor = sent.open(machine)
     blocks = plan_blocks(extractor.backbone, config, side=extractor.preprocess.crop)
-    model = build_model(extractor, work.start, blocks, config=config)
-    model.precision = work.precision
-    kept = plan_inputs(
-        model, extractor, blocks, pixels, data.split.train, hashes=work.hashes, config=config,
-        cache=team.machine.cache,
-    )  # fmt: skip
-    inputs = keep_inputs(
-        kept, model, extractor, pixels, config=config, on_images=lambda *_: None,
-        threads=team.machine.drawing_threads,
-    )  # fmt: skip
-    loss = build_loss(
-        config.network_loss, class_count=data.class_count, embedding_dim=config.embedding.width,
-        generator=phase_generator(config.seed, NETWORK, 0), guidance=work.guidance,
-    )  # fmt: skip
-    unpack_module(loss, work.loss, name="loss")
+    model = build_model(extractor, start, blocks, config=config)
+    model.precision = precision
+    loss = _build_loss(work)
+    unpack_module(loss, loss_begun, name="loss")
     context = PhaseContext(seed=config.seed, device=extractor.device, checkpoint=None)
-    fit = NetworkFit(
-        model, loss.to(extractor.device), data, inputs=inputs, beliefs=work.beliefs, config=config,
-        context=context, team=team,
-    )  # fmt: skip
-    choose_weights(
-        fit.run(), model, data, inputs=inputs, frozen=None, frozen_features=np.zeros((0, 0), dtype=np.float32),
-        share=config.network.network_share, team=team,
-    )  # fmt: skip
+    pixels = _on_this_machine(plan).open()
+    _fit_and_choose(work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=context)
     model.release()
+
+
+def _build_loss(work: _Work) -> MetricLoss:
+    return build_loss(
+        work.config.network_loss, class_count=work.data.class_count, embedding_dim=work.config.embedding.width,
+        generator=phase_generator(work.config.seed, NETWORK, 0), guidance=work.guidance,
+    )  # fmt: skip
+
+
+def _fit_and_choose(
+    work: _Work, model: NetworkModel, blocks: list[Block], loss: MetricLoss, pixels: Pixels, *, extractor: Extractor,
+    machine: Machine, context: PhaseContext, watcher: Watcher | None = None, begun: float | None = None,
+    frozen: Head | None = None, features: Floats | None = None,
+) -> _Outcome:  # fmt: skip
+    """Train with all processes, and choose weights; rank 0 also knows the frozen embedding, with its features."""
+    config, watcher = work.config, watcher or Watcher()
+    kept = plan_inputs(
+        model, extractor, blocks, pixels, work.data.split.train, hashes=work.hashes, config=config,
+        cache=machine.cache,
+    )  # fmt: skip
+    if kept.bytes:
+        watcher.on_note(kept.describe())
+    inputs = keep_inputs(
+        kept, model, extractor, pixels, config=config, on_images=watcher.on_images, threads=machine.drawing_threads
+    )
+    fit = NetworkFit(
+        model, loss.to(context.device), work.data, inputs=inputs, beliefs=work.beliefs, config=config,
+        context=context, begun=begun, on_images=partial(watcher.on_images, "network images"),
+    )  # fmt: skip
+    fitted = fit.run()
+    choice, head, shipped = choose_weights(
+        fitted, model, work.data, inputs=inputs, frozen=frozen, share=config.network.network_share,
+        frozen_features=np.zeros((0, 0), dtype=np.float32) if features is None else features,
+    )  # fmt: skip
+    return _Outcome(kept, inputs.waited_s, fit.prepared_s, fitted, choice, head, shipped)
 
 
 @contextmanager
@@ -133,26 +162,11 @@ def advising_on_gpu_memory() -> Iterator[None]:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class StageResult:
-    """What came of it.
-
-    Attributes:
-        head: where the network's weights ship; None where the run's frozen embedding does.
-        features: (N, F) float32 of the training images by the weights that ship.
-        report: what the run's report says of it.
-    """
-
-    head: Head | None
-    features: Floats
-    report: dict[str, Any]
-
-
 @advising_on_gpu_memory()
 @keep_freed_memory()
 def train_network(
     job: Job, training: TrainingSet, *, confidences: Beliefs | None, method: str, guidance: Guidance | None,
-    extractor: Extractor, blocks: list[Block], decoding: MappedArray,
+    extractor: Extractor, decoding: MappedArray,
 ) -> StageResult:  # fmt: skip
     """Train the backbone and a head from the closed-form start on, and choose what ships on what is held out.
 
@@ -161,30 +175,25 @@ def train_network(
     Args:
         confidences: of phase 1; None where nothing reads them.
         method: of the run's frozen embedding, which has to be beaten.
-        blocks: of the backbone, that train.
         decoding: where the images will lie decoded.
     """
-    started, on_images = time.perf_counter(), job.watcher.on_images
-    config, machine, context = job.config, job.machine, job.context(NETWORK)
+    started, config, machine, team = time.perf_counter(), job.config, job.machine, current_team()
     images, hashes = [image.path for image in training.images], [image.sha256 for image in training.images]
-    labels, features, width = training.labels.cpu().numpy(), training.features, config.embedding.width
+    labels, features = training.labels.cpu().numpy(), training.features
     split = split_for_network(labels, seed=config.seed, scenes=training.scenes)
     if (trusted := choose_rows(confidences, config=config)) is not None:
         split = replace(split, train=np.intersect1d(split.train, trusted.numpy()))
     train = split.train
-    data = NetworkData(
-        NO_PIXELS, labels, len(training.classes), split, groups=training.copies, scenes=training.scenes
-    )
-    start = fit_closed_form(features[train], data, train, embedding_dim=width)
-    beliefs = _first_beliefs(features, data, confidences, config)
+    data = NetworkData(labels, len(training.classes), split, groups=training.copies, scenes=training.scenes)
+    start = fit_closed_form(features[train], data, train, embedding_dim=config.embedding.width)
+    work = _Work(data, hashes, _first_beliefs(features, data, confidences, config), guidance, config)
     frozen = _fit_frozen(features, data, method=method, config=config, machine=machine)
-    team = current_team()
     team.ask(help_decoding, images, decoding, extractor.preprocess)
     pixels = decode_images(
         images, decoding, extractor.preprocess, workers=machine.workers,
-        progress=lambda done, total: on_images(f"decoding ({decoding.bytes / 1e6:,.0f} MB)", done, total),
+        progress=partial(job.watcher.on_images, f"decoding ({decoding.bytes / 1e6:,.0f} MB)"),
     )  # fmt: skip
-    data = replace(data, pixels=pixels)
+    blocks = plan_blocks(extractor.backbone, config, side=extractor.preprocess.crop)
     model = build_model(extractor, start, blocks, config=config)
     precision = machine.precision
     if precision == "auto":  # the faster one, measured once and kept for a resume
@@ -193,38 +202,22 @@ def train_network(
         )
         precision = measured["precision"]
     model.precision = PRECISIONS[precision]
-    loss = build_loss(
-        config.network_loss, class_count=data.class_count, embedding_dim=width,
-        generator=phase_generator(context.seed, NETWORK, 0), guidance=guidance,
-    )  # fmt: skip
+    loss = _build_loss(work)
     if isinstance(loss, ProxyLoss):
         loss.start_at(_class_means(model, features, data, confidences))
-    loss = loss.to(context.device)
     if team.size > 1:
-        work = NetworkWork.of(
-            loss, data, hashes=hashes, decoding=decoding, start=start, beliefs=beliefs,
-            guidance=guidance, config=config, precision=model.precision, extractor=extractor,
+        begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
+        sent = replace(work, guidance=None if guidance is None else deepcopy(guidance).cpu())
+        team.ask(
+            help_training, sent, decoding, SentExtractor.of(extractor), deepcopy(start).cpu(), begun, model.precision
         )  # fmt: skip
-        team.ask(help_training, work)
-    kept = plan_inputs(
-        model, extractor, blocks, pixels, train, hashes=hashes, config=config, cache=machine.cache,
+    found = _fit_and_choose(
+        work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=job.context(NETWORK),
+        watcher=job.watcher, begun=started, frozen=frozen, features=features,
     )  # fmt: skip
-    if kept.bytes:
-        job.watcher.on_note(kept.describe())
-    inputs = keep_inputs(
-        kept, model, extractor, pixels, config=config, on_images=on_images, threads=machine.drawing_threads
-    )
-    fit = NetworkFit(
-        model, loss, data, inputs=inputs, beliefs=beliefs, config=config, context=context, team=team, begun=started,
-        on_images=lambda done, total: on_images("network images", done, total),
-    )  # fmt: skip
-    fitted = fit.run()
-    choice, head, shipped = choose_weights(
-        fitted, model, data, inputs=inputs, frozen=frozen, frozen_features=features,
-        share=config.network.network_share, team=team,
-    )  # fmt: skip
+    choice = found.choice
     if not choice.ships:
-        load_weights(model, fitted.start)
+        load_weights(model, found.fitted.start)
     model.release()
     report = {
         "method": config.network_loss.method,
@@ -232,11 +225,11 @@ def train_network(
         "network_crop": config.network.network_crop,
         "parameters": sum(p.numel() for level in model.levels for p in level),
         "precision": str(model.precision).removeprefix("torch."),
-        "trained_on": len(split.train),
+        "trained_on": len(train),
         "held_out": {"unseen": len(split.unseen), "seen": len(split.seen)},
         "epochs": [
             {"epoch": score.epoch, "loss": score.loss, "map_at_r": score.found, "seconds": score.seconds}
-            for score in fitted.epochs
+            for score in found.fitted.epochs
         ],
         "tried": choice.tried,
         "weights": choice.weights,
@@ -245,15 +238,15 @@ def train_network(
         "blocks": len(blocks),
         "of_blocks": len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
         "decoded_bytes": decoding.bytes,
-        "kept_bytes": kept.bytes,
-        "kept_views": 0 if kept.views is None else kept.views.views,
+        "kept_bytes": found.kept.bytes,
+        "kept_views": 0 if found.kept.views is None else found.kept.views.views,
         "device": name_device(extractor.device),
-        "waited_s": inputs.waited_s,
+        "waited_s": found.waited_s,
         "seconds": time.perf_counter() - started,
-        "prepared_s": fit.prepared_s,
+        "prepared_s": found.prepared_s,
         "time_budget": config.network.time_budget,
     }
-    return StageResult(head, shipped, report) if choice.ships else StageResult(None, features, report)
+    return StageResult(found.head, found.features, report) if choice.ships else StageResult(None, features, report)
 
 
 @torch.no_grad()

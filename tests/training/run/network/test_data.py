@@ -46,7 +46,7 @@ def test_whole_scenes_are_held_out_and_the_seed_decides_which() -> None:
 
 
 def _data(split: Split, labels: np.ndarray, scenes: np.ndarray | None = None) -> NetworkData:
-    return NetworkData(np.zeros((0, 1, 1, 3), np.uint8), labels, int(labels.max()) + 1, split, scenes=scenes)
+    return NetworkData(labels, int(labels.max()) + 1, split, scenes=scenes)
 
 
 def _mean_precision(x: np.ndarray, labels: np.ndarray, queries: np.ndarray, gallery: np.ndarray) -> float:
