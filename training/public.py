@@ -70,7 +70,7 @@ def train_resolved(
     """`train`, with options that are resolved; `asked` are those that were given, `machine` those of `Machine`."""
     with naming_extras("training"):
         from training.run.distributed import Place, join_processes, require_same_start
-        from training.run.log.loggers import open_loggers
+        from training.run.loggers import open_loggers
         from training.run.phases import Watcher
         from training.run.train import train as run_training
 

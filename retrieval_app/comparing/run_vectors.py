@@ -16,7 +16,7 @@ from retrieval_app.comparing.embedding import Embedded, Photos, embed_model
 from retrieval_app.comparing.public import Candidate
 from training.backbone.extract import extract_features, open_store
 from training.options.machine import resolve_device
-from training.run.feature_runtime import reopen_extractor
+from training.run.features import reopen_extractor
 from training.run.run_folder import RunFolder
 from training.run.searches import embed_features
 

@@ -18,7 +18,7 @@ from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbo
 from training.backbone.extract import extract_features, open_store
 from training.confidence.same_pictures import find_duplicates
 from training.options.machine import Machine
-from training.run.feature_runtime import reopen_extractor
+from training.run.features import reopen_extractor
 from training.run.run_folder import LabelledImage, RunFolder
 from training.run.searches import embed_features
 

@@ -22,7 +22,7 @@ from training.confidence.same_pictures import find_duplicates
 from training.data.datasets import Record, keep_usable_classes
 from training.head.untrained import count_directions, fit_untrained
 from training.options.config import AUTO, POOLINGS, VIEW_COSTS, InputConfig
-from training.run.extraction import extract_together
+from training.run.features import extract_together
 from training.run.phases import Job
 from training.run.prepare import label_images, open_extractor
 from training.run.run_folder import FEATURE_CHOICE

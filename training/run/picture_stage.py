@@ -14,7 +14,7 @@ from index.errors import InputError
 from training.backbone.extract import Extractor
 from training.data.transforms import edited_views
 from training.head.picture_head import PictureHead, fit_picture_head
-from training.run.extraction import extract_together
+from training.run.features import extract_together
 from training.run.phases import Job
 from training.run.run_folder import LabelledImage
 

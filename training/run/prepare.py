@@ -45,7 +45,7 @@ from training.head.untrained import LabelledFeatures
 from training.options.backbone_libraries import preprocess_for
 from training.options.config import InputConfig, TrainConfig
 from training.options.machine import Machine
-from training.run.extraction import extract_together
+from training.run.features import extract_together
 from training.run.phases import Job, Watcher
 from training.run.run_folder import PARITY_IMAGES, LabelledImage
 from training.run.searches import KnownImages, find_trial_scenes, read_clues

@@ -9,7 +9,7 @@ import numpy as np
 
 from index.evaluation.nearness import WORTHLESS
 from training.options.config import TrainConfig
-from training.run.network.choice import START
+from training.run.network.stage import START
 from training.run.picture_stage import describe_picture
 from training.run.verdict import FROZEN_HEAD, QUESTIONS, TRAINED, VAL, name_sizes
 

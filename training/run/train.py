@@ -29,8 +29,8 @@ from training.options.config import FIRM_HOLD, TrainConfig
 from training.options.losses import CLASS_WHITENED, RIVALS, UNTRAINED_METHODS
 from training.options.machine import Machine
 from training.run.distributed import require_same_files
-from training.run.feature_runtime import require_runtime, settle_runtime
 from training.run.feature_selection import Candidate, list_candidates, select_features
+from training.run.features import require_runtime, settle_runtime
 from training.run.fit import (
     choose_rows,
     find_beliefs,
@@ -39,7 +39,7 @@ from training.run.fit import (
     summarise_beliefs,
     train_head,
 )
-from training.run.network.blocks import plan_blocks, smaller_side
+from training.run.network.inputs import plan_blocks, smaller_side
 from training.run.network.stage import StageResult, train_network
 from training.run.phases import NETWORK, Job, Watcher
 from training.run.picture_stage import PICTURE_PHASE, VIEWS, require_pictures, train_picture

@@ -21,7 +21,7 @@ from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.graphs import NoGraphError, compute_by_graph, keep_graph
 from training.options.machine import GRAPH_RUNTIMES, TORCH
-from training.run.feature_runtime import agrees, compare_runtimes, read_some
+from training.run.features import agrees, compare_runtimes, read_some
 
 SMALL, CPU = PreprocessConfig(resize=40, crop=32), torch.device("cpu")
 ROUNDING = 1e-4  # of features of about 1

@@ -17,8 +17,7 @@ from training.head.embedding_heads import ProjectionHead
 from training.losses.interface import Batch
 from training.network.model import NetworkModel, choose_blocks, find_blocks
 from training.options.network import NetworkConfig
-from training.run.network import blocks as run_blocks
-from training.run.network.blocks import choose_precision
+from training.run.network import inputs as network_inputs
 from training.run.network.fit import (
     StartPenalty,
     average_weights,
@@ -31,6 +30,7 @@ from training.run.network.fit import (
     set_rates,
     using_weights,
 )
+from training.run.network.inputs import choose_precision
 
 SIDE = 32
 
@@ -129,12 +129,12 @@ def test_the_model_embeds_as_extractor_and_frozen_head_do() -> None:
 @pytest.fixture
 def native(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that computes bfloat16."""
-    monkeypatch.setattr(run_blocks, "resolve_precision", lambda *_: torch.bfloat16)
+    monkeypatch.setattr(network_inputs, "resolve_precision", lambda *_: torch.bfloat16)
 
 
 def test_hardware_without_bfloat16_is_not_asked(monkeypatch) -> None:
-    monkeypatch.setattr(run_blocks, "resolve_precision", lambda *_: torch.float32)
-    monkeypatch.setattr(run_blocks, "_time_a_step", lambda *_, **__: pytest.fail("it would take minutes"))
+    monkeypatch.setattr(network_inputs, "resolve_precision", lambda *_: torch.float32)
+    monkeypatch.setattr(network_inputs, "_time_a_step", lambda *_, **__: pytest.fail("it would take minutes"))
     assert choose_precision(make_model(), some_images()) == "float32"
 
 
@@ -149,7 +149,7 @@ def test_a_measurement_names_a_precision_and_leaves_the_model_as_it_was(native: 
 
 def test_the_faster_one_is_chosen(native: None, monkeypatch) -> None:
     seconds = {torch.float32: 2.0, torch.bfloat16: 1.0}
-    monkeypatch.setattr(run_blocks, "_time_a_step", lambda model, images, *, dtype: seconds[dtype])
+    monkeypatch.setattr(network_inputs, "_time_a_step", lambda model, images, *, dtype: seconds[dtype])
     assert choose_precision(make_model(), some_images()) == "bfloat16"
     seconds[torch.float32] = 0.5
     assert choose_precision(make_model(), some_images()) == "float32"

@@ -26,12 +26,11 @@ from training.options.resolve import resolve
 from training.run import distributed
 from training.run.checkpoint import save_checkpoint
 from training.run.distributed import Place, Team, join_processes
-from training.run.extraction import extract_together
+from training.run.features import extract_together
 from training.run.fit import sum_moments_together
-from training.run.network.blocks import build_model, plan_blocks
 from training.run.network.data import NetworkBeliefs, NetworkData, read_together
 from training.run.network.fit import NetworkFit
-from training.run.network.inputs import NetworkInputs
+from training.run.network.inputs import NetworkInputs, build_model, plan_blocks
 from training.run.phases import NETWORK, PhaseContext, phase_generator
 from training.run.trial import Split
 

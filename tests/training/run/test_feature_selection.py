@@ -23,7 +23,6 @@ from training.backbone.backbones import load_backbone
 from training.data.datasets import Record, list_dataset
 from training.options.config import TrainConfig
 from training.run import feature_selection
-from training.run.extraction import extract_together
 from training.run.feature_selection import (
     LEAST_CLASSES,
     MOST_IMAGES,
@@ -36,6 +35,7 @@ from training.run.feature_selection import (
     list_candidates,
     read_sample,
 )
+from training.run.features import extract_together
 from training.run.phases import Job, Watcher
 from training.run.prepare import label_images, open_extractor
 from training.run.run_folder import FEATURE_CHOICE, RunFolder

@@ -20,7 +20,7 @@ from typing import Any
 from tests.training.conftest import make_config, make_machine
 from tests.training.run.log.stores import make_target, read_store
 from training.options.log_targets import KINDS
-from training.run.log.loggers import open_loggers
+from training.run.loggers import open_loggers
 from training.run.phases import EpochReport, Watcher
 from training.run.train import train
 

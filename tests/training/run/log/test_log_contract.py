@@ -16,7 +16,7 @@ from tests.training.conftest import FinishedRun
 from tests.training.run.log.stores import Curves, Stored
 from tests.training.runs import read_metrics, weights
 from training.options.log_targets import KINDS
-from training.run.log.loggers import report_figures
+from training.run.loggers import report_figures
 
 pytestmark = pytest.mark.slow  # processes that train and tell three programs
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)

@@ -24,8 +24,7 @@ from training.network.decoded_images import MappedArray
 from training.network.kept_inputs import KeptInputs
 from training.options.config import TrainConfig
 from training.run.network import stage as network_stage
-from training.run.network.blocks import build_model, plan_blocks
-from training.run.network.inputs import NetworkInputs, keep_inputs, plan_inputs
+from training.run.network.inputs import NetworkInputs, build_model, keep_inputs, plan_blocks, plan_inputs
 from training.run.train import train
 
 

@@ -32,8 +32,8 @@ from training.options.resolve import resolve
 from training.run.checkpoint import load_checkpoint
 from training.run.network import inputs as network_inputs
 from training.run.network import stage as network_stage
-from training.run.network.choice import START, NetworkChoice
 from training.run.network.data import Embed, NetworkData
+from training.run.network.stage import START, NetworkChoice
 from training.run.phases import Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
@@ -64,7 +64,7 @@ def frozen_config() -> TrainConfig:
 def always_ships() -> Any:
     """Random weights learn little in two epochs: here what is trained ships all the same."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("training.run.network.choice._beats_frozen", lambda *_: True)
+    patch.setattr("training.run.network.stage._beats_frozen", lambda *_: True)
     yield
     patch.undo()
 
@@ -191,7 +191,7 @@ def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(traine
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-import training.run.network.choice as choice
+import training.run.network.stage as choice
 from tests.training.conftest import make_machine
 from tests.training.run.network.test_stage import network_config
 from training.run.phases import Watcher
@@ -253,7 +253,7 @@ def test_images_held_out_never_train(trainer: Trainer, monkeypatch) -> None:
 def test_where_the_frozen_embedding_finds_more_it_ships_and_the_backbone_is_the_start(
     trainer: Trainer, monkeypatch
 ) -> None:
-    monkeypatch.setattr("training.run.network.choice._beats_frozen", lambda *_: False)
+    monkeypatch.setattr("training.run.network.stage._beats_frozen", lambda *_: False)
     trainer("plain", config=frozen_config())
     report = trainer(config=network_config())
     assert (report["network"]["ships"], report["method"]) == (False, "proxy-nca")
@@ -338,7 +338,7 @@ def test_the_precision_that_was_measured_is_kept_for_a_resume(trainer: Trainer, 
         asked.append(images.shape)
         return "bfloat16"
 
-    monkeypatch.setattr("training.run.network.blocks.choose_precision", choose)
+    monkeypatch.setattr("training.run.network.inputs.choose_precision", choose)
     options = {"config": network_config(), "machine": make_machine(trainer.cache, precision="auto")}
     trainer(stop=("network", 1), **options)
     report = trainer(resume=True, **options)

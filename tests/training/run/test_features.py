@@ -25,9 +25,8 @@ from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor, open_store
 from training.backbone.graphs import keep_graph
 from training.options.machine import GRAPH_RUNTIMES, TORCH
-from training.run import feature_runtime
-from training.run.extraction import SentExtractor
-from training.run.feature_runtime import reopen_extractor, require_runtime, settle_runtime
+from training.run import features
+from training.run.features import SentExtractor, reopen_extractor, require_runtime, settle_runtime
 from training.run.phases import Job, Watcher
 from training.run.run_folder import RunFolder
 
@@ -52,8 +51,8 @@ def test_a_runtime_that_is_named_computes_the_features_and_is_noted(name: str, t
     assert (noted["name"], noted["asked"]) == (name, name)
     assert noted["compared"].keys() == set(GRAPH_RUNTIMES)
     assert told[0] == f"features: by {name}, as it is named"
-    features = json.loads((trainer.folder / "run" / "features.json").read_text())
-    assert (features["runtime"], features["precision"]) == (name, "float32")
+    noted_features = json.loads((trainer.folder / "run" / "features.json").read_text())
+    assert (noted_features["runtime"], noted_features["precision"]) == (name, "float32")
     by_torch = _train(trainer, "torch", backend=TORCH)
     assert (by_torch["name"], by_torch["compared"]) == (TORCH, {})
     assert "runtime" not in json.loads((trainer.folder / "torch" / "features.json").read_text())
@@ -63,7 +62,7 @@ def test_few_images_are_left_to_torch_and_more_to_the_first_that_agrees(trainer:
     few = _train(trainer, "few")
     assert (few["name"], few["asked"]) == (TORCH, AUTO)
     assert few["why"] == "as 48 images are done before another runtime is ready"
-    monkeypatch.setattr(feature_runtime, "LEAST_IMAGES", 48)
+    monkeypatch.setattr(features, "LEAST_IMAGES", 48)
     more = _train(trainer, "more")
     assert (more["name"], more["why"]) == ("onnxruntime", "the first choice of those that agree")
 
@@ -73,17 +72,17 @@ def test_the_precision_that_auto_comes_to_decides_which_runtime_is_taken(
     precision: str, name: str, tmp_path: Path, monkeypatch
 ) -> None:
     compared = {one: Compared("1", "float32", 1.0) for one in GRAPH_RUNTIMES}
-    monkeypatch.setattr(feature_runtime, "keep_graph", lambda extractor, *, cache: None)
-    monkeypatch.setattr(feature_runtime, "compare_runtimes", lambda extractor, graph, paths: compared)
-    monkeypatch.setattr(feature_runtime, "compute_by_graph", lambda extractor, name, graph: name)
+    monkeypatch.setattr(features, "keep_graph", lambda extractor, *, cache: None)
+    monkeypatch.setattr(features, "compare_runtimes", lambda extractor, graph, paths: compared)
+    monkeypatch.setattr(features, "compute_by_graph", lambda extractor, name, graph: name)
     job = Job(RunFolder(tmp_path), make_config(), make_machine(tmp_path, precision="auto"), Watcher())
     extractor = SimpleNamespace(precision=precision)
-    settled = settle_runtime(job, extractor, [tmp_path], views=feature_runtime.LEAST_IMAGES)
+    settled = settle_runtime(job, extractor, [tmp_path], views=features.LEAST_IMAGES)
     assert settled == name
 
 
 def test_a_runtime_that_would_use_a_gpu_is_passed_over(trainer: Trainer, monkeypatch) -> None:
-    monkeypatch.setattr(feature_runtime, "LEAST_IMAGES", 48)
+    monkeypatch.setattr(features, "LEAST_IMAGES", 48)
     monkeypatch.setattr(
         OnnxRuntimeBackend, "on_gpu", property(lambda self: True, lambda self, value: None), raising=False
     )
@@ -122,7 +121,7 @@ def test_features_that_are_not_those_of_torch_are_not_taken(trainer: Trainer, mo
         sizes, device = extractor.preprocess, extractor.device
         return keep_graph(Extractor(other, sizes, device=device, precision="float32"), cache=cache)
 
-    monkeypatch.setattr(feature_runtime, "keep_graph", keep_another)
+    monkeypatch.setattr(features, "keep_graph", keep_another)
     noted = _train(trainer, backend="onnxruntime")
     assert noted["name"] == TORCH
     assert noted["why"] == "as onnxruntime cannot give the same features of this backbone"
@@ -169,7 +168,7 @@ def test_what_a_runtime_cannot_do_is_refused(changes, trains: bool, message: str
 def test_a_runtime_that_is_not_installed_or_that_there_is_not_is_named_before_any_work(
     trainer: Trainer, monkeypatch
 ) -> None:
-    monkeypatch.setattr(feature_runtime, "installed_backends", lambda: {"onnxruntime": "1"})
+    monkeypatch.setattr(features, "installed_backends", lambda: {"onnxruntime": "1"})
     with pytest.raises(MissingDependencyError, match=r"openvino.*\[fast\]"):
         _train(trainer, cache=trainer.folder / "cache", backend="openvino")
     assert not (trainer.folder / "run").exists()
