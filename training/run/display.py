@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import click
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
@@ -16,38 +16,13 @@ from index.commands.console import ProgressLines
 from training.run.phases import NETWORK, EpochReport, Watcher
 from training.run.report_text import tell_trial
 
-_HEIGHTS = "▁▂▃▄▅▆▇█"
-
-
-def draw_curve(losses: Sequence[float], *, width: int) -> str:
-    """The losses of all epochs so far, at most `width` characters: the highest as a full block, the lowest as a line.
-
-    Of more epochs than characters, each shows the mean of some that follow each other. Nothing is drawn of one epoch.
-
-    >>> draw_curve([8, 4, 2, 1], width=10)
-    '█▄▂▁'
-    """
-    if len(losses) < 2:
-        return ""
-    parts = np.array_split(np.asarray(losses, dtype=np.float64), min(width, len(losses)))
-    means = np.array([part.mean() for part in parts])
-    extent = means.max() - means.min()
-    if not extent > 0:
-        return _HEIGHTS[0] * len(means)
-    heights = np.rint((means - means.min()) / extent * (len(_HEIGHTS) - 1)).astype(int)
-    return "".join(_HEIGHTS[height] for height in heights)
-
-
 _UNITS = {"look": "views", "trial": "folds"}
 """What a stage counts, where that is not images."""
 
-_LEFT_OF_CURVE = 64
-"""Columns of a terminal that bar, counts, remaining time and the loss itself take."""
 
-
-def describe_epoch(report: EpochReport, *, curve: str = "") -> str:
-    """An epoch's figures in one line; `curve` is the course of the loss so far."""
-    text = f"loss {report.loss:.4f}" + (f" {curve}" if curve else "")
+def describe_epoch(report: EpochReport) -> str:
+    """An epoch's figures in one line."""
+    text = f"loss {report.loss:.4f}"
     if report.held_out_loss is not None:
         text += f", held out {report.held_out_loss:.4f}"
     if report.positives_per_sample is not None:
@@ -98,7 +73,6 @@ class _Bars:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
-        self._losses: dict[str, list[float]] = {}
 
     def say(self, line: str) -> None:
         self._progress.console.print(line, markup=False, highlight=False)
@@ -109,13 +83,7 @@ class _Bars:
         self._update(name, done=done, total=total, figures=figures)
 
     def show_epoch(self, report: EpochReport) -> None:
-        losses = self._losses.setdefault(report.phase, [])
-        losses.append(report.loss)
-        console = self._progress.console
-        width = min(max(console.width - _LEFT_OF_CURVE, 8), 40)
-        curve = "" if console.options.ascii_only else draw_curve(losses, width=width)
-        figures = describe_epoch(report, curve=curve)
-        self._update(report.phase, done=report.epoch, total=report.epochs, figures=figures)
+        self._update(report.phase, done=report.epoch, total=report.epochs, figures=describe_epoch(report))
 
     def _update(self, name: str, *, done: int, total: int, figures: str) -> None:
         if name not in self._tasks:
@@ -126,8 +94,8 @@ class _Bars:
 def _saying(say: Callable[[str], None]) -> Watcher:
     """What is told in a line of its own, on a terminal and elsewhere."""
 
-    def say_all(lines: Iterable[str]) -> None:
-        for line in lines:
+    def say_trial(trial: Mapping[str, Any]) -> None:
+        if line := tell_trial(trial):
             say(line)
 
     def say_recall(epoch: int, recall: dict[int, float]) -> None:
@@ -136,7 +104,7 @@ def _saying(say: Callable[[str], None]) -> Watcher:
 
     return Watcher(
         on_validation=say_recall,
-        on_trial=lambda trial: say_all(tell_trial(trial)),
+        on_trial=say_trial,
         on_note=say,
     )
 

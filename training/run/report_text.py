@@ -244,14 +244,14 @@ def describe_trial(trial: Mapping[str, Any] | None) -> list[str]:
     ]
 
 
-def tell_trial(trial: Mapping[str, Any]) -> list[str]:
+def tell_trial(trial: Mapping[str, Any]) -> str:
     """One line while the training goes on: what was found with training and, at best of equal width, without."""
     found: list[str] = []
     for name, words in QUESTIONS.items():
         if (part := trial[name]) is not None:
             trained, rival = (100 * part["recall_at_1"][method] for method in ("trained", part["best_rival"]))
             found.append(f"{words} {trained:.1f} ({'' if found else 'untrained '}{rival:.1f})")
-    return [f"trial, Recall@1 %: {', '.join(found)}"] if found else []
+    return f"trial, Recall@1 %: {', '.join(found)}" if found else ""
 
 
 def _tabulate(parts: Mapping[str, Mapping[str, Any]], *, hold: float | None) -> list[str]:

@@ -140,45 +140,6 @@ class KnownImages:
 
 
 @dataclass(frozen=True, slots=True)
-class AgainstTraining:
-    """Validation images of labels that train, which search the training images.
-
-    Attributes:
-        queries: (Q,) int64 rows of the validation images.
-        query_labels, labels: (Q,) and (N,) int64.
-        query_scenes, scenes: (Q,) and (N,) int64; a query does not find its own bytes, nor its own scene where a table,
-            names or times tell it, or else closeness, if without their own scene these queries err far more often.
-        features: (N, F) float32 of the training images.
-    """
-
-    queries: Ids
-    query_labels: Labels
-    query_scenes: Ids
-    features: Floats
-    labels: Labels
-    scenes: Ids
-
-    def score(self, validation: Floats, training: Floats, *, ks: Sequence[int]) -> RetrievalScores | None:
-        """By (M, D) float32 unit rows of all validation images and (N, D) of those that train.
-
-        None where all that the queries could find is of their own scene.
-        """
-        try:
-            return score_retrieval(
-                validation[self.queries],
-                self.query_labels,
-                gallery=training,
-                gallery_labels=self.labels,
-                gallery_ids=np.arange(len(self.labels), dtype=np.int64),
-                query_groups=self.query_scenes,
-                gallery_groups=self.scenes,
-                ks=ks,
-            )
-        except InputError:
-            return None
-
-
-@dataclass(frozen=True, slots=True)
 class SearchScores:
     """What one head finds in the searches of `Searches`; None where there is nothing to ask or to find."""
 
@@ -207,47 +168,53 @@ class Searches:
 
     Attributes:
         among: them among each other, whatever their scenes.
-        scenes: of these; None where nothing points to scenes.
-        against: None where no label trains, or a benchmark says what is searched.
+        training: (N, F) float32 features of the training images.
+        scenes: of the validation images; None where nothing points to scenes.
+        queries: (Q,) int64 rows of the validation images whose labels train.
+        against: the N training images as a gallery, and after them the queries; a query does not find its own bytes,
+            nor its own scene where a table, names or times tell it, or else closeness, if without their own scene these
+            queries err far more often. None where no label trains, or a benchmark says what is searched.
     """
 
     among: ValidationSet
+    training: Floats
     scenes: Scenes | None = None
-    against: AgainstTraining | None = None
+    queries: Ids | None = None
+    against: ValidationSet | None = None
 
     def seen_as(self, features: Floats, *, training: Floats) -> Searches:
         """The same searches of the same images by other features: (M, F) of those among, (N, F) of those that train."""
-        against = None if self.against is None else replace(self.against, features=training)
-        return replace(self, among=replace(self.among, features=features), against=against)
+        return replace(self, among=replace(self.among, features=features), training=training)
 
     def score(self, head: nn.Module) -> SearchScores:
         """What a head finds."""
         embeddings = embed_features(head, self.among.features)
-        against = None
+        apart = against = None
+        if self.scenes is not None:
+            apart = _find(replace(self.among, scenes=self.scenes.groups), embeddings)
         if self.against is not None:
-            training = embed_features(head, self.against.features)
-            against = self.against.score(embeddings, training, ks=self.among.ks)
-        return SearchScores(
-            self.among.score(embeddings), self._score_apart(embeddings), against,
-            has_scenes=self.scenes is not None,
-        )  # fmt: skip
+            rows = np.concatenate([embed_features(head, self.training), embeddings[self.queries]])
+            against = _find(self.against, rows)
+        return SearchScores(self.among.score(embeddings), apart, against, has_scenes=self.scenes is not None)
 
-    def _score_apart(self, embeddings: Floats) -> RetrievalScores | None:
-        if self.scenes is None:
-            return None
-        try:
-            return replace(self.among, scenes=self.scenes.groups).score(embeddings)
-        except InputError:  # every image has those of its label in its own scene
-            return None
+
+def _find(searched: ValidationSet, embeddings: Floats) -> RetrievalScores | None:
+    """None where all that the queries could find is of their own scene."""
+    try:
+        return searched.score(embeddings)
+    except InputError:
+        return None
 
 
 def plan_searches(validation: KnownImages, training: KnownImages) -> Searches:
     """The searches of validation images; those of a benchmark are asked as it says and nothing else."""
     among = validation.among
     if among.is_gallery is not None:
-        return Searches(among)
+        return Searches(among, training.features)
     scenes = find_scenes(normalise_rows(validation.features), among.labels, validation.clues)
-    return Searches(among, scenes, _search_training(validation, training))
+    queries = np.flatnonzero(np.isin(validation.labels, list(set(training.labels))))
+    against = _search_training(validation, training, queries) if len(queries) else None
+    return Searches(among, training.features, scenes, queries, against)
 
 
 def find_trial_scenes(training: KnownImages, *, copies: Ids) -> Ids | None:
@@ -260,39 +227,30 @@ def find_trial_scenes(training: KnownImages, *, copies: Ids) -> Ids | None:
     return None if scenes is None else scenes.shots
 
 
-def _search_training(validation: KnownImages, training: KnownImages) -> AgainstTraining | None:
-    trained = np.isin(validation.labels, list(set(training.labels)))
-    if not trained.any():
-        return None
-    names = [*training.labels, *validation.labels]
+def _search_training(validation: KnownImages, training: KnownImages, queries: Ids) -> ValidationSet:
+    """The training images as a gallery, and after them the queries, by their labels and scenes."""
+    names, count = [*training.labels, *validation.labels], len(training.labels)
     labels = np.unique(np.array(names), return_inverse=True)[1].astype(np.int64)
-    hashes = [*training.hashes, *validation.hashes]
-    clues = join_clues(training.clues, validation.clues, hashes=hashes)
+    clues = join_clues(training.clues, validation.clues, hashes=[*training.hashes, *validation.hashes])
     features = normalise_rows(np.concatenate([training.features, validation.features]))
-    queries, count = np.flatnonzero(trained), len(training.labels)
+    rows = np.concatenate([np.arange(count, dtype=np.int64), count + queries])
+    is_gallery, none = np.arange(len(rows)) < count, np.empty((len(rows), 0), dtype=np.float32)
 
-    def part(scenes: Ids) -> AgainstTraining:
-        return AgainstTraining(
-            queries=queries,
-            query_labels=labels[count + queries],
-            query_scenes=scenes[count + queries],
-            features=training.features,
-            labels=labels[:count],
-            scenes=scenes[:count],
-        )
+    def search_apart(groups: Ids) -> ValidationSet:
+        return ValidationSet(none, labels[rows], is_gallery, validation.ks, groups[rows])
 
     assert clues.copies is not None
-    copies = part(clues.copies)
+    copies = search_apart(clues.copies)
     sets = np.repeat([0, 1], [count, len(validation.labels)])
     scenes = find_scenes(features, labels, clues, sets=sets)
     if scenes is None:
         return copies
-    apart = part(scenes.groups)
+    apart = search_apart(scenes.groups)
     if scenes.is_certain:
         return apart
     # Photos that only look alike: of two sets from different days each may be full of scenes, and no photo finds its
     # own in the other. Where the searches live on them, the scenes are parted between the sets.
-    found, found_apart = (one.score(features[count:], features[:count], ks=(1,)) for one in (copies, apart))
+    found, found_apart = (_find(replace(one, ks=(1,)), features[rows]) for one in (copies, apart))
     if found is None or found_apart is None:
         return copies
     return apart if makes_a_difference(1 - found.recall[1], 1 - found_apart.recall[1]) else copies

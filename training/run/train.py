@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -64,7 +64,7 @@ from training.run.verdict import (
     add_network,
     ask_validation,
     choose_verdict,
-    compare_validation,
+    compare,
     reach_verdict,
 )
 
@@ -407,8 +407,9 @@ def _evaluate(
         scores[TRAINED] = searches.score(trained)
     found = {name: telling for name, one in scores.items() if (telling := one.telling) is not None}
     if TRAINED in found and _chooses_by_val(job, features):  # its images find more than those of their own scene
+        hits = {name: one.hits[1] for name, one in found.items()}
         by_images = reach_verdict(
-            compare_validation(found, seed=plan.seed).to_json(), by=VAL,
+            asdict(compare(hits, found[TRAINED].labels, seed=plan.seed)), by=VAL,
             question=ask_validation(validation.labels, trained=training.classes),
             chooses=plan.selection.select == "auto",
             widths={name: head.embedding_dim for name, head in heads.items()},

@@ -1,4 +1,4 @@
-"""The trial: does training on these labels find more than no training at all, on classes and images held out?
+"""Holdout evaluation ("trial"): whether training finds more than no training, on classes and images held out.
 
 The user's own data stands in for what will be searched. Some classes are held out whole and searched among themselves
 (unseen classes), and of the others some images, which are searched among those that train (seen classes). The recipe
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -115,9 +115,6 @@ def _choose_scenes(scenes: np.ndarray, generator: np.random.Generator, *, share:
     return numbers[order[: min(enough, len(numbers) // 2)]]
 
 
-PARTS = tuple(QUESTIONS)
-
-
 @dataclass(frozen=True, slots=True)
 class Trial:
     """The outcome: on unseen classes and on seen ones; None for a part that the data is too small for.
@@ -134,7 +131,7 @@ class Trial:
     @property
     def parts(self) -> dict[str, Comparison]:
         """Those that could be searched, new classes first."""
-        return {name: part for name in PARTS if (part := getattr(self, name)) is not None}
+        return {name: part for name in QUESTIONS if (part := getattr(self, name)) is not None}
 
     @property
     def deciding(self) -> str | None:
@@ -151,15 +148,9 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, as they stand in the report."""
-        return {
-            "folds": self.folds,
-            "unseen": None if self.unseen is None else self.unseen.to_json(),
-            "seen": None if self.seen is None else self.seen.to_json(),
-            "holds": {f"{hold:g}": recall for hold, recall in self.holds.items()},
-            "hold": self.hold,
-            "deciding": self.deciding,
-            "contradicted_on": self.contradicted_on,
-        }
+        holds = {f"{hold:g}": recall for hold, recall in self.holds.items()}
+        decided = {"deciding": self.deciding, "contradicted_on": self.contradicted_on}
+        return {**asdict(self), "holds": holds, **decided}
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +197,7 @@ def run_trial(
     A fold with nothing to search for, or with too few (trusted) images to train on, is left out.
     """
     splits = list(split_for_trial(data.labels, seed=config.seed, scenes=data.scenes))
-    hits: dict[str, _Hits] = {part: _Hits() for part in PARTS}
+    hits: dict[str, _Hits] = {part: _Hits() for part in QUESTIONS}
     given, holds, chosen = config, dict[float, float](), config.embedding.hold
     has_many = len(np.unique(data.labels)) >= MANY_CLASSES
     for number, split in enumerate(splits):

@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 
 from index.arrays import Labels
 from index.evaluation.comparison import PairedDifference, paired_bootstrap
-from index.evaluation.metrics import RetrievalScores, Scores
+from index.evaluation.metrics import Scores
 
 BANDS = 3
 
@@ -101,45 +101,27 @@ _NAMES = {  # with the verb that goes with them
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Recall@1 (fractions) of the trained embedding and its rivals on the same queries.
+    """Recall@1 (fractions) of the trained embedding and its rivals on the same queries, as the report has them.
 
     Attributes:
         queries, classes: how many.
-        recall: by method.
+        recall_at_1: by method.
         best_rival: the one that finds most, besides the trained one.
+        winner: `trained` or `best_rival`, where one of them finds more by more than chance.
         difference: trained minus `best_rival`.
-        interval: of the difference, by which it counts as clear: of 95 % over classes, widened for few classes, for the
-            best of several rivals and for several parts; None on too few classes.
-        by_size: Recall@1 by how many images a class trains on, where that is known.
+        difference_interval: by which it counts as clear: of 95 % over classes, widened for few classes, for the best of
+            several rivals and for several parts; None on too few classes.
+        by_class_size: Recall@1 by how many images a class trains on, where that is known.
     """
 
     queries: int
     classes: int
-    recall: Mapping[str, float]
+    recall_at_1: Mapping[str, float]
     best_rival: str
+    winner: str | None
     difference: float
-    interval: tuple[float, float] | None
-    by_size: Sequence[dict[str, Any]] = ()
-
-    @property
-    def winner(self) -> str | None:
-        """`trained` or `best_rival`, where one of them finds more by more than chance."""
-        if self.interval is None or self.interval[0] <= 0 <= self.interval[1]:
-            return None
-        return TRAINED if self.difference > 0 else self.best_rival
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {
-            "queries": self.queries,
-            "classes": self.classes,
-            "recall_at_1": dict(self.recall),
-            "best_rival": self.best_rival,
-            "winner": self.winner,
-            "difference": self.difference,
-            "difference_interval": None if self.interval is None else list(self.interval),
-            "by_class_size": list(self.by_size),
-        }
+    difference_interval: tuple[float, float] | None
+    by_class_size: Sequence[dict[str, Any]] = ()
 
 
 def measure_lead(
@@ -168,12 +150,10 @@ def compare(
     rivals = [name for name in recall if name != TRAINED]
     best = max(rivals, key=lambda name: recall[name])
     lead, interval = measure_lead(hits[TRAINED], hits[best], labels, seed=seed, comparisons=parts * len(rivals))
-    return Comparison(len(labels), len(np.unique(labels)), recall, best, lead, interval, by_size)
-
-
-def compare_validation(scores: Mapping[str, RetrievalScores], *, seed: int) -> Comparison:
-    """The same of scores of --val, all of the same queries."""
-    return compare({name: found.hits[1] for name, found in scores.items()}, scores[TRAINED].labels, seed=seed)
+    winner = None
+    if interval is not None and not interval[0] <= 0 <= interval[1]:
+        winner = TRAINED if lead > 0 else best
+    return Comparison(len(labels), len(np.unique(labels)), recall, best, winner, lead, interval, by_size)
 
 
 _NOT_COMPARED = (
@@ -197,7 +177,7 @@ def reach_verdict(
     """The verdict as the report has it: the figures, who won, what is exported, and `text`.
 
     Args:
-        comparison: of `Comparison.to_json`; None where nothing could be compared.
+        comparison: a `Comparison` as JSON; None where nothing could be compared.
         by: `holdout` or `--val`.
         question: that the comparison answers.
         chooses: whether what won is exported; else the trained embedding is, whoever won.

@@ -19,7 +19,7 @@ from training.head.untrained import POWERS
 from training.options.config import FIRM_HOLD, HOLDS, TrainConfig
 from training.options.losses import RIVALS
 from training.run import trial as trial_module
-from training.run.trial import PARTS, Trial, TrialData, run_trial, split_for_trial
+from training.run.trial import Trial, TrialData, run_trial, split_for_trial
 from training.run.verdict import (
     BANDS,
     HOLDOUT,
@@ -109,8 +109,8 @@ def test_photos_of_one_scene_do_not_find_each_other_in_the_trial() -> None:
         run_trial(TrialData(features, labels, scenes=given), config=_config(), device=CPU).parts["unseen"]
         for given in (None, scenes)
     )
-    assert found.recall["raw"] > 0.95
-    assert told.recall["raw"] < 0.6
+    assert found.recall_at_1["raw"] > 0.95
+    assert told.recall_at_1["raw"] < 0.6
     assert told.queries == found.queries
 
 
@@ -153,15 +153,15 @@ def test_labels_that_tell_something_make_training_win(classes: int, images: int)
     trial = _run(labels)
     assert _winner(trial) not in POWERS
     assert trial.seen is not None
-    assert trial.seen.recall["trained"] > max(trial.seen.recall[name] for name in POWERS) + 0.05
+    assert trial.seen.recall_at_1["trained"] > max(trial.seen.recall_at_1[name] for name in POWERS) + 0.05
     assert (trial.unseen is None) == (classes < 4)
     assert trial.folds == {3: 1, 8: 3, 30: 5}[classes]
     for part in trial.parts.values():
-        assert set(part.recall) == {"trained", *RIVALS}
-        best = max(part.recall[name] for name in RIVALS)
-        assert part.recall[part.best_rival] == best
-        assert part.difference == pytest.approx(part.recall["trained"] - best)
-        assert part.recall["trained"] > max(part.recall[name] for name in POWERS)
+        assert set(part.recall_at_1) == {"trained", *RIVALS}
+        best = max(part.recall_at_1[name] for name in RIVALS)
+        assert part.recall_at_1[part.best_rival] == best
+        assert part.difference == pytest.approx(part.recall_at_1["trained"] - best)
+        assert part.recall_at_1["trained"] > max(part.recall_at_1[name] for name in POWERS)
     assert trial.unseen is None or trial.unseen.queries == len(labels)
 
 
@@ -185,7 +185,7 @@ def test_classes_of_two_images_are_enough_for_a_trial_of_unseen_classes(method: 
     trial = _run(np.repeat(np.arange(6), 2), method=method, embedding_dim=12)  # wider than the part that trains
     assert trial.unseen is not None
     assert (trial.unseen.queries, trial.seen) == (12, None)
-    assert 0 <= trial.unseen.recall["trained"] <= 1
+    assert 0 <= trial.unseen.recall_at_1["trained"] <= 1
 
 
 def test_too_few_classes_and_images_try_nothing_and_train_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,8 @@ def test_copies_of_a_picture_do_not_vouch_for_each_other_in_the_trial(monkeypatc
 
 
 def _part(low: float, high: float) -> Comparison:
-    return Comparison(50, 9, {"trained": 0.5, "raw": 0.5}, "raw", (low + high) / 2, (low, high))
+    winner = "trained" if low > 0 else "raw" if high < 0 else None
+    return Comparison(50, 9, {"trained": 0.5, "raw": 0.5}, "raw", winner, (low + high) / 2, (low, high))
 
 
 AHEAD, LEVEL, BEHIND = _part(0.1, 0.3), _part(-0.1, 0.2), _part(-0.3, -0.1)
@@ -240,7 +241,7 @@ AHEAD, LEVEL, BEHIND = _part(0.1, 0.3), _part(-0.1, 0.2), _part(-0.3, -0.1)
         (LEVEL, BEHIND, "seen", "raw"),
         (LEVEL, LEVEL, "unseen", None),
         (None, AHEAD, "seen", "trained"),
-        (replace(BEHIND, interval=None), None, "unseen", None),
+        (replace(BEHIND, winner=None, difference_interval=None), None, "unseen", None),
     ],
 )
 def test_new_classes_decide_and_new_photos_where_those_cannot_tell_and_neither_where_they_contradict(
@@ -264,8 +265,10 @@ def test_the_trial_takes_a_firm_hold_where_no_other_finds_clearly_more() -> None
     assert trial.hold == FIRM_HOLD
     again = _run(labels, hold=FIRM_HOLD)
     assert again.holds == {}
-    assert [part.recall for part in again.parts.values()] == [part.recall for part in trial.parts.values()]
-    assert np.mean([part.recall["trained"] for part in trial.parts.values()]) == trial.holds[FIRM_HOLD]
+    assert [part.recall_at_1 for part in again.parts.values()] == [
+        part.recall_at_1 for part in trial.parts.values()
+    ]
+    assert np.mean([part.recall_at_1["trained"] for part in trial.parts.values()]) == trial.holds[FIRM_HOLD]
 
 
 @pytest.mark.parametrize(
@@ -279,7 +282,7 @@ def test_another_hold_has_to_lead_the_firm_one_by_more_than_chance(loose, classe
     def draw(share: float) -> np.ndarray:
         return (generator.random(400) < share).astype(np.float64)
 
-    hits = {part: trial_module._Hits() for part in PARTS}
+    hits = {part: trial_module._Hits() for part in QUESTIONS}
     for found in hits.values():
         found._labels = [labels]
         shares = {0.02: loose, 0.06: 0.45, FIRM_HOLD: 0.5, 0.6: 0.4}
@@ -293,10 +296,10 @@ def test_photos_of_classes_that_train_are_told_apart_by_how_many_these_have() ->
     labels = np.repeat(np.arange(9), [60, 60, 60, 20, 20, 20, 3, 3, 3])
     trial = _run(labels)
     assert trial.seen is not None
-    assert [band["images"] for band in trial.seen.by_size] == [[48, 48], [16, 16], [2, 2]]
-    assert sum(band["queries"] for band in trial.seen.by_size) == trial.seen.queries
+    assert [band["images"] for band in trial.seen.by_class_size] == [[48, 48], [16, 16], [2, 2]]
+    assert sum(band["queries"] for band in trial.seen.by_class_size) == trial.seen.queries
     assert trial.unseen is not None
-    assert trial.unseen.by_size == ()
+    assert trial.unseen.by_class_size == ()
 
 
 METHODS, IMAGES = (TRAINED, "raw", "pca", "pca-whitened", "class-whitened"), 20
