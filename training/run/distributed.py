@@ -130,9 +130,6 @@ class Team:
 
     def hand_out(self, values: list[Value] | None) -> Value:
         """One of those that rank 0 has, which are as many as ranks."""
-        if self.size == 1:
-            assert values is not None
-            return values[0]
         own: list[Any] = [None]
         dist.scatter_object_list(own, values, src=0, group=self._control)
         handed: Value = own[0]
@@ -143,14 +140,9 @@ class Team:
         place = self.rank if rank is None else rank
         return slice(count * place // self.size, count * (place + 1) // self.size)
 
-    def collect_rows(self, own: Tensor, count: int) -> Tensor:
-        """(count, …) on rank 0, from the (n, …) that each rank has of its part; no rows on the others. On the CPU."""
-        if self.size == 1:
-            return own
-        padded = self._pad(own, count)
-        parts = [torch.empty_like(padded) for _ in range(self.size)] if self.is_first else None
-        dist.gather(padded, parts, group=self._control)
-        return own[:0] if parts is None else torch.cat(self._cut(parts, count))
+    def collect_rows(self, own: Tensor) -> Tensor:
+        """All rows on rank 0, from those that each rank has of its part; none on the others."""
+        return torch.cat(self.collect_values(own) or [own[:0]])
 
     def with_others(self, own: Tensor, count: int) -> Tensor:
         """(count, …) on all ranks, from the (n, …) that each has of its part; gradients reach the rank's own ones.
@@ -160,11 +152,14 @@ class Team:
         """
         if self.size == 1:
             return own
-        padded = self._pad(own.detach(), count)
-        parts = [torch.empty_like(padded) for _ in range(self.size)]
-        dist.all_gather(parts, padded)
-        rows = self._cut(parts, count)
-        rows[self.rank] = own
+        padded = own.new_zeros(-(-count // self.size), *own.shape[1:])
+        padded[: len(own)] = own.detach()
+        gathered = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(gathered, padded)
+        rows = []
+        for rank, part in enumerate(gathered):
+            there = self.part_of(count, rank=rank)
+            rows.append(own if rank == self.rank else part[: there.stop - there.start])
         return torch.cat(rows)
 
     def add_up(self, own: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -178,17 +173,14 @@ class Team:
     def share(self, model: nn.Module, *, has_unused: bool = False) -> nn.Module:
         """The model, whose gradients are from now on the sums over the ranks; its weights become those of rank 0.
 
-        Args:
-            has_unused: whether a pass leaves out parameters that train.
+        `has_unused` says that a pass leaves out parameters that train.
         """
         if self.size == 1:
             return model
         with warnings.catch_warnings():  # later versions of torch call the second argument otherwise
             warnings.simplefilter("ignore", FutureWarning)
             shared = DistributedDataParallel(model, broadcast_buffers=False, find_unused_parameters=has_unused)
-        shared.register_comm_hook(
-            None, lambda state, bucket: _sum_gradients(bucket)
-        )  # would be the mean otherwise
+        shared.register_comm_hook(None, _sum_gradients)  # it would be the mean otherwise
         return shared
 
     def agree(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -216,15 +208,6 @@ class Team:
         """To the others: a function to call, or without one the value that they wait for."""
         dist.broadcast_object_list([(function, arguments)], 0, group=self._control)
 
-    def _pad(self, own: Tensor, count: int) -> Tensor:
-        padded = own.new_zeros(-(-count // self.size), *own.shape[1:])
-        padded[: len(own)] = own
-        return padded
-
-    def _cut(self, parts: list[Tensor], count: int) -> list[Tensor]:
-        slices = (self.part_of(count, rank=rank) for rank in range(self.size))
-        return [part[: own.stop - own.start] for part, own in zip(parts, slices, strict=True)]
-
 
 ALONE = Team()
 _joined = ALONE
@@ -235,21 +218,14 @@ def current_team() -> Team:
     return _joined
 
 
-def _sum_gradients(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def _sum_gradients(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     assert work is not None
     return work.get_future().then(lambda done: done.value()[0])
 
 
 def require_same_start(team: Team, *, config: TrainConfig, others: Mapping[str, Any]) -> None:
-    """Refuse processes with different options or versions, and more of them than a batch has images.
-
-    Args:
-        others: what else was given, by name.
-
-    Raises:
-        InputError: naming what differs, or does not fit.
-    """
+    """Refuse processes with different options or versions, and more of them than a batch has images."""
     if team.size > 1:
         versions = {"torch": torch.__version__, "pillow": PIL.__version__}
         team.require_same({**flatten(asdict(config)), **others, **versions})
@@ -273,11 +249,7 @@ def require_shares(config: TrainConfig, *, processes: int) -> None:
 
 
 def require_same_files(records: Sequence[Record]) -> None:
-    """Refuse to go on where another process does not have the images that rank 0 has listed.
-
-    Raises:
-        InputError: naming the first that is missing there, or has another size.
-    """
+    """Refuse to go on where another process does not have the images that rank 0 has listed."""
     team = current_team()
     if team.size > 1:
         paths = [record.path for record in records]

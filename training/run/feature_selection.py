@@ -58,9 +58,6 @@ def list_candidates(network: Backbone, sizes: InputConfig, *, embedding_dim: int
     """What the options leave open, the usual one first; none narrower than the embedding, unless all are.
 
     A network without feature maps has its own pooling only.
-
-    Raises:
-        InputError: the network has no feature maps for the pooling that is given.
     """
     found = [
         Candidate(view, pooling, width)

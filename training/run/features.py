@@ -78,11 +78,7 @@ class SentExtractor:
         )  # fmt: skip
 
     def open(self, machine: Machine) -> Extractor:
-        """The same on this process's device, by the same runtime: features of two are not put into one store.
-
-        Raises:
-            RetrievalError: it has not that runtime.
-        """
+        """The same on this process's device, by the same runtime: features of two are not put into one store."""
         backbone = load_backbone(self.name, "none", side=self.side)
         unpack_module(backbone.network, self.weights, name="backbone")
         seeing = with_features(backbone, view=self.view, pooling=self.pooling, side=self.side)
@@ -157,12 +153,7 @@ def agrees(compared: Compared) -> bool:
 
 
 def compare_runtimes(extractor: Extractor, graph: SealedModel, paths: Sequence[Path]) -> dict[str, Compared]:
-    """The runtimes that are installed and take the graph, by their features of some images of a list and torch's.
-
-    Args:
-        extractor: of torch.
-        graph: of `training.backbone.graphs.keep_graph`.
-    """
+    """The runtimes that are installed and take the graph, by their features of some images of a list and torch's."""
     exact = Extractor(extractor.backbone, extractor.preprocess, device=extractor.device, precision="float32")
     pixels = read_some(paths, extractor)
     with keep_freed_memory():
@@ -216,9 +207,6 @@ def settle_runtime(job: Job, extractor: Extractor, paths: Sequence[Path], *, vie
         extractor: of torch.
         paths: of the images whose features the run needs.
         views: that it needs of each.
-
-    Raises:
-        RunError: the run began with a runtime that is not to be had now, or another one is asked for.
     """
     run, machine, asked = job.run, job.machine, job.machine.backend
     if (noted := run.find_json(RUNTIME)) is not None:
@@ -287,9 +275,6 @@ def _choose(compared: Mapping[str, Compared], asked: str, *, precision: str) -> 
     """The runtime, and why: the one that is asked for, or the first, of those whose features are torch's.
 
     In float32 ONNX Runtime is the fastest on most processors; bfloat16 is OpenVINO's alone.
-
-    Args:
-        precision: torch's, without `auto`.
     """
     agreeing = [name for name, one in compared.items() if agrees(one)]
     for name in compared.keys() - set(agreeing):

@@ -342,11 +342,14 @@ def start_embedding(
         loss_config, class_count=class_count, embedding_dim=width, generator=generator, guidance=guidance
     )
     if own is not None and isinstance(loss_module, ProxyLoss):
-        sums = torch.zeros(class_count, width)
-        with torch.inference_mode():
-            for part in rows.split(4096):
-                sums.index_add_(0, labels[part].cpu(), own[part, None].cpu() * head(centre[part].cpu()))
-        loss_module.start_at(nn.functional.normalize(sums))
+        means = mean_embeddings(
+            lambda part: head(centre[part].cpu()),
+            labels.cpu(),
+            rows,
+            weights=own.cpu(),
+            shape=(class_count, width),
+        )
+        loss_module.start_at(means)
     head, loss_module = head.to(context.device), loss_module.to(context.device)
     groups = [
         {"params": list(head.parameters()), "lr": config.lr, "weight_decay": config.weight_decay},
@@ -361,6 +364,17 @@ def start_embedding(
     unpack_module(loss_module, tensors, name="loss")
     unpack_optimizer(optimizer, tensors)
     return head, loss_module, optimizer, state["epoch"] + 1
+
+
+@torch.no_grad()
+def mean_embeddings(
+    embed: Callable[[Tensor], Tensor], labels: Tensor, rows: Tensor, *, weights: Tensor, shape: tuple[int, int]
+) -> Tensor:
+    """(C, D) unit mean embeddings of the images `rows` by class, weighed; 0 for a class without. All on the CPU."""
+    sums = torch.zeros(shape)
+    for part in rows.split(4096):
+        sums.index_add_(0, labels[part], weights[part, None] * embed(part))
+    return nn.functional.normalize(sums)
 
 
 def count_epochs(config: EmbeddingConfig, batches: int) -> tuple[int, int | None]:

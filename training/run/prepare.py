@@ -107,11 +107,7 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
 
 
 def check_hierarchy(dataset: Dataset, *, config: TrainConfig) -> None:
-    """Refuse a hierarchy without the classes listed, before any long work.
-
-    Raises:
-        InputError: it cannot be read, lacks a class, or has no relative for one.
-    """
+    """Refuse a hierarchy without the classes listed, before any long work."""
     if config.data.hierarchy is not None:
         labels = [record.label for record in dataset.records]
         dropped = keep_usable_classes(labels)[1]
@@ -259,11 +255,7 @@ def label_images(given: Sequence[str], *, features: Callable[[], Features], conf
 def open_extractor(
     network: Backbone, sizes: InputConfig, *, view: str, pooling: str, machine: Machine
 ) -> Extractor:
-    """What extracts features of a view and pooling, which `sizes` may leave open; `every` is all pieces of poolings.
-
-    Raises:
-        InputError: sizes that images cannot have.
-    """
+    """What extracts features of a view and pooling, which `sizes` may leave open; `every` is all pieces of poolings."""
     preprocess = preprocess_for(network.name, resize=sizes.resize, crop=sizes.crop, view=view)
     seeing = with_features(network, view=view, pooling=pooling, side=sizes.crop)
     return Extractor(seeing, preprocess, device=machine.device, precision=machine.precision)

@@ -105,11 +105,7 @@ class RunFolder:
         self._refuse_changes(stored, seen)
 
     def fix_features(self, description: Mapping[str, Any]) -> None:
-        """features.json: what the features depend on beside the images; written once, the same for a resume.
-
-        Raises:
-            RunError: the run began with other weights or in another precision.
-        """
+        """features.json: what the features depend on beside the images; written once, the same for a resume."""
         if (self.path / "features.json").exists():
             self._refuse_changes(self.read_json("features.json"), description)
         else:
@@ -244,11 +240,7 @@ class RunFolder:
         self.save_module("backbone", backbone.network, name=backbone.name)
 
     def load_backbone(self) -> Backbone:
-        """The backbone that `save_backbone` wrote, with the run's view and pooling.
-
-        Raises:
-            RunError: the file is missing or damaged.
-        """
+        """The backbone that `save_backbone` wrote, with the run's view and pooling."""
         tensors, state = load_checkpoint(self.path / "backbone.safetensors")
         how = self.read_json("config.json")["config"]["input"]
         if AUTO in (how["view"], how["pooling"]):

@@ -1,4 +1,4 @@
-"""One training run, from labelled images to a run folder: `train` is the chain of its steps, in their order."""
+"""Training run, from labelled images to a run folder: `train` is the chain of its steps, in their order."""
 
 from __future__ import annotations
 
@@ -120,35 +120,15 @@ class _Evaluation:
 
 
 def train(
-    data: Path,
-    out: Path,
-    *,
-    config: TrainConfig,
-    machine: Machine,
-    val: Path | None = None,
-    asked: Mapping[str, Any] = MappingProxyType({}),
-    resume: bool = False,
-    watcher: Watcher | None = None,
-) -> dict[str, Any]:
-    """Train on a folder of class folders or a CSV, into a run folder.
+    data: Path, out: Path, *, config: TrainConfig, machine: Machine, val: Path | None = None,
+    asked: Mapping[str, Any] = MappingProxyType({}), resume: bool = False, watcher: Watcher | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Train on a folder of class folders or a CSV, into a run folder; the report, as its report.json has it.
 
     Args:
-        out: the run folder; new, or begun with the same options where `resume`.
         val: other labelled images for Recall@K, which choose the embedding that is exported (`--select auto`).
         asked: the options of `config` that were not left to a recipe, for the command that trains again.
         resume: continue a run that was interrupted; a finished one gives its report again.
-
-    Returns:
-        The report: {"run", "seconds", "phases", "val", "val_scenes", "baselines", "images", "trained_on", "classes",
-        "skipped", "noise", "method", "embedding_dim", "verdict", "feature_choice", "trial", "network", "picture",
-        "beliefs"}.
-        "val" is among the validation images, "apart" in it with their scenes apart, and "against_training" in it their
-        search among the training images; None where there is none. "feature_choice" is None where view and pooling
-        were given, "network" where the backbone stays frozen, "picture" without --copies.
-
-    Raises:
-        InputError: data, weights or options that cannot be used.
-        RunError: a run folder in the way, missing, or begun with other options.
     """
     started, watcher = time.perf_counter(), watcher or Watcher()
     begun = RunFolder.open(out, resuming=True) if resume else None

@@ -141,11 +141,7 @@ def compare(
     parts: int = 1,
     by_size: Sequence[dict[str, Any]] = (),
 ) -> Comparison:
-    """Compare (Q,) hits of `trained` with those of all other methods, on queries of the classes `labels` (Q,).
-
-    Args:
-        parts: of the holdout, each of which may decide.
-    """
+    """Compare (Q,) hits of `trained` with those of all other methods, on queries of the classes `labels` (Q,)."""
     recall = {name: float(found.mean()) for name, found in hits.items()}
     rivals = [name for name in recall if name != TRAINED]
     best = max(rivals, key=lambda name: recall[name])

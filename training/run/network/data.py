@@ -92,7 +92,7 @@ def read_together(inputs: NetworkInputs, rows: Ids) -> Tensor:
     team = current_team()
     own = rows[team.part_of(len(rows))]
     read = inputs.read_features(own if len(own) else rows[:1])[: len(own)]
-    return team.collect_rows(read, len(rows))
+    return team.collect_rows(read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +149,7 @@ def _take(confidences: Tensor | TopConfidences, rows: Tensor) -> Tensor | TopCon
 
 
 def judge_again(features: Tensor, data: NetworkData, loss: LossConfig) -> NetworkBeliefs:
-    """By leave-one-out among the images that train, which alone are judged: the others' labels play no part.
-
-    Args:
-        features: (n, F) float32 of the images that train, in their order.
-    """
+    """By leave-one-out among the images that train, which alone are judged: the others' labels play no part."""
     train = data.split.train
     groups = None if data.groups is None else torch.from_numpy(data.groups[train])
     classes, numbers = np.unique(data.labels[train], return_inverse=True)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from index.progress import Progress
 from training.losses.interface import MetricLoss
 from training.network.model import NetworkModel
 from training.options.config import TrainConfig
@@ -68,9 +69,6 @@ def average_weights(average: Weights, weights: Weights, *, keep: float, step: in
     """Move the average towards the weights as they are: average = k average + (1 - k) weights.
 
     k is `keep`, in the first steps (t + 1) / (t + 10) where that is less: an average of few steps is not of the start.
-
-    Args:
-        step: t, from 0.
     """
     kept = min(keep, (step + 1) / (step + 10))
     for name, tensor in weights.items():
@@ -125,11 +123,7 @@ def rate_share(step: int, steps: int) -> float:
 
 
 class StartPenalty:
-    """weight * the squared distance of a network's weights from where they began, by its gradient alone.
-
-    Args:
-        parameters: as they begin.
-    """
+    """weight * the squared distance of a network's weights from where they began, by its gradient alone."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, weight: float, start: Sequence[Tensor]) -> None:
         self._parameters, self._weight, self._start = parameters, weight, start
@@ -221,20 +215,14 @@ class FittedWeights:
         self.best_epoch = score.epoch
         self.best = {name: tensor.clone() for name, tensor in self.average.items()}
 
-    def pack(self) -> Weights:
-        """For a checkpoint; the start is made again."""
+    def pack(self) -> tuple[Weights, dict[str, Any]]:
+        """Tensors and state for a checkpoint; the start is made again."""
         sets = {"last": self.last, "average": self.average, "best": self.best}
-        return {f"{name}/{key}": value for name, weights in sets.items() for key, value in weights.items()}
-
-    def state(self) -> dict[str, Any]:
-        """The rest of it, as JSON."""
-        return {
-            "epochs": [asdict(score) for score in self.epochs],
-            "best_epoch": self.best_epoch,
-        }
+        tensors = {f"{name}/{key}": value for name, weights in sets.items() for key, value in weights.items()}
+        return tensors, {"epochs": [asdict(score) for score in self.epochs], "best_epoch": self.best_epoch}
 
     def restore(self, tensors: Weights, state: dict[str, Any]) -> None:
-        """What `pack` and `state` gave, in tensors laid out as these are."""
+        """What `pack` gave, in tensors laid out as these are."""
         for name, weights in (("last", self.last), ("average", self.average), ("best", self.best)):
             for key, tensor in weights.items():
                 tensor.copy_(tensors[f"{name}/{key}"])
@@ -259,18 +247,10 @@ class NetworkFit:
     """
 
     def __init__(
-        self,
-        model: NetworkModel,
-        loss: MetricLoss,
-        data: NetworkData,
-        *,
-        inputs: NetworkInputs,
-        beliefs: NetworkBeliefs,
-        config: TrainConfig,
-        context: PhaseContext,
-        on_images: Callable[[int, int], None] = lambda *_: None,
-        begun: float | None = None,
-    ) -> None:
+        self, model: NetworkModel, loss: MetricLoss, data: NetworkData, *, inputs: NetworkInputs,
+        beliefs: NetworkBeliefs, config: TrainConfig, context: PhaseContext,
+        on_images: Progress = lambda *_: None, begun: float | None = None,
+    ) -> None:  # fmt: skip
         self._team = current_team()
         self._begun = time.perf_counter() if begun is None else begun
         self._first_step = self._deadline = self._begun  # by the same clock
@@ -357,8 +337,7 @@ class NetworkFit:
     def _run_epoch(self, epoch: int, fitted: FittedWeights, penalty: StartPenalty) -> None:
         started = time.perf_counter()
         generator = phase_generator(self._context.seed, NETWORK, epoch)
-        total = torch.zeros((), device=self._device)
-        seen = 0
+        seen, total = 0, torch.zeros((), device=self._device)
         self._model.learn(True)
         batches = draw_batches(self._rows, self._batch_size(), generator, **self._together)
         with closing(
@@ -386,13 +365,8 @@ class NetworkFit:
             found = self._judge(epoch, is_last=is_last)
         fitted.last = copy_weights(self._model)
         fitted.note(EpochScore(epoch, found, mean_loss, time.perf_counter() - started))
-        self._context.on_epoch(
-            EpochReport(
-                phase=NETWORK, epoch=epoch, epochs=epochs, loss=mean_loss,
-                seconds=time.perf_counter() - started, images_per_second=seen / trained,
-                **(found or {}),
-            )
-        )  # fmt: skip
+        seconds, speed = time.perf_counter() - started, seen / trained
+        self._context.on_epoch(EpochReport(NETWORK, epoch, epochs, mean_loss, seconds, speed, **(found or {})))
         self._save(epoch, fitted)
 
     def step(self, rows: Tensor, views: Tensor, step: int, *, penalty: StartPenalty) -> Tensor:
@@ -476,8 +450,8 @@ class NetworkFit:
         return unused
 
     def _save(self, epoch: int, fitted: FittedWeights) -> None:
-        tensors = pack_modules(loss=self._loss) | pack_optimizer(self._optimizer)
-        tensors |= fitted.pack() | self._beliefs.pack()
-        used_s = time.perf_counter() - self._begun
+        tensors, state = fitted.pack()
+        tensors |= pack_modules(loss=self._loss) | pack_optimizer(self._optimizer) | self._beliefs.pack()
         share = 0.0 if self._options.budget_s is None else self._measure_share()
-        self._context.save(tensors, state={"epoch": epoch, "used_s": used_s, "share": share, **fitted.state()})
+        used = {"used_s": time.perf_counter() - self._begun, "share": share}
+        self._context.save(tensors, state={"epoch": epoch, **used, **state})

@@ -40,9 +40,6 @@ def choose_precision(model: NetworkModel, images: torch.Tensor) -> str:
 
     Hardware that does not compute bfloat16 is not asked: it may take a hundred times as long. With it, backward through
     depthwise convolutions may still be slower.
-
-    Args:
-        images: (B, H, W, 3) uint8, views as they will train.
     """
     if resolve_precision("auto", images.device) == torch.float32:
         return "float32"
@@ -75,11 +72,7 @@ _SMALLER, _STEP = 0.7, 8  # of the crop's side; pixels
 
 
 def plan_blocks(backbone: Backbone, config: TrainConfig, *, side: int) -> list[Block]:
-    """The blocks that train; `side` is of the images that the backbone takes.
-
-    Raises:
-        InputError: there are fewer than asked for.
-    """
+    """The blocks that train; `side` is of the images that the backbone takes."""
     blocks = find_blocks(backbone, side=side)
     return choose_blocks(blocks, last=config.network.last_blocks, name=backbone.name)
 
@@ -176,22 +169,8 @@ class NetworkInputs:
         """Batches of rows, each with what `draw` gives of a part of it; threads, where there are any, are ahead.
 
         The generator is asked here, in the batches' order, so that threads change nothing but the time.
-
-        Args:
-            part_of: tells the part of a batch of so many.
         """
-        with closing(self._draw_each(batches, epoch=epoch, generator=generator, part_of=part_of)) as drawn:
-            while True:
-                asked = time.perf_counter()
-                batch = next(drawn, None)
-                self.waited_s += time.perf_counter() - asked
-                if batch is None:
-                    return
-                yield batch
 
-    def _draw_each(
-        self, batches: Iterable[Tensor], *, epoch: int, generator: torch.Generator, part_of: Callable[[int], slice]
-    ) -> Generator[tuple[Tensor, Tensor], None, None]:
         def ask(rows: Tensor) -> tuple[Tensor, Tensor | None]:
             return rows, draw_windows(len(rows), generator) if self._views is None else None
 
@@ -200,13 +179,18 @@ class NetworkInputs:
             views = self._show(rows, windows, epoch=epoch, part=part_of(len(rows)))
             return rows, views.pin_memory() if self._pins else views
 
-        if not self.threads:
-            yield from map(draw, map(ask, batches))
-            return
-        with closing(
-            map_ahead(draw, map(ask, batches), workers=self.threads, ahead=self.threads + _WAITING)
-        ) as drawn:
-            yield from drawn
+        asked, threads = map(ask, batches), self.threads
+        drawn = (draw(one) for one in asked)
+        if threads:
+            drawn = map_ahead(draw, asked, workers=threads, ahead=threads + _WAITING)
+        with closing(drawn):
+            while True:
+                started = time.perf_counter()
+                batch = next(drawn, None)
+                self.waited_s += time.perf_counter() - started
+                if batch is None:
+                    return
+                yield batch
 
     def read_features(self, rows: npt.NDArray[np.int64]) -> Tensor:
         """(n, F) float32 features of the usual views by the weights that the backbone has now, on the CPU."""
@@ -238,11 +222,7 @@ class InputPlan:
         return sum(kept.array.bytes for kept in self._kept())
 
     def require_space(self) -> None:
-        """Refuse what the disk cannot take.
-
-        Raises:
-            InputError: with the bytes needed and those free.
-        """
+        """Refuse what the disk cannot take."""
         require_space(
             [kept.array for kept in self._kept()],
             what="inputs of the blocks that train, kept for all epochs,",
@@ -266,13 +246,7 @@ def plan_inputs(
     model: NetworkModel, extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, rows: Ids, *,
     hashes: Sequence[str], config: TrainConfig, cache: Path,
 ) -> InputPlan:  # fmt: skip
-    """What is worth keeping: what takes less room than the decoded images do, where the network runs without its front.
-
-    Args:
-        pixels: (N, R, R, 3) uint8 of all images; some are tried.
-        rows: (n,) that train.
-        hashes: of all N images.
-    """
+    """Inputs worth keeping: they take less room than the decoded images, and the network runs without its front."""
     options, crop = config.network, extractor.preprocess.crop
     if options.last_blocks is None:
         return InputPlan()  # what belongs to no block trains too
@@ -305,15 +279,7 @@ def keep_inputs(
     plan: InputPlan, model: NetworkModel, extractor: Extractor, pixels: Pixels, *, config: TrainConfig,
     on_images: Callable[[str, int, int], None], threads: int = 0,
 ) -> NetworkInputs:  # fmt: skip
-    """Compute what is planned, and give the inputs of the stage; the model runs its tail on what is kept.
-
-    Args:
-        extractor: its backbone has the weights that it begins with.
-        threads: as of `NetworkInputs`.
-
-    Raises:
-        InputError: there is no room for it.
-    """
+    """Compute what is planned, and give the inputs of the stage; the model runs its tail on what is kept."""
     side = view_side(config)
 
     def arrange(views: Pixels | Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from training.options.machine import Machine, name_device
 from training.run.checkpoint import pack_modules, unpack_module
 from training.run.distributed import current_team
 from training.run.features import SentExtractor
-from training.run.fit import choose_rows
+from training.run.fit import choose_rows, mean_embeddings
 from training.run.network.data import NetworkBeliefs, NetworkData, judge_again, mean_score, read_together
 from training.run.network.fit import FittedWeights, NetworkFit, interpolate_weights, load_weights
 from training.run.network.inputs import (
@@ -331,7 +331,13 @@ def train_network(
     model.precision = PRECISIONS[precision]
     loss = _build_loss(work)
     if isinstance(loss, ProxyLoss):
-        loss.start_at(_class_means(model, features, data, confidences))
+        weights = torch.ones(len(labels)) if confidences is None else confidences.weights.cpu()
+        device, shape = model.head.weight.device, (data.class_count, model.head.embedding_dim)
+        means = mean_embeddings(
+            lambda rows: model.head(torch.from_numpy(features[rows]).to(device)).cpu(), torch.from_numpy(labels),
+            torch.from_numpy(train), weights=weights, shape=shape,
+        )  # fmt: skip
+        loss.start_at(means)
     if team.size > 1:
         begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
         sent = replace(work, guidance=None if guidance is None else deepcopy(guidance).cpu())
@@ -374,20 +380,6 @@ def train_network(
         "time_budget": config.network.time_budget,
     }
     return StageResult(found.head, found.features, report) if choice.ships else StageResult(None, features, report)
-
-
-@torch.no_grad()
-def _class_means(
-    model: NetworkModel, features: Floats, data: NetworkData, confidences: Beliefs | None
-) -> torch.Tensor:
-    """(C, D) mean embeddings of the images that train; 0 for a class without."""
-    device, labels = model.head.weight.device, torch.from_numpy(data.labels)
-    sums = torch.zeros(data.class_count, model.head.embedding_dim)
-    weights = torch.ones(len(labels)) if confidences is None else confidences.weights.cpu()
-    for rows in torch.from_numpy(data.split.train).split(4096):
-        embedded = model.head(torch.from_numpy(features[rows]).to(device)).cpu()
-        sums.index_add_(0, labels[rows], weights[rows, None] * embedded)
-    return nn.functional.normalize(sums)
 
 
 def _first_beliefs(
