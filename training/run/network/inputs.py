@@ -6,9 +6,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,10 +23,11 @@ from training.backbone.extract import BATCH_IMAGES, Extractor, resolve_precision
 from training.head.embedding_heads import ProjectionHead
 from training.network.convolutions import find_convolutions
 from training.network.decoded_images import centre_views, cut_windows, draw_views, draw_windows, require_space
-from training.network.kept_inputs import KeptInputs, Prepare, Tail, find_tail
+from training.network.kept_inputs import KeptInputs, Tail, find_tail
 from training.network.model import Block, NetworkModel, choose_blocks, find_blocks, find_units
 from training.options.config import TrainConfig
-from training.run.phases import NETWORK, phase_generator
+from training.options.machine import Machine
+from training.run.phases import NETWORK, Watcher, phase_generator
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _SECONDS = 1.0  # for each, at least one step after the first
@@ -122,6 +121,7 @@ def build_model(
 _WHOLE = slice(None)
 _TRIED = 4  # images on which a tail is compared with the whole network
 _WAITING = 2  # batches that are drawn, beside those that threads are drawing
+_KEPT_DRAWS = 1 << 20  # epochs are fewer
 
 
 class NetworkInputs:
@@ -130,21 +130,25 @@ class NetworkInputs:
     Args:
         pixels: (N, R, R, 3) uint8.
         side: pixels a side of random views.
-        views, centre: kept inputs, filled; None: images pass the whole network.
         threads: that draw views while others are trained on; 0: they are drawn when they are asked for.
 
     Attributes:
         waited_s: seconds that whoever asked `draw_each` for batches has waited for them.
+        kept_bytes, kept_views: of what the frozen blocks gave, and random views of an image in it.
     """
 
-    def __init__(
-        self, extractor: Extractor, pixels: Pixels, *, side: int, views: KeptInputs | None = None,
-        centre: KeptInputs | None = None, threads: int = 0,
-    ) -> None:  # fmt: skip
+    def __init__(self, extractor: Extractor, pixels: Pixels, *, side: int, threads: int = 0) -> None:
         self._extractor, self._pixels, self._side, self.threads = extractor, pixels, side, threads
-        self.waited_s = 0.0
+        self.waited_s, self.kept_bytes, self.kept_views = 0.0, 0, 0
         self._pins = threads > 0 and torch.cuda.is_available()
-        self._views, self._centre = _open(views), _open(centre)
+        self._views: tuple[KeptInputs, npt.NDArray[Any]] | None = None
+        self._centre: tuple[KeptInputs, npt.NDArray[Any]] | None = None
+
+    def take_kept(self, views: KeptInputs | None, centre: KeptInputs | None) -> None:
+        """From now on give what is kept, and filled; without it images pass the whole network."""
+        self._views = None if views is None else (views, views.array.open())
+        self._centre = None if centre is None else (centre, centre.array.open())
+        self.kept_views = 0 if views is None else views.views
 
     def draw(self, rows: Tensor, *, epoch: int, generator: torch.Generator, part: slice = _WHOLE) -> Tensor:
         """(n, …) of a view each of a part of the images `rows` (B,), as the model takes it.
@@ -205,51 +209,65 @@ class NetworkInputs:
         return self._extractor.finish(kept.tail.run_kept, kept.take(opened, rows, view=0))
 
 
-@dataclass(frozen=True, slots=True)
-class InputPlan:
-    """What will be kept, before any of it is computed.
-
-    Attributes:
-        views, centre: None where that is not kept.
-    """
-
-    views: KeptInputs | None = None
-    centre: KeptInputs | None = None
-
-    @property
-    def bytes(self) -> int:
-        """Of the files."""
-        return sum(kept.array.bytes for kept in self._kept())
-
-    def require_space(self) -> None:
-        """Refuse what the disk cannot take."""
-        require_space(
-            [kept.array for kept in self._kept()],
-            what="inputs of the blocks that train, kept for all epochs,",
-            instead="choose another --cache, or fewer --network-views",
-        )
-
-    def describe(self) -> str:
-        """In plain words, before it is done."""
-        what = [] if self.views is None else [f"{self.views.views} random views of an image"]
-        what += [] if self.centre is None else ["the centre that it is judged by"]
-        return (
-            f"network: of {' and '.join(what)} the frozen blocks run once: what they give takes "
-            f"{self.bytes / 1e6:,.0f} MB of --cache"
-        )
-
-    def _kept(self) -> list[KeptInputs]:
-        return [kept for kept in (self.views, self.centre) if kept is not None]
-
-
-def plan_inputs(
+def keep_inputs(
     model: NetworkModel, extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, rows: Ids, *,
-    hashes: Sequence[str], config: TrainConfig, cache: Path,
-) -> InputPlan:  # fmt: skip
-    """Inputs worth keeping: they take less room than the decoded images, and the network runs without its front."""
+    hashes: Sequence[str], config: TrainConfig, machine: Machine, watcher: Watcher,
+) -> NetworkInputs:  # fmt: skip
+    """Inputs of the stage; the frozen blocks run once on what is worth keeping, and then the model runs its tail.
+
+    Args:
+        extractor: its backbone has the weights that it begins with.
+        pixels: (N, R, R, 3) uint8 of all images; some are tried.
+        rows: (n,) that train.
+        hashes: of all N images.
+    """
+    side = view_side(config)
+    views, centre = _choose_kept(
+        model, extractor, blocks, pixels, rows, hashes=hashes, config=config, machine=machine
+    )
+
+    def arrange(shown: Pixels | Tensor) -> Tensor:
+        return arrange_images(torch.as_tensor(shown).to(extractor.device), extractor.mean, extractor.std)
+
+    def drawn(rows: Ids, chunk: int) -> Tensor:
+        generator = phase_generator(config.seed, NETWORK, _KEPT_DRAWS + chunk)
+        return arrange(draw_views(pixels, torch.from_numpy(rows), side=side, generator=generator))
+
+    def usual(rows: Ids, _: int) -> Tensor:
+        return arrange(centre_views(pixels, torch.from_numpy(rows), crop=extractor.preprocess.crop))
+
+    inputs = NetworkInputs(extractor, pixels, side=side, threads=machine.drawing_threads)
+    what = [] if views is None else [f"{views.views} random views of an image"]
+    what += [] if centre is None else ["the centre that it is judged by"]
+    if kept := [one for one in (views, centre) if one is not None]:
+        inputs.kept_bytes = sum(one.array.bytes for one in kept)
+        require_space(
+            [one.array for one in kept], what="inputs of the blocks that train, kept for all epochs,",
+            instead="choose another --cache, or fewer --network-views",
+        )  # fmt: skip
+        watcher.on_note(
+            f"network: of {' and '.join(what)} the frozen blocks run once: what they give takes "
+            f"{inputs.kept_bytes / 1e6:,.0f} MB of --cache"
+        )
+    if views is not None:
+        progress = partial(watcher.on_images, "views through the frozen blocks")
+        views.fill(drawn, dtype=model.precision, progress=progress)
+    if centre is not None:
+        progress = partial(watcher.on_images, "centres through the frozen blocks")
+        centre.fill(usual, dtype=extractor.dtype, progress=progress)
+    model.tail = None if views is None else views.tail
+    inputs.take_kept(views, centre)
+    return inputs
+
+
+def _choose_kept(
+    model: NetworkModel, extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, rows: Ids, *,
+    hashes: Sequence[str], config: TrainConfig, machine: Machine,
+) -> tuple[KeptInputs | None, KeptInputs | None]:  # fmt: skip
+    """Random views and centres worth keeping: they take less room than the decoded images do."""
     options, crop = config.network, extractor.preprocess.crop
     if options.last_blocks is None:
-        return InputPlan()  # what belongs to no block trains too
+        return None, None  # what belongs to no block trains too
     side = view_side(config)
     tail = _find(extractor, blocks, pixels, side=side)
     usual = tail if side == crop else _find(extractor, blocks, pixels, side=crop)
@@ -259,52 +277,21 @@ def plan_inputs(
     }  # fmt: skip
     views = centre = None
     if usual is not None:
-        centre = KeptInputs.plan(
-            usual, np.arange(len(hashes)), hashes=hashes, views=1, how={**how, "dtype": str(extractor.dtype)},
-            cache=cache,
-        )  # fmt: skip
+        centred = {**how, "dtype": str(extractor.dtype)}
+        all_rows = np.arange(len(hashes))
+        centre = KeptInputs.plan(usual, all_rows, hashes=hashes, views=1, how=centred, cache=machine.cache)
     if tail is not None and 0 < options.network_views < (options.network_epochs or math.inf):
         drawn = {**how, "dtype": str(model.precision), "side": side, "seed": config.seed}
         views = KeptInputs.plan(
             tail, rows, hashes=[hashes[row] for row in rows], views=options.network_views, how=drawn,
-            cache=cache,
+            cache=machine.cache,
         )  # fmt: skip
-    for plan in (InputPlan(views, centre), InputPlan(None, centre)):
-        if plan.bytes < pixels.size:
-            return plan
-    return InputPlan()
-
-
-def keep_inputs(
-    plan: InputPlan, model: NetworkModel, extractor: Extractor, pixels: Pixels, *, config: TrainConfig,
-    on_images: Callable[[str, int, int], None], threads: int = 0,
-) -> NetworkInputs:  # fmt: skip
-    """Compute what is planned, and give the inputs of the stage; the model runs its tail on what is kept."""
-    side = view_side(config)
-
-    def arrange(views: Pixels | Tensor) -> Tensor:
-        return arrange_images(torch.as_tensor(views).to(extractor.device), extractor.mean, extractor.std)
-
-    def drawn(rows: Ids, chunk: int) -> Tensor:
-        generator = phase_generator(config.seed, NETWORK, _KEPT_DRAWS + chunk)
-        return arrange(draw_views(pixels, torch.from_numpy(rows), side=side, generator=generator))
-
-    def usual(rows: Ids, _: int) -> Tensor:
-        return arrange(centre_views(pixels, torch.from_numpy(rows), crop=extractor.preprocess.crop))
-
-    plan.require_space()
-    parts: list[tuple[KeptInputs | None, Prepare, torch.dtype, str]] = [
-        (plan.views, drawn, model.precision, "views through the frozen blocks"),
-        (plan.centre, usual, extractor.dtype, "centres through the frozen blocks"),
-    ]
-    for kept, prepare, dtype, name in parts:
-        if kept is not None:
-            kept.fill(prepare, dtype=dtype, progress=partial(on_images, name))
-    model.tail = None if plan.views is None else plan.views.tail
-    return NetworkInputs(extractor, pixels, side=side, views=plan.views, centre=plan.centre, threads=threads)
-
-
-_KEPT_DRAWS = 1 << 20  # epochs are fewer
+    centre_bytes = 0 if centre is None else centre.array.bytes
+    if views is not None and views.array.bytes + centre_bytes >= pixels.size:
+        views = None
+    if views is None and centre_bytes >= pixels.size:
+        centre = None
+    return views, centre
 
 
 def _find(extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, *, side: int) -> Tail | None:
@@ -321,7 +308,3 @@ def _find(extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, *, side
         backbone.module, front, network.get_submodule(first), side=side,
         images=arrange_images(images, extractor.mean, extractor.std),
     )  # fmt: skip
-
-
-def _open(kept: KeptInputs | None) -> tuple[KeptInputs, npt.NDArray[Any]] | None:
-    return None if kept is None else (kept, kept.array.open())

@@ -37,13 +37,11 @@ from training.run.network.data import NetworkBeliefs, NetworkData, judge_again, 
 from training.run.network.fit import FittedWeights, NetworkFit, interpolate_weights, load_weights
 from training.run.network.inputs import (
     PRECISIONS,
-    InputPlan,
     NetworkInputs,
     build_model,
     keep_inputs,
     measure_precision,
     plan_blocks,
-    plan_inputs,
 )
 from training.run.phases import NETWORK, Job, PhaseContext, Watcher, phase_generator
 from training.run.prepare import TrainingSet
@@ -200,8 +198,7 @@ class _Work:
 class _Outcome:
     """What training and choosing gave; the model is left with the weights that were chosen."""
 
-    kept: InputPlan
-    waited_s: float
+    inputs: NetworkInputs
     prepared_s: float
     fitted: FittedWeights
     choice: NetworkChoice
@@ -255,15 +252,10 @@ def _fit_and_choose(
 ) -> _Outcome:  # fmt: skip
     """Train with all processes, and choose weights; rank 0 also knows the frozen embedding, with its features."""
     config, watcher = work.config, watcher or Watcher()
-    kept = plan_inputs(
-        model, extractor, blocks, pixels, work.data.split.train, hashes=work.hashes, config=config,
-        cache=machine.cache,
-    )  # fmt: skip
-    if kept.bytes:
-        watcher.on_note(kept.describe())
     inputs = keep_inputs(
-        kept, model, extractor, pixels, config=config, on_images=watcher.on_images, threads=machine.drawing_threads
-    )
+        model, extractor, blocks, pixels, work.data.split.train, hashes=work.hashes, config=config, machine=machine,
+        watcher=watcher,
+    )  # fmt: skip
     fit = NetworkFit(
         model, loss.to(context.device), work.data, inputs=inputs, beliefs=work.beliefs, config=config,
         context=context, begun=begun, on_images=partial(watcher.on_images, "network images"),
@@ -273,7 +265,7 @@ def _fit_and_choose(
         fitted, model, work.data, inputs=inputs, frozen=frozen, share=config.network.network_share,
         frozen_features=np.zeros((0, 0), dtype=np.float32) if features is None else features,
     )  # fmt: skip
-    return _Outcome(kept, inputs.waited_s, fit.prepared_s, fitted, choice, head, shipped)
+    return _Outcome(inputs, fit.prepared_s, fitted, choice, head, shipped)
 
 
 @contextmanager
@@ -371,10 +363,10 @@ def train_network(
         "blocks": len(blocks),
         "of_blocks": len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
         "decoded_bytes": decoding.bytes,
-        "kept_bytes": found.kept.bytes,
-        "kept_views": 0 if found.kept.views is None else found.kept.views.views,
+        "kept_bytes": found.inputs.kept_bytes,
+        "kept_views": found.inputs.kept_views,
         "device": name_device(extractor.device),
-        "waited_s": found.waited_s,
+        "waited_s": found.inputs.waited_s,
         "seconds": time.perf_counter() - started,
         "prepared_s": found.prepared_s,
         "time_budget": config.network.time_budget,

@@ -22,9 +22,11 @@ from training.head.embedding_heads import ProjectionHead
 from training.network import decoded_images, kept_inputs
 from training.network.decoded_images import MappedArray
 from training.network.kept_inputs import KeptInputs
+from training.network.model import NetworkModel
 from training.options.config import TrainConfig
 from training.run.network import stage as network_stage
-from training.run.network.inputs import NetworkInputs, build_model, keep_inputs, plan_blocks, plan_inputs
+from training.run.network.inputs import NetworkInputs, build_model, keep_inputs, plan_blocks
+from training.run.phases import Watcher
 from training.run.train import train
 
 
@@ -96,23 +98,21 @@ def test_a_run_interrupted_while_inputs_are_kept_keeps_the_rest(kept_run, traine
     assert all(file.read_bytes() == (kept_run[1] / "inputs" / file.name).read_bytes() for file in files)
 
 
-def _plan(config: TrainConfig, cache: Path) -> tuple[Any, ...]:
-    """Model, extractor and decoded pixels of 70 images, and the plan for the first 50 to train."""
+def _keep(config: TrainConfig, cache: Path) -> tuple[NetworkModel, Extractor, np.ndarray, NetworkInputs]:
+    """Model, extractor and decoded pixels of 70 images, and the inputs where the first 50 train."""
     backbone = load_backbone(BACKBONE, "none", seed=1)
     extractor = Extractor(backbone, PreprocessConfig(40, 32), device=torch.device("cpu"), precision="float32")
     pixels = np.random.default_rng(0).integers(256, size=(70, 40, 40, 3), dtype=np.uint8)
     blocks = plan_blocks(backbone, config, side=32)
     model = build_model(extractor, ProjectionHead(torch.eye(8, 576), torch.zeros(8)), blocks, config=config)
-    plan = plan_inputs(model, extractor, blocks, pixels, np.arange(50), hashes=[str(n) for n in range(70)],
-                       config=config, cache=cache)  # fmt: skip
-    return model, extractor, pixels, plan
+    inputs = keep_inputs(model, extractor, blocks, pixels, np.arange(50), hashes=[str(n) for n in range(70)],
+                         config=config, machine=make_machine(cache), watcher=Watcher())  # fmt: skip
+    return model, extractor, pixels, inputs
 
 
 def test_kept_or_not_features_are_those_of_the_weights_as_they_are_now_and_epochs_take_turns(tmp_path) -> None:
-    config = kept_config()
-    model, extractor, pixels, plan = _plan(config, tmp_path)
+    model, extractor, pixels, inputs = _keep(kept_config(), tmp_path)
     assert list(model.convolutions)  # whose quicker ways give the same features
-    inputs = keep_inputs(plan, model, extractor, pixels, config=config, on_images=lambda *_: None)
     for moved in (False, True):
         if moved:
             for parameters in model.levels:
@@ -143,8 +143,8 @@ def test_kept_or_not_features_are_those_of_the_weights_as_they_are_now_and_epoch
 def test_what_takes_more_room_than_the_decoded_images_or_saves_no_pass_is_not_kept(
     changes: dict[str, Any], kept: tuple[bool, int], tmp_path: Path
 ) -> None:
-    plan = _plan(kept_config(**changes), tmp_path)[-1]
-    assert (plan.bytes > 0, 0 if plan.views is None else plan.views.views) == kept
+    inputs = _keep(kept_config(**changes), tmp_path)[-1]
+    assert (inputs.kept_bytes > 0, inputs.kept_views) == kept
 
 
 def test_inputs_that_the_disk_cannot_take_are_refused(trainer: Trainer, monkeypatch) -> None:
@@ -196,8 +196,10 @@ def test_threads_take_kept_views_too(extractor: Extractor, tmp_path: Path) -> No
     kept = KeptInputs(None, MappedArray(tmp_path / "kept", (80, 2), "float16"), np.arange(40))  # type: ignore[arg-type]
     values = np.random.default_rng(1).random((80, 2)).astype(np.float16)
     kept.array.fill(lambda done: (part for part in [values[done:]]))
-    plain, _ = _draw(NetworkInputs(extractor, PIXELS, side=16, views=kept), epoch=2)
-    ahead, _ = _draw(NetworkInputs(extractor, PIXELS, side=16, views=kept, threads=2), epoch=2)
+    inputs = [NetworkInputs(extractor, PIXELS, side=16, threads=threads) for threads in (0, 2)]
+    for one in inputs:
+        one.take_kept(kept, None)
+    (plain, _), (ahead, _) = (_draw(one, epoch=2) for one in inputs)
     for (rows, views), (_, others) in zip(plain, ahead, strict=True):
         assert torch.equal(views, torch.from_numpy(values[40 + rows.numpy()]))
         assert torch.equal(views, others)
