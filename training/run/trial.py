@@ -57,7 +57,6 @@ def split_for_trial(labels: np.ndarray, *, seed: int, scenes: np.ndarray | None 
         scenes: (N,) int64, the same for photos of one scene; None: every photo is a scene of its own.
     """
     generator = np.random.default_rng(seed)
-    scenes = np.arange(len(labels)) if scenes is None else scenes
     classes = generator.permutation(np.unique(labels))
     folds, held_in = FEW_FOLDS, np.arange(len(classes)) % FEW_FOLDS
     if len(classes) >= MANY_CLASSES:
@@ -67,10 +66,8 @@ def split_for_trial(labels: np.ndarray, *, seed: int, scenes: np.ndarray | None 
     elif len(classes) < 2 * FEW_FOLDS:
         folds, held_in = 2, np.arange(len(classes)) % 2
     for fold in range(folds):
-        yield hold_out(
-            labels, classes=classes[held_in == fold], share=IMAGE_SHARE, generator=generator, scenes=scenes,
-            order=classes,
-        )  # fmt: skip
+        held = classes[held_in == fold]
+        yield hold_out(labels, held, share=IMAGE_SHARE, generator=generator, scenes=scenes, order=classes)
 
 
 def split_for_network(labels: np.ndarray, *, seed: int, scenes: np.ndarray | None = None) -> Split:
@@ -81,20 +78,15 @@ def split_for_network(labels: np.ndarray, *, seed: int, scenes: np.ndarray | Non
     generator = np.random.default_rng((seed, 1))  # not the classes that the trial holds out first
     classes = generator.permutation(np.unique(labels))
     held = classes[: len(classes) // 10] if len(classes) >= LEAST_CLASSES_OF_NETWORK else classes[:0]
-    scenes = np.arange(len(labels)) if scenes is None else scenes
-    return hold_out(labels, classes=held, share=NETWORK_SHARE, generator=generator, scenes=scenes, order=classes)
+    return hold_out(labels, held, share=NETWORK_SHARE, generator=generator, scenes=scenes, order=classes)
 
 
 def hold_out(
-    labels: np.ndarray,
-    *,
-    classes: np.ndarray,
-    share: float,
-    generator: np.random.Generator,
-    scenes: np.ndarray,
-    order: np.ndarray,
-) -> Split:
+    labels: np.ndarray, classes: np.ndarray, *, share: float, generator: np.random.Generator,
+    scenes: np.ndarray | None, order: np.ndarray,
+) -> Split:  # fmt: skip
     """All images of some classes, and a share of those of every other class, in `order`."""
+    scenes = np.arange(len(labels)) if scenes is None else scenes
     unseen = np.isin(labels, classes)
     seen = np.zeros(len(labels), dtype=bool)
     for label in order[~np.isin(order, classes)]:
