@@ -176,11 +176,6 @@ def choose_rows(beliefs: Beliefs | None, *, config: TrainConfig) -> Tensor | Non
     return rows_to_trust(beliefs.own, min_confidence=least).cpu()
 
 
-def summarise_beliefs(beliefs: Beliefs) -> dict[str, float]:
-    """As the report has them: how far labels are believed, on average over all images (0..1)."""
-    return {"mean_weight": float(beliefs.weights.cpu().numpy().mean())}
-
-
 def known_weights(beliefs: Beliefs | None, *, config: TrainConfig) -> Floats | None:
     """(N,) how much each image counts, where leave-one-out has found it already."""
     if beliefs is None or config.confidence.confidences != "leave-one-out":

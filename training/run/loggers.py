@@ -312,7 +312,6 @@ def open_loggers(
                 {"phase": "validation", "epoch": epoch, "recall": recall}
             ),
             on_trial=lambda trial: loggers.tell_outcome(trial_figures(trial)),
-            on_beliefs=lambda beliefs: loggers.tell_outcome({"beliefs/mean_weight": beliefs["mean_weight"]}),
             on_report=lambda report: loggers.tell_outcome(report_figures(report), report_words(report)),
         )
         finished = True

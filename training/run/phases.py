@@ -86,8 +86,7 @@ class Watcher:
 
     `on_run(run)` when the run folder stands, new or to go on with, `on_phase(name)` when a phase begins,
     `on_images(description, done, total)`, `on_epoch(report)`, `on_validation(epoch, recall by K)`,
-    `on_trial(trial)` and `on_beliefs(beliefs)` as they will stand in the report, `on_report(report)` at the end,
-    `on_note(text)`.
+    `on_trial(trial)` as it will stand in the report, `on_report(report)` at the end, `on_note(text)`.
     """
 
     on_run: Callable[[RunFolder], None] = lambda _: None
@@ -96,7 +95,6 @@ class Watcher:
     on_epoch: Callable[[EpochReport], None] = lambda _: None
     on_validation: Callable[[int, dict[int, float]], None] = lambda *_: None
     on_trial: Callable[[Mapping[str, Any]], None] = lambda _: None
-    on_beliefs: Callable[[Mapping[str, Any]], None] = lambda _: None
     on_report: Callable[[Mapping[str, Any]], None] = lambda _: None
     on_note: Callable[[str], None] = lambda _: None
 

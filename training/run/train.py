@@ -36,7 +36,6 @@ from training.run.fit import (
     find_beliefs,
     known_weights,
     require_directions,
-    summarise_beliefs,
     train_head,
 )
 from training.run.network.inputs import plan_blocks, smaller_side
@@ -156,7 +155,8 @@ def train(
     stage = _train_network(job, features, confidences, method=fitted.method)
     evaluation = _evaluate(job, features, confidences, fitted=fitted, stage=stage, verdict=verdict)
     report = _save(job, features, fitted=fitted, stage=stage, evaluation=evaluation)
-    report |= {"trial": holdout, "beliefs": None if confidences is None else summarise_beliefs(confidences)}
+    weight = None if confidences is None else float(confidences.weights.cpu().numpy().mean())
+    report |= {"trial": holdout, "beliefs": None if weight is None else {"mean_weight": weight}}
     run.write_json("report.json", {**report, "seconds": time.perf_counter() - started})
     watcher.on_report(report := run.read_json("report.json"))  # as a resume of the finished run gives it
     return report
@@ -263,7 +263,6 @@ def _estimate_confidences(job: Job, training: TrainingSet) -> Beliefs | None:
             groups=torch.from_numpy(training.copies).to(job.machine.device) if leaves_out else None,
         )  # fmt: skip
         job.run.write_confidences(_confidence_rows(training, found))
-    job.watcher.on_beliefs(summarise_beliefs(found))
     return found
 
 
