@@ -6,7 +6,7 @@ Every candidate is evaluated without training: each photo of the sample searches
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +44,9 @@ class Candidate:
     pooling: str
     feature_dim: int
 
-    @property
-    def passes(self) -> int:
-        """Of the backbone, an image."""
-        return VIEW_COSTS[self.view]
-
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values, as they stand in the run and in its report."""
-        return {"view": self.view, "pooling": self.pooling, "passes": self.passes, "feature_dim": self.feature_dim}
+        """As it stands in the run and in its report, with the passes of the backbone that an image costs."""
+        return {**asdict(self), "passes": VIEW_COSTS[self.view]}
 
 
 def list_candidates(network: Backbone, sizes: InputConfig, *, embedding_dim: int) -> list[Candidate]:

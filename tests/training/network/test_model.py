@@ -19,10 +19,10 @@ from training.network.model import NetworkModel, choose_blocks, find_blocks
 from training.options.network import NetworkConfig
 from training.run.network import inputs as network_inputs
 from training.run.network.fit import (
-    StartPenalty,
     average_weights,
     backward_in_chunks,
     copy_weights,
+    hold_near_start,
     interpolate_weights,
     load_weights,
     make_optimizer,
@@ -216,7 +216,7 @@ def test_the_penalty_adds_the_gradient_of_the_squared_distance() -> None:
     distance = sum((p - s).square().sum() for p, s in zip(parameters, start, strict=True))
     expected = torch.autograd.grad(loss + 0.3 * distance, parameters, retain_graph=True)
     loss.backward()
-    StartPenalty(parameters, weight=0.3, start=start).add_gradients()
+    hold_near_start(parameters, start, weight=0.3)
     for parameter, wanted in zip(parameters, expected, strict=True):
         torch.testing.assert_close(parameter.grad, wanted)
 

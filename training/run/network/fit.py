@@ -1,4 +1,4 @@
-"""The loop of the network stage: blocks of the backbone, the head and the loss's own parameters, epoch by epoch."""
+"""Training loop of the network stage: blocks of the backbone, the head and the loss's own parameters, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -122,20 +123,14 @@ def rate_share(step: int, steps: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warm_up + 1) / (steps - warm_up + 1)))
 
 
-class StartPenalty:
-    """weight * the squared distance of a network's weights from where they began, by its gradient alone."""
-
-    def __init__(self, parameters: Sequence[nn.Parameter], *, weight: float, start: Sequence[Tensor]) -> None:
-        self._parameters, self._weight, self._start = parameters, weight, start
-
-    @torch.no_grad()
-    def add_gradients(self) -> None:
-        """Add 2 weight (p - start) to every gradient there is; half precision plays no part."""
-        if self._weight == 0:
-            return
-        for parameter, start in zip(self._parameters, self._start, strict=True):
-            if parameter.grad is not None:
-                parameter.grad.add_(parameter - start, alpha=2 * self._weight)
+@torch.no_grad()
+def hold_near_start(parameters: Sequence[nn.Parameter], start: Sequence[Tensor], *, weight: float) -> None:
+    """Add 2 weight (p - start) to every gradient there is: that of the L2-SP penalty; half precision plays no part."""
+    if weight == 0:
+        return
+    for parameter, begun in zip(parameters, start, strict=True):
+        if parameter.grad is not None:
+            parameter.grad.add_(parameter - begun, alpha=2 * weight)
 
 
 # Gradient caching (Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021): the
@@ -326,15 +321,14 @@ class NetworkFit:
         part = self._team.part_of(count)
         return part if part.stop > part.start else slice(0, 1)
 
-    def hold_back(self, start: Weights) -> StartPenalty:
-        """What holds the network near these weights."""
+    def hold_back(self, start: Weights) -> Callable[[], None]:
+        """What holds the network near these weights, between its gradients and a step."""
         network = [p for level in self._model.levels for p in level]
         by_name = {id(p): name for name, p in self._model.named_parameters()}
-        return StartPenalty(
-            network, weight=self._options.network_penalty, start=[start[by_name[id(p)]] for p in network]
-        )
+        begun = [start[by_name[id(p)]] for p in network]
+        return partial(hold_near_start, network, begun, weight=self._options.network_penalty)
 
-    def _run_epoch(self, epoch: int, fitted: FittedWeights, penalty: StartPenalty) -> None:
+    def _run_epoch(self, epoch: int, fitted: FittedWeights, penalty: Callable[[], None]) -> None:
         started = time.perf_counter()
         generator = phase_generator(self._context.seed, NETWORK, epoch)
         seen, total = 0, torch.zeros((), device=self._device)
@@ -369,7 +363,7 @@ class NetworkFit:
         self._context.on_epoch(EpochReport(NETWORK, epoch, epochs, mean_loss, seconds, speed, **(found or {})))
         self._save(epoch, fitted)
 
-    def step(self, rows: Tensor, views: Tensor, step: int, *, penalty: StartPenalty) -> Tensor:
+    def step(self, rows: Tensor, views: Tensor, step: int, *, penalty: Callable[[], None]) -> Tensor:
         """One step on the images `rows` (B,), of which `views` (n, …) shows this process's own; its loss."""
         part = self._team.part_of(len(rows))
         labels = self._labels[rows].to(self._device)
@@ -386,7 +380,7 @@ class NetworkFit:
             chunk=self._options.network_chunk,
         )
         self._team.agree(self._loss.parameters())
-        penalty.add_gradients()
+        penalty()
         nn.utils.clip_grad_norm_([p for p in self._model.parameters() if p.requires_grad], MAX_NORM)
         self._optimizer.step()
         return loss

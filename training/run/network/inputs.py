@@ -1,4 +1,4 @@
-"""What the network stage gives its model: images as they are decoded, or what the blocks that train take of them."""
+"""Inputs of the network stage: decoded images, or what the frozen blocks gave of them; and the model that takes them."""
 
 from __future__ import annotations
 
