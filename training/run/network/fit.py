@@ -1,4 +1,4 @@
-"""Training loop of the network stage: blocks of the backbone, the head and the loss's own parameters, epoch by epoch."""
+"""Training loop of the network stage: blocks of the backbone, the head and the loss's parameters, epoch by epoch."""
 
 from __future__ import annotations
 

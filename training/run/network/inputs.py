@@ -1,4 +1,4 @@
-"""Inputs of the network stage: decoded images, or what the frozen blocks gave of them; and the model that takes them."""
+"""Inputs of the network stage: decoded images, or what the frozen blocks gave of them; and the model they go to."""
 
 from __future__ import annotations
 
