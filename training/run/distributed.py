@@ -180,7 +180,8 @@ class Team:
         with warnings.catch_warnings():  # later versions of torch call the second argument otherwise
             warnings.simplefilter("ignore", FutureWarning)
             shared = DistributedDataParallel(model, broadcast_buffers=False, find_unused_parameters=has_unused)
-        shared.register_comm_hook(None, _sum_gradients)  # it would be the mean otherwise
+        # It would be the mean otherwise; a lambda, as torch refuses annotations that are text.
+        shared.register_comm_hook(None, lambda _, bucket: _sum_gradients(bucket))
         return shared
 
     def agree(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -218,7 +219,7 @@ def current_team() -> Team:
     return _joined
 
 
-def _sum_gradients(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def _sum_gradients(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     assert work is not None
     return work.get_future().then(lambda done: done.value()[0])
