@@ -849,7 +849,7 @@ export interface components {
         };
         /**
          * Band
-         * @description How often neighbours at a score have the same label, with its 95 % interval, and that in words.
+         * @description Precision at a score: the share of neighbours with the same label, its 95 % interval, and that in words.
          */
         Band: {
             /** Share */
