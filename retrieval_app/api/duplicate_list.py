@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -14,7 +15,7 @@ from retrieval_app.api.doubt_list import ReviewList, turn_to
 from retrieval_app.api.schemas import Answer, DuplicatePage
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.review.subjects import DuplicateDecision, name_group
+from retrieval_app.review.subjects import DuplicateDecision, Subject, name_group
 from retrieval_app.serving.live_gallery import Snapshot
 
 _groups_of: WeakKeyDictionary[Gallery, dict[str, DuplicateGroup]] = WeakKeyDictionary()
@@ -135,8 +136,8 @@ def _describe_group(
         doubt = doubts.find(image.id)
         return doubt.wrong if doubt else 0.0 if image.indexed and image.label is not None else 0.5
 
-    ids = {image.id for image in group.images}
-    kept = [] if decision is None else [number for number in decision.keep if number in ids]
+    here = [Subject(one.id, one.sha256, None, os.path.join(one.source, one.path)) for one in group.images]
+    kept = () if decision is None else decision.find_kept(here)
     return {
         "group": name,
         "images": [
@@ -153,7 +154,7 @@ def _describe_group(
         ],
         "labels_differ": labels_differ,
         "best": min(group.images, key=lambda image: (wrong(image), -image.size_bytes)).id,
-        "decision": None if decision is None else {"decision": decision.decision, "keep": kept},
+        "decision": None if decision is None else {"decision": decision.decision, "keep": list(kept)},
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, Literal
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Query, Response
 from fastapi.responses import StreamingResponse
 
+from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision
 from index.text import printable_path, valid_text
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, make_router
@@ -43,8 +45,14 @@ from retrieval_app.review.exports import (
     stream_zip,
 )
 from retrieval_app.review.places import shorten_path
-from retrieval_app.review.review_store import About, ReviewStore
-from retrieval_app.review.subjects import DuplicateDecision, Subject, find_decided_ids, find_subjects
+from retrieval_app.review.review_store import About, ReviewStore, Step
+from retrieval_app.review.subjects import (
+    DuplicateDecision,
+    Subject,
+    find_by_contents,
+    find_decided_ids,
+    find_subjects,
+)
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.pictures import encode_picture
 from retrieval_app.serving.search_engine import Engine
@@ -140,9 +148,18 @@ def _decide_label(
 def _take_back(asked: Asking, body: Undo, *, about: About) -> dict[str, Any]:
     """Undo a step, and tell what can be undone now: both at once, or a refusal of the second would hide the first."""
     step = asked.review.undo(body.step, about=about)
-    undone = [] if step is None else list(step.image_ids)
+    undone = [] if step is None else _find_decided(asked.snapshot.gallery, step)
     asked.log(f"undo-{about}", images=undone)
     return {"undone": undone, "can_undo": asked.review.can_undo(about)}
+
+
+def _find_decided(gallery: Gallery, step: Step) -> list[int]:
+    """The ids that the images of a step have now: a restored step was made where ids may have been others."""
+    ids = set(find_decided_ids(gallery, step.labels).values())
+    for group in step.duplicates:
+        here = find_by_contents(gallery, {image.sha256 for image in group.images})
+        ids.update(replace(group, keep=tuple(image.image_id for image in group.images)).find_kept(here))
+    return sorted(ids)
 
 
 def _list_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bool) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from retrieval_app.review.backup import (
     read_blocks,
 )
 from retrieval_app.review.review_store import Decision, ReviewStore, Step
-from retrieval_app.review.subjects import USABLE, count_alike, list_usable
+from retrieval_app.review.subjects import USABLE, list_usable, rank_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def _find_removed(catalog: Catalog, removals: Iterable[Removal]) -> list[int]:
         places = [removal.path for removal in meant]
         out = [path for path, row in here.get(key, ()) if row.reason == REMOVED]
         usable = [(path, row) for path, row in here.get(key, ()) if row.reason != REMOVED]
-        usable.sort(key=lambda one: max(count_alike(one[0], place) for place in places), reverse=True)
+        usable.sort(key=lambda one: max(rank_path(one[0], place) for place in places), reverse=True)
         exact = sum(path in places for path, _ in usable)  # which are the first
         most = max(exact, min(len(meant) - len(out), len(usable) - meant[0].kept))
         found += [row.id for _, row in usable[: max(most, 0)]]

@@ -64,21 +64,21 @@ class DuplicateDecision:
     def find_kept(self, images: Sequence[Subject]) -> tuple[int, ...]:
         """The ids that the kept images have now, given those of the group as they are now.
 
-        An image is known by its bytes; of several it is the one whose path ends most alike, then that of the same id,
-        as both may be others in a gallery made anew.
+        An image is known by its bytes; of several it is the one of the same path, then the one whose path ends most
+        alike, then that of the same id, as both may be others in a gallery made anew.
         """
         kept: list[int] = []
         for image in (image for image in self.images if image.image_id in self.keep):
             same = [now for now in images if now.sha256 == image.sha256 and now.image_id not in kept]
-            same.sort(key=lambda now: (count_alike(now.path, image.path), now.image_id == image.image_id))
+            same.sort(key=lambda now: (*rank_path(now.path, image.path), now.image_id == image.image_id))
             kept += [now.image_id for now in same[-1:]]
         return tuple(sorted(kept))
 
 
-def count_alike(path: str, other: str) -> int:
-    """How many characters two paths have in common at their ends."""
+def rank_path(path: str, other: str) -> tuple[bool, int]:
+    """Whether two paths are the same, then how many characters they have in common at their ends."""
     pairs = zip(reversed(path), reversed(other), strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return path == other, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def name_group(sha256s: Iterable[str]) -> str:

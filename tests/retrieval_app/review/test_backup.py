@@ -22,13 +22,19 @@ from index.marks import GALLERY_MARK
 from index.versions.people import added_folder, decisions_file
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
+from retrieval_app.api.duplicate_list import page_groups
+from retrieval_app.api.schemas import DuplicatePage
+from retrieval_app.api.security.access import Access
+from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from retrieval_app.review.backup import BackupError, back_up
 from retrieval_app.review.database import ReviewError
 from retrieval_app.review.restore import restore
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import DuplicateDecision, Subject, find_decided_ids, read_all_subjects
+from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import draw_folder
 from tests.index.galleries import ROOT
+from tests.retrieval_app.api.conftest import serve
 from tests.retrieval_app.review.test_jobs import picture
 from tests.retrieval_app.review.test_moved_galleries import rows_of, send, served, state_of
 
@@ -279,6 +285,20 @@ def test_of_equal_files_the_one_of_the_same_path_is_kept_in_a_gallery_whose_ids_
     [decision] = ReviewStore.of_gallery(gallery).duplicate_decisions().values()
     here = list(read_all_subjects(Gallery.open(gallery)))
     assert decision.find_kept(here) == (now[pair[0].path],)
+    live = LiveGallery(gallery)
+    found = find_duplicate_groups(Gallery.open(gallery), config=None)
+    page = page_groups(live.current, found, ReviewStore.of_gallery(gallery), page=DuplicatePage(state="decided"))
+    live.close()
+    assert [item["decision"]["keep"] for item in page["items"]] == [[now[pair[0].path]]]
+
+
+def test_an_undo_of_restored_decisions_tells_the_ids_of_now(made: Made, fresh: Path) -> None:
+    restore(made.backup, fresh)
+    ids = {name: subject.image_id for name, subject in subjects_of(fresh).items()}
+    with serve(fresh, access=Access()) as client:
+        undone = [client.post(f"/v1/{kind}/undo").json()["undone"] for kind in ("duplicates", "labels", "labels")]
+    assert undone[0] == sorted((ids["red/0.jpg"], ids["red/copy.jpg"]))
+    assert undone[2] == sorted((ids["red/1.png"], ids["green/0.jpg"]))
 
 
 def test_sent_images_that_were_taken_out_are_taken_out_where_they_were_added_already(
@@ -375,6 +395,25 @@ def test_of_copies_the_one_of_the_same_path_below_another_folder_is_taken_out(
     new = build_anew(moved, tmp_path / "new", tiny_model)
     restore(tmp_path / "shop.zip", new)
     assert {path for path in paths_in(new) if path.startswith("red/")} == {"red/x.jpg", "red/kept.jpg"}
+
+
+def test_of_copies_the_one_of_the_same_path_is_taken_out_before_those_of_long_names_alike(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    taken, long = tmp_path / "d" / "a.jpg", f"copy-of-sunset{'-' * 200}.jpg"
+    for path in (taken, tmp_path / "old" / "y" / long, tmp_path / "old" / "k" / long):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(picture(1))
+    gallery, new = tmp_path / "shop", tmp_path / "new shop"
+    build_gallery(model_path=tiny_model, sources=[taken.parent, *(tmp_path / "old").iterdir()], out=gallery)
+    kept = str(tmp_path / "old" / "k")
+    gone = [one.image_id for one in read_all_subjects(Gallery.open(gallery)) if not one.path.startswith(kept)]
+    remove_from_gallery(gallery, selection=Selection(ids=tuple(gone)))
+    back_up(gallery, tmp_path / "shop.zip")
+    (tmp_path / "old").rename(tmp_path / "new")
+    build_gallery(model_path=tiny_model, sources=[taken.parent, *(tmp_path / "new").iterdir()], out=new)
+    restore(tmp_path / "shop.zip", new)
+    assert [one.path for one in read_all_subjects(Gallery.open(new))] == [str(tmp_path / "new" / "k" / long)]
 
 
 def test_equal_bytes_of_another_label_stay(photos: Path, saved: Path, tmp_path: Path, tiny_model: Path) -> None:

@@ -75,6 +75,8 @@ def test_kept_images_are_found_by_path_and_else_by_their_bytes() -> None:
     decision = DuplicateDecision(GROUP, "copies", (1, 2))
     moved = [Subject(11, A, None, "/y/1"), Subject(12, A, None, "/y/2"), Subject(13, B, None, "/y/3")]
     assert decision.find_kept(moved) == (11, 12)
+    deeper = [Subject(1, A, None, f"/deeper{GROUP[0].path}"), replace(GROUP[0], image_id=7)]
+    assert replace(decision, keep=(1,)).find_kept(deeper) == (7,)
 
 
 def read(blocks: bytes) -> list[dict[str, str]]:
