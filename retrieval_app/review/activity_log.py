@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +36,7 @@ TRIM_EVERY = 1000  # lines
 MOST_WAIT_S = 0.5  # that a request waits for its line; the line is written all the same
 MOST_LINES = 2000  # that wait for a disk that takes none
 _AGAIN_S = 5.0  # after a failure
+_TELL_EVERY_S = 60.0  # that it fails
 _CLOSE_S = 5.0
 _NEEDED = ("at", "who", "from", "what", "request")
 _SCHEMA = """
@@ -80,6 +82,7 @@ class ActivityLog:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._lost, self._untrimmed, self._closed, self._fails = 0, TRIM_EVERY, False, False
+        self._tell_at = 0.0
 
     def record(
         self, what: str, *, who: str, address: str, request: str = "", wait: bool = True, **details: Any
@@ -134,11 +137,12 @@ class ActivityLog:
                     connection.execute(_TRIM, (MOST_BYTES,))
                     self._untrimmed = 0
         except ReviewError as error:
-            if not self._fails:
+            if (now := time.monotonic()) >= self._tell_at:
                 logger.error("who did what cannot be logged, and is kept in memory: %s", error)
+                self._tell_at = now + _TELL_EVERY_S
             self._fails = True
         else:
-            self._fails = False
+            self._fails, self._tell_at = False, 0.0
             with self._changed:
                 written = set(batch)
                 self._lines = [line for line in self._lines if line not in written]
@@ -162,7 +166,7 @@ def _open(gallery: Path) -> Database:
 
 
 def read_log(gallery: Path, *, since: datetime | None = None, who: str | None = None) -> list[Line]:
-    """The lines of a gallery's log, in the order of their times; nothing where there is none.
+    """The lines of a gallery's log, in the order of their times; nothing where there is none, damaged ones left out.
 
     Raises:
         ReviewError: it cannot be read.
@@ -170,8 +174,10 @@ def read_log(gallery: Path, *, since: datetime | None = None, who: str | None = 
     lines = list[Line]()
     with closing(_open(gallery)) as database, database.reading() as connection:
         if connection is not None:
-            sql = "SELECT line FROM lines WHERE ? IN (who, '') ORDER BY number"
-            lines = [json.loads(text) for (text,) in connection.execute(sql, (who or "",))]
+            sql = "SELECT CAST(line AS BLOB) FROM lines WHERE ? IN (who, '') ORDER BY number"
+            for (text,) in connection.execute(sql, (who or "",)):
+                with suppress(TypeError, ValueError, RecursionError, InputError):
+                    lines.append(check_line(json.loads(text)))
     if since is not None:
         lines = [line for line in lines if read_time(line["at"]) >= since]
     return sorted(lines, key=lambda line: read_time(line["at"]))

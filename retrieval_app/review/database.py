@@ -145,6 +145,8 @@ class Database:
     def _named_errors(self, problem: str) -> Iterator[None]:
         try:
             yield
+        except OSError as error:
+            raise ReviewError(self.path, f"{problem}: {error.strerror or error}; mend the cause") from error
         except sqlite3.Error as error:
             self._forget_connection()
             advice = "mend the cause and do it again"

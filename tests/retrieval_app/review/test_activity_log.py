@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import resource
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -98,6 +100,34 @@ def test_a_full_disk_costs_nobody_time_and_no_line(
     assert len(caplog.messages) < 5
     _wait_for(tmp_path, 200)
     assert [line["number"] for line in read_log(tmp_path)] == list(range(200))
+
+
+def test_a_folder_that_is_none_for_a_moment_is_told_again_and_again_and_ends_no_log(
+    log: ActivityLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(activity_log, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(activity_log, "_TELL_EVERY_S", 0.05)
+    _record(log, number=0)
+    (tmp_path / "people").rename(tmp_path / "away")
+    (tmp_path / "people").write_text("in the way")
+    _record(log, number=1)
+    time.sleep(0.3)
+    assert 2 <= len(caplog.messages) <= 7
+    (tmp_path / "people").unlink()
+    (tmp_path / "away").rename(tmp_path / "people")
+    _wait_for(tmp_path, 2)
+    assert [line["number"] for line in read_log(tmp_path)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "damage", ["'{'", "'[1]'", "'{\"at\": 1}'", "7", "CAST(x'ff' AS TEXT)", "replace(line, '20', 'x')"]
+)
+def test_a_damaged_line_is_left_out(log: ActivityLog, tmp_path: Path, damage: str) -> None:
+    for number in range(3):
+        _record(log, number=number)
+    with closing(sqlite3.connect(log_file(tmp_path), isolation_level=None)) as connection:
+        connection.execute(f"UPDATE lines SET line = {damage} WHERE number = 2")
+    assert [line["number"] for line in read_log(tmp_path)] == [0, 2]
 
 
 def _wait_for(gallery: Path, count: int) -> None:
