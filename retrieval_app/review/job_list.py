@@ -231,8 +231,9 @@ class JobList:
         """Let running jobs wait again, for another process, as if they had not been begun."""
         with self._table.writing() as table:
             for job in jobs:
-                message = "waiting: the process that ran it was stopped"
-                _store(table, replace(job, state=WAITING, message=message, tries=job.tries - 1))
+                message = json.dumps("waiting: the process that ran it was stopped")
+                sql = "UPDATE jobs SET state = ?, message = ?, tries = ? WHERE id = ?"
+                table.execute(sql, (WAITING, message, job.tries - 1, job.id))
 
     def _put_back(self) -> list[Job]:
         """Let jobs whose process has ended wait again, but for those tried often; those that were called off."""

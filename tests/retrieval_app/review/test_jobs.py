@@ -511,6 +511,16 @@ def test_a_job_that_was_called_off_is_cancelled_where_its_process_is_killed(tmp_
     assert jobs.get(job.id).state == "cancelled"
 
 
+def test_a_job_that_is_called_off_while_its_process_stops_stays_so(tmp_path: Path) -> None:
+    jobs = share(tmp_path)
+    jobs.append("add", do(1))
+    taken = jobs.take()
+    jobs.cancel(taken[0].id)
+    jobs.give_back(taken)
+    assert jobs.called_off(again := jobs.take()) == again != []
+    assert [one.tries for one in again] == [1]
+
+
 def test_a_job_that_ends_its_processes_is_not_tried_for_ever(tmp_path: Path) -> None:
     told = list[Job]()
     jobs = share(tmp_path, on_over=told.append)
