@@ -94,6 +94,11 @@ class CheckedVersion:
         """Its catalogue; None where that is damaged."""
         return self.folder / CATALOG_NAME if CATALOG_NAME in self.intact else None
 
+    def has_vectors_of(self, manifest: Manifest) -> bool:
+        """Whether its vectors are of the same model and runtime as another version's."""
+        seen, wanted = self.manifest, manifest
+        return seen is not None and (seen.model_sha256, seen.runtime) == (wanted.model_sha256, wanted.runtime)
+
     def hold(self, output: str) -> Sequence[HeldVectors]:
         """The vectors of an output that can still be trusted."""
         assert self.manifest is not None
@@ -332,8 +337,9 @@ def repair_gallery(
     """Make a gallery whole again; decisions, uploads and image files are not touched.
 
     The newest version whose catalogue is intact is taken. Where all of it is intact, it becomes the current one. Else a
-    new version is made of it: images keep their ids and labels, and vectors that are damaged are taken from the cache,
-    or embedded again. Where no catalogue is intact, the gallery is built again from its sources, with new ids.
+    new version is made of it: images keep their ids and labels, and vectors that are damaged are taken from another
+    version or the cache, or embedded again. Where no catalogue is intact, the gallery is built again from its sources,
+    with new ids.
 
     Args:
         model_path: the model file, where no version has it any more.
@@ -379,10 +385,14 @@ class _Repair:
         if current is not None:  # versions behind it were left by a rollback
             folders.sort(key=lambda folder: (int(folder.name) > int(current.name), -int(folder.name)))
         models: list[str] = []
-        for number, folder in enumerate(folders, start=1):
-            version = check_version(
+
+        def check(folder: Path) -> CheckedVersion:
+            return check_version(
                 folder, identity=identity, current=current, uri=self.uri, progress=self._begin_step("Checking")
             )
+
+        for number, folder in enumerate(folders, start=1):
+            version = check(folder)
             self.damaged.extend(version.problems)
             models += [] if version.manifest is None else [version.manifest.model_sha256]
             if version.catalog is None:
@@ -397,7 +407,11 @@ class _Repair:
                 use_version(self.gallery, version, identity=identity)
                 assert version.manifest is not None
                 return self._report(folder.name, indexed=int(version.manifest.counts["indexed"]))
-            return self._rebuild(version, folders, older=folders[number:])
+            others: list[CheckedVersion] = []
+            for other in folders[number:]:
+                with suppress(GalleryError):  # nothing of it is needed
+                    others.append(check(other))
+            return self._rebuild(version, folders, others=others)
         if not folders:
             self._refuse_unmarked()
             self.notes.append("no version was ever finished; run `retrieval index build` again")
@@ -445,17 +459,24 @@ class _Repair:
             self.damaged.append(f"{self._show(BUILDING)}: unfinished work that cannot be gone on with")
             self.notes.append("unfinished work was thrown away; run the command that was stopped again")
 
-    def _rebuild(self, version: CheckedVersion, folders: Sequence[Path], *, older: Sequence[Path]) -> RepairReport:
+    def _rebuild(
+        self, version: CheckedVersion, folders: Sequence[Path], *, others: Sequence[CheckedVersion]
+    ) -> RepairReport:
         """Make a version of one whose catalogue is intact: what is damaged besides is made again.
 
-        The version before stays to go back to, and not the damaged one.
+        Vectors that it lacks may be in others, for an id stands for the same bytes in all; the newest of these that is
+        whole stays to go back to.
         """
         manifest, rows = version.manifest, version.catalog
         assert manifest is not None
         assert rows is not None
         work = self._open_work(folders, sha256=manifest.model_sha256, runtime=manifest.runtime)
-        work.previous = next((folder.name for folder in older), None)
-        kept = {output: version.hold(output) for output in work.embedder.contract.widths}
+        work.previous = next((other.folder.name for other in others if other.is_whole), None)
+        alike = [other for other in others if other.has_vectors_of(manifest)]
+        kept = {  # of an id the last one counts
+            output: [held for one in (*reversed(alike), version) for held in one.hold(output)]
+            for output in work.embedder.contract.widths
+        }
         if any(kept.values()):
             require_same_output(manifest.runtime, work.embedder, gallery=self.gallery)
         work.open_without_base(version.folder.name, rows=rows, kept=kept, runtime=manifest.runtime)

@@ -286,14 +286,37 @@ def test_lost_vectors_of_images_that_changed_or_went_are_said_and_what_was_taken
     assert 5 not in Gallery.open(gallery).ids
 
 
-def test_lost_vectors_are_made_again_and_the_version_before_stays(gallery: Path) -> None:
+def test_vectors_come_from_another_version_and_the_whole_one_stays(gallery: Path) -> None:
     before, stored = rows(gallery), vectors(gallery)
     flip(place(gallery, "version/vectors/00000.npy"))
     report = mend(gallery)
-    assert (report.version, report.action, report.embedded, report.lost) == ("000003", "rebuilt", 29, 0)
+    assert (report.version, report.action, report.embedded, report.lost) == ("000003", "rebuilt", 0, 0)
     assert (rows(gallery), vectors(gallery)) == (before, stored)
     assert rollback_gallery(gallery).version == "000001"
     assert verify_gallery(gallery).problems == []
+
+
+def test_images_that_are_gone_keep_the_vectors_of_another_version(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "built", tiny_model)
+    remove_from_gallery(tmp_path / "built", selection=Selection(ids=(5,)), config=SMALL)
+    gallery = Path(shutil.copytree(tmp_path / "built", tmp_path / "g"))  # whose versions share no file
+    before, stored = rows(gallery), vectors(gallery)
+    flip(place(gallery, "version/vectors/00000.npy"))
+    shutil.move(image_folder, tmp_path / "away")
+    report = mend(gallery)
+    assert (report.indexed, report.embedded, report.lost) == (14, 0, 0)
+    assert (rows(gallery), vectors(gallery)) == (before, stored)
+
+
+def test_the_version_that_stays_to_go_back_to_is_whole(built: Path, gallery: Path) -> None:
+    remove_from_gallery(gallery, selection=Selection(ids=(5,)), config=SMALL)
+    shutil.copytree(built / "versions" / "000001", gallery / "versions" / "000001", dirs_exist_ok=True)
+    flip(gallery / "versions" / "000002" / "catalog.sqlite")
+    flip(place(gallery, "version/deleted.npy"))
+    assert mend(gallery).version == "000004"
+    assert rollback_gallery(gallery).version == "000001"
 
 
 def test_vectors_come_from_the_cache(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
