@@ -88,9 +88,10 @@ def make_address(table: str, columns: TableColumns) -> str:
 def say_columns(text: str, **columns: str) -> str:
     """A table, or its address, as one that names these columns by role, unless it does; anything else as it is."""
     table, said = split_address(text)
-    if not table.lower().endswith(TABLE_SUFFIXES):
+    names = {**columns, **said}
+    if not names or not table.lower().endswith(TABLE_SUFFIXES):
         return text
-    return f"{table}#" + ",".join(f"{role}={quote(name, safe=' ')}" for role, name in {**columns, **said}.items())
+    return f"{table}#" + ",".join(f"{role}={quote(name, safe=' ')}" for role, name in names.items())
 
 
 @dataclass(frozen=True, slots=True)

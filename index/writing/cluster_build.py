@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from index.catalog.reader import read_catalog
-from index.durable import make_temporary
+from index.durable import is_temporary, make_temporary
 from index.errors import GalleryError, InputError, RetrievalError, naming_extras
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress, no_steps
@@ -71,6 +71,9 @@ def build_on_cluster(
     progress, scanning = run.pop("progress", no_progress), run.get("begin_step", no_steps)("Scanning")
     with connected(address) as ray, naming_trouble(work.gallery):
         share_plan(work.folder, work.plan)
+        for path in work.folder.iterdir():  # listings of builds that were killed
+            if is_temporary(path.name.removesuffix("-journal")):
+                path.unlink(missing_ok=True)
         listing = make_temporary(work.folder.resolve())
         try:
             with open_listing(work, progress=scanning) as catalog:
@@ -240,7 +243,7 @@ def embed_sent(
             shown = printable_path(str(folder))
             raise GalleryError(shown, "not to be seen from there; name a folder that all machines share: --shards")
         with naming_trouble(gallery), read_catalog(listing) as catalog:
-            sources = list(catalog.sources().values())
+            sources = [source for source in catalog.sources().values() if source.location in plan.sources]
             _check_sources(sources)
             embedder = Embedder(folder / MODEL_NAME, threads=1, sha256=plan.model_sha256, backend=plan.backend)
             embedder = embedder.giving(*embedder.contract.widths)

@@ -68,6 +68,18 @@ def test_columns_of_lists_are_named_by_options(
     assert (none.exit_code, "go with a .csv or .parquet table" in none.stderr) == (2, True)
 
 
+def test_the_column_of_paths_is_named_for_tables_of_files_alone(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer
+) -> None:
+    web.files["/1.jpg"] = (image_folder / "red/0.jpg").read_bytes()
+    (tmp_path / "files.csv").write_text(f"image\n{image_folder}/red/1.jpg\n")
+    (tmp_path / "urls.csv").write_text(f"url\n{web.address}/1.jpg\n")
+    tables = (tmp_path / "files.csv", tmp_path / "urls.csv")
+    done = invoke(cli.index_group, "build", tiny_model, *tables, "--path-column", "image", "--out", tmp_path / "g")
+    assert done.exit_code == 0, done.output
+    assert len(rows(tmp_path / "g")) == 2
+
+
 def test_a_build_of_no_bucket_leaves_nothing(tmp_path: Path, tiny_model: Path, buckets: FileServer) -> None:
     done = invoke(cli.index_group, "build", tiny_model, "s3://none/x", "--out", tmp_path / "g", "--dedup", "exact")
     assert (done.exit_code, "NoSuchBucket" in str(done.exception)) == (1, True)

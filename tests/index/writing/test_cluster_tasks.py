@@ -15,26 +15,35 @@ from typing import Any
 import pytest
 
 from index.errors import GalleryError, InputError, MissingDependencyError, RetrievalError
+from index.versions.people import added_folder
 from index.writing import cluster_build
+from index.writing.build import add_to_gallery
 from index.writing.build_config import BuildConfig
 from index.writing.cluster_build import build_on_cluster, connected, embed_sent
 from index.writing.shard_plan import Shard, share_plan
 from index.writing.sharding import ShardReport, SharedWork, merge_shards, open_listing, open_shards
+from tests.conftest import draw_image
+
+LISTING = ".retrieval-0123456789abcdef.tmp"
+
+
+def open_work(model: Path, images: Path, out: Path, **options: Any) -> SharedWork:
+    config = BuildConfig(batch_size=4)
+    work = open_shards(model_path=model, sources=[images], out=out, config=config, **options)
+    share_plan(work.folder, work.plan)
+    with open_listing(work) as catalog:
+        catalog.write_finished(work.folder / LISTING, compact=False)
+    return work
 
 
 @pytest.fixture
 def work(tmp_path: Path, tiny_model: Path, image_folder: Path) -> SharedWork:
-    config = BuildConfig(batch_size=4)
-    work = open_shards(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g", config=config)
-    share_plan(work.folder, work.plan)
-    with open_listing(work) as catalog:
-        catalog.write_finished(work.folder / "listing", compact=False)
-    return work
+    return open_work(tiny_model, image_folder, tmp_path / "g")
 
 
 def send(work: SharedWork, shard: Shard) -> ShardReport | RetrievalError:
     """As Ray sends it."""
-    told = work.gallery, work.folder / "listing", work.plan, work.config, shard
+    told = work.gallery, work.folder / LISTING, work.plan, work.config, shard
     return embed_sent(*pickle.loads(pickle.dumps(told)))
 
 
@@ -43,6 +52,29 @@ def test_tasks_make_the_shards_of_a_gallery(work: SharedWork) -> None:
     assert all(isinstance(report, ShardReport) for report in reports)
     report = merge_shards(work.gallery)
     assert report.new_images == sum(report.images - report.skipped for report in reports)
+
+
+def test_a_node_needs_no_photos_that_people_added(
+    work: SharedWork, tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    send(work, Shard(1, 1))
+    merge_shards(work.gallery)
+    uploads = added_folder(work.gallery)
+    uploads.mkdir(parents=True)
+    draw_image((9, 8, 7), seed=1).save(uploads / "1.png")
+    add_to_gallery(work.gallery, [uploads], config=work.config)
+    draw_image((7, 8, 9), seed=2).save(image_folder / "new.png")
+    report = send(open_work(tiny_model, image_folder, work.gallery), Shard(1, 1))
+    assert isinstance(report, ShardReport), report
+    assert report.new_images == 1
+    assert merge_shards(work.gallery).new_images == 1
+
+
+def test_shards_go_with_what_a_killed_build_left(work: SharedWork) -> None:
+    (work.folder / f"{LISTING}-journal").touch()
+    send(work, Shard(1, 1))
+    merge_shards(work.gallery)
+    assert not work.folder.exists()
 
 
 def test_a_node_that_sees_no_shared_folder_says_so(work: SharedWork, tmp_path: Path) -> None:
@@ -121,7 +153,8 @@ def build(work: SharedWork, ray: PretendedRay, monkeypatch: pytest.MonkeyPatch) 
 
     told: list[tuple[int, int]] = []
     monkeypatch.setattr(cluster_build, "connected", give)
-    build_on_cluster(work, progress=lambda done, total: told.append((done, total)))
+    shards = None if work.folder.is_relative_to(work.gallery) else work.folder
+    build_on_cluster(work, shards=shards, progress=lambda done, total: told.append((done, total)))
     return told
 
 
@@ -130,6 +163,14 @@ def test_progress_has_a_total_and_ends_with_it(work: SharedWork, monkeypatch: py
     assert len(told) == 4
     assert told[-1][0] == told[-1][1]
     assert all(abs(total - told[-1][1]) < 4 for _, total in told)
+
+
+def test_listings_of_killed_builds_go(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = open_work(tiny_model, image_folder, tmp_path / "g", shards=tmp_path / "shards")
+    build(work, PretendedRay({"CPU": 1}), monkeypatch)
+    assert not (work.folder / LISTING).exists()
 
 
 @pytest.mark.parametrize(
