@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_iter
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
+_COPY_PARAMETER = Parameter.__deepcopy__
 _READS = (
     Tensor.item, Tensor.tolist, Tensor.__len__, Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.size,
     Tensor.dim, Tensor.backward, Tensor.requires_grad_, Tensor.__repr__, Tensor.__format__, Tensor.__hash__,
@@ -28,6 +30,14 @@ class DeviceError(RuntimeError):
 
 class PretendedGpu(TorchFunctionMode):
     """While this is open, `torch.device("cuda")` can be asked for. Of the thread that opened it only."""
+
+    def __enter__(self) -> PretendedGpu:
+        Parameter.__deepcopy__ = _copy_parameter  # no function that a mode is told of
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        Parameter.__deepcopy__ = _COPY_PARAMETER
+        super().__exit__(*error)
 
     def __torch_function__(
         self,
@@ -62,6 +72,12 @@ class PretendedGpu(TorchFunctionMode):
             if isinstance(each, Tensor) and not any(each is one for one in tensors):
                 each._on_gpu = on_gpu
         return found
+
+
+def _copy_parameter(parameter: Parameter, memo: dict[int, Any]) -> Any:
+    copied = _COPY_PARAMETER(parameter, memo)
+    copied._on_gpu = is_on_gpu(parameter)
+    return copied
 
 
 def is_on_gpu(tensor: Tensor) -> bool:

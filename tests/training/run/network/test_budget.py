@@ -9,6 +9,7 @@ from tests.training.run.network.test_stage import network_config
 from tests.training.runs import read_metrics
 from training.options.config import TrainConfig
 from training.run.checkpoint import load_checkpoint
+from training.run.distributed import ALONE
 from training.run.network import fit as network_fit
 from training.run.phases import EpochReport, Watcher
 from training.run.report_text import format_report
@@ -85,7 +86,7 @@ def test_rates_rise_from_the_first_step_on_and_go_on_with_the_share_of_an_interr
     now = 1000.0
     monkeypatch.setattr(network_fit.time, "perf_counter", lambda: now)
     fit = object.__new__(network_fit.NetworkFit)
-    fit._team, fit._options, fit._begun, fit._used = network_fit.ALONE, budget_config("100s").network, 930.0, 0.0
+    fit._team, fit._options, fit._begun, fit._used = ALONE, budget_config("100s").network, 930.0, 0.0
     fitted = network_fit.FittedWeights({}, {}, {}, {}, [network_fit.EpochScore(0, {}, seconds=2.5)])
     fit._start_clock(fitted)
     assert (fit.prepared_s, fit._elapsed) == (70.0, 0.0), "of the 90 s that choosing weights leaves"
