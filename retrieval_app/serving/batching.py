@@ -85,8 +85,10 @@ class Workers:
         """Whether all workers but the calling one have nothing to do."""
         return self._idle >= len(self._threads) - 1
 
-    def submit(self, lane: Lane[Task, Answer], task: Task, *, timeout_s: float) -> Future[Answer]:
-        """The future of a task's answer.
+    def submit(
+        self, lane: Lane[Task, Answer], task: Task, *, timeout_s: float, is_begun: bool = False
+    ) -> Future[Answer]:
+        """The future of a task's answer; for one of a request that is begun, and has cost much, no lane is full.
 
         Raises:
             BusyError: the lane is full, or the workers are closed.
@@ -95,7 +97,7 @@ class Workers:
         with self._changed:
             if self._closed:
                 raise BusyError(_ENDS)
-            if len(lane.waiting) >= lane.capacity:
+            if not is_begun and len(lane.waiting) >= lane.capacity:
                 lane.refused += 1
                 raise BusyError("the server is busy; try again in a moment")
             lane.waiting.append(_Waiting(task, lane.key(task), time.monotonic() + timeout_s, future))

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -60,6 +61,7 @@ from retrieval_app.serving.serving_config import ServingConfig
 logger = logging.getLogger(__name__)
 LONGEST_S = 10.0  # that a search for one image may take on a machine that is busy with others
 KEPT_S = 1.0
+_end: ContextVar[float] = ContextVar("end", default=0.0)  # of the search under way, by time.monotonic()
 _REST = 20  # times what a search took pass before the next: asking often costs no more than a twentieth of a core
 
 Arguments = ParamSpec("Arguments")
@@ -239,7 +241,7 @@ class Engine:
 
     async def _wait(self, future: Future[Value]) -> Value:
         try:
-            async with asyncio.timeout(self.config.request_s):
+            async with asyncio.timeout(self._left_s()):
                 return await asyncio.wrap_future(future)
         except TimeoutError as error:
             seconds = f"{self.config.request_s:g} seconds"
@@ -248,6 +250,10 @@ class Engine:
             raise TimedOutError(f"this takes more than {seconds}; nobody waits for it any more") from error
         finally:
             del future  # which holds the error, whose traceback holds this frame
+
+    def _left_s(self) -> float:
+        """Seconds that a wait may take; all those of a search have one end."""
+        return max(_end.get() - time.monotonic(), 0.0) if _end.get() else self.config.request_s
 
     async def embed(self, snapshot: Snapshot, data: bytes, *, name: str) -> Vectors:
         """The (D,) float32 unit vector of the bytes of a photo."""
@@ -301,6 +307,7 @@ class Engine:
         times = SearchTimes(query, gallery)
         if watch is not None:
             watch.searches.append(times)
+        outer = _end.set(time.monotonic() + self.config.request_s)
         try:
             if query.where is not None:
                 if not gallery.remembers(query.where):
@@ -317,9 +324,13 @@ class Engine:
             duplicates = await self._find_duplicates(snapshot) if query.group_copies else None
             times.mark("duplicates")
             task = SearchTask(snapshot, query, vectors, duplicates, times)
-            submitted = self._workers.submit(self.searches_lane, task, timeout_s=self.config.request_s)
+            is_begun = upload is not None or any(
+                part.crop is not None for part in query.parts
+            )  # the model has run
+            submitted = self._workers.submit(self.searches_lane, task, timeout_s=self._left_s(), is_begun=is_begun)
             ranking = await self._wait(submitted)
         finally:
+            _end.reset(outer)
             times.end()
         return replace(ranking, grouped=duplicates is not None) if query.group_copies else ranking
 
@@ -382,8 +393,8 @@ class Engine:
         return await self._embed_read(snapshot, lambda: pixels, name)
 
     async def _embed_read(self, snapshot: Snapshot, read: Callable[[], Pixels], name: str) -> Vectors:
-        embedding, seconds = _Embedding(snapshot, read, name), self.config.request_s
-        return await self._wait(self._workers.submit(self.photos_lane, embedding, timeout_s=seconds))
+        embedding = _Embedding(snapshot, read, name)
+        return await self._wait(self._workers.submit(self.photos_lane, embedding, timeout_s=self._left_s()))
 
     def _embed_pictures(self, tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:
         """The unit vector of each picture, or why there is none."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Coroutine, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from index.errors import ImageError, InputError, UnknownImageError
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.sources.reading import read_place
+from retrieval_app.serving.batching import Lane
 from retrieval_app.serving.errors import BusyError, TimedOutError, UnknownPhotoError
-from retrieval_app.serving.photos import Crop
+from retrieval_app.serving.photos import Crop, Upload
 from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.search_times import describe_shape
 from retrieval_app.serving.searching import QueryPart, Ranking, SearchQuery
@@ -208,6 +210,25 @@ def test_what_was_begun_and_takes_too_long_is_told_apart_from_what_never_began(s
         while engine.reading:  # room again for others
             time.sleep(0.001)
     assert [type(answer) for answer in answers] == [TimedOutError] * 4 + [BusyError] * 2  # four readers
+
+
+def test_a_search_with_a_photo_waits_once_and_is_not_refused_when_the_model_has_run(small_gallery: Path) -> None:
+    upload = Upload(_encode(draw_image((220, 40, 40), seed=1)), "p")
+
+    def slow_down(lane: Lane[Any, Any]) -> None:
+        answer = lane.answer
+        lane.answer = lambda tasks: (time.sleep(0.7), answer(tasks))[1]  # type: ignore[func-returns-value]
+
+    with _open(small_gallery, request_s=1) as engine:
+        search = partial(engine.search, engine.snapshot(), SearchQuery((QueryPart(),)), upload=upload)
+        engine.searches_lane.capacity = 0
+        assert _run(search()).hits
+        with pytest.raises(BusyError):
+            _search(engine, QueryPart(image_id=int(engine.snapshot().gallery.ids[0])))
+        slow_down(engine.photos_lane)
+        slow_down(engine.searches_lane)
+        with pytest.raises(TimedOutError):
+            _run(search())
 
 
 def test_many_searches_at_once_answer_as_one_by_one(engine: Engine, gallery: Gallery) -> None:
