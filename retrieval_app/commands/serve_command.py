@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -112,20 +114,23 @@ def serve(
     from retrieval_app.server.serve import find_address, serve_gallery
 
     context = click.get_current_context()
-    configs = _make_configs(context, values)
+    with _explaining(context):
+        limits: dict[str, Any] = {name: make_config(kind, values) for name, kind in _LIMITS.items()}
     if show_config:
         from retrieval_app.commands.settings_command import show_settings
 
         show_settings(context, as_json=as_json)
         return
-    host, writable, tokens = values["host"], values["writable"], values["tokens"]
-    find_address(host, values["port"])  # before a token is asked for
+    host, writable, tokens = values["host"], values.pop("writable"), values["tokens"]
+    own = {field.name: values[field.name] for field in fields(ServeOptions) if field.name in values}
+    with _explaining(context):
+        options = ServeOptions((ServedGallery(Path()),), **{**own, **limits, "token": None})
+    find_address(host, options.port)  # as all that is wrong, before a token is asked for or made
     needed = writable or not is_loopback(host)
-    values["token"] = choose_token(
+    token = choose_token(
         context, file=token_file, no_token=no_token, needed=needed, writable=writable, tokens=tokens
     )
-    own = {field.name: values[field.name] for field in fields(ServeOptions) if field.name in values}
-    options = ServeOptions((ServedGallery(Path()),), **{**own, **configs})  # checked before a gallery is made
+    options = replace(options, token=token, writable=writable)  # checked before a gallery is made
     options = replace(options, galleries=choose_galleries(galleries))
 
     def announce(served: Served) -> None:
@@ -157,10 +162,11 @@ def serve(
     serve_gallery(options, on_ready=announce)
 
 
-def _make_configs(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """The limits, by their names among the options of a server."""
+@contextmanager
+def _explaining(context: click.Context) -> Iterator[None]:
+    """Says of a wrong value where it came from."""
     try:
-        return {name: make_config(kind, values) for name, kind in _LIMITS.items()}
+        yield
     except InputError as error:
         assert isinstance(context.command, ServeCommand)
         raise context.command.explain(context, error) from error

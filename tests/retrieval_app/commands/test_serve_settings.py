@@ -130,6 +130,16 @@ def test_a_value_out_of_range_is_told_with_its_origin(
     (tmp_path / "serve.toml").write_text("photos-waiting = 0")
     told = _fail(capsys, "--config", "serve.toml", code=2)
     assert "--photos-waiting must be at least 1, got 0 (from serve.toml)" in told
+    (tmp_path / "serve.toml").write_text("workers = 0")
+    told = _fail(capsys, "--config", "serve.toml", "--token-file", "token", code=2)
+    assert "--workers 0: expected a number in 1..64 (from serve.toml)" in told
+    for port in ("-1", "99999"):
+        monkeypatch.setenv("RETRIEVAL_SERVE_PORT", port)
+        told = _fail(capsys, "--token-file", "token", code=2)
+        assert f"--port {port}: a port is a number in 0..65535" in told
+        assert "(from the variable RETRIEVAL_SERVE_PORT)" in told
+    assert not (tmp_path / "token").exists()
+    monkeypatch.delenv("RETRIEVAL_SERVE_PORT")
     monkeypatch.setenv("RETRIEVAL_SERVE_READS_WAITING", "0")
     told = _fail(capsys, code=2)
     assert "--reads-waiting must be at least 1, got 0 (from the variable RETRIEVAL_SERVE_READS_WAITING)" in told
