@@ -73,9 +73,14 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class HasWord:
-    """The word is part of path, label, source or a value of the metadata, in whatever case."""
+    """The word is part of path, label, source or a value of the metadata, in whatever case.
+
+    Without `folders` nothing that names a folder of the machine is looked at: the source, absolute paths, and metadata
+    of the name path.
+    """
 
     word: str
+    folders: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,12 +229,12 @@ class _Parser:
         return place_error(self.text, self.token.start, f"expected {wanted}; found {found}{advice}")
 
 
-def find_words(text: str) -> Condition:
+def find_words(text: str, *, folders: bool = True) -> Condition:
     """The filter that keeps what has every word somewhere: in its path, label, source, or a value of its metadata.
 
     Words lie between spaces, may be parts of words, and match in whatever case. No character of them means anything
-    but itself. A letter with an accent matches however it is encoded. A word takes 0.1 s among 200,000 images, and
-    0.5 s where each has metadata of 130 characters (one core of a small machine).
+    but itself; `folders` is as of `HasWord`. A letter with an accent matches however it is encoded. A word takes 0.1 s
+    among 200,000 images, and 0.5 s where each has metadata of 130 characters (one core of a small machine).
     """
     words = list(dict.fromkeys(text.split()))
     if not words:
@@ -252,7 +252,7 @@ def find_words(text: str) -> Condition:
         raise InputError("the text holds half of a surrogate pair, which is no text; leave it out") from error
     if "\0" in text:
         raise InputError("the text holds a NUL character; leave it out")
-    return join([HasWord(word) for word in words])
+    return join([HasWord(word, folders) for word in words])
 
 
 def write_condition(condition: tree.Condition) -> str:

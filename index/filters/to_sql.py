@@ -65,9 +65,9 @@ def write_sql(condition: tree.Condition) -> Sql:
             return _match_glob(_operand(column), glob)
         case tree.IsNull(column):
             return compose("{} IS NULL", _operand(column).sql)
-        case tree.HasWord(word):
+        case tree.HasWord(word, folders):
             forms = dict.fromkeys((word, *(unicodedata.normalize(form, word) for form in ("NFC", "NFD"))))
-            return join([part for form in forms for part in _find_form(form)], word="OR")
+            return join([part for form in forms for part in _find_form(form, folders=folders)], word="OR")
         case tree.Not(part):
             return compose("NOT ({})", write_sql(part))
         case tree.And(parts):
@@ -169,16 +169,16 @@ def _any_case(character: str) -> str:
     return f"[{''.join(variants)}]" if len(variants) > 1 or character in "*?[" else character
 
 
-def _find_form(word: str) -> list[Sql]:
+def _find_form(word: str, *, folders: bool) -> list[Sql]:
     def match(operand: _Operand) -> Sql:
         return _match_glob(operand, f"*{''.join(map(_any_case, word))}*")
 
-    return [
-        match(_operand(tree.PATH)),
-        match(_operand(tree.LABEL)),
-        compose(_IN_SOURCE, match(_Operand(Sql("location"), "bytes"))),
-        compose(_IN_METADATA, match(_Operand(Sql("leaf.atom")))),
-    ]
+    path, label, leaf = map(match, (_operand(tree.PATH), _operand(tree.LABEL), _Operand(Sql("leaf.atom"))))
+    if not folders:
+        path = compose("(CAST(images.path AS TEXT) NOT GLOB '/*' AND {})", path)
+        return [path, label, compose(_IN_METADATA, compose("leaf.key IS NOT 'path' AND {}", leaf))]
+    source = match(_Operand(Sql("location"), "bytes"))
+    return [path, label, compose(_IN_SOURCE, source), compose(_IN_METADATA, leaf)]
 
 
 def _number(constant: tree.Constant) -> Sql:

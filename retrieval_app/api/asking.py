@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -112,7 +112,7 @@ def read_condition(where: str | None, text: str | None, *, folders: bool) -> Con
     Args:
         where: the condition.
         text: the words.
-        folders: whether who asks may know of the folders of the machine; else no condition may try them out.
+        folders: whether who asks may know of the folders of the machine; else no condition or word may try them out.
     """
     filters: list[Condition] = []
     if where is not None and where.strip():
@@ -124,7 +124,7 @@ def read_condition(where: str | None, text: str | None, *, folders: bool) -> Con
             raise ApiError(f"{message}, or for metadata of the name path", status=422, field="where")
         filters.append(condition)
     if text is not None and text.strip():
-        filters.append(_parse(find_words, text, field="text"))
+        filters.append(_parse(partial(find_words, folders=folders), text, field="text"))
     return join(filters) if filters else None
 
 

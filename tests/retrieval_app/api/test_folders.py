@@ -138,6 +138,10 @@ def test_no_condition_of_a_stranger_tries_folders_out(stranger: TestClient) -> N
             error = answer.json()["error"]
             assert (answer.status_code, error["field"]) == (422, "where"), error
     assert stranger.get("/v1/images", params={"where": "path != 'source'"}).status_code == 200
+    totals = [
+        stranger.get("/v1/images", params={"text": word}).json()["total"] for word in (PLACE, "red/", "noted")
+    ]
+    assert totals[0] == 0 < min(totals[1:])
     assert "source" not in {facet["name"] for facet in stranger.get("/v1/facets").json()["facets"]}
 
 
@@ -152,6 +156,7 @@ def test_on_the_machine_itself_and_with_the_token_folders_are_told(private: Path
                 assert PLACE in client.get(path).text, path
             where = {"where": "source LIKE '%first'"}
             assert client.get("/v1/images", params=where).json()["total"] > 0
+            assert client.get("/v1/images", params={"text": PLACE}).json()["total"] > 0
 
 
 def test_a_strangers_label_file_has_the_paths_within_the_sources(stranger: TestClient) -> None:
