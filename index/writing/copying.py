@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +29,7 @@ from index.vectors.stores import Publication, hold_vectors
 from index.versions.gallery_identity import Standing, lock_gallery, recognise
 from index.versions.gallery_parts import make_mark
 from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest, check_file
+from index.versions.people import added_folder
 from index.versions.versions import hold_current, read_current
 from index.writing.build_config import RunOptions
 from index.writing.publish_change import BuildReport, change_gallery, naming_trouble, run_change
@@ -57,7 +59,8 @@ def copy_gallery(
 ) -> CopyReport:
     """Copy the current version of a gallery to a new folder, with its vectors in that folder or elsewhere.
 
-    Ids stay as they are. What people made is not copied. A copy that was stopped is made when it is asked for again.
+    Ids stay as they are. Of what people made only the images that they sent are copied. A copy that was stopped is made
+    when it is asked for again.
 
     Raises:
         InputError: `out` has something in it.
@@ -82,6 +85,8 @@ def copy_gallery(
             with lock_gallery(out, wait_s=wait_s, begin_step=begin_step):
                 work = Workspace(out.resolve(), embedder=embedder, start=start, **run)
                 work.remove()  # a copy that was stopped may be of another gallery
+                if (sent := added_folder(source)).is_dir():
+                    shutil.copytree(sent, added_folder(out), dirs_exist_ok=True)
                 work.open_without_base(
                     None,
                     rows=version.folder / CATALOG_NAME,

@@ -18,6 +18,7 @@ from index.gallery.verify import verify_gallery
 from index.versions.people import added_folder
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, update_gallery
+from index.writing.copying import copy_gallery
 from retrieval_app.review.jobs import Jobs
 from tests.conftest import draw_folder
 from tests.retrieval_app.review.test_jobs import WAIT_SECONDS, picture
@@ -99,6 +100,11 @@ def copy_alone(home: Home, to: Path) -> Path:
     return shutil.copytree(home.gallery, to / "copied", symlinks=True)
 
 
+def copy_by_index(home: Home, to: Path) -> Path:
+    copy_gallery(home.gallery, to / "copied")
+    return to / "copied"
+
+
 def move_all(home: Home, to: Path) -> Path:
     return home.folder.rename(to / "everything") / "shop"
 
@@ -108,7 +114,7 @@ def link_home(home: Home, to: Path) -> Path:
     return Path(f"{to}/link/photos/../shop/versions/.././")
 
 
-@pytest.mark.parametrize("way", [copy_alone, move_all, link_home])
+@pytest.mark.parametrize("way", [copy_alone, copy_by_index, move_all, link_home])
 def test_a_moved_gallery_knows_its_images(home: Home, tmp_path: Path, way: Callable[[Home, Path], Path]) -> None:
     (tmp_path / "deep" / "er").mkdir(parents=True)
     before = state_of(home.gallery)
