@@ -70,6 +70,7 @@ class SentImage(_Part):
 
     path: str
     sha256: _Sha256
+    mtime_ns: int = Field(ge=-(1 << 63), lt=1 << 63)
     removed: bool
 
     @property
@@ -288,7 +289,7 @@ def _add_sent(
             continue
         row, sha256 = known.get(file.path), hashlib.sha256(content).hexdigest()
         is_removed = row is not None and row.reason == REMOVED
-        image = SentImage(path=file.path, sha256=sha256, removed=is_removed)
+        image = SentImage(path=file.path, sha256=sha256, mtime_ns=file.mtime_ns, removed=is_removed)
         if sha256 not in written:
             written.add(sha256)
             _add(archive, image.member, content)

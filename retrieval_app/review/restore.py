@@ -143,6 +143,7 @@ def _restore_file(archive: zipfile.ZipFile, image: SentImage, gallery: Path) -> 
         return "in_the_way"
     try:
         keep_file(gallery, read_blocks(archive, image.member), name=image.path)
+        os.utime(path, ns=(image.mtime_ns, image.mtime_ns))
     except OSError as error:
         raise InputError(
             f"{printable_path(str(path))}: the image cannot be restored: {error.strerror or error}; mend the cause and "
