@@ -39,7 +39,7 @@ from index.threads import map_ahead, usable_cores
 
 logger = logging.getLogger(__name__)
 
-MAX_BYTES = 2 << 30  # of the file, which then gives up its older half
+MAX_BYTES = 2 << 30  # in use in the file, which then gives up its oldest vectors
 CACHE_NAME = "vectors.sqlite"
 _WAIT_S = 10.0  # for another process that writes the same file
 _LOOKED_UP = 500  # at once; SQLite takes 999 values in a statement at least
@@ -52,6 +52,10 @@ CREATE TABLE IF NOT EXISTS vectors (
 );
 CREATE TABLE IF NOT EXISTS speed (key BLOB PRIMARY KEY, images INTEGER, seconds REAL);
 """
+_USED_BYTES = (
+    "SELECT (page_count - freelist_count) * page_size "
+    "FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+)
 
 _ASKED_AT_ONCE = 256
 _EMBEDDED_AT_ONCE = 1024  # of those that the cache does not have, whose files are read again: soon, from memory
@@ -92,7 +96,7 @@ class VectorCache:
         folder: the user's cache folder, or another one.
         description: of `describe_vectors`.
         width: D, of a vector.
-        max_bytes: of the file, with the vectors of all models.
+        max_bytes: in use in the file, for the vectors of all models.
     """
 
     def __init__(
@@ -194,18 +198,22 @@ class VectorCache:
         return KnownVector(vector, _PHASH.unpack_from(entry)[0])
 
     def add(self, known: Mapping[str, KnownVector], *, seconds: float = 0.0) -> None:
-        """Keep what was found out in so many seconds, in one step; in a file that is too large, for older ones."""
+        """Keep what was found out in so many seconds, in one step; in a full file, in the place of the oldest."""
         if self._database is None or not known:
             return
         with self._forgiving("written"):
-            if self.path.stat().st_size >= self._max_bytes:
-                self._make_room()
             rows = []
             for sha256, one in known.items():
                 image, entry = bytes.fromhex(sha256), _PHASH.pack(one.phash) + one.vector.astype("<f4").tobytes()
                 rows.append((self._key, image, entry, zlib.crc32(self._key + image + entry)))
             self._database.execute("BEGIN IMMEDIATE")
             try:
+                [used] = self._database.execute(_USED_BYTES).fetchone()
+                if used >= self._max_bytes:  # of few rows: others wait meanwhile; SQLite uses their pages again
+                    self._database.execute(
+                        "DELETE FROM vectors WHERE id IN (SELECT id FROM vectors ORDER BY id LIMIT ?)",
+                        (2 * len(rows),),
+                    )
                 self._database.executemany(
                     "INSERT OR REPLACE INTO vectors (key, sha256, entry, crc) VALUES (?, ?, ?, ?)", rows
                 )
@@ -219,17 +227,6 @@ class VectorCache:
                 with suppress(sqlite3.Error):
                     self._database.execute("ROLLBACK")
                 raise
-
-    def _make_room(self) -> None:
-        """Away with the older half of all vectors."""
-        assert self._database is not None
-        self._database.execute(
-            "DELETE FROM vectors WHERE id <= (SELECT id FROM vectors ORDER BY id LIMIT 1 "
-            "OFFSET (SELECT count(*) / 2 FROM vectors))"
-        )
-        self._database.execute("VACUUM")
-        shown = printable_path(str(self.path))
-        logger.info("%s: the older half is left out, as it has more than %d bytes", shown, self._max_bytes)
 
     def speed(self) -> float | None:
         """Images a second at which those in the cache were embedded; None where it has none."""

@@ -154,15 +154,17 @@ def test_models_share_a_file_and_none_gets_the_vectors_of_another(tmp_path: Path
             assert same(cache.find([sha256(1)]), draw_known(range(1, 2), width=width))
 
 
-def test_a_file_that_is_too_large_gives_up_its_older_half_for_what_is_new(tmp_path: Path) -> None:
+def test_a_full_file_gives_up_its_oldest_for_what_is_new_and_stays_full(tmp_path: Path) -> None:
     with open_cache(tmp_path, max_bytes=200_000) as cache:
-        for start in range(0, 6000, 500):
-            known = draw_known(range(start, start + 500))
+        counts = []
+        for start in range(0, 6000, 50):
+            known = draw_known(range(start, start + 50))
             cache.add(known)
-            assert len(cache.find(list(known))) == 500
-        assert 500 < len(cache) < 5000
+            assert len(cache.find(list(known))) == 50
+            counts.append(len(cache))
+        assert min(counts[60:]) > 0.8 * max(counts)
         assert cache.find(list(draw_known(range(500)))) == {}
-        assert cache.path.stat().st_size < 400_000
+        assert cache.path.stat().st_size < 250_000
 
 
 def _fill(folder: Path, start: int) -> None:
