@@ -41,6 +41,7 @@ KINDS = {
     "ivf": (32, "ivf", "", r"IVF\d+,SQ8"),
     "pq": (32, "pq", "290 kB", r"IVF\d+,PQ8\D*"),
     "reduced hnsw": (160, "hnsw", "", r"PCA32,HNSW\d+,SQ8"),
+    "reduced ivf": (160, "ivf", "", r"PCA32,IVF\d+,SQ8"),
 }
 FAST = ("flat", "hnsw", "ivf")
 slow = partial(pytest.param, marks=pytest.mark.slow)
