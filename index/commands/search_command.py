@@ -172,12 +172,14 @@ def _answer(
     gallery: Gallery, queries: tuple[str, ...], ids: tuple[int, ...], wanted: Mapping[str, Any], progress: Progress
 ) -> Iterator[Answer]:
     """Every query with its results."""
-    from index.gallery.queries import answer_queries, read_queries
+    from index.gallery.queries import answer_queries, count_queries, read_queries
+
+    total = count_queries(queries, ids=ids) if progress is not no_progress and sys.stderr.isatty() else 0
 
     def read() -> Iterator[Query]:
         for done, query in enumerate(read_queries(queries, ids=ids, gallery=gallery), start=1):
             yield query
-            progress(done, 0)  # how many there are nobody knows
+            progress(done, total)
 
     return chain.from_iterable(answer_queries(read(), gallery, **wanted))
 
