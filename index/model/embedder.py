@@ -14,8 +14,9 @@ from index.errors import ImageError, InputError, ModelFileError
 from index.images.image_files import decode_image
 from index.images.preprocess import Pixels, preprocess_image
 from index.limits import MAX_PIXELS
+from index.model.backends.names import USUAL_BACKEND
 from index.model.backends.registry import choose_backend, open_backend
-from index.model.contract import GRAPH_NAMES, ModelContract, read_contract
+from index.model.contract import GRAPH_NAMES, ModelContract, find_contract, read_contract
 from index.model.seal import read_sealed
 from index.outputs import KIND
 from index.text import printable_path
@@ -40,6 +41,7 @@ class Embedder:
         sha256: what the file must be, where the caller knows.
         backend: of `index.model.backends.registry`, or `auto`; None is what RETRIEVAL_BACKEND says, ONNX Runtime where
             it says nothing.
+        runs: without it no runtime opens the file, of which only the SHA-256 and the contract are known.
 
     Raises:
         ModelFileError: the file is missing, damaged, another than the one expected, or breaks its contract.
@@ -52,6 +54,7 @@ class Embedder:
         threads: int | None = None,
         sha256: str | None = None,
         backend: str | None = None,
+        runs: bool = True,
     ) -> None:
         self.path = model_path
         model = read_sealed(model_path)
@@ -59,11 +62,18 @@ class Embedder:
             problem = f"another file than expected: its SHA-256 is {model.sha256}, not {sha256}"
             raise ModelFileError(str(model_path), problem)
         self.sha256 = model.sha256
+        self.outputs: tuple[str, ...] = (KIND,)
+        self.contract: ModelContract
+        if not runs:
+            contract = find_contract(model_path)
+            if contract is None:
+                raise ModelFileError(str(model_path), "damaged: it has no contract")
+            self.contract, self.backend = contract, USUAL_BACKEND
+            return
         choice = choose_backend(model, backend)
         self._backend = open_backend(model, threads=threads, name=choice.name)
         self.agreement = choice.agreement
-        self.contract: ModelContract = read_contract(self._backend.describe(), path=model_path)
-        self.outputs: tuple[str, ...] = (KIND,)
+        self.contract = read_contract(self._backend.describe(), path=model_path)
         self.on_gpu = self._backend.on_gpu
         self.backend, self.precision = self._backend.name, self._backend.precision
         self.runtime = (

@@ -414,7 +414,9 @@ class _Repair:
             return self._rebuild(version, folders, others=others)
         if not folders:
             self._refuse_unmarked()
-            self.notes.append("no version was ever finished; run `retrieval index build` again")
+            self.notes.append(
+                "no version was ever finished; run the `retrieval index build` or `copy` that was stopped again"
+            )
             return self._report(None)
         return self._build_again(folders, sha256=models[0] if models else None)
 

@@ -15,7 +15,6 @@ import numpy as np
 from index.arrays import Vectors
 from index.catalog.writer import CatalogWriter
 from index.errors import InputError
-from index.gallery.computed_by import usual_runtime_of
 from index.gallery.gallery import Gallery
 from index.gallery.queries import read_queries
 from index.limits import LOCK_WAIT_S
@@ -78,8 +77,8 @@ def copy_gallery(
         for name in manifest.files:
             check_file(version.folder, name, manifest, contents=True)
         _check_out(out)
-        embedder = Embedder(version.folder / MODEL_NAME, threads=1, backend=usual_runtime_of(manifest.runtime))
-        with naming_trouble(out):
+        embedder = Embedder(version.folder / MODEL_NAME, runs=False)
+        with naming_trouble(out, advice="mend the cause and run the same command again"):
             out.mkdir(parents=True, exist_ok=True)
             make_mark(out)
             with lock_gallery(out, wait_s=wait_s, begin_step=begin_step):

@@ -124,12 +124,13 @@ def open_workspace(
 
 
 @contextmanager
-def naming_trouble(gallery: Path) -> Iterator[None]:
+def naming_trouble(
+    gallery: Path, *, advice: str = "what is done is kept; mend the cause and run the same command again"
+) -> Iterator[None]:
     """Trouble with the disk becomes a GalleryError."""
     try:
         yield
     except OSError as error:
-        advice = "what is done is kept; mend the cause and run the same command again"
         raise GalleryError(printable_path(str(gallery)), f"{error}; {advice}") from error
 
 

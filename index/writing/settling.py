@@ -101,6 +101,8 @@ def _hash_rows(
 def _embed_pending(work: Workspace, catalog: CatalogWriter, sources: Mapping[int, ImageSource]) -> tuple[int, int]:
     """Embed every pending item, a checkpoint at a time; the number of vectors made, and of those that were known."""
     config, total, made = work.config, catalog.count("pending"), 0
+    if not total:
+        return 0, 0
     with ExitStack() as stack:
         engine = None
         if work.shards is not None:
@@ -109,7 +111,7 @@ def _embed_pending(work: Workspace, catalog: CatalogWriter, sources: Mapping[int
             engine = stack.enter_context(
                 open_cached_engine(
                     work.embedder,
-                    cache=config.cache if total else None,
+                    cache=config.cache,
                     workers=config.workers,
                     batch_size=config.batch_size,
                     max_pixels=config.max_pixels,

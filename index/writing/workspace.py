@@ -158,7 +158,8 @@ class Workspace:
 
     def _start(self, plan: dict[str, Any], *, rows: Path | None = None) -> None:
         if self.base is None and self.embedder.path.is_relative_to(self.folder):
-            detail = "its build cannot be gone on with; run the same `retrieval index build` again"
+            command = "copy" if "repair" in (read_plan(self.gallery) or {}) else "build"
+            detail = f"unfinished, and cannot be gone on with; run the same `retrieval index {command}` again"
             raise GalleryError(printable_path(str(self.gallery)), detail)
         self.is_new = True
         self.remove()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from index.errors import InputError
+from index.errors import GalleryError, InputError
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
@@ -20,7 +20,7 @@ from index.sources.folder_walk import walk_folder
 from index.sources.reading import read_place
 from index.writing import settling
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
-from index.writing.copying import compact_gallery
+from index.writing.copying import compact_gallery, copy_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, rows
 
@@ -233,3 +233,19 @@ def test_what_was_taken_out_comes_back_where_it_is_named(
     assert add_to_gallery(tmp_path / "g", [image_folder / "red" / "1.png"]).indexed == 11
     assert add_to_gallery(tmp_path / "g", [image_folder]).indexed == 15
     assert members(tmp_path / "g")[1, "blue/was red.jpg"] == "blue"
+
+
+def test_a_copy_that_was_stopped_is_made_again(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    build(image_folder, tmp_path / "g", tiny_model)
+    with monkeypatch.context() as patched:
+        patched.setattr("index.writing.workspace.Workspace.write", fail)
+        with pytest.raises(GalleryError, match=r"device; mend the cause and run the same command again"):
+            copy_gallery(tmp_path / "g", tmp_path / "copy")
+    with pytest.raises(GalleryError, match="run the same `retrieval index copy` again"):
+        update_gallery(tmp_path / "copy")
+    assert copy_gallery(tmp_path / "g", tmp_path / "copy").indexed == 15
