@@ -73,7 +73,7 @@ _RERANK = (
     f"rank the first {POOL} results again by the neighbours that they share with the query; the first one stays, and "
     "scores do not fall any more"
 )
-_TEXT = "words, each of which must be in the path, the label, the source or the metadata"
+_TEXT = "words, each of which must be in the path, the label, the metadata or, unless a stranger asks, the source"
 
 
 def read_includes(text: str) -> list[Include]:

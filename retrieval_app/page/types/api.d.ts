@@ -2063,7 +2063,7 @@ export interface components {
             where?: string | null;
             /**
              * Text
-             * @description words, each of which must be in the path, the label, the source or the metadata
+             * @description words, each of which must be in the path, the label, the metadata or, unless a stranger asks, the source
              */
             text?: string | null;
             /**
@@ -2314,7 +2314,7 @@ export interface operations {
             query?: {
                 /** @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20 */
                 where?: string | null;
-                /** @description words, each of which must be in the path, the label, the source or the metadata */
+                /** @description words, each of which must be in the path, the label, the metadata or, unless a stranger asks, the source */
                 text?: string | null;
                 k?: number;
                 offset?: number;
@@ -2470,7 +2470,7 @@ export interface operations {
             query?: {
                 /** @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20 */
                 where?: string | null;
-                /** @description words, each of which must be in the path, the label, the source or the metadata */
+                /** @description words, each of which must be in the path, the label, the metadata or, unless a stranger asks, the source */
                 text?: string | null;
                 /** @description the first id is above this one */
                 after?: number;
@@ -2733,7 +2733,7 @@ export interface operations {
             query?: {
                 /** @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20 */
                 where?: string | null;
-                /** @description words, each of which must be in the path, the label, the source or the metadata */
+                /** @description words, each of which must be in the path, the label, the metadata or, unless a stranger asks, the source */
                 text?: string | null;
                 /** @description the name of the one facet that is wanted */
                 facet?: string | null;
