@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.routing import APIRoute
 
 from index.errors import InputError
-from index.filters.condition import SOURCE, Condition, join, list_columns
+from index.filters.condition import PATH, SOURCE, Condition, Like, Not, join, list_columns
 from index.filters.parser import find_words, parse_filter
 from retrieval_app.api.errors import ApiError, describe_errors, read_request_id
 from retrieval_app.api.schemas import Answer, NoParameters
@@ -123,6 +123,8 @@ def read_condition(where: str | None, text: str | None, *, folders: bool) -> Con
             message = "source is a folder of the machine: only those with its token can ask for it"
             raise ApiError(f"{message}, or for metadata of the name path", status=422, field="where")
         filters.append(condition)
+        if not folders and PATH in list_columns(condition):
+            filters.append(Not(Like(PATH, "/%")))  # a table may name files by absolute paths
     if text is not None and text.strip():
         filters.append(_parse(partial(find_words, folders=folders), text, field="text"))
     return join(filters) if filters else None

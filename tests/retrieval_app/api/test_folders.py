@@ -142,6 +142,8 @@ def test_no_condition_of_a_stranger_tries_folders_out(stranger: TestClient) -> N
         stranger.get("/v1/images", params={"text": word}).json()["total"] for word in (PLACE, "red/", "noted")
     ]
     assert totals[0] == 0 < min(totals[1:])
+    where = {"where": f"path LIKE '%{PLACE}%'"}
+    assert stranger.get("/v1/images", params=where).json()["total"] == 0
     assert "source" not in {facet["name"] for facet in stranger.get("/v1/facets").json()["facets"]}
 
 
@@ -155,6 +157,8 @@ def test_on_the_machine_itself_and_with_the_token_folders_are_told(private: Path
             for path in ("/v1/labels/file", "/v1/duplicates/file", "/v1/labels/decisions", "/v1/facets"):
                 assert PLACE in client.get(path).text, path
             where = {"where": "source LIKE '%first'"}
+            assert client.get("/v1/images", params=where).json()["total"] > 0
+            where = {"where": f"path LIKE '%{PLACE}%'"}
             assert client.get("/v1/images", params=where).json()["total"] > 0
             assert client.get("/v1/images", params={"text": PLACE}).json()["total"] > 0
 
