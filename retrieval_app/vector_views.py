@@ -90,8 +90,11 @@ def write_projector(
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[None]:
-    with naming_out(out):
+    try:
         out.mkdir()  # it may be there by now, and is somebody else's
+    except OSError as error:
+        raise InputError(f"{printable_path(str(out))}: cannot be made: {error.strerror or error}") from error
+    with naming_out(out):
         try:
             yield
         except BaseException:

@@ -161,7 +161,7 @@ def doubts(place: Path, exports: tuple[str, ...], imported: Path | None, as_json
     "--cache", type=PATH, default=user_cache, show_default="your cache folder",
     help="Folder of vectors and features: what is there is not embedded again.",
 )  # fmt: skip
-@click.option("--no-cache", is_flag=True, help="Embed everything, and keep nothing.")
+@click.option("--no-cache", is_flag=True, help="Embed everything, and keep nothing afterwards.")
 @config_options(Machine, only=("workers",))
 @backend_option
 @output_options

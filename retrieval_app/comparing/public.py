@@ -95,7 +95,8 @@ def compare(
     photos = read_photos(source, labels_file=labels_file, workers=workers, progress=reading)
     with ExitStack() as stack:
         if folder is None:  # candidates share vectors and features all the same
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="retrieval-compare-")))
+            out.mkdir(parents=True, exist_ok=True)
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix=".vectors-", dir=out)))
         embedded = [
             embed_candidate(
                 one, photos, cache=folder, workers=workers,

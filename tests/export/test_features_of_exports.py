@@ -81,7 +81,7 @@ def test_every_view_and_pooling_gives_the_features_that_training_sees(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [f"open_clip:{TIMM}", f"open_clip:{RESNET}", "timm:vit_small_patch14_dinov2.lvd142m"],
+    ["mobilenet_v3_small", f"open_clip:{TIMM}", f"open_clip:{RESNET}", "timm:vit_small_patch14_dinov2.lvd142m"],
 )
 def test_every_family_gives_the_features_that_training_sees(
     name: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -140,6 +140,13 @@ def load_in_shop(root: Path) -> Protocol:
     rows = list(lists.read_rows(
         "list_eval_partition.txt", (str, str, _read_status), form="image_name item_id evaluation_status", header=2
     ))  # fmt: skip
+    announced = next(lists.read_lines("list_eval_partition.txt"))[1]
+    if announced != str(len(rows)):
+        raise InputError(
+            f"{printable_path(str(lists.folder / 'list_eval_partition.txt'))}: its first line announces "
+            f"{printable_path(announced)} images and {len(rows)} follow; download it again, or mend that line if you "
+            "cut the list yourself"
+        )
     folder = lists.folder.parent if lists.folder.name in ("Eval", "Anno") else lists.folder
     images = _Download(folder, f"Img/img.zip of {archive}")
     base = {

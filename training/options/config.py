@@ -41,6 +41,13 @@ class LabelNoise:
     kind: str
     rate: float
 
+    def __post_init__(self) -> None:
+        if self.kind not in NOISE_KINDS or not 0 <= self.rate <= 1:
+            raise InputError(
+                f"label noise must be one of {', '.join(NOISE_KINDS)} with a rate in 0..1, "
+                f"got {self.kind!r} with {self.rate}"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ class Machine:
         if isinstance(self.device, str):
             check_fields(self)
             object.__setattr__(self, "device", resolve_device(self.device))
+        else:
+            replace(self, device="cpu")  # which checks the other options
 
     @property
     def drawing_threads(self) -> int:

@@ -36,6 +36,7 @@ from training.options.resolve import FILES, absolute_file
 from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 
 PARITY_IMAGES = 16
+FORMAT_VERSION = 1  # of a run
 FEATURE_CHOICE = "feature_choice.json"  # view and pooling that the run takes, and what they were chosen among
 _FILES = (
     "config.json", FEATURE_CHOICE, "features.json", "labels.csv", "skipped.csv", "environment.json",
@@ -80,8 +81,8 @@ class RunFolder:
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
             inputs = _describe_inputs(data=data, val=val)
             asked = {name: absolute_file(value) if name in FILES else value for name, value in asked.items()}
-            document = {"run_id": secrets.token_hex(8), **inputs, "asked": asked, "config": asdict(config)}
-            run.write_json("config.json", document)
+            about = {"format_version": FORMAT_VERSION, "run_id": secrets.token_hex(8), **inputs}
+            run.write_json("config.json", {**about, "asked": asked, "config": asdict(config)})
             run.write_json("environment.json", describe_environment())
         except OSError as error:
             raise RunError(f"{path}: the run folder cannot be written: {error}") from error
@@ -93,7 +94,13 @@ class RunFolder:
         if not (path / "config.json").is_file():
             how = "`retrieval train` without --resume makes one" if resuming else "`retrieval train` makes one"
             raise RunError(f"{path}: no training run here (config.json is missing); {how}")
-        return cls(path)
+        run = cls(path)
+        if (found := run.read_json("config.json").get("format_version")) != FORMAT_VERSION:
+            raise RunError(
+                f"{path}: format version {found!r}, expected {FORMAT_VERSION}: a pre-release or a newer program made "
+                "this run; train it again with a new --out"
+            )
+        return run
 
     def check_same(self, *, config: TrainConfig, data: Path, val: Path | None = None) -> None:
         """Refuse to resume with other options or data than the run began with."""

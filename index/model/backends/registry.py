@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import platform
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -47,6 +48,7 @@ LEAST_AGREEMENT = 0.98
 _SAME_MODEL = 0.9  # below this a runtime computes another model: it is not used, whoever names it
 _IMAGES = 16
 _RULES = 3  # raise it when a runtime comes to compute otherwise: what was compared before is then compared again
+_CARDS = Path("/proc/driver/nvidia/gpus")
 _KEPT = 100  # models, machines and versions, the newest
 
 
@@ -206,7 +208,7 @@ def choose_backend(model: SealedModel, asked: str | None = None) -> Choice:
 def compare_backend(model: SealedModel, name: str) -> Compared | None:
     """How far an installed runtime gives the embeddings of the usual one; None where it does not take the model.
 
-    What is found is kept in the user's cache folder for a model, a machine and a version.
+    What is found is kept in the user's cache folder for a model, the processor, the GPUs and a version.
 
     Raises:
         ModelFileError: the model cannot be used.
@@ -214,7 +216,7 @@ def compare_backend(model: SealedModel, name: str) -> Compared | None:
     """
     versions = installed_backends()
     key = "; ".join([
-        model.sha256, platform.machine(), platform.node(), f"rules {_RULES}",
+        model.sha256, platform.machine(), *_name_hardware(), f"rules {_RULES}",
         *(f"{one} {versions.get(one)}" for one in (USUAL_BACKEND, name)),
     ])  # fmt: skip
     path, kept = user_cache() / "runtimes.json", dict[str, Any]()
@@ -255,6 +257,16 @@ def compare(backend: InferenceBackend, pixels: Pixels, expected: Vectors) -> Com
         cosines = np.einsum("nd,nd->n", one, two) / np.maximum(norms, np.finfo(np.float32).tiny)
         agreement = float(cosines.mean())
     return Compared(backend.version, backend.precision, round(agreement, 6))
+
+
+def _name_hardware() -> list[str]:
+    """Names of the processor and of NVIDIA's cards, as far as the system tells."""
+    found = set[str]()
+    for path in (Path("/proc/cpuinfo"), *_CARDS.glob("*/information")):
+        with suppress(OSError):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            found |= set(re.findall(r"^(?:model name|Model)[ \t]*:[ \t]*(.*\S)", text, re.MULTILINE))
+    return sorted(found) or [platform.processor()]
 
 
 def _draw_pixels(model: SealedModel) -> Pixels:

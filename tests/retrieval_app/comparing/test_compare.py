@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
@@ -86,10 +87,12 @@ def test_only_what_galleries_lack_is_embedded(work: Path, tmp_path: Path, monkey
     photos = work / "photos"
     build(work / "one.onnx", [photos / kind for kind in KINDS[:3]], tmp_path / "some", cache=False)
     build(work / "one.onnx", photos, tmp_path / "all", cache=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))  # which is not there
     with count_seen(monkeypatch) as seen:
         found = retrieval_app.compare(
             photos, [tmp_path / "all", tmp_path / "some", work / "one.onnx"], tmp_path / "out", cache=False
         )
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"queries.csv", "compare.html"}
     assert [(one.embedded, one.from_gallery) for one in found.embedded] == [(0, 40), (10, 30), (30, 0)]
     assert sum(seen) == 40  # the last one's model has seen ten of them as the second's
     pair = found.scoring.pair(0, 2)

@@ -15,6 +15,7 @@ from pyarrow import parquet
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
+from retrieval_app import vector_views
 from retrieval_app.insights.map_layout import lay_out
 from retrieval_app.vector_views import write_atlas, write_projector
 from tests.conftest import draw_folder, draw_image
@@ -136,3 +137,12 @@ def test_what_is_in_the_way_stays(odd_gallery: Gallery, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "out") == ["mine"]
     with pytest.raises(InputError, match="a gallery holds nothing but its own files"):
         write_projector(odd_gallery.path, odd_gallery.path / "out")
+
+
+def test_a_folder_that_cannot_be_made_is_named(
+    odd_gallery: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_views, "check_out", lambda *_, **__: (tmp_path / "out").mkdir())  # made meanwhile
+    with pytest.raises(InputError, match=r"out: cannot be made: File exists$"):
+        write_projector(odd_gallery.path, tmp_path / "out")
+    assert (tmp_path / "out").is_dir()

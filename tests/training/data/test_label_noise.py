@@ -141,6 +141,14 @@ def test_noise_that_cannot_be_made_is_refused(kind: str) -> None:
     if kind == "semantic":
         with pytest.raises(InputError, match="needs a class hierarchy"):
             add_noise(kind, np.arange(4) % 2, class_count=2, hierarchy=None)
+    for rate in (-0.1, 1.1):
+        with pytest.raises(InputError, match=r"0\.\.1"):
+            LabelNoise(kind, rate)
+
+
+def test_a_kind_of_noise_that_is_unknown_is_refused() -> None:
+    with pytest.raises(InputError, match=r"must be one of uniform, .*'gaussian'"):
+        LabelNoise("gaussian", 0.5)
 
 
 def test_the_report_counts_what_left_and_what_came() -> None:

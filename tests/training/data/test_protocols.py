@@ -370,6 +370,7 @@ def test_in_shop_queries_are_no_gallery_members(top: str, lists: str, images: st
             [1, "image_name item_id evaluation_status", "img/a.jpg id_1 val"],
             "line 3: expected `image_name",
         ),
+        ([7, "image_name item_id evaluation_status", *IN_SHOP_ROWS], "announces 7 images and 6 follow"),
     ],
 )
 def test_an_in_shop_list_that_is_not_whole_is_refused(lines: list[object], problem: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ from tests.training.runs import InterruptionError, figures, read_csv, weights
 from training.backbone.backbones import load_backbone
 from training.run.checkpoint import load_checkpoint, pack_optimizer, save_checkpoint, unpack_optimizer
 from training.run.phases import EpochReport, Watcher
+from training.run.run_folder import RunFolder
 
 NOISY = {"label_noise": "uniform:0.25"}
 """What the finished run was given."""
@@ -123,6 +125,14 @@ def test_resuming_with_another_option_or_other_images_is_refused_by_name(
     options = {name: value for name, value in changes.items() if name != "data"}
     with pytest.raises(RunError, match=said):
         again(resume=True, **{**NOISY, "val": finished_run.val, **options})
+
+
+def test_a_run_of_a_pre_release_is_refused(finished_run: FinishedRun, tmp_path: Path) -> None:
+    document = json.loads((finished_run.path / "config.json").read_text())
+    del document["format_version"]
+    (tmp_path / "config.json").write_text(json.dumps(document))
+    with pytest.raises(RunError, match="a pre-release or a newer program made this run; train it again"):
+        RunFolder.open(tmp_path)
 
 
 def test_resuming_where_there_is_no_run_or_with_other_features_is_refused(trainer, monkeypatch) -> None:

@@ -107,6 +107,8 @@ def test_a_device_that_is_not_there_is_refused() -> None:
     assert resolve_device("cpu") == torch.device("cpu")
     with pytest.raises(InputError, match="--device must be"):
         Machine(device="tpu")
+    with pytest.raises(InputError, match="--workers must be"):
+        Machine(device=torch.device("cpu"), workers=0)
     if not torch.cuda.is_available():
         assert resolve_device("auto") == torch.device("cpu")
         with pytest.raises(InputError, match="use --device cpu"):

@@ -143,9 +143,11 @@ def test_the_report_names_a_runtime_that_disagrees(tiny_model: Path, monkeypatch
     assert any(line.startswith("runs in none: ") and "computes it otherwise" in line for line in lines)
 
 
-def test_another_machine_compares_again(model: SealedModel, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_gpu_is_compared_again(model: SealedModel, kept: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(registry, "_CARDS", tmp_path / "gpus")
     compare_backend(model, USUAL_BACKEND)
-    monkeypatch.setattr(registry.platform, "node", lambda: "another")
+    (tmp_path / "gpus" / "0000:01:00.0").mkdir(parents=True)
+    (tmp_path / "gpus" / "0000:01:00.0" / "information").write_text("Model: \t\t NVIDIA T4\nIRQ:   \t 3\n")
     compare_backend(model, USUAL_BACKEND)
-    here, there = json.loads(kept.read_text())
-    assert set(there.split("; ")) - set(here.split("; ")) == {"another"}
+    without, with_card = json.loads(kept.read_text())
+    assert set(with_card.split("; ")) - set(without.split("; ")) == {"NVIDIA T4"}
