@@ -16,7 +16,7 @@ import torch
 from index.arrays import Floats, Labels
 from index.errors import InputError
 from training.backbone.backbones import Backbone, layout_of, with_features
-from training.backbone.extract import FeatureStore
+from training.backbone.extract import FeatureStore, open_store
 from training.backbone.pooling import average_views
 from training.confidence.same_pictures import find_duplicates
 from training.data.datasets import Record, keep_usable_classes
@@ -187,7 +187,15 @@ def select_features(
         sample = read_sample(job, records, candidates, images=images, network=network)
         tried = try_candidates(sample, embedding_dim=job.config.embedding.width, seed=job.config.seed)
         counts = {"images": len(sample.labels), "classes": len(np.unique(sample.labels))}
-        return {**candidates[choose(tried) if tried else 0].to_json(), **counts, "tried": tried}
+        best = candidates[choose(tried) if tried else 0]
+        if best.view != "both":  # a run by torch extracts no image of the sample again
+            extractor = open_extractor(
+                network, job.config.input, view=best.view, pooling=best.pooling, machine=job.machine
+            )
+            store = open_store(job.machine.cache, extractor, views=1)
+            if new := {sha256: row for row, sha256 in enumerate(sample.hashes) if sha256 not in store}:
+                store.add(list(new), sample.features[best][list(new.values()), None])
+        return {**best.to_json(), **counts, "tried": tried}
 
     chosen = job.run.keep_json(FEATURE_CHOICE, choose_candidate)
     return next(one for one in candidates if (one.view, one.pooling) == (chosen["view"], chosen["pooling"]))

@@ -34,6 +34,7 @@ from training.run.feature_selection import (
     draw_sample,
     list_candidates,
     read_sample,
+    select_features,
 )
 from training.run.features import extract_together
 from training.run.phases import Job, Watcher
@@ -87,6 +88,16 @@ def test_a_sample_has_the_features_that_the_run_would_extract(pictures: Path, tm
     extractor = open_extractor(network, sizes, view="whole", pooling="layers", machine=machine)
     store, _ = extract_together([record.path for record in records], extractor=extractor, views=1, machine=machine)
     np.testing.assert_array_equal(store.load(sample.hashes)[:, 0], sample.features[chosen])
+
+
+def test_a_run_extracts_no_image_of_the_sample_again(pictures: Path, tmp_path: Path) -> None:
+    config, machine, records = make_config(**OPEN), make_machine(tmp_path), list_dataset(pictures).records
+    network, job = load_backbone(config.backbone, "none"), Job(RunFolder(tmp_path), config, machine, Watcher())
+    candidates = list_candidates(network, config.input, embedding_dim=8)
+    chosen = select_features(job, records, candidates, views=30_000, network=network)
+    extractor = open_extractor(network, config.input, view=chosen.view, pooling=chosen.pooling, machine=machine)
+    paths = [record.path for record in records]
+    assert extract_together(paths, extractor=extractor, views=1, machine=machine)[1].computed == 0
 
 
 @pytest.mark.parametrize("noise", ["uniform:0.5", "nearest-class:0.5"])
