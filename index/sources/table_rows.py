@@ -138,7 +138,7 @@ def read_table_rows(
     read = {".parquet": _read_parquet, ".jsonl": _read_json_lines}.get(path.suffix.lower(), _read_csv)
     try:
         for where, cells in read(path, columns, check, metadata=metadata):
-            row = _make_row(where, cells, columns, shown=shown, metadata=metadata)
+            row = _make_row(where, cells, columns, shown=shown, metadata=metadata, is_json=read is _read_csv)
             if checked and (not row.path or "\0" in row.path or len(row.path) > _MAX_PATH_CHARACTERS):
                 problem = (
                     "is empty" if not row.path else "has a NUL in it" if "\0" in row.path else "is far too long"
@@ -149,8 +149,13 @@ def read_table_rows(
         raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
 
 
-def _make_row(where: str, cells: dict[str, Any], columns: TableColumns, *, shown: str, metadata: bool) -> TableRow:
-    """A row of its cells by column; one with a problem where it says far more than a description does."""
+def _make_row(
+    where: str, cells: dict[str, Any], columns: TableColumns, *, shown: str, metadata: bool, is_json: bool
+) -> TableRow:
+    """A row of its cells by column; one with a problem where it says far more than a description does.
+
+    `is_json` tells that all cells of metadata are as they are to be kept.
+    """
     path = cells.pop(columns.path, None) or ""
     if path is _TOO_LONG:
         raise InputError(f"{shown}, {where}: the path is far too long")
@@ -158,13 +163,11 @@ def _make_row(where: str, cells: dict[str, Any], columns: TableColumns, *, shown
         raise InputError(f"{shown}, {where}: expected a path as text, found {type(path).__name__}")
     if _TOO_LONG not in cells:
         label = as_text(cells.pop(columns.label)).strip() if columns.label in cells else None
-        kept = {}
-        if metadata:
-            kept = {
-                valid_unicode(name): one for name, value in cells.items() if (one := as_json(value)) is not None
-            }
-        if _count_characters(label) + _count_characters(kept) <= _MAX_ROW_CHARACTERS:
-            return TableRow(where, path, label, kept)
+        if not is_json:
+            values = {name: as_json(value) for name, value in cells.items()} if metadata else {}
+            cells = {valid_unicode(name): value for name, value in values.items() if value is not None}
+        if _count_characters(label) + _count_characters(cells) <= _MAX_ROW_CHARACTERS:
+            return TableRow(where, path, label, cells)
     problem = f"{where} of the table has more than {_MAX_ROW_CHARACTERS} characters beside the path"
     return TableRow(where, path, None, {}, problem)
 
@@ -173,7 +176,7 @@ def _count_characters(value: Any) -> int:
     """About as many as the value has as JSON."""
     if isinstance(value, str):
         return len(value)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return sum(len(name) + _count_characters(item) for name, item in value.items())
     return sum(map(_count_characters, value)) if isinstance(value, list) else 8
 
