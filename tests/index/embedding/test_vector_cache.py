@@ -119,7 +119,9 @@ def test_whatever_is_damaged_in_a_file_no_wrong_vector_comes_out_of_it(tmp_path:
             assert same(found, {key: known[key] for key in found})
             cache.add(known)
     with open_cache(tmp_path) as cache:
-        assert same(cache.find(list(known)), known)
+        found = cache.find(list(known))
+        assert same(found, {key: known[key] for key in found})
+        assert len(found) >= 590  # damage may hide a few again
 
 
 @pytest.mark.parametrize("content", [b"", b"no database at all" * 99, b"SQLite format 3\0" + bytes(5000)])
