@@ -129,7 +129,7 @@ def test_a_run_of_the_default_recipe_exports_and_the_file_agrees(default_run: Pa
     assert isinstance(head, ProjectionHead)
     assert state == {"method": "proxy-nca", "class_count": 4, "embedding_dim": 8}
     assert (embedder.contract.method, embedder.contract.embedding_dim) == ("proxy-nca", 8)
-    last = load_checkpoint(run.embedding_checkpoint)[0]
+    last = load_checkpoint(run.checkpoint("embedding"))[0]
     torch.testing.assert_close(head.weight, last["head.mix"] @ last["head.weight"])
     torch.testing.assert_close(head.bias, last["head.mix"] @ last["head.bias"])
     pixels = np.stack([read_pixels(embedder, path) for path in run.parity_paths()])
