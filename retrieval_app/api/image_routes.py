@@ -35,12 +35,11 @@ from retrieval_app.api.schemas import (
     Versioned,
     read_includes,
 )
-from retrieval_app.review.places import describe_row, strip_folders
+from retrieval_app.review.places import ROW_FIELDS, describe_row, strip_folders
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.pictures import PICTURE_SIDE, choose_side
 
-_ALL = ("label", "path", "source", "metadata")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 router = make_router("images")
 _WEBP = {
@@ -134,7 +133,7 @@ def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, 
     doubt = None if doubts is None else doubts.find(image_id)
     return {
         "id": row.id,
-        **describe_row(gallery, row, include=_ALL, folders=folders),
+        **describe_row(gallery, row, include=ROW_FIELDS, folders=folders),
         "size_bytes": row.size_bytes,
         "modified": _format_time(row.mtime_ns),
         "sha256": row.sha256,

@@ -6,7 +6,8 @@ refused everywhere.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
@@ -15,6 +16,7 @@ from index.labels.kinds import Kind
 from index.network.public_addresses import MAX_ADDRESS_CHARACTERS
 from retrieval_app.insights.answer import Answer
 from retrieval_app.review.exports import MAX_PICTURES, MAX_ROWS
+from retrieval_app.review.places import ROW_FIELDS, RowField
 from retrieval_app.serving.searching import MAX_K, MAX_OFFSET
 
 MAX_ID = 2**53 - 1  # what a number of JSON holds in every program
@@ -49,23 +51,30 @@ SeenLabel = Annotated[
 ]
 FileName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARACTERS, pattern=_NO_NUL)]
 Cutoff = Annotated[int, Field(ge=1, le=MAX_CUTOFF)]
-Include = Literal["label", "path", "source", "metadata", "band"]
+Include = Literal[RowField, "band"]
+_INCLUDES: tuple[Include, ...] = get_args(Include)
 By = Literal["kind", "picture"]
 _BY = (
     "what of an image is compared: of what kind it is, or, where the gallery's model tells that, which picture it is: "
     "then copies are near, cut, turned, recoloured or saved again"
 )
-_FIELDS = "label|path|source|metadata"
-_SCORED_FIELDS = f"{_FIELDS}|band"
+
+
+def _name_some(names: Sequence[str]) -> str:
+    """The pattern of some of these names, with commas between."""
+    name = f"({'|'.join(names)})"
+    return rf"^({name}(,{name}){{0,{len(names) - 1}}})?$"
+
+
 _INCLUDED = "what is told of each image besides its id, with commas between"
 IncludeText = Annotated[
     str,
-    StringConstraints(pattern=rf"^(({_SCORED_FIELDS})(,({_SCORED_FIELDS})){{0,4}})?$"),
+    StringConstraints(pattern=_name_some(_INCLUDES)),
     Field(description=_INCLUDED, examples=["label,path"]),
 ]
 ImageIncludeText = Annotated[
     str,
-    StringConstraints(pattern=rf"^(({_FIELDS})(,({_FIELDS})){{0,3}})?$"),
+    StringConstraints(pattern=_name_some(ROW_FIELDS)),
     Field(description=_INCLUDED, examples=["label,path"]),
 ]
 _WHERE = "a condition on label, path, source and metadata: shop = 'a.example' AND price < 20"
@@ -82,9 +91,8 @@ def read_includes(text: str) -> list[Include]:
     >>> read_includes("label,path"), read_includes("")
     (['label', 'path'], [])
     """
-    names: tuple[Include, ...] = ("label", "path", "source", "metadata", "band")
     wanted = text.split(",")
-    return [name for name in names if name in wanted]
+    return [name for name in _INCLUDES if name in wanted]
 
 
 GivenLabel = Annotated[
@@ -197,7 +205,7 @@ class SearchRequest(Body):
     group_copies: bool = Field(default=False, description="fold near-duplicates into the best of them")
     rerank: bool = Field(default=False, description=_RERANK)
     by: By = Field(default="kind", description=_BY)
-    include: list[Include] = Field(default=[], max_length=5)
+    include: list[Include] = Field(default=[], max_length=len(_INCLUDES))
 
 
 class BatchRequest(Body):

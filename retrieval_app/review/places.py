@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from index.catalog.rows import CatalogRow
 from index.gallery.gallery import Gallery
@@ -61,12 +61,14 @@ def strip_folders(message: str) -> str:
     return _FOLDERS.sub("", _BUCKETS.sub("", message))
 
 
-_FIELDS = frozenset(("label", "path", "source", "metadata"))
+RowField: TypeAlias = Literal["label", "path", "source", "metadata"]
+ROW_FIELDS: tuple[RowField, ...] = get_args(RowField)
+"""What `include` may name of an image's row in the catalogue."""
 
 
 def needs_row(include: Sequence[str]) -> bool:
     """Whether any of what is wanted of an image is in the catalogue."""
-    return not _FIELDS.isdisjoint(include)
+    return not set(ROW_FIELDS).isdisjoint(include)
 
 
 def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], folders: bool) -> dict[str, Any]:
