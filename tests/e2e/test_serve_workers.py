@@ -101,11 +101,12 @@ def kill_workers(server: Server, workers: Collection[int]) -> None:
 
 @contextmanager
 def killing(server: Server, *, seed: int) -> Iterator[list[int]]:
-    """Kill a worker again and again, any of those that there are; the list has those that were."""
+    """Kill a worker again and again, any of those that there are, ever more rarely; the list has those that were."""
     chance, stopped, killed = random.Random(seed), threading.Event(), list[int]()
 
     def kill() -> None:
-        while not stopped.wait(chance.uniform(0.1, 0.6)):
+        # A busy machine may need longer for one job than the first workers live.
+        while not stopped.wait(chance.uniform(0.1, 0.6) * (1 + len(killed) / 5)):
             wait_for_workers(server)
             killed.append(chance.choice(list_workers(server)))
             os.kill(killed[-1], signal.SIGKILL)

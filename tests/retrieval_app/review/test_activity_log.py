@@ -20,8 +20,9 @@ from retrieval_app.review.activity_log import EXPORT, REFUSED, SIGN_IN, Activity
 WRITE_ENDLESSLY = """
 import sys, itertools
 from pathlib import Path
-from retrieval_app.review.activity_log import ActivityLog
-log = ActivityLog(Path(sys.argv[1]))
+from retrieval_app.review import activity_log
+activity_log.MOST_WAIT_S = 60.0  # or a busy disk lets it print numbers that are not there yet
+log = activity_log.ActivityLog(Path(sys.argv[1]))
 for number in itertools.count():
     log.record("update", who=sys.argv[2], address="here", number=number)
     print(number, flush=True)
