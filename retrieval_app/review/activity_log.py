@@ -1,18 +1,17 @@
 """Activity log: who did what to a gallery, in a table beside the decisions.
 
-A line is a JSON object: `at` (UTC), `who`, `from`, `what`, `request`, and what belongs to `what`. Each series of lines
-has room of its own: readers who export, or people who guess tokens, do not push out the changes.
+A line is a JSON object: `at` (UTC), `who`, `from`, `what`, `request`, and the details of `what`. Each series of lines
+has room of its own: exports and failed sign-ins do not push out the changes.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import threading
-import time
+from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,20 +23,15 @@ from retrieval_app.review.database import Database, ReviewError
 
 logger = logging.getLogger(__name__)
 
-CHANGES, EXPORTS, VISITS = SERIES = ("changes", "exports", "visits")
-"""The last are given up first, where there is no room for all lines in memory."""
+CHANGES, EXPORTS, VISITS = ("changes", "exports", "visits")
 EXPORT, SIGN_IN, SIGN_OUT, REFUSED = "export", "sign-in", "sign-out", "sign-in-refused"
 _SERIES = {EXPORT: EXPORTS, SIGN_IN: VISITS, SIGN_OUT: VISITS, REFUSED: VISITS}
 THE_SERVER = "the server"
-"""Who did what nobody asked for."""
+"""The name in lines about work that nobody requested."""
 MOST_BYTES = 128 << 20
 """Of the lines of a series; the oldest go."""
 TRIM_EVERY = 1000  # lines
 MOST_WAIT_S = 0.5  # that a request waits for its line; the line is written all the same
-MOST_LINES = 2000  # that wait for a disk that takes none
-_AGAIN_S = 5.0  # after a failure
-_TELL_EVERY_S = 60.0  # that it fails
-_CLOSE_S = 5.0
 _NEEDED = ("at", "who", "from", "what", "request")
 _SCHEMA = """
 CREATE TABLE lines (
@@ -61,74 +55,47 @@ DELETE FROM lines WHERE number IN (
 Line = dict[str, Any]
 
 
-@dataclass(eq=False, slots=True)
-class _Waiting:
-    """A line that is to be written."""
-
-    row: tuple[str, str, str]
-    done: threading.Event = field(default_factory=threading.Event)
-
-
 class ActivityLog:
-    """The log of a gallery; any number of threads may write to it, and other processes too.
+    """The log of a gallery, for any number of threads and processes.
 
-    A failure, such as a full disk, holds no request up: lines wait for the disk, and of too many the oldest are lost,
-    those of visits first and those of changes last. A line tells how many, once there is room.
+    A line that cannot be written, as on a full disk, fails no request: it goes to the server's own log instead.
     """
 
     def __init__(self, gallery: Path) -> None:
         self._database = _open(gallery)
-        self._lines: list[_Waiting] = []
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._lost, self._untrimmed, self._closed, self._fails = 0, TRIM_EVERY, False, False
-        self._tell_at = 0.0
+        self._rows: deque[tuple[str, str, str]] = deque()
+        self._writer = ThreadPoolExecutor(1, "activity-log")
+        self._untrimmed = TRIM_EVERY
 
     def record(
         self, what: str, *, who: str, address: str, request: str = "", wait: bool = True, **details: Any
     ) -> None:
-        """Write a line; return once it is on the disk, or after a moment; at once where nobody is to wait."""
-        waiting = _Waiting(_make_row(what, who=who, address=address, request=request, **details))
-        with self._changed:
-            self._lines.append(waiting)
-            while len(self._lines) > MOST_LINES:
-                least = max(self._lines, key=lambda line: SERIES.index(line.row[0]))  # of equal ones the first
-                self._lines.remove(least)
-                least.done.set()
-                self._lost += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="activity-log", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
-            if self._fails or not wait:
-                return
-        waiting.done.wait(MOST_WAIT_S)
+        """Write a line; return once it is on the disk, or after a moment. An event loop does not wait."""
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = {"at": at, "who": who, "from": address, "what": what, "request": request, **details}
+        self._rows.append(_pack(line))
+        try:
+            written = self._writer.submit(self._write)
+        except RuntimeError:  # closed: the thread of a request that nobody waits for any more
+            self._write()
+            return
+        if wait:
+            with suppress(TimeoutError):
+                written.result(MOST_WAIT_S)
 
     def close(self) -> None:
-        """Write what waits, if that can be done; may be called twice."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join(_CLOSE_S)
-
-    def _work(self) -> None:
-        is_last = False
-        while not is_last:
-            with self._changed:
-                if self._fails:
-                    self._changed.wait_for(lambda: self._closed, _AGAIN_S)
-                self._changed.wait_for(lambda: self._lines or self._closed)
-                batch, lost, is_last = list(self._lines), self._lost, self._closed
-            if batch or lost:
-                self._write(batch, lost=lost)
+        """Write the lines that wait; may be called twice."""
+        self._writer.shutdown()
         self._database.close()
 
-    def _write(self, batch: list[_Waiting], *, lost: int) -> None:
-        """Write lines in one transaction; those that were written wait no longer."""
-        rows = [line.row for line in batch]
-        if lost:
-            rows.append(_make_row("lines-lost", who=THE_SERVER, address="", lines=lost))
+    def _write(self) -> None:
+        """Write all lines that wait in one transaction."""
+        rows = list[tuple[str, str, str]]()
+        with suppress(IndexError):
+            while True:
+                rows.append(self._rows.popleft())
+        if not rows:  # an earlier call wrote them
+            return
         try:
             with self._database.writing() as connection:
                 connection.executemany(_INSERT, rows)
@@ -137,23 +104,7 @@ class ActivityLog:
                     connection.execute(_TRIM, (MOST_BYTES,))
                     self._untrimmed = 0
         except ReviewError as error:
-            if (now := time.monotonic()) >= self._tell_at:
-                logger.error("who did what cannot be logged, and is kept in memory: %s", error)
-                self._tell_at = now + _TELL_EVERY_S
-            self._fails = True
-        else:
-            self._fails, self._tell_at = False, 0.0
-            with self._changed:
-                written = set(batch)
-                self._lines = [line for line in self._lines if line not in written]
-                self._lost -= lost
-        for line in batch:
-            line.done.set()
-
-
-def _make_row(what: str, *, who: str, address: str, request: str = "", **details: Any) -> tuple[str, str, str]:
-    at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return _pack({"at": at, "who": who, "from": address, "what": what, "request": request, **details})
+            logger.error("%s; lost lines of the activity log: %s", error, " ".join(line for _, _, line in rows))
 
 
 def _pack(line: Line) -> tuple[str, str, str]:
@@ -166,11 +117,7 @@ def _open(gallery: Path) -> Database:
 
 
 def read_log(gallery: Path, *, since: datetime | None = None, who: str | None = None) -> list[Line]:
-    """The lines of a gallery's log, in the order of their times; nothing where there is none, damaged ones left out.
-
-    Raises:
-        ReviewError: it cannot be read.
-    """
+    """The lines of a gallery's log in the order of their times, without damaged ones."""
     lines = list[Line]()
     with closing(_open(gallery)) as database, database.reading() as connection:
         if connection is not None:
@@ -184,7 +131,7 @@ def read_log(gallery: Path, *, since: datetime | None = None, who: str | None = 
 
 
 def bring_lines(gallery: Path, lines: Iterable[Line]) -> int:
-    """Add the lines of a backup that the log does not have; how many."""
+    """Add the lines of a backup that the log does not have; the number of them."""
     if not (rows := [_pack(line) for line in lines]):
         return 0
     with closing(_open(gallery)) as database, database.writing() as connection:
@@ -192,7 +139,7 @@ def bring_lines(gallery: Path, lines: Iterable[Line]) -> int:
 
 
 def check_line(values: Line) -> Line:
-    """The line, if it is one of a log."""
+    """The line, if it has the fields of one; else an InputError."""
     try:
         if not all(isinstance(values[name], str) for name in _NEEDED):
             raise TypeError("expected texts")
