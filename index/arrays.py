@@ -1,4 +1,4 @@
-"""The arrays that rooms hand each other: vectors, ids and labels."""
+"""Arrays that the modules exchange: vectors, ids and labels."""
 
 from __future__ import annotations
 
@@ -49,10 +49,7 @@ def connect_rows(pairs: Ids, *, count: int) -> Ids:
     while True:
         low = np.minimum(smallest[left], smallest[right])
         joined = smallest.copy()
-        for ends in (
-            smallest[left],
-            smallest[right],
-        ):  # the rows that the ends are connected to learn of it as well
+        for ends in (smallest[left], smallest[right]):  # also update the rows that the ends are connected to
             np.minimum.at(joined, ends, low)
         joined = joined[joined]
         if np.array_equal(joined, smallest):
