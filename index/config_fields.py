@@ -47,11 +47,7 @@ def flag_of(name: str) -> str:
 
 
 def check_fields(config: Any) -> None:
-    """Refuse values of another type than their field's, that are none of its choices, or outside its bounds.
-
-    Raises:
-        InputError: naming the flag, what it takes and the value.
-    """
+    """Refuse values of another type than their field's, that are none of its choices, or outside its bounds."""
     hints = get_type_hints(type(config))
     for own in fields(config):
         if "help" in own.metadata:
@@ -123,11 +119,7 @@ def _as_builtin(value: Any, kind: Any) -> Any:
 
 
 def as_config(kind: type[Config], config: Config | None, options: Mapping[str, Any]) -> Config:
-    """The config that a function was given, or one made of its keywords: public functions take either.
-
-    Raises:
-        InputError: both are given, a name is no option, or an option does not take its value.
-    """
+    """The config that a function was given, or one made of its keywords: public functions take either."""
     if config is None:
         refuse_unknown(options, kind)
         return make_config(kind, options)
@@ -137,11 +129,7 @@ def as_config(kind: type[Config], config: Config | None, options: Mapping[str, A
 
 
 def refuse_given(config: Any, *names: str, needs: str) -> None:
-    """Refuse options that differ from their defaults and would do nothing.
-
-    Raises:
-        InputError: naming the flag, and what it goes with.
-    """
+    """Refuse options that differ from their defaults and would do nothing."""
     for own in fields(config):
         if own.name in names and getattr(config, own.name) != own.default:
             raise InputError(f"{flag_of(own.name)} goes with {needs}")
@@ -160,11 +148,7 @@ def option_names(*configs: type) -> Iterator[str]:
 
 
 def refuse_unknown(values: Mapping[str, Any], *configs: type) -> None:
-    """Refuse a misspelt option.
-
-    Raises:
-        InputError: a name is of none of the configs; it says which one may be meant.
-    """
+    """Refuse a misspelt option."""
     known = list(option_names(*configs))
     for name in values:
         if name not in known:
@@ -174,11 +158,7 @@ def refuse_unknown(values: Mapping[str, Any], *configs: type) -> None:
 
 
 def as_path(value: str | Path, name: str) -> Path:
-    """A path that was given as text or as a `Path`.
-
-    Raises:
-        InputError: it is something else; `name` is what it was given as.
-    """
+    """A path that was given as text or as a `Path`."""
     if not isinstance(value, str | os.PathLike):
         raise InputError(f"{name}: expected a path as str or Path, got {value!r}")
     return Path(value)

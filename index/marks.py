@@ -102,11 +102,7 @@ def read_object(path: Path) -> Mapping[str, Any] | None:
 
 
 def check_object(values: Any, schema: Mapping[str, Any], *, name: str) -> None:
-    """Refuse a JSON value that has not the keys and types of a schema; objects that have one of their own may be null.
-
-    Raises:
-        InputError: naming the key, its type and what is there.
-    """
+    """Check a JSON value against a schema of keys and types; an object with a schema of its own may be null."""
     if not isinstance(values, dict) or set(values) != set(schema):
         keys = ", ".join(sorted(schema))
         raise InputError(f"{name} must be an object with exactly the keys {keys}, got {values!r:.200}")

@@ -88,11 +88,7 @@ def build(
 
 
 def as_cache(cache: str | Path | bool) -> Path | None:
-    """The cache folder that is meant, None for none.
-
-    Raises:
-        InputError: it is neither a path nor True or False.
-    """
+    """The cache folder that is meant, None for none."""
     if cache is False:
         return None
     if cache is True:

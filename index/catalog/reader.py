@@ -77,10 +77,6 @@ def read_catalog(
     """Open the catalogue of a finished version, read-only, with what was decided about its rows laid over them.
 
     Of one that is `spoiled`, what is wrong in it is not seen.
-
-    Raises:
-        GalleryError: SQLite cannot read it.
-        InputError: a statement still runs when `limit_s` seconds have passed.
     """
     with opened(path, query="mode=ro&immutable=1", limit_s=limit_s) as connection:
         check_version(connection)

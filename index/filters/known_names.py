@@ -24,9 +24,6 @@ def check_names(where: tree.Condition, connection: sqlite3.Connection, *, has_de
     """See that some row, of whatever status, has every column in its metadata, every label, and every LIKE with *.
 
     With `has_decided` there is a table `decided`, whose labels are there, too.
-
-    Raises:
-        InputError: none has it; it is named with those that there are, of too many the most similar.
     """
     for column in tree.list_columns(where):
         names = column.names

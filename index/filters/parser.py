@@ -61,11 +61,7 @@ _VALUE = "a number, 'text', TRUE or FALSE"
 
 
 def parse_filter(text: str) -> tree.Condition:
-    """The condition of a text.
-
-    Raises:
-        InputError: it is none, or goes beyond the limits; the place, and what was expected there, are named.
-    """
+    """The condition of a text."""
     if not text or text.isspace():
         raise InputError("the filter is empty; write a comparison such as: price < 20")
     if len(text) > MAX_CHARACTERS:

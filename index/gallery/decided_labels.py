@@ -45,11 +45,7 @@ class DecidedLabels:
             return False
 
     def read_again(self, gallery: Path, open_given: OpenGiven, *, wait_s: float = LOCK_WAIT_S) -> DecidedLabels:
-        """What is decided now; itself where nothing was decided since.
-
-        Raises:
-            GalleryError: the decisions cannot be read within `wait_s` seconds, or the catalogue is damaged.
-        """
+        """What is decided now; itself where nothing was decided since."""
         if self.is_current(gallery):
             return self
         path = decisions_file(gallery)

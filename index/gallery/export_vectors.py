@@ -51,12 +51,6 @@ def export_vectors(path: Path, out: Path, *, by: str = KIND, progress: Progress 
         out: `NAME.npy` for (N, D) float32, with `NAME.csv` beside it that says what each row is; or `NAME.parquet`,
             which has it all.
         by: whose vectors, `kind` or `picture`.
-
-    Raises:
-        InputError: the gallery has no such vectors; `out` has another ending, exists, lies in the gallery, or cannot be
-            written.
-        MissingDependencyError: Parquet without pyarrow.
-        GalleryError: the gallery is missing, unfinished or damaged.
     """
     ending = out.suffix.lower()
     if ending not in (".npy", ".parquet"):

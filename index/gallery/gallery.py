@@ -233,12 +233,7 @@ class Gallery:
 
     @property
     def embedder(self) -> Embedder:
-        """The version's own model, opened at first use; it gives what the gallery is asked by.
-
-        Raises:
-            GalleryError: the model file is damaged.
-            GalleryMismatchError: what runs it gives other embeddings than what computed the gallery's.
-        """
+        """The version's own model, opened at first use; it gives what the gallery is asked by."""
         with self._opened.lock:
             known = self._opened.embedders
             if KIND not in known:

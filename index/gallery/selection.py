@@ -41,12 +41,7 @@ class Selection:
             raise InputError("a path is an empty text; nothing is selected by it")
 
     def select(self, catalog: Catalog) -> list[CatalogRow]:
-        """The rows, in id order, without those that were taken out before.
-
-        Raises:
-            InputError: a pattern or id is of no item, a path may mean items of more than one source, the filter names
-                metadata, or a label, that no item has, or no item, taken out or not, fulfils all conditions.
-        """
+        """The rows, in id order, without those that were taken out before."""
         matching = _match_patterns(self.patterns, catalog) if self.patterns else None
         parts = [] if self.label is None else [equals(LABEL, self.label)]
         parts += [] if self.where is None else [self.where]

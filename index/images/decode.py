@@ -229,11 +229,7 @@ def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo:
 
 
 def make_upright(image: Image.Image, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
-    """An image of any mode that is opened already, as `decode_here` would have given it.
-
-    Raises:
-        ImageError: it has no pixels, too many, or some with no agreed brightness range; or is damaged, or closed.
-    """
+    """An image of any mode that is opened already, as `decode_here` would have given it."""
     if not image.width or not image.height:
         raise ImageError(path=name, reason="corrupt", detail=f"{image.width} x {image.height} pixels")
     _check_pixels(image, name=name, max_pixels=max_pixels)

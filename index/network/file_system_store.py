@@ -37,7 +37,6 @@ class FileSystemStore:
         self._root = root.rstrip("/")
 
     def walk(self) -> Iterator[RemoteFile]:
-        """As `find` gives them."""
         with _naming_errors():
             found = self._files.find(self._root, detail=True)
         for path, told in sorted(found.items()):

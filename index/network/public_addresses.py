@@ -28,11 +28,7 @@ _CLOUD_HOST = ipaddress.IPv4Address("168.63.129.16")  # public by its number, an
 
 
 def check_web_address(address: str) -> None:
-    """See that a text is a plain address of http or https.
-
-    Raises:
-        InputError: it is none, is too long, or has a name or password in it.
-    """
+    """See that a text is a plain address of http or https."""
     if len(address) > MAX_ADDRESS_CHARACTERS:
         raise InputError(f"an address of {len(address)} characters; at most {MAX_ADDRESS_CHARACTERS} are taken")
     try:

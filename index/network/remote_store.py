@@ -165,12 +165,7 @@ def is_web(address: str) -> bool:
 
 
 def open_store(root: str) -> RemoteStore:
-    """The store that an address lies in, opened there; "" is that of whole addresses of http and https.
-
-    Raises:
-        InputError: there is no store for such addresses.
-        MissingDependencyError: a package is needed for it.
-    """
+    """The store that an address lies in, opened there; "" is that of whole addresses of http and https."""
     said = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(_OF_STORES)))
     return _open(root, said, is_hurried())
 

@@ -141,10 +141,6 @@ def check_version(
         identity: of the gallery.
         current: the version that CURRENT names.
         uri: where the Milvus server with its vectors answers now; None: where it did.
-
-    Raises:
-        InputError: `uri` is given, and its vectors are not in Milvus.
-        GalleryError: its server does not answer, or another version of the program made it.
     """
     part, path = read_part(folder) or {}, folder / MANIFEST_NAME
     recorded = {
@@ -252,10 +248,6 @@ def rollback_gallery(gallery: Path, *, to: str | None = None, progress: Progress
 
     The version that is left stays on the disk until the next change; unfinished work is thrown away, for it started
     from that version. Ids and version numbers are never given twice.
-
-    Raises:
-        InputError: there is no such version.
-        GalleryError: no version before is whole, or another process writes the gallery.
     """
     start, shown = time.perf_counter(), printable_path(str(gallery))
     require_own_folder(gallery)

@@ -78,11 +78,7 @@ def zip_problem(*, flags: int, method: int) -> tuple[str, str] | None:
 
 
 def read_member(file: int, member: Member, *, is_zip: bool, check: CheckContent = take_any_content) -> bytes:
-    """The bytes of a member of an open archive; no more than the beginning where the check refuses that.
-
-    Raises:
-        ImageError: they are damaged, encrypted, or packed in a way that cannot be read.
-    """
+    """The bytes of a member of an open archive; no more than the beginning where the check refuses that."""
     if is_zip:
         return _read_zip_member(file, member, check)
     check(os.pread(file, min(FIRST_BYTES, member.size_bytes), member.offset), name=member.name)

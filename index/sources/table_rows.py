@@ -129,10 +129,6 @@ def read_table_rows(
         required: which of `path` and `label` must be there.
         metadata: whether the other columns are read.
         checked: whether a row without a path, or whose path can be none, is an error.
-
-    Raises:
-        InputError: the file is missing or damaged, lacks a required column, or a row's path is empty or no path.
-        MissingDependencyError: Parquet without pyarrow.
     """
     shown, check = printable_path(str(path)), partial(_require_columns, columns=columns, required=required)
     read = {".parquet": _read_parquet, ".jsonl": _read_json_lines}.get(path.suffix.lower(), _read_csv)

@@ -117,10 +117,6 @@ def build_ann_index(
 
     Args:
         queries: (n, D) float32 unit vectors to measure it with; None: those that were put in last.
-
-    Raises:
-        InputError: no index fits into the memory that it may take.
-        OSError: the disk is full or fails.
     """
     stored = StoredRows.of(shards)
     with faiss_threads(usable_cores()):

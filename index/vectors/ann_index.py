@@ -139,12 +139,7 @@ def write_ann(index: AnnIndex, path: Path) -> None:
 
 
 def map_ann(path: Path, *, described: Mapping[str, Any], width: int, rows: Ids) -> AnnIndex:
-    """Map an ANN index whose checksum was verified before: its pages are read when they are needed.
-
-    Raises:
-        GalleryError: faiss cannot read it, or it has other vectors than announced.
-        MissingDependencyError: faiss is not installed.
-    """
+    """Map an ANN index whose checksum was verified before: its pages are read when they are needed."""
     faiss, shown = import_faiss(), printable_path(str(path))
     try:
         mapped = np.memmap(path, dtype=np.uint8, mode="r")

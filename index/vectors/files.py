@@ -56,11 +56,7 @@ class FileStore:
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        """Map the shards of a version.
-
-        Raises:
-            GalleryError: a file is missing or damaged, or there is more or less than the manifest says.
-        """
+        """Map the shards of a version."""
         self._folder, self._manifest = folder, manifest
         self._shards = read_shards(folder)
         self._deleted = read_deleted(folder, manifest)
@@ -119,7 +115,6 @@ class FileStore:
         return self._search.keep(ids)
 
     def gather(self, ids: Ids) -> Vectors:
-        """As `VectorStore.gather`."""
         return gather_rows(ids, self._shards, embedding_dim=self._manifest.embedding_dim)
 
     def scan(self) -> Iterator[tuple[Ids, Vectors]]:
@@ -133,7 +128,6 @@ class FileStore:
                     yield ids[is_member], vectors[is_member]
 
     def count_beside(self) -> int:
-        """As `VectorStore.count_beside`."""
         return sum(len(rows.ids) for rows in self._shards[self._manifest.index["shards"] :])
 
 
@@ -141,7 +135,6 @@ open_vectors = FileStore  # as `StoreKind` has it
 
 
 def hold(folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
-    """As `StoreKind.hold`."""
     return list(find_shards(folder))
 
 

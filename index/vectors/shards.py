@@ -123,9 +123,6 @@ def write_shards(
     """Write the vectors of (n,) rising ids, gathered from the files, as `vectors/*.npy` and `ids/*.npy`.
 
     Where several files have an id, the last one's vector is taken. `first` is the number of the first shard.
-
-    Raises:
-        GalleryError: no file has one of the ids, or a file is missing, damaged or cannot be read.
     """
     for number, start in enumerate(range(0, len(ids), SHARD_ROWS), start=first):
         part = ids[start : start + SHARD_ROWS]

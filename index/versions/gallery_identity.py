@@ -36,10 +36,6 @@ def lock_gallery(
         gallery: the folder.
         wait_s: seconds to wait for another process.
         begin_step: called when a wait begins, and what it gives again and again while it lasts.
-
-    Raises:
-        InputError: the folder may not be written.
-        GalleryError: another process still writes this gallery.
     """
     shown = printable_path(str(gallery))
     try:
@@ -107,23 +103,13 @@ def recognise(folder: Path) -> Standing:
 
 
 def require_gallery(folder: Path) -> None:
-    """See that a folder is a gallery, finished or not, before anything is written into it.
-
-    Raises:
-        GalleryError: it is none, or is damaged.
-        InputError: it cannot be listed.
-    """
+    """See that a folder is a gallery, finished or not, before anything is written into it."""
     if require_own_folder(folder) is Standing.DAMAGED:
         raise find_damage(folder)
 
 
 def require_own_folder(folder: Path) -> Standing:
-    """As `require_gallery`, but a damaged gallery will do, if it has a version of ours; what it is.
-
-    Raises:
-        GalleryError: it is no gallery.
-        InputError: it cannot be listed.
-    """
+    """As `require_gallery`, but a damaged gallery will do, if it has a version of ours; what it is."""
     shown = printable_path(str(folder))
     if not folder.is_dir():
         raise GalleryError(shown, describe_no_gallery(folder))

@@ -105,12 +105,7 @@ def describe_no_gallery(path: Path) -> str:
 
 
 def make_mark(gallery: Path, *, identity: str | None = None) -> str:
-    """Mark a folder as a gallery, of a new identity or a known one; that of the mark which is there in the end.
-
-    Raises:
-        GalleryError: something else has the mark's name.
-        OSError: the folder cannot be written.
-    """
+    """Mark a folder as a gallery, of a new identity or a known one; that of the mark which is there in the end."""
     document = {"kind": GALLERY_KIND, "id": identity or secrets.token_hex(16)}
     create_durably(gallery / GALLERY_MARK, _to_bytes(document))
     found = read_mark(gallery)
@@ -133,12 +128,7 @@ def mark_part(folder: Path, *, of: str, **details: Any) -> None:
 
 
 def make_part(gallery: Path, name: str) -> Path:
-    """Make a folder in a gallery, and mark a new or empty one as the program's own, which it may remove later.
-
-    Raises:
-        GalleryError: a folder of this name is there that the gallery did not make.
-        OSError: it cannot be made.
-    """
+    """Make a folder in a gallery, and mark a new or empty one as the program's own, which it may remove later."""
     folder, identity = gallery / name, identify(gallery)
     folder.mkdir(exist_ok=True)
     if is_part(folder, of=identity):

@@ -278,12 +278,7 @@ def _choose_store(catalog: CatalogWriter, given: StoreConfig | None, *, work: Wo
 
 
 def check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
-    """Where a gallery of the sources is to be made, seen to be fit for it.
-
-    Raises:
-        InputError: it lies in a source, or cannot be written.
-        GalleryError: something else is there.
-    """
+    """Where a gallery of the sources is to be made, seen to be fit for it."""
     shown, gallery = printable_path(str(out)), out.resolve()
     for source in sources:
         if isinstance(source, FolderSource) and (

@@ -60,12 +60,6 @@ def build_on_cluster(
     Args:
         address: of the cluster's head; see `connected`.
         shards: as they were given to `open_shards`.
-
-    Raises:
-        MissingDependencyError: Ray is not installed.
-        InputError: no cluster answers, or a source cannot be scanned.
-        GalleryError: a node cannot see the sources or the shards, none is left, or as `merge_shards`; what is done is
-            kept.
     """
     start = time.perf_counter()
     progress, scanning = run.pop("progress", no_progress), run.get("begin_step", no_steps)("Scanning")
@@ -88,12 +82,7 @@ def build_on_cluster(
 
 @contextmanager
 def connected(address: str | None) -> Iterator[Any]:
-    """The library Ray, connected to the cluster at HOST:PORT; None for that of `RAY_ADDRESS`, or one of this machine.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-        InputError: no cluster answers there.
-    """
+    """The ray module, connected to the cluster at HOST:PORT; None: that of `RAY_ADDRESS`, or a local one."""
     address, ray = find_cluster(address)
     try:
         ray.init(

@@ -60,10 +60,6 @@ def copy_gallery(
 
     Ids stay as they are. Of what people made only the images that they sent are copied. A copy that was stopped is made
     when it is asked for again.
-
-    Raises:
-        InputError: `out` has something in it.
-        GalleryError: the source is damaged, or a store cannot be reached.
     """
     start, store = time.perf_counter(), store or StoreConfig()
     wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
@@ -134,10 +130,6 @@ def tune_gallery(
         changes: fields of `AnnConfig` that are other from now on; the gallery remembers the rest.
         queries: images or vectors, as `gallery.queries.read_queries` takes them, that ask in place of those vectors
             that the index has not seen. They are to be such as are asked later, and no members.
-
-    Raises:
-        InputError: a field is out of range, no index fits, or fewer than 100 queries can be used.
-        GalleryError: as `build_gallery`.
     """
     AnnConfig(**(changes or {}))  # before any query is embedded
     asking = _embed(gallery, queries) if queries else None

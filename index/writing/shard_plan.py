@@ -100,11 +100,7 @@ def find_outcome_files(folder: Path) -> list[Path]:
 
 @contextmanager
 def opened_outcomes(path: Path, *, made_by: str) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """A file of outcomes: its arrays by name, read when they are asked for, and its head.
-
-    Raises:
-        GalleryError: it is damaged, or made by another model or with other options.
-    """
+    """A file of outcomes: its arrays by name, read when they are asked for, and its head."""
     shown = printable_path(str(path))
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
@@ -209,12 +205,7 @@ class ShardPlan:
 
 
 def make_shards_folder(gallery: Path, named: Path | None) -> Path:
-    """The folder of a gallery's shards, made if there is none: the one that was named, or a part of the gallery.
-
-    Raises:
-        GalleryError: it is somebody else's.
-        OSError: it cannot be made.
-    """
+    """The folder of a gallery's shards, made if there is none: the one that was named, or a part of the gallery."""
     if named is None:
         try:
             return make_part(gallery, SHARDS)
@@ -230,12 +221,7 @@ def make_shards_folder(gallery: Path, named: Path | None) -> Path:
 
 
 def share_model(folder: Path, embedder: Embedder) -> Path:
-    """The model as all shards have it, put beside them by the first.
-
-    Raises:
-        GalleryError: there is another one.
-        OSError: it cannot be written.
-    """
+    """The model as all shards have it, put beside them by the first."""
     model = folder / MODEL_NAME
     if not model.exists():
         create_durably(model, embedder.path.read_bytes())
@@ -245,12 +231,7 @@ def share_model(folder: Path, embedder: Embedder) -> Path:
 
 
 def share_plan(folder: Path, plan: ShardPlan) -> None:
-    """Record the plan, or see that it is the one that is recorded.
-
-    Raises:
-        GalleryError: another shard was made of something else.
-        OSError: it cannot be written.
-    """
+    """Record the plan, or see that it is the one that is recorded."""
     document = {"format_version": FORMAT_VERSION, **asdict(plan)}
     create_durably(folder / SHARDS_PLAN, json.dumps(document, indent=2).encode("ascii"))
     recorded = read_shard_plan(folder)
@@ -305,11 +286,7 @@ def are_known(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
 
 
 def check_complete(catalog: Catalog, folder: Path) -> None:
-    """See that shards hold the outcome of every pending row.
-
-    Raises:
-        GalleryError: which shards are missing, half done, or of sources that changed since.
-    """
+    """See that shards hold the outcome of every pending row."""
     _, wanted = _pending_keys(catalog)
     made_by = read_shard_plan(folder).made_by
     found = [read_keys(path, made_by=made_by)[0] for path in find_outcome_files(folder)]

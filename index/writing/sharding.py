@@ -89,10 +89,6 @@ def open_listing(work: SharedWork, *, progress: Progress = no_progress) -> Itera
     """The catalogue that a build of the gallery would have after its scan, in a temporary folder of this machine.
 
     Its pending rows are the items to embed, in an order that is the same on every machine.
-
-    Raises:
-        InputError: a source cannot be scanned, or no item asked for had a label.
-        GalleryError: the gallery is damaged.
     """
     with TemporaryDirectory(prefix="retrieval-listing-") as folder:
         path = Path(folder, CATALOG_NAME)
@@ -127,12 +123,6 @@ def open_shards(
 
     Args:
         shards: their folder, which all machines see; None for one in the gallery.
-
-    Raises:
-        InputError: the sources or labels cannot be used.
-        ModelFileError: the model cannot be used.
-        GalleryMismatchError: the gallery is of another model or of other sources.
-        GalleryError: the folder has other things in it, or the disk is full.
     """
     given, config = [find_source(os.fspath(source)) for source in sources], config or BuildConfig()
     gallery = check_out(out, sources=given)
@@ -167,13 +157,7 @@ def describe_work(embedder: Embedder, config: BuildConfig) -> dict[str, Any]:
 def embed_shard(
     work: SharedWork, shard: Shard, *, progress: Progress = no_progress, begin_step: BeginStep = no_steps
 ) -> ShardReport:
-    """Embed one shard of the listing, or what it lacks; any number of machines may do so at once, each with its own.
-
-    Raises:
-        InputError: a source cannot be scanned.
-        ModelFileError: the model fails on a batch; what is done is kept.
-        GalleryError: shards of other things are there, a file is damaged, or the disk is full.
-    """
+    """Embed one shard of the listing, or what it lacks; any number of machines may do so at once, each with its own."""
     start = time.perf_counter()
     with naming_trouble(work.gallery):
         share_plan(work.folder, work.plan)

@@ -68,12 +68,7 @@ class Server:
     """
 
     def __init__(self, uri: str) -> None:
-        """Connect.
-
-        Raises:
-            GalleryError: nobody answers, there are no rights, or it is of another version.
-            MissingDependencyError: pymilvus is not installed.
-        """
+        """Connect."""
         pymilvus = import_pymilvus()
         self.uri, self.exception = uri, pymilvus.MilvusException
         try:
@@ -162,11 +157,7 @@ class Collection:
         )
 
     def find(self) -> dict[str, Any] | None:
-        """What was noted when it was made; None where there is none.
-
-        Raises:
-            GalleryDamagedError: it is no collection of this program, or has vectors of another width.
-        """
+        """What was noted when it was made; None where there is none."""
         try:
             described = self.call("describe_collection", doing=f"looking for collection {self.name}")
         except CollectionMissingError:

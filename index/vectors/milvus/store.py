@@ -145,7 +145,6 @@ class MilvusRows:
         return f"id <= {self.last}" + (f" and id not in {gone.tolist()}" if len(gone) else "")
 
     def read(self) -> MilvusRows:
-        """As `HeldVectors.read`."""
         return self
 
     def __getitem__(self, positions: Ids) -> Vectors:
@@ -160,11 +159,7 @@ class MilvusStore:
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        """Connect, and check the collection against the version.
-
-        Raises:
-            GalleryError: the server does not answer, or the collection is missing, half written or of another model.
-        """
+        """Connect, and check the collection against the version."""
         self._rows, self._index = MilvusRows(folder, manifest), manifest.index
         self.ids: Ids = np.setdiff1d(self._rows.ids, self._rows.gone, assume_unique=True)
         self._collection = self._rows.collection
@@ -299,7 +294,6 @@ class MilvusStore:
         return found
 
     def choose(self, ids: Ids) -> ChosenIds:
-        """As `VectorStore.choose`."""
         chosen = np.intersect1d(ids, self.ids)
         others = np.setdiff1d(self._rows.ids, chosen, assume_unique=True)
         if len(others) < min(len(chosen), MOST_LISTED):
@@ -308,11 +302,9 @@ class MilvusStore:
         return ChosenIds(chosen, expressions, len(chosen))
 
     def gather(self, ids: Ids) -> Vectors:
-        """As `VectorStore.gather`."""
         return self._collection.gather(ids)
 
     def scan(self) -> Iterator[tuple[Ids, Vectors]]:
-        """As `VectorStore.scan`."""
         return self._read(self.ids)
 
     def _read(self, ids: Ids) -> Iterator[tuple[Ids, Vectors]]:
@@ -327,7 +319,6 @@ open_vectors = MilvusStore  # as `StoreKind` has it
 
 
 def hold(folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
-    """As `StoreKind.hold`."""
     return [MilvusRows(folder, manifest)]
 
 
@@ -344,7 +335,6 @@ def hold_intact(folder: Path, manifest: Manifest, names: Container[str]) -> Sequ
 
 
 def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> Published:
-    """As `StoreKind.publish`."""
     from index.vectors.milvus.writer import publish
 
     return publish(task, new, deleted, base)
@@ -361,7 +351,6 @@ def check(store: StoreConfig, *, base: Version | None, count: int, width: int, c
 
 
 def tidy(gallery: Path, manifest: Manifest) -> None:
-    """As `StoreKind.tidy`."""
     from index.vectors.milvus.writer import tidy
 
     tidy(gallery, manifest)

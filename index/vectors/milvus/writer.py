@@ -44,7 +44,6 @@ def name_start(gallery: Path) -> str:
 
 
 def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> Published:
-    """As `StoreKind.publish`."""
     server = Server(task.store.uri)
     (task.folder / "ids").mkdir(parents=True)
     if base is None:
