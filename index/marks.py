@@ -26,7 +26,9 @@ LOCK_NAME = ".lock"
 BESIDE = "-gallery"
 """How the name of the gallery of `photos` ends that is made beside it."""
 # A gallery that lies among photos is none of them; only what was sent to it is a source, of itself.
-_GALLERYS_OWN = {GALLERY_MARK, LOCK_NAME, "CURRENT", "versions", "building", "shards", "insights"} | {"people"}
+_GALLERYS_OWN = {GALLERY_MARK, LOCK_NAME, "CURRENT", "versions", "building", "shards", "insights"} | {
+    "annotations"
+}
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
 _MOST_BYTES = 1 << 24
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from index.catalog.rows import CatalogRow
 from index.sources.source import ImageSource
 from index.text import printable_path
-from index.versions.people import ADDED_PLACE, added_folder
+from index.versions.annotations import ADDED_PLACE, added_folder
 
 PLACES_SETTING = "places"
 LABELS_PLACE = "labels"  # in that setting, of the file that labels come from

@@ -12,8 +12,8 @@ from pathlib import Path
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedLabel, DecidedRows
 from index.catalog.reader import Catalog, read_catalog
 from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, data_version, read_held_labels
+from index.versions.annotations import decisions_file
 from index.versions.manifest import CATALOG_NAME, Version
-from index.versions.people import decisions_file
 
 LOCK_WAIT_S = 2.0  # while another program writes the decisions
 

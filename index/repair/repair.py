@@ -39,6 +39,7 @@ from index.text import printable_path, valid_text
 from index.vectors.ann_config import MILVUS, STORE_SETTING, StoreConfig
 from index.vectors.shards import HeldVectors
 from index.vectors.stores import Publication, open_store, store_of
+from index.versions.annotations import added_folder
 from index.versions.gallery_identity import (
     Standing,
     claim_gallery,
@@ -58,7 +59,6 @@ from index.versions.manifest import (
     part_folder,
     part_start,
 )
-from index.versions.people import added_folder
 from index.versions.versions import highest_next_id, list_versions, mark_version, read_current, set_current
 from index.writing.build_config import RunOptions
 from index.writing.publish_change import naming_trouble, run_change

@@ -6,7 +6,7 @@ GALLERY/versions/000001/   manifest.json, model.onnx, catalog.sqlite, vectors/, 
                            and of an index that is no plain scan index.faiss and held_out.npy; part.json says whose
                            version it is, and has the manifest's text once more
 GALLERY/building/          work in progress, from which a stopped command continues
-GALLERY/people/            what people made: see `index.versions.people`; nothing here touches it
+GALLERY/annotations/       decisions, uploads, the log: see `index.versions.annotations`; not changed here
 GALLERY/.lock              held by the one process that writes
 
 What a version shares with the one before it is a hard link to the same file.

@@ -25,10 +25,10 @@ from index.text import printable_path, valid_text
 from index.vectors.ann_building import find_reason_for_flat
 from index.vectors.ann_config import INDEX_SETTING, STORE_SETTING, AnnConfig, StoreConfig
 from index.vectors.stores import Publication, hold_vectors
+from index.versions.annotations import added_folder
 from index.versions.gallery_identity import Standing, lock_gallery, recognise
 from index.versions.gallery_parts import make_mark
 from index.versions.manifest import CATALOG_NAME, MODEL_NAME, Manifest, check_file
-from index.versions.people import added_folder
 from index.versions.versions import hold_current, read_current
 from index.writing.build_config import RunOptions
 from index.writing.publish_change import BuildReport, change_gallery, naming_trouble, run_change

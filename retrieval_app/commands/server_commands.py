@@ -13,7 +13,7 @@ import click
 from index.commands.console import NAMED, backend_option, emit, output_options
 from index.errors import GalleryError, InputError, MissingDependencyError
 from index.text import align, printable_path
-from index.versions.people import PEOPLE
+from index.versions.annotations import ANNOTATIONS
 
 if TYPE_CHECKING:
     from retrieval_app.api.security.tokens import TokenEntry
@@ -285,7 +285,7 @@ def log(gallery: Path, since: datetime | None, who: str | None, as_json: bool) -
     from index.versions.gallery_parts import describe_no_gallery
     from retrieval_app.review.activity_log import read_log
 
-    if not (gallery / PEOPLE).is_dir() and not (gallery / "CURRENT").exists():
+    if not (gallery / ANNOTATIONS).is_dir() and not (gallery / "CURRENT").exists():
         raise GalleryError(printable_path(str(gallery)), describe_no_gallery(gallery))
     lines = read_log(gallery, since=since, who=who)
     emit({"lines": lines}, as_json=as_json, text=_show_log(lines))

@@ -18,7 +18,7 @@ from typing import Any
 
 from index.errors import InputError
 from index.text import valid_text
-from index.versions.people import log_file
+from index.versions.annotations import log_file
 from retrieval_app.review.database import Database, ReviewError
 
 logger = logging.getLogger(__name__)

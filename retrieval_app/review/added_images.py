@@ -1,10 +1,10 @@
-"""Added images: those that people sent to a gallery, kept in a folder which is one of its sources.
+"""Uploaded images: a folder of the gallery, which is one of its sources.
 
-GALLERY/people/added/SHA256.jpg          an image without a label, named by its bytes and the format they have
-GALLERY/people/added/LABEL/SHA256.png    one with a label, which is what the first folder of a source stands for
-GALLERY/people/incoming/                 what is being written; whole files are moved out of it
+GALLERY/annotations/added/SHA256.jpg          an image without a label, named by its bytes and their format
+GALLERY/annotations/added/LABEL/SHA256.png    an image with a label: the first folder is the label, as in any source
+GALLERY/annotations/incoming/                 unfinished uploads; whole files are moved to added/
 
-An image is called by its path below the folder `added`.
+The name of an image is its path below `added`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from index.images.image_files import decode_image
 from index.labels.decisions import check_label
 from index.sources.folder_walk import walk_folder
 from index.text import printable_path
+from index.versions.annotations import ANNOTATIONS, added_folder, incoming_folder
 from index.versions.manifest import CATALOG_NAME
-from index.versions.people import PEOPLE, added_folder, incoming_folder
 from index.versions.versions import hold_current
 
 _EXTENSIONS = {"JPEG": "jpg", "TIFF": "tif"}  # of others, their own name
@@ -81,8 +81,8 @@ def store_image(
             keep_file(gallery, [data], name=stored)
         except OSError as error:
             raise InputError(
-                f"{shown}: it cannot be kept in the gallery's folder {PEOPLE}: {error.strerror or error}; mend the "
-                "cause and send it again"
+                f"{shown}: it cannot be written to the gallery's folder {ANNOTATIONS}: {error.strerror or error}; "
+                "mend the cause and send it again"
             ) from error
     return stored
 

@@ -34,8 +34,8 @@ from index.progress import Progress, no_progress
 from index.sources.folder_walk import walk_folder
 from index.sources.local_source import FolderSource
 from index.text import printable_path, valid_text
+from index.versions.annotations import ANNOTATIONS, added_folder
 from index.versions.manifest import Manifest
-from index.versions.people import PEOPLE, added_folder
 from index.versions.versions import find_version
 from retrieval_app.review.activity_log import Line, check_line, read_log
 from retrieval_app.review.added_images import read_added_rows, read_current_catalog
@@ -162,7 +162,7 @@ def back_up(
         GalleryError: there is no such gallery.
         ReviewError: the decisions are damaged.
     """
-    if not (gallery / PEOPLE).is_dir() and not (gallery / "CURRENT").exists():
+    if not (gallery / ANNOTATIONS).is_dir() and not (gallery / "CURRENT").exists():
         find_version(gallery)  # says what is missing
     _check_out(out, gallery=gallery, overwrite=overwrite)
     with closing(ReviewStore.of_gallery(gallery)) as store:

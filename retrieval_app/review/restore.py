@@ -20,7 +20,7 @@ from index.labels.decisions import LabelDecision, LabelKey
 from index.marks import read_mark
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.text import printable_path, valid_text
-from index.versions.people import added_folder
+from index.versions.annotations import added_folder
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, remove_from_gallery
 from retrieval_app.review.activity_log import bring_lines

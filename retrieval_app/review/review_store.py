@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 from index.errors import InputError
 from index.labels.decisions import OPEN, LabelDecision, LabelKey, check_label_decision, read_labels
-from index.versions.people import decisions_file
+from index.versions.annotations import decisions_file
 from retrieval_app.review.database import Database, DecidedSinceError
 from retrieval_app.review.subjects import DuplicateDecision, Subject, check_duplicate_decision
 

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from index.versions.people import people_folder
+from index.versions.annotations import annotations_folder
 from retrieval_app.api import several_routes
 from retrieval_app.api.counters import EngineCollector, Metrics
 from retrieval_app.api.document import make_api
@@ -82,7 +82,7 @@ def _place_sessions(options: ServeOptions, shared: Path | None = None) -> list[P
     if options.tokens is not None:
         places = [options.tokens.with_name(f"{options.tokens.name}.sessions")]
     else:
-        places = [people_folder(served.path) / "sessions" for served in options.galleries]
+        places = [annotations_folder(served.path) / "sessions" for served in options.galleries]
     return places if shared is None else [*places, shared / "sessions"]  # the last, where no other can be written
 
 

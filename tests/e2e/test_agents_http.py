@@ -145,7 +145,7 @@ def test_heads_without_end_are_cut_off_here_too(agents: Server) -> None:
 
 def test_one_token_for_all_is_made_and_may_everything(tmp_path: Path, gallery: Path) -> None:
     gallery, file = (
-        shutil.copytree(gallery, tmp_path / "small", ignore=shutil.ignore_patterns("people")),
+        shutil.copytree(gallery, tmp_path / "small", ignore=shutil.ignore_patterns("annotations")),
         tmp_path / "token",
     )
     with serve(gallery, "--token-file", str(file), "--writable", log=tmp_path / "log", agents=True) as agents:
@@ -165,7 +165,7 @@ def test_one_token_for_all_is_made_and_may_everything(tmp_path: Path, gallery: P
 
 
 def test_without_tokens_programs_of_this_machine_alone_decide(tmp_path: Path, gallery: Path) -> None:
-    gallery = shutil.copytree(gallery, tmp_path / "small", ignore=shutil.ignore_patterns("people"))
+    gallery = shutil.copytree(gallery, tmp_path / "small", ignore=shutil.ignore_patterns("annotations"))
     with serve(gallery, "--writable", log=tmp_path / "log", agents=True) as agents:
         assert "step" in call(agents, None, "decide_label", **DECISION)
         passed_on = call(agents, None, "decide_label", headers={"X-Forwarded-For": "192.0.2.7"}, **DECISION)

@@ -234,7 +234,7 @@ def test_names_and_labels_beyond_the_limits_are_refused(server: Server) -> None:
     ):  # fmt: skip
         check_refused(server.ask("POST", f"/v1/images?label={label}", body=encode(PHOTO, "PNG")), 422)
     assert server.ask("POST", "/v1/photos?name=%ff%fe.jpg", body=encode(PHOTO, "PNG")).status in (201, 422)
-    added = server.log.parent / "small" / "people" / "added"
+    added = server.log.parent / "small" / "annotations" / "added"
     assert not added.exists() or all(path.parent in (added, added.parent) for path in added.rglob("*"))
 
 

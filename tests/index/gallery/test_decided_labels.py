@@ -17,7 +17,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.labels.decisions import LabelDecision
 from index.progress import no_progress
-from index.versions.people import decisions_file
+from index.versions.annotations import decisions_file
 from index.writing.build import update_gallery
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder, draw_image

@@ -19,7 +19,7 @@ from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
 from index.labels.decisions import LabelDecision
 from index.repair.repair import RepairReport, repair_gallery, rollback_gallery
-from index.versions.people import added_folder, people_folder
+from index.versions.annotations import added_folder, annotations_folder
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from index.writing.copying import compact_gallery
@@ -173,12 +173,12 @@ def test_without_a_catalogue_the_gallery_is_built_again_and_decisions_and_upload
     store = ReviewStore.of_gallery(gallery)
     store.decide([LabelDecision(str(decided.sha256), decided.label, "change", "wool", decided.id, decided.path)])
     store.close()
-    made = {path: path.read_bytes() for path in people_folder(gallery).rglob("*") if path.is_file()}
+    made = {path: path.read_bytes() for path in annotations_folder(gallery).rglob("*") if path.is_file()}
     for path in gallery.glob("versions/*/catalog.sqlite"):
         flip(path)
     report = mend(gallery)
     assert (report.action, report.indexed, contents(gallery)) == ("built again", 16, before)
-    assert {path: path.read_bytes() for path in people_folder(gallery).rglob("*") if path.is_file()} == made
+    assert {path: path.read_bytes() for path in annotations_folder(gallery).rglob("*") if path.is_file()} == made
     opened = Gallery.open(gallery)
     again = next(row for row in rows(gallery) if row.path == decided.path)
     assert again.id > len(before)

@@ -19,8 +19,8 @@ from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.marks import is_part, read_mark
 from index.sources.registry import find_source
+from index.versions.annotations import added_folder
 from index.versions.gallery_parts import make_mark, make_part, remove_part
-from index.versions.people import added_folder
 from index.versions.versions import versions_folder
 from index.writing.build import update_gallery
 from retrieval_app.commands.export_vectors_command import index
@@ -32,7 +32,7 @@ EXAMPLES = int(os.environ.get("OUT_FOLDER_EXAMPLES", "8"))  # more of them: `mak
 Shot = dict[str, tuple[object, ...]]
 OWN = (
     "CURRENT", ".lock", "gallery.json", "part.json", "building", "versions", "000001", "000002", "added", "incoming",
-    "insights", "people", "review.sqlite", "review.sqlite-journal", "plan.json", "manifest.json", "catalog.sqlite",
+    "insights", "annotations", "review.sqlite", "review.sqlite-journal", "plan.json", "manifest.json", "catalog.sqlite",
     "model.onnx", "checkpoints", "version", "vectors", "00000.npy", "photo.jpg", "CURRENT.tmp",
 )  # fmt: skip
 CONTENTS = (

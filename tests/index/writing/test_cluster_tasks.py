@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from index.errors import GalleryError, InputError, MissingDependencyError, RetrievalError
-from index.versions.people import added_folder
+from index.versions.annotations import added_folder
 from index.writing import cluster_build
 from index.writing.build import add_to_gallery
 from index.writing.build_config import BuildConfig

@@ -45,7 +45,7 @@ def serve(
     app = make_api(asks_token=access.asks_token)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.log, app.state.metrics = log, Metrics(EngineCollector(engine))
-    app.state.sign_in = SignIn(access, draw=draw_sign_in, spent=[gallery / "people/sessions"], config=sign_in)
+    app.state.sign_in = SignIn(access, draw=draw_sign_in, spent=[gallery / "annotations/sessions"], config=sign_in)
     add_error_handlers(app)
     add_last_routes(app)
     app.include_router(sign_in_router)

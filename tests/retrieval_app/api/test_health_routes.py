@@ -137,8 +137,8 @@ def test_a_full_disk_is_known_by_what_an_error_was_raised_from() -> None:
 
 def test_a_log_that_cannot_be_written_costs_no_decision_and_no_time(tmp_path: Path, tiny_model: Path) -> None:
     build(draw_folder(tmp_path / "images"), tmp_path / "gallery", tiny_model)
-    (tmp_path / "gallery" / "people").mkdir(exist_ok=True)
-    (tmp_path / "gallery" / "people" / "log.sqlite").mkdir()
+    (tmp_path / "gallery" / "annotations").mkdir(exist_ok=True)
+    (tmp_path / "gallery" / "annotations" / "log.sqlite").mkdir()
     with serve(tmp_path / "gallery", access=Access()) as client:
         begun = time.monotonic()
         for label in ("hat", "shoe", "coat"):

@@ -114,9 +114,9 @@ def test_a_log_that_was_restored_sends_no_escapes_to_a_terminal(
 
 
 def test_a_backup_says_what_is_left_out(logged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (logged / "people" / "added").mkdir()
-    (logged / "people" / "added" / "gone.jpg").symlink_to("nowhere")
-    (logged / "people" / "log.sqlite").write_bytes(b"no log " * 1000)
+    (logged / "annotations" / "added").mkdir()
+    (logged / "annotations" / "added" / "gone.jpg").symlink_to("nowhere")
+    (logged / "annotations" / "log.sqlite").write_bytes(b"no log " * 1000)
     assert main(["backup", str(logged), "--out", str(tmp_path / "backup.zip")]) == 1
     assert "note: left out: gone.jpg" in (told := capsys.readouterr().out)
     assert "log.sqlite: cannot be read" in told
@@ -126,7 +126,7 @@ def test_backups_merge_logs_without_loss(logged: Path, tmp_path: Path, capsys: p
     backup = tmp_path / "backup.zip"
     assert main(["backup", str(logged), "--out", str(backup)]) == 0
     assert "2 log lines" in capsys.readouterr().out
-    (logged / "people" / "log.sqlite").unlink()
+    (logged / "annotations" / "log.sqlite").unlink()
     log = ActivityLog(logged)
     log.record("update", who="ben", address="192.0.2.8")
     log.close()

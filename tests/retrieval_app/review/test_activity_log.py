@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from index.versions.people import log_file
+from index.versions.annotations import log_file
 from retrieval_app.review import activity_log
 from retrieval_app.review.activity_log import EXPORT, REFUSED, SIGN_IN, ActivityLog, read_log
 
@@ -109,12 +109,12 @@ def test_a_folder_that_is_none_for_a_moment_ends_no_log(
     log: ActivityLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _record(log, number=0)
-    (tmp_path / "people").rename(tmp_path / "away")
-    (tmp_path / "people").write_text("in the way")
+    (tmp_path / "annotations").rename(tmp_path / "away")
+    (tmp_path / "annotations").write_text("in the way")
     _record(log, number=1)
     assert len(caplog.messages) == 1
-    (tmp_path / "people").unlink()
-    (tmp_path / "away").rename(tmp_path / "people")
+    (tmp_path / "annotations").unlink()
+    (tmp_path / "away").rename(tmp_path / "annotations")
     _record(log, number=2)
     assert [line["number"] for line in read_log(tmp_path)] == [0, 2]
 

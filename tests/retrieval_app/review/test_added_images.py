@@ -24,7 +24,7 @@ def store(gallery: Path, data: bytes, *, name: str = "photo.jpg", label: str | N
 
 
 def path_of(gallery: Path, image: str) -> Path:
-    return gallery / "people" / "added" / image
+    return gallery / "annotations" / "added" / image
 
 
 def files_of(folder: Path) -> list[str]:
@@ -37,12 +37,12 @@ def test_the_name_comes_from_the_content_alone(tmp_path: Path, kind: str, extens
     image = store(tmp_path, data, name="../../etc/passwd\n.svg")
     assert image == f"{hashlib.sha256(data).hexdigest()}.{extension}"
     assert path_of(tmp_path, image).read_bytes() == data
-    assert files_of(tmp_path) == [f"people/added/{image}"]
+    assert files_of(tmp_path) == [f"annotations/added/{image}"]
 
 
 def test_an_image_with_a_label_lies_in_the_folder_of_the_label(tmp_path: Path) -> None:
     image = store(tmp_path, encode("PNG"), label=" O'Neill & 漢字; $(rm) ")
-    assert path_of(tmp_path, image).parent == tmp_path / "people" / "added" / "O'Neill & 漢字; $(rm)"
+    assert path_of(tmp_path, image).parent == tmp_path / "annotations" / "added" / "O'Neill & 漢字; $(rm)"
     assert read_label(image) == "O'Neill & 漢字; $(rm)"
 
 
@@ -83,7 +83,7 @@ def test_the_same_bytes_are_kept_once_and_a_damaged_file_is_mended(tmp_path: Pat
 
 def test_only_old_remains_of_writing_are_cleared_and_nothing_that_others_made(tmp_path: Path) -> None:
     clear_incoming(tmp_path)
-    incoming = tmp_path / "people" / "incoming"
+    incoming = tmp_path / "annotations" / "incoming"
     incoming.mkdir(parents=True)
     old, new = "0" * 32, "1" * 32
     for name, age in ((old, 7200), (f"{old}.tmp", 7200), (new, 60), ("holiday.jpg", 7200), (f"{old}.jpg", 7200)):

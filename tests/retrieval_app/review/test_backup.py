@@ -19,7 +19,7 @@ from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.labels.decisions import LabelDecision
 from index.marks import GALLERY_MARK
-from index.versions.people import added_folder, decisions_file
+from index.versions.annotations import added_folder, decisions_file
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from retrieval_app.api.duplicate_list import page_groups
@@ -139,9 +139,9 @@ def test_a_gallery_built_from_nothing_gets_decisions_and_images_back_once(made: 
 
 def test_removed_images_stay_out_of_a_rebuilt_gallery(made: Made, tmp_path: Path, tiny_model: Path) -> None:
     gallery = tmp_path / "shop"
-    shutil.copytree(made.gallery / "people", gallery / "people")
+    shutil.copytree(made.gallery / "annotations", gallery / "annotations")
     shutil.copyfile(made.gallery / GALLERY_MARK, gallery / GALLERY_MARK)
-    (gallery / "people" / "review.sqlite").unlink()
+    (gallery / "annotations" / "review.sqlite").unlink()
     build_gallery(model_path=tiny_model, sources=[made.photos], out=gallery)
     report = restore(made.backup, gallery)
     assert (report.images["present"], report.indexed) == (3, 2)
@@ -245,7 +245,7 @@ def test_nothing_is_overwritten_unasked_or_written_into_the_gallery(made: Made, 
     assert (tmp_path / "letter.zip").read_bytes() == b"mine"
     back_up(made.gallery, tmp_path / "letter.zip", overwrite=True)
     assert os.listdir(tmp_path) == ["letter.zip"]
-    for place in ("shop/saved.zip", "shop/people/added/saved.zip", "photos/saved.zip", "photos"):
+    for place in ("shop/saved.zip", "shop/annotations/added/saved.zip", "photos/saved.zip", "photos"):
         with pytest.raises(InputError, match=r"lies inside|a folder has this name"):
             back_up(made.gallery, made.gallery.parent / place)
         assert not (made.gallery.parent / place).is_file()

@@ -44,7 +44,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 def gallery(made: Path, tmp_path: Path) -> Path:
     """The gallery without what people made of it."""
     gallery = shutil.copytree(made.parent / "shop", tmp_path / "home" / "shop")
-    shutil.rmtree(gallery / "people")
+    shutil.rmtree(gallery / "annotations")
     return gallery
 
 
@@ -113,7 +113,7 @@ def test_a_bit_that_turned_is_noticed_wherever_it_counts(made: Path, gallery: Pa
         except BackupError:
             assert files_below(tmp_path / f"twin{place}") == before
         else:  # it was in what is not read, such as a time
-            assert len(list((tmp_path / f"twin{place}" / "people" / "added").rglob("*.png"))) == 2
+            assert len(list((tmp_path / f"twin{place}" / "annotations" / "added").rglob("*.png"))) == 2
 
 
 Change = Callable[[Members, Manifest], object]
@@ -248,7 +248,7 @@ def test_members_that_lie_over_each_other_are_refused(gallery: Path, tmp_path: P
 
 def test_images_of_any_name_come_back_and_equal_ones_are_kept_once(gallery: Path, tmp_path: Path) -> None:
     names = ("boot/a.jpg", "漢字/a%20b.jpg", "caf\udce9.jpg", "a\nb.jpg", "a\\b.jpg")
-    people = gallery / "people" / "added"
+    people = gallery / "annotations" / "added"
     for name in names:
         (people / name).parent.mkdir(parents=True, exist_ok=True)
         (people / name).write_bytes(picture(5))

@@ -15,7 +15,7 @@ from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
-from index.versions.people import added_folder
+from index.versions.annotations import added_folder
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, update_gallery
 from index.writing.copying import copy_gallery

@@ -21,7 +21,7 @@ from index.images.image_files import decode_image
 from index.labels.decisions import LabelDecision
 from index.sources.reading import read_place
 from index.text import valid_text
-from index.versions.people import DECISIONS as FILE_NAME
+from index.versions.annotations import DECISIONS as FILE_NAME
 from retrieval_app.review import exports
 from retrieval_app.review.exports import (
     Decisions,

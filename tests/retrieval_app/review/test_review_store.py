@@ -17,7 +17,7 @@ import pytest
 
 from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP, KEEP, OPEN, LabelDecision, LabelKey
-from index.versions.people import DECISIONS as FILE_NAME
+from index.versions.annotations import DECISIONS as FILE_NAME
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.review_store import Agreement, ReviewStore, Step
 from retrieval_app.review.subjects import DuplicateDecision, Subject
