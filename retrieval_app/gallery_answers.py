@@ -13,8 +13,8 @@ from index.filters.condition import LABEL, Compare, Constant
 from index.filters.parser import write_condition
 from index.gallery.gallery import Gallery
 from index.outputs import KIND
-from retrieval_app.api.asking import read_condition
 from retrieval_app.api.gallery_routes import describe_gallery
+from retrieval_app.api.request_context import read_condition
 from retrieval_app.api.search_routes import describe_search
 from retrieval_app.insights.background import Computed
 from retrieval_app.review.places import describe_row
@@ -57,7 +57,7 @@ class GalleryAnswers:
             describe_gallery,
             await self._follow(),
             name=self.engine.name,
-            can={"review": False, "write": False},
+            permissions={"review": False, "write": False},
             config=self.engine.config,
         )
         return {name: facts[name] for name in _FACTS}

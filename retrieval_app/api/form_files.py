@@ -11,8 +11,8 @@ from typing import Any
 from python_multipart.multipart import parse_options_header
 
 from index.text import printable_path
-from retrieval_app.api.asking import Asking
 from retrieval_app.api.errors import ApiError
+from retrieval_app.api.request_context import RequestContext
 
 BYTES = {"schema": {"type": "string", "format": "binary"}}
 """How the description of the API tells of content that is no text."""
@@ -35,9 +35,9 @@ _END_OF_HEAD = b"\r\n\r\n"
 _EXPECTED = f"expected a form of one file in the field {FIELD!r}, as `curl -F {FIELD}=@query.jpg` sends it"
 
 
-async def read_image(asked: Asking) -> bytes:
+async def read_image(context: RequestContext) -> bytes:
     """The image of a request."""
-    body, kind = await asked.request.body(), asked.request.headers.get("content-type", "")
+    body, kind = await context.request.body(), context.request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != FORM_TYPE:
         return body
     return read_form_file(body, kind)

@@ -18,7 +18,15 @@ from index.filters.parser import write_column
 from index.gallery.gallery import Gallery
 from index.text import valid_text
 from index.vectors.kinds import KINDS
-from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, make_router, read_condition, write
+from retrieval_app.api.request_context import (
+    BareContext,
+    Context,
+    RequestContext,
+    make_router,
+    read_condition,
+    responses,
+    write,
+)
 from retrieval_app.api.schemas import MAX_QUERIES, Answer, By, FacetSelection, Ready, Versioned
 from retrieval_app.api.security.access import may
 from retrieval_app.api.security.rights import REVIEW, WRITE
@@ -75,7 +83,7 @@ class LabelFacts(Answer):
     labelled: int
 
 
-class Rights(Answer):
+class Permissions(Answer):
     """What this server lets the one who asks do."""
 
     review: bool
@@ -115,7 +123,7 @@ class GalleryFacts(Answer):
     labels: LabelFacts
     metadata_columns: list[str]
     index: dict[str, Any] = Field(description="what the build measured of the index")
-    can: Rights
+    permissions: Permissions
     limits: Limits
     calibration: CalibrationFacts
 
@@ -133,7 +141,7 @@ class GalleryMap(MapLayout, Ready):
 
 
 def describe_gallery(
-    snapshot: Snapshot, *, name: str, can: Mapping[str, bool], config: ServingConfig
+    snapshot: Snapshot, *, name: str, permissions: Mapping[str, bool], config: ServingConfig
 ) -> dict[str, Any]:
     """The document of /v1/gallery, by the name that it is served by, for one who can do so much."""
     gallery = snapshot.gallery
@@ -144,7 +152,7 @@ def describe_gallery(
     return {
         "name": valid_text(name),
         **facts,
-        "can": can,
+        "permissions": permissions,
         "limits": {
             "max_upload_bytes": config.max_upload_bytes,
             "max_k": MAX_K,
@@ -203,69 +211,73 @@ def _read_given(given: Gallery) -> tuple[Counter[str], list[str]]:
     return found
 
 
-@router.get("/gallery", **answers(GalleryFacts))
-async def get_gallery(asked: AskedAlone) -> Any:
+@router.get("/gallery", **responses(GalleryFacts))
+async def get_gallery(context: BareContext) -> Any:
     """What is served.
 
     The gallery's version, size, model, labels and index, what the server allows, and what scores mean.
     """
-    request, fetches = asked.request, asked.request.app.state.access.fetches
-    can = {"review": may(request, REVIEW), "write": may(request, WRITE), "fetch": fetches}
-    return await asked.read(
-        describe_gallery, asked.snapshot, name=asked.engine.name, can=can, config=asked.engine.config
+    request, fetches = context.request, context.request.app.state.access.fetches
+    permissions = {"review": may(request, REVIEW), "write": may(request, WRITE), "fetch": fetches}
+    return await context.read(
+        describe_gallery,
+        context.snapshot,
+        name=context.engine.name,
+        permissions=permissions,
+        config=context.engine.config,
     )
 
 
-@router.get("/facets", **answers(FacetList))
-async def list_facets(asked: Asked, selection: Annotated[FacetSelection, Query()]) -> dict[str, Any]:
+@router.get("/facets", **responses(FacetList))
+async def list_facets(context: Context, selection: Annotated[FacetSelection, Query()]) -> dict[str, Any]:
     """What images can be narrowed by.
 
     Labels, folders, sources and metadata of few values, with counts and the condition that selects each.
 
     Of every facet the 50 most frequent values, or of those in which `find` occurs.
     """
-    snapshot = asked.snapshot
-    where = read_condition(selection.where, selection.text, folders=asked.folders)
-    facets = await asked.engine.look_up(
+    snapshot = context.snapshot
+    where = read_condition(selection.where, selection.text, folders=context.folders)
+    facets = await context.engine.look_up(
         count_facets,
         snapshot.gallery,
         where,
-        folders=asked.folders,
+        folders=context.folders,
         only=selection.facet,
         part=selection.find or "",
     )
     return {"version": snapshot.version, **dict(facets)}
 
 
-@router.get("/quality", **answers(QualityReport | Failed, also=COMPUTING))
-async def get_quality(asked: AskedAlone) -> Response | dict[str, Any]:
+@router.get("/quality", **responses(QualityReport | Failed, also=COMPUTING))
+async def get_quality(context: BareContext) -> Response | dict[str, Any]:
     """How well the gallery finds its own labels.
 
     Recall, the classes and queries that do worst, scores of same and different class, confusion.
     """
-    return _send_computed(asked, asked.snapshot.insights.quality)
+    return _send_computed(context, context.snapshot.insights.quality)
 
 
-@router.get("/map", **answers(GalleryMap | Failed, also=COMPUTING))
-async def get_map(asked: AskedAlone) -> Response | dict[str, Any]:
+@router.get("/map", **responses(GalleryMap | Failed, also=COMPUTING))
+async def get_map(context: BareContext) -> Response | dict[str, Any]:
     """Where every image lies on a map.
 
     Ids, places and labels of the images, as columns.
     """
-    return _send_computed(asked, asked.snapshot.insights.map)
+    return _send_computed(context, context.snapshot.insights.map)
 
 
-def _send_computed(asked: Asking, computed: Computed[Any]) -> Response | dict[str, Any]:
+def _send_computed(context: RequestContext, computed: Computed[Any]) -> Response | dict[str, Any]:
     if computed.value is None:
-        return send_unready(asked, computed)
-    return {"state": "ready", "version": asked.snapshot.version, **computed.value.to_json()}
+        return send_unready(context, computed)
+    return {"state": "ready", "version": context.snapshot.version, **computed.value.to_json()}
 
 
-def send_unready(asked: Asking, computed: Computed[Any]) -> Response | dict[str, Any]:
+def send_unready(context: RequestContext, computed: Computed[Any]) -> Response | dict[str, Any]:
     """How far a result is that is not there."""
     if computed.state == "computing":
         return write(Computing, computed.to_json(), status=202)
     message = computed.message or "there is nothing to compute it from"
-    if computed.message is not None and not asked.folders:
+    if computed.message is not None and not context.folders:
         message = _FAILED  # what went wrong may name folders of the machine
     return {"state": "failed", "message": message}

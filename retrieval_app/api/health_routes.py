@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import Depends, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from retrieval_app.api.asking import AskedAlone, answers, make_router
+from retrieval_app.api.request_context import BareContext, make_router, responses
 from retrieval_app.api.schemas import Answer, NoParameters
 from retrieval_app.api.security.access import require_metrics
 from retrieval_app.serving.errors import NotReadyError
@@ -39,7 +39,7 @@ class Readiness(Answer):
     problem: str | None
 
 
-@router.get("/health", **answers(Health))
+@router.get("/health", **responses(Health))
 async def get_health(_: Annotated[NoParameters, Query()]) -> dict[str, str]:
     """Is the server alive?
 
@@ -48,29 +48,29 @@ async def get_health(_: Annotated[NoParameters, Query()]) -> dict[str, str]:
     return {"status": "alive"}
 
 
-@router.get("/ready", **answers(Readiness))
-async def get_readiness(asked: AskedAlone) -> dict[str, str | None]:
+@router.get("/ready", **responses(Readiness))
+async def get_readiness(context: BareContext) -> dict[str, str | None]:
     """Is the server ready?
 
     503 with the reason where no sound gallery with images is served, or where searching it fails.
     """
-    snapshot, knows = asked.snapshot, asked.visitor.knows_failures
+    snapshot, knows = context.snapshot, context.visitor.knows_failures
     try:
-        await asked.engine.probe.check(snapshot)
+        await context.engine.probe.check(snapshot)
     except NotReadyError:
         if knows:
             raise
         raise NotReadyError(_FAILS) from None  # why may name folders of the machine
-    problem = asked.engine.live.problem or asked.engine.live.decisions_problem
+    problem = context.engine.live.problem or context.engine.live.decisions_problem
     told = problem if problem is None or knows else _PROBLEM
     return {"status": "ready", "version": snapshot.version, "problem": told}
 
 
-@router.get("/metrics", dependencies=[Depends(require_metrics)], **answers(None, also=METRICS_TEXT))
-async def get_metrics(asked: AskedAlone) -> Response:
+@router.get("/metrics", dependencies=[Depends(require_metrics)], **responses(None, also=METRICS_TEXT))
+async def get_metrics(context: BareContext) -> Response:
     """What the server counts.
 
     Requests, seconds, queues, refusals, photos kept, and the gallery's version and size.
     """
-    text = await asked.engine.run(asked.request.app.state.metrics.render)
+    text = await context.engine.run(context.request.app.state.metrics.render)
     return Response(text, media_type=CONTENT_TYPE_LATEST)

@@ -18,11 +18,18 @@ from index.gallery.gallery import Gallery
 from index.network.remote_store import has_time
 from index.sources.reading import CHANGED
 from index.text import printable_path
-from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, make_router, read_condition
 from retrieval_app.api.doubt_list import DoubtEntry, LabelDecisionEntry, describe_decision, describe_doubt
 from retrieval_app.api.duplicate_list import CopyEntry, describe_duplicates
 from retrieval_app.api.errors import ApiError, explain
 from retrieval_app.api.form_files import BYTES
+from retrieval_app.api.request_context import (
+    BareContext,
+    Context,
+    RequestContext,
+    make_router,
+    read_condition,
+    responses,
+)
 from retrieval_app.api.schemas import (
     STRICT,
     Answer,
@@ -177,76 +184,78 @@ def _format_time(mtime_ns: int) -> str | None:
         return None
 
 
-@router.get("/images", **answers(ImageList))
-async def list_images(asked: Asked, page: Annotated[ImagePage, Query()]) -> dict[str, Any]:
+@router.get("/images", **responses(ImageList))
+async def list_images(context: Context, page: Annotated[ImagePage, Query()]) -> dict[str, Any]:
     """Images, page by page.
 
     The images that fulfil the condition, in the order of their ids.
     """
-    snapshot, folders = asked.snapshot, asked.folders
+    snapshot, folders = context.snapshot, context.folders
     where = read_condition(page.where, page.text, folders=folders)
-    read = asked.engine.run if where is None else asked.engine.look_up
+    read = context.engine.run if where is None else context.engine.look_up
     listed = await read(_read_page, snapshot.gallery, where, page=page, folders=folders)
     return {"version": snapshot.version, **listed}
 
 
-@router.get("/images/random", **answers(ImageList))
-async def list_random_images(asked: Asked, parameters: Annotated[RandomImages, Query()]) -> dict[str, Any]:
+@router.get("/images/random", **responses(ImageList))
+async def list_random_images(context: Context, parameters: Annotated[RandomImages, Query()]) -> dict[str, Any]:
     """Some images to start from.
 
     Different images in random order, the same ones for the same seed.
     """
-    return await asked.engine.run(_read_random, asked.snapshot.gallery, parameters, folders=asked.folders)
+    return await context.engine.run(_read_random, context.snapshot.gallery, parameters, folders=context.folders)
 
 
-@router.get("/images/{image_id}", **answers(ImageDetails, 404))
-async def get_image(asked: AskedAlone, image_id: ImageId) -> Any:
+@router.get("/images/{image_id}", **responses(ImageDetails, 404))
+async def get_image(context: BareContext, image_id: ImageId) -> Any:
     """All that is known of an image.
 
     An image of the gallery, or a near-duplicate that it set aside.
     """
-    return await asked.read(describe_details, asked.snapshot, asked.review, image_id, folders=asked.folders)
+    return await context.read(
+        describe_details, context.snapshot, context.review, image_id, folders=context.folders
+    )
 
 
-@router.get("/images/{image_id}/thumbnail", **answers(None, 404, 409, also=_WEBP))
-async def get_thumbnail(asked: Asked, image_id: ImageId, size: Annotated[ThumbnailSize, Query()]) -> Response:
+@router.get("/images/{image_id}/thumbnail", **responses(None, 404, 409, also=_WEBP))
+async def get_thumbnail(context: Context, image_id: ImageId, size: Annotated[ThumbnailSize, Query()]) -> Response:
     """An image, small.
 
     A WebP whose sides are about as long as wanted, from re-encoded pixels.
     """
-    return await _send_picture(asked, image_id, side=choose_side(size.side))
+    return await _send_picture(context, image_id, side=choose_side(size.side))
 
 
-@router.get("/images/{image_id}/picture", **answers(None, 404, 409, also=_WEBP))
-async def get_picture(asked: AskedAlone, image_id: ImageId) -> Response:
+@router.get("/images/{image_id}/picture", **responses(None, 404, 409, also=_WEBP))
+async def get_picture(context: BareContext, image_id: ImageId) -> Response:
     """An image, large.
 
     A WebP of at most 2048 pixels a side, from re-encoded pixels.
     """
-    return await _send_picture(asked, image_id, side=PICTURE_SIDE)
+    return await _send_picture(context, image_id, side=PICTURE_SIDE)
 
 
-@router.get("/images/{image_id}/labels", **answers(LabelShares, 404))
+@router.get("/images/{image_id}/labels", **responses(LabelShares, 404))
 async def get_neighbour_labels(
-    asked: Asked, image_id: ImageId, parameters: Annotated[NeighbourCount, Query()]
+    context: Context, image_id: ImageId, parameters: Annotated[NeighbourCount, Query()]
 ) -> dict[str, Any]:
     """The labels of an image's neighbours.
 
     The labels' shares among the nearest neighbours: why an image is found, or doubted.
     """
-    snapshot = asked.snapshot
-    shares = await asked.engine.run(share_labels, snapshot.gallery, image_id, k=parameters.k)
+    snapshot = context.snapshot
+    shares = await context.engine.run(share_labels, snapshot.gallery, image_id, k=parameters.k)
     return {"version": snapshot.version, "id": image_id, **shares}
 
 
-@router.get("/images/{image_id}/vector", **answers(ImageVector, 404))
-async def get_vector(asked: AskedAlone, image_id: ImageId) -> dict[str, Any]:
+@router.get("/images/{image_id}/vector", **responses(ImageVector, 404))
+async def get_vector(context: BareContext, image_id: ImageId) -> dict[str, Any]:
     """An image's vector.
 
     The stored unit vector.
     """
-    snapshot = asked.snapshot
-    vector = await asked.engine.run(snapshot.gallery.vector, image_id)
+    snapshot = context.snapshot
+    vector = await context.engine.run(snapshot.gallery.vector, image_id)
     return {"version": snapshot.version, "id": image_id, "vector": vector.tolist()}
 
 
@@ -275,20 +284,20 @@ def _describe_images(gallery: Gallery, ids: list[int], *, include: str, folders:
     return [{"id": row.id, **describe_row(gallery, row, include=wanted, folders=folders)} for row in rows]
 
 
-async def _send_picture(asked: Asking, image_id: int, *, side: int) -> Response:
+async def _send_picture(context: RequestContext, image_id: int, *, side: int) -> Response:
     try:
-        data = await asked.engine.picture(asked.snapshot, image_id, side=side)
+        data = await context.engine.picture(context.snapshot, image_id, side=side)
     except (InputError, ImageError) as error:
         if isinstance(error, ImageError) and error.reason == CHANGED:  # another image than was indexed
             raise ApiError(explain(error), status=409, code=CHANGED) from error
         code = "bad_image" if isinstance(error, ImageError) else "not_found"
         field = "image_id" if isinstance(error, UnknownImageError) else None
-        message = explain(error) if asked.folders else strip_folders(explain(error))
+        message = explain(error) if context.folders else strip_folders(explain(error))
         raise ApiError(message, status=404, code=code, field=field) from error
     # Ids name other files after a rebuild, so a browser may keep a picture but must ask whether it still holds.
     tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
-    known = asked.request.headers.get("if-none-match", "")
+    known = context.request.headers.get("if-none-match", "")
     if known.strip() == "*" or tag in _TAG.findall(known):
         return Response(status_code=304, headers=headers)
     return Response(data, media_type="image/webp", headers=headers)

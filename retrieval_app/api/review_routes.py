@@ -15,12 +15,12 @@ from fastapi.responses import StreamingResponse
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision
 from index.text import printable_path, valid_text
-from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, make_router
 from retrieval_app.api.doubt_list import Accepted, DoubtList, apply_verdicts, page_doubts
 from retrieval_app.api.duplicate_list import GroupList, find_group, page_groups
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.gallery_routes import COMPUTING, Failed, send_unready
+from retrieval_app.api.request_context import BareContext, Context, RequestContext, make_router, responses
 from retrieval_app.api.schemas import (
     AcceptVerdicts,
     Answer,
@@ -107,8 +107,8 @@ class DecidedLabels(Answer):
     can_undo: bool
 
 
-_DECIDES = {**_MAY_DECIDE, **answers(Decided, 404, 409, *BODY_ERRORS)}
-_UNDOES = {**_MAY_DECIDE, **answers(Undone, 409, *BODY_ERRORS)}
+_DECIDES = {**_MAY_DECIDE, **responses(Decided, 404, 409, *BODY_ERRORS)}
+_UNDOES = {**_MAY_DECIDE, **responses(Undone, 409, *BODY_ERRORS)}
 
 Log = Callable[..., object]
 """Records what was done in a word, and details of it by name; see `Asking.log`."""
@@ -145,12 +145,12 @@ def _decide_label(
     return subject.decide(choice.decision, new_label=choice.label)
 
 
-def _take_back(asked: Asking, body: Undo, *, about: About) -> dict[str, Any]:
+def _take_back(context: RequestContext, body: Undo, *, about: About) -> dict[str, Any]:
     """Undo a step, and tell what can be undone now: both at once, or a refusal of the second would hide the first."""
-    step = asked.review.undo(body.step, about=about)
-    undone = [] if step is None else _find_decided(asked.snapshot.gallery, step)
-    asked.log(f"undo-{about}", images=undone)
-    return {"undone": undone, "can_undo": asked.review.can_undo(about)}
+    step = context.review.undo(body.step, about=about)
+    undone = [] if step is None else _find_decided(context.snapshot.gallery, step)
+    context.log(f"undo-{about}", images=undone)
+    return {"undone": undone, "can_undo": context.review.can_undo(about)}
 
 
 def _find_decided(gallery: Gallery, step: Step) -> list[int]:
@@ -179,8 +179,8 @@ def _list_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bool) -
     return {"decisions": listed, "can_undo": review.can_undo()}
 
 
-def _keep_group_decision(asked: Asking, body: GroupDecision) -> dict[str, Any]:
-    gallery, groups, review = asked.snapshot.gallery, asked.snapshot.insights.duplicates.value, asked.review
+def _keep_group_decision(context: RequestContext, body: GroupDecision) -> dict[str, Any]:
+    gallery, groups, review = context.snapshot.gallery, context.snapshot.insights.duplicates.value, context.review
     if groups is None:
         raise ApiError("the duplicates are still being looked for; ask /v1/duplicates first", status=409)
     group = find_group(gallery, groups, body.group)
@@ -190,8 +190,8 @@ def _keep_group_decision(asked: Asking, body: GroupDecision) -> dict[str, Any]:
     ids = [image.id for image in group.images]
     subjects = find_subjects(gallery, ids)
     decision = DuplicateDecision(tuple(subjects[one] for one in ids), body.decision, tuple(body.keep))
-    step = review.decide_duplicates([decision], by=asked.visitor.name)
-    asked.log("decide-duplicates", step=step.number, images=ids, decision=body.decision, keep=list(body.keep))
+    step = review.decide_duplicates([decision], by=context.visitor.name)
+    context.log("decide-duplicates", step=step.number, images=ids, decision=body.decision, keep=list(body.keep))
     return {"decided": len(step.decisions), "step": step.number, "can_undo": review.can_undo("duplicates")}
 
 
@@ -239,44 +239,46 @@ async def _pull(engine: Engine, blocks: Iterator[bytes]) -> AsyncIterator[bytes]
         yield block
 
 
-@router.get("/labels/doubts", **answers(DoubtList | Failed, also=COMPUTING))
-async def list_doubts(asked: Asked, page: Annotated[DoubtPage, Query()]) -> Any:
+@router.get("/labels/doubts", **responses(DoubtList | Failed, also=COMPUTING))
+async def list_doubts(context: Context, page: Annotated[DoubtPage, Query()]) -> Any:
     """Labels that may be wrong.
 
     The most doubtful first, with why, what the label may be instead, and what was decided.
     """
-    doubts = asked.snapshot.insights.doubts
+    doubts = context.snapshot.insights.doubts
     if doubts.value is None:
-        return send_unready(asked, doubts)
-    return await asked.read(page_doubts, asked.snapshot, asked.review, page=page, names=asked.folders)
+        return send_unready(context, doubts)
+    return await context.read(page_doubts, context.snapshot, context.review, page=page, names=context.folders)
 
 
-@router.get("/duplicates", **answers(GroupList | Failed, also=COMPUTING))
-async def list_duplicates(asked: Asked, page: Annotated[DuplicatePage, Query()]) -> Any:
+@router.get("/duplicates", **responses(GroupList | Failed, also=COMPUTING))
+async def list_duplicates(context: Context, page: Annotated[DuplicatePage, Query()]) -> Any:
     """Images that look alike.
 
     Groups of near-duplicates, those that the gallery set aside included, and what was decided.
     """
-    duplicates = asked.snapshot.insights.duplicates
+    duplicates = context.snapshot.insights.duplicates
     if duplicates.value is None:
-        return send_unready(asked, duplicates)
-    return await asked.read(page_groups, asked.snapshot, duplicates.value, asked.review, page=page)
+        return send_unready(context, duplicates)
+    return await context.read(page_groups, context.snapshot, duplicates.value, context.review, page=page)
 
 
 @router.post("/labels/decisions", **_DECIDES)
-async def decide_labels(asked: AskedAlone, body: LabelDecisions) -> Any:
+async def decide_labels(context: BareContext, body: LabelDecisions) -> Any:
     """Decide about labels.
 
     All decisions of a request are kept as one step, which one undo takes back.
 
     409 where one brings a label that was seen, and the image has another one now: none is kept then.
     """
-    name = asked.visitor.name
-    return await asked.read(keep_label_decisions, asked.snapshot, asked.review, body, log=asked.log, by=name)
+    name = context.visitor.name
+    return await context.read(
+        keep_label_decisions, context.snapshot, context.review, body, log=context.log, by=name
+    )
 
 
-@router.post("/labels/accept", **{**_MAY_DECIDE, **answers(Accepted, 409, *BODY_ERRORS)})
-async def accept_verdicts(asked: AskedAlone, body: AcceptVerdicts) -> Any:
+@router.post("/labels/accept", **{**_MAY_DECIDE, **responses(Accepted, 409, *BODY_ERRORS)})
+async def accept_verdicts(context: BareContext, body: AcceptVerdicts) -> Any:
     """Accept the verdicts on labels that are likely enough wrong.
 
     Without a digest it only counts; with that answer's digest it decides.
@@ -286,40 +288,40 @@ async def accept_verdicts(asked: AskedAlone, body: AcceptVerdicts) -> Any:
     one of them stays and all that stay have other labels. 409 where other decisions would be made than were counted:
     nothing is decided then.
     """
-    snapshot = asked.snapshot
+    snapshot = context.snapshot
 
     def accept() -> dict[str, Any]:
-        done = apply_verdicts(snapshot, asked.review, body, by=asked.visitor.name)
+        done = apply_verdicts(snapshot, context.review, body, by=context.visitor.name)
         if body.digest is not None:
             told = {name: done[name] for name in ("step", "changed", "dropped")}
-            asked.log("accept-verdicts", threshold=body.threshold, **told)
+            context.log("accept-verdicts", threshold=body.threshold, **told)
         return done
 
-    return await asked.read(accept)
+    return await context.read(accept)
 
 
-@router.get("/labels/decisions", **answers(DecidedLabels, 409))
-async def list_label_decisions(asked: AskedAlone) -> Any:
+@router.get("/labels/decisions", **responses(DecidedLabels, 409))
+async def list_label_decisions(context: BareContext) -> Any:
     """What was decided about labels.
 
     The decisions that hold, in the order they were made.
     """
-    return await asked.read(_list_decisions, asked.snapshot, asked.review, folders=asked.folders)
+    return await context.read(_list_decisions, context.snapshot, context.review, folders=context.folders)
 
 
 @router.post("/labels/undo", **_UNDOES)
-async def undo_label_decisions(asked: AskedAlone, body: Undo = _LAST_STEP) -> Any:
+async def undo_label_decisions(context: BareContext, body: Undo = _LAST_STEP) -> Any:
     """Take the last decisions about labels back.
 
     The images whose decisions were taken back: the last step's, or none where the step asked for was undone before.
 
     409 where another decision was made since the step asked for.
     """
-    return await asked.read(_take_back, asked, body, about="labels")
+    return await context.read(_take_back, context, body, about="labels")
 
 
-@router.get("/labels/file", **answers(None, 409, also=_LABELS_CSV))
-async def get_label_file(asked: Asked, parameters: Annotated[ListFile, Query()]) -> Response:
+@router.get("/labels/file", **responses(None, 409, also=_LABELS_CSV))
+async def get_label_file(context: Context, parameters: Annotated[ListFile, Query()]) -> Response:
     """The labels with the decisions applied.
 
     A CSV of path and label, as `retrieval train` and `retrieval index build --labels` read it.
@@ -329,57 +331,57 @@ async def get_label_file(asked: Asked, parameters: Annotated[ListFile, Query()])
     absolute, but for strangers, who get those within the sources, and where these are asked for: saved in the folder of
     the images, the file then goes with it to another machine.
     """
-    folders, counts = _choose_folders(asked, parameters), Counter[str]()
+    folders, counts = _choose_folders(context, parameters), Counter[str]()
 
     def read() -> Iterator[bytes]:
-        decisions = asked.review.label_decisions()
-        asked.log(EXPORT, file="labels.csv")
-        return stream_label_file(asked.snapshot.gallery, decisions, counts=counts, folders=folders)
+        decisions = context.review.label_decisions()
+        context.log(EXPORT, file="labels.csv")
+        return stream_label_file(context.snapshot.gallery, decisions, counts=counts, folders=folders)
 
-    return await _send_table(asked.engine, await asked.engine.run(read), name="labels.csv", counts=counts)
+    return await _send_table(context.engine, await context.engine.run(read), name="labels.csv", counts=counts)
 
 
 @router.post("/duplicates/decisions", **_DECIDES)
-async def decide_duplicates(asked: AskedAlone, body: GroupDecision) -> Any:
+async def decide_duplicates(context: BareContext, body: GroupDecision) -> Any:
     """Decide about a group of duplicates.
 
     Whether its images are duplicates, and which of them stay.
     """
-    return await asked.read(_keep_group_decision, asked, body)
+    return await context.read(_keep_group_decision, context, body)
 
 
 @router.post("/duplicates/undo", **_UNDOES)
-async def undo_duplicate_decisions(asked: AskedAlone, body: Undo = _LAST_STEP) -> Any:
+async def undo_duplicate_decisions(context: BareContext, body: Undo = _LAST_STEP) -> Any:
     """Take the last decision about duplicates back.
 
     The images of the group whose decision was taken back; else as for labels.
     """
-    return await asked.read(_take_back, asked, body, about="duplicates")
+    return await context.read(_take_back, context, body, about="duplicates")
 
 
-@router.get("/duplicates/file", **answers(None, 409, also=_CSV))
-async def get_duplicate_file(asked: Asked, parameters: Annotated[ListFile, Query()]) -> Response:
+@router.get("/duplicates/file", **responses(None, 409, also=_CSV))
+async def get_duplicate_file(context: Context, parameters: Annotated[ListFile, Query()]) -> Response:
     """What was decided about duplicates.
 
     A CSV of path, decision (keep or drop) and group; paths as in the label file.
     """
-    folders, name = _choose_folders(asked, parameters), "duplicate-decisions.csv"
+    folders, name = _choose_folders(context, parameters), "duplicate-decisions.csv"
 
     def read() -> Iterator[bytes]:
-        decisions = asked.review.duplicate_decisions().values()
-        asked.log(EXPORT, file=name)
-        return stream_duplicate_file(asked.snapshot.gallery, decisions, folders=folders)
+        decisions = context.review.duplicate_decisions().values()
+        context.log(EXPORT, file=name)
+        return stream_duplicate_file(context.snapshot.gallery, decisions, folders=folders)
 
-    return await _send_table(asked.engine, await asked.engine.run(read), name=name)
+    return await _send_table(context.engine, await context.engine.run(read), name=name)
 
 
-@router.post("/export", **answers(None, 404, *BODY_ERRORS, also=_EXPORT))
-async def export_images(asked: AskedAlone, body: ExportRequest) -> Response:
+@router.post("/export", **responses(None, 404, *BODY_ERRORS, also=_EXPORT))
+async def export_images(context: BareContext, body: ExportRequest) -> Response:
     """Chosen images as a table, or as a ZIP of pictures.
 
     The images in the order given; pictures are re-encoded, never the files themselves.
     """
-    engine, gallery, folders = asked.engine, asked.snapshot.gallery, asked.folders
+    engine, gallery, folders = context.engine, context.snapshot.gallery, context.folders
     name = name_attachment(gallery, f".{body.format}")
 
     def stream() -> Iterator[bytes]:
@@ -388,7 +390,7 @@ async def export_images(asked: AskedAlone, body: ExportRequest) -> Response:
         else:
             render = partial(encode_picture, gallery, kind="JPEG")
             blocks = stream_zip(gallery, body.ids, render=render, folders=folders)
-        asked.log(EXPORT, format=body.format, count=len(body.ids), images=list(body.ids[:_MOST_LOGGED]))
+        context.log(EXPORT, format=body.format, count=len(body.ids), images=list(body.ids[:_MOST_LOGGED]))
         return blocks
 
     blocks = await engine.run(stream)
@@ -398,8 +400,8 @@ async def export_images(asked: AskedAlone, body: ExportRequest) -> Response:
     return StreamingResponse(_pull(engine, blocks), media_type="application/zip", headers=_attach(name))
 
 
-def _choose_folders(asked: Asking, parameters: ListFile) -> bool:
+def _choose_folders(context: RequestContext, parameters: ListFile) -> bool:
     """Whether the paths of a file are absolute."""
-    if parameters.paths == "absolute" and not asked.folders:
+    if parameters.paths == "absolute" and not context.folders:
         raise ApiError("absolute paths are told to those only who may decide", status=403)
-    return asked.folders and parameters.paths != "relative"
+    return context.folders and parameters.paths != "relative"

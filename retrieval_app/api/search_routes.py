@@ -16,9 +16,17 @@ from typing_extensions import TypedDict
 
 from index.outputs import KIND, PICTURE
 from index.text import printable_path
-from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, make_router, read_condition, write
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.form_files import BYTES, IMAGE_BODY, read_image
+from retrieval_app.api.request_context import (
+    BareContext,
+    Context,
+    RequestContext,
+    make_router,
+    read_condition,
+    responses,
+    write,
+)
 from retrieval_app.api.schemas import (
     STRICT,
     Answer,
@@ -163,17 +171,17 @@ def _describe_ranking(
     }
 
 
-@router.post("/search", **answers(SearchResponse, 404, *BODY_ERRORS))
-async def search(asked: AskedAlone, body: SearchRequest) -> Response | dict[str, Any]:
+@router.post("/search", **responses(SearchResponse, 404, *BODY_ERRORS))
+async def search(context: BareContext, body: SearchRequest) -> Response | dict[str, Any]:
     """Search by images of the gallery, photos and vectors, alone or weighted together.
 
     The members most like what the queries ask for; ids and scores, and what `include` names.
     """
-    return await _send(asked, await _search(asked, body))
+    return await _send(context, await _search(context, body))
 
 
-@router.post("/search/batch", **answers(BatchResponse, 404, *BODY_ERRORS))
-async def search_batch(asked: AskedAlone, body: BatchRequest) -> Response | dict[str, Any]:
+@router.post("/search/batch", **responses(BatchResponse, 404, *BODY_ERRORS))
+async def search_batch(context: BareContext, body: BatchRequest) -> Response | dict[str, Any]:
     """Many searches at once.
 
     The answers in the order of the searches, all from the same version of the gallery.
@@ -182,35 +190,37 @@ async def search_batch(asked: AskedAlone, body: BatchRequest) -> Response | dict
     if crops > MAX_CROPS:
         message = f"{crops} crops in one batch; at most {MAX_CROPS} are embedded for one request"
         raise ApiError(message, status=422, code="invalid", field="searches")
-    results = await asyncio.gather(*(_search(asked, one) for one in body.searches))
+    results = await asyncio.gather(*(_search(context, one) for one in body.searches))
     if sum(len(found["hits"]) for found in results) > DESCRIBED_AT_ONCE:
-        return await asked.engine.run(write, BatchResponse, {"results": results})
+        return await context.engine.run(write, BatchResponse, {"results": results})
     return {"results": results}
 
 
-@router.post("/search/image", openapi_extra=IMAGE_BODY, **answers(SearchResponse, *BODY_ERRORS))
-async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query()]) -> Response | dict[str, Any]:
+@router.post("/search/image", openapi_extra=IMAGE_BODY, **responses(SearchResponse, *BODY_ERRORS))
+async def search_by_image(
+    context: Context, parameters: Annotated[ImageSearch, Query()]
+) -> Response | dict[str, Any]:
     """Search by a photo, which is the body.
 
     The members most like the photo, which is not kept.
     """
-    query = _read_query(parameters, folders=asked.folders)  # before the photo is read
+    query = _read_query(parameters, folders=context.folders)  # before the photo is read
     include = read_includes(parameters.include)
     query = replace(query, describe=needs_row(include))
-    upload = Upload(await read_image(asked), printable_path(parameters.name))
+    upload = Upload(await read_image(context), printable_path(parameters.name))
     found = await describe_search(
-        asked.engine, asked.snapshot, query, include=include, folders=asked.folders, upload=upload
+        context.engine, context.snapshot, query, include=include, folders=context.folders, upload=upload
     )
-    return await _send(asked, found)
+    return await _send(context, found)
 
 
-@router.post("/photos", status_code=201, openapi_extra=IMAGE_BODY, **answers(PhotoAnswer, *BODY_ERRORS))
-async def keep_photo(asked: Asked, parameters: Annotated[PhotoName, Query()]) -> dict[str, Any]:
+@router.post("/photos", status_code=201, openapi_extra=IMAGE_BODY, **responses(PhotoAnswer, *BODY_ERRORS))
+async def keep_photo(context: Context, parameters: Annotated[PhotoName, Query()]) -> dict[str, Any]:
     """Keep a photo for a while, to search with it or parts of it.
 
     The token of a photo, which is the body; it is kept in memory among the most recently used ones.
     """
-    return _describe_photo(await asked.engine.keep_photo(await read_image(asked), name=parameters.name))
+    return _describe_photo(await context.engine.keep_photo(await read_image(context), name=parameters.name))
 
 
 def _describe_photo(photo: Photo) -> dict[str, Any]:
@@ -221,53 +231,55 @@ def _describe_photo(photo: Photo) -> dict[str, Any]:
     "/photos/address",
     status_code=201,
     dependencies=[Depends(require_fetching)],
-    **answers(PhotoAnswer, *BODY_ERRORS),
+    **responses(PhotoAnswer, *BODY_ERRORS),
 )
-async def fetch_photo(asked: AskedAlone, body: PhotoAddress) -> dict[str, Any]:
+async def fetch_photo(context: BareContext, body: PhotoAddress) -> dict[str, Any]:
     """Fetch a photo from its address, and keep it for a while to search with it.
 
     As if it had been sent; only of a server with `--fetch-addresses`, and of public addresses.
     """
-    fetched = await asked.request.app.state.fetcher.fetch(body.address)
-    return _describe_photo(await asked.engine.keep_photo(fetched.data, name=fetched.name))
+    fetched = await context.request.app.state.fetcher.fetch(body.address)
+    return _describe_photo(await context.engine.keep_photo(fetched.data, name=fetched.name))
 
 
-@router.get("/photos/{token}/picture", **answers(None, 404, also=_JPEG))
-async def get_photo(asked: AskedAlone, token: PhotoToken) -> Response:
+@router.get("/photos/{token}/picture", **responses(None, 404, also=_JPEG))
+async def get_photo(context: BareContext, token: PhotoToken) -> Response:
     """A photo that is kept.
 
     The photo as JPEG of at most about 1024 pixels a side.
     """
-    photo = await asked.engine.photo(token)
+    photo = await context.engine.photo(token)
     return Response(photo.picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
 
-@router.post("/embed", openapi_extra=IMAGE_BODY, **answers(EmbedAnswer, *BODY_ERRORS))
-async def embed_photo(asked: Asked, parameters: Annotated[EmbedPhoto, Query()]) -> dict[str, Any]:
+@router.post("/embed", openapi_extra=IMAGE_BODY, **responses(EmbedAnswer, *BODY_ERRORS))
+async def embed_photo(context: Context, parameters: Annotated[EmbedPhoto, Query()]) -> dict[str, Any]:
     """The vector of a photo, which is the body.
 
     The unit vector that the gallery's model gives for a photo.
     """
     name = printable_path(parameters.name)
-    vector = await asked.engine.embed(asked.snapshot.by(parameters.by), await read_image(asked), name=name)
-    model = asked.snapshot.gallery.manifest.model_sha256
+    vector = await context.engine.embed(context.snapshot.by(parameters.by), await read_image(context), name=name)
+    model = context.snapshot.gallery.manifest.model_sha256
     return {"vector": vector.tolist(), "embedding_dim": len(vector), "model_sha256": model}
 
 
-async def _send(asked: Asking, found: dict[str, Any]) -> Response | dict[str, Any]:
+async def _send(context: RequestContext, found: dict[str, Any]) -> Response | dict[str, Any]:
     """The answer of a search; a long one is written in a thread, as others wait for the event loop."""
     is_long = len(found["hits"]) > DESCRIBED_AT_ONCE
-    return await asked.engine.run(write, SearchResponse, found) if is_long else found
+    return await context.engine.run(write, SearchResponse, found) if is_long else found
 
 
-async def _search(asked: Asking, body: SearchRequest) -> dict[str, Any]:
+async def _search(context: RequestContext, body: SearchRequest) -> dict[str, Any]:
     query = replace(
-        _read_query(body, folders=asked.folders),
+        _read_query(body, folders=context.folders),
         parts=tuple(map(_read_part, body.queries)),
         exclude_ids=frozenset(body.exclude_ids),
         describe=needs_row(body.include),
     )
-    return await describe_search(asked.engine, asked.snapshot, query, include=body.include, folders=asked.folders)
+    return await describe_search(
+        context.engine, context.snapshot, query, include=body.include, folders=context.folders
+    )
 
 
 def _read_query(given: SearchRequest | ImageSearch, *, folders: bool) -> SearchQuery:

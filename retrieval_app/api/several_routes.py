@@ -11,10 +11,10 @@ from pydantic import Field
 
 from index.errors import GalleryError
 from index.text import valid_text
-from retrieval_app.api.asking import answers, make_router
-from retrieval_app.api.counters import render_joined
-from retrieval_app.api.gallery_routes import Rights
+from retrieval_app.api.gallery_routes import Permissions
 from retrieval_app.api.health_routes import METRICS_TEXT, Health, get_health
+from retrieval_app.api.metrics import render_joined
+from retrieval_app.api.request_context import make_router, responses
 from retrieval_app.api.schemas import Answer, NoParameters
 from retrieval_app.api.security.access import require_metrics
 from retrieval_app.api.security.rights import METRICS, READ, REVIEW, WRITE
@@ -35,7 +35,7 @@ class GalleryEntry(Answer):
     version: str | None
     images: int | None
     shown: list[int] = Field(description="the ids of a few images, to show what it is of")
-    can: Rights
+    permissions: Permissions
 
 
 class GalleryList(Answer):
@@ -56,7 +56,7 @@ def find_rights(request: Request, gallery: FastAPI) -> frozenset[str]:
     return rights
 
 
-@router.get("/galleries", **answers(GalleryList))
+@router.get("/galleries", **responses(GalleryList))
 async def list_galleries(request: Request, _: _Alone) -> GalleryList:
     """Which galleries there are.
 
@@ -70,9 +70,17 @@ async def list_galleries(request: Request, _: _Alone) -> GalleryList:
 
 def _describe(name: str, app: FastAPI, rights: frozenset[str]) -> GalleryEntry:
     access = app.state.access
-    can = Rights(review=REVIEW in rights, write=access.writable and WRITE in rights, fetch=access.fetches)
+    permissions = Permissions(
+        review=REVIEW in rights, write=access.writable and WRITE in rights, fetch=access.fetches
+    )
     entry = GalleryEntry(
-        name=valid_text(name), path=f"g/{name}/", state="failed", version=None, images=None, shown=[], can=can
+        name=valid_text(name),
+        path=f"g/{name}/",
+        state="failed",
+        version=None,
+        images=None,
+        shown=[],
+        permissions=permissions,
     )
     try:
         app.state.engine.live.follow_decisions()
@@ -84,10 +92,10 @@ def _describe(name: str, app: FastAPI, rights: frozenset[str]) -> GalleryEntry:
     return entry.model_copy(update=told)
 
 
-health_router.get("/health", **answers(Health))(get_health)
+health_router.get("/health", **responses(Health))(get_health)
 
 
-@health_router.get("/ready", **answers(AllReady))
+@health_router.get("/ready", **responses(AllReady))
 async def get_readiness(request: Request, _: _Alone) -> dict[str, str]:
     """Is every gallery ready?
 
@@ -106,7 +114,7 @@ async def get_readiness(request: Request, _: _Alone) -> dict[str, str]:
     return {"status": "ready"}
 
 
-@health_router.get("/metrics", dependencies=[Depends(require_metrics)], **answers(None, also=METRICS_TEXT))
+@health_router.get("/metrics", dependencies=[Depends(require_metrics)], **responses(None, also=METRICS_TEXT))
 async def get_metrics(request: Request, _: _Alone) -> Response:
     """What the server counts.
 

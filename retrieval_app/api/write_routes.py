@@ -9,9 +9,16 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, HTTPException, Path, Query
 
 from index.images.image_headers import is_cheap
-from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers, make_router, read_condition
 from retrieval_app.api.errors import BODY_ERRORS
 from retrieval_app.api.form_files import IMAGE_BODY, read_image
+from retrieval_app.api.request_context import (
+    BareContext,
+    Context,
+    RequestContext,
+    make_router,
+    read_condition,
+    responses,
+)
 from retrieval_app.api.schemas import Answer, EvaluateRequest, ImageId, NewImage
 from retrieval_app.api.security.access import require_review, require_writing
 from retrieval_app.review.job_list import EVALUATE, FAILED, Job
@@ -35,17 +42,17 @@ class JobAnswer(Answer):
 _CHANGES: dict[str, Any] = {"status_code": 202, "dependencies": [Depends(require_writing)]}
 
 
-@router.post("/images", openapi_extra=IMAGE_BODY, **_CHANGES, **answers(JobAnswer, *BODY_ERRORS))
-async def add_image(asked: Asked, parameters: Annotated[NewImage, Query()]) -> dict[str, Any]:
+@router.post("/images", openapi_extra=IMAGE_BODY, **_CHANGES, **responses(JobAnswer, *BODY_ERRORS))
+async def add_image(context: Context, parameters: Annotated[NewImage, Query()]) -> dict[str, Any]:
     """Add an image, which is the body.
 
     The image is decoded and kept at once; it is found when the job is done.
     """
-    data, engine = await read_image(asked), asked.engine
-    begin = partial(asked.jobs.add, data, name=parameters.name, label=parameters.label)
+    data, engine = await read_image(context), context.engine
+    begin = partial(context.jobs.add, data, name=parameters.name, label=parameters.label)
     told = {"name": parameters.name, "label": parameters.label, "bytes": len(data)}
     job = await (engine.run if is_cheap(data) else engine.run_costly)(
-        partial(_begin_now, asked, "add", begin, told)
+        partial(_begin_now, context, "add", begin, told)
     )
     return job.to_json()
 
@@ -56,72 +63,74 @@ async def refuse_removal() -> None:
     raise HTTPException(405)
 
 
-@router.delete("/images/{image_id}", **_CHANGES, **answers(JobAnswer, 404, *BODY_ERRORS))
-async def remove_image(asked: AskedAlone, image_id: ImageId) -> dict[str, Any]:
+@router.delete("/images/{image_id}", **_CHANGES, **responses(JobAnswer, 404, *BODY_ERRORS))
+async def remove_image(context: BareContext, image_id: ImageId) -> dict[str, Any]:
     """Remove an image.
 
     The image leaves the gallery; its file stays.
     """
-    return await _begin(asked, "remove", partial(asked.jobs.remove, [image_id]), images=[image_id])
+    return await _begin(context, "remove", partial(context.jobs.remove, [image_id]), images=[image_id])
 
 
-@router.post("/update", **_CHANGES, **answers(JobAnswer, *BODY_ERRORS))
-async def update_gallery(asked: AskedAlone) -> dict[str, Any]:
+@router.post("/update", **_CHANGES, **responses(JobAnswer, *BODY_ERRORS))
+async def update_gallery(context: BareContext) -> dict[str, Any]:
     """Bring the gallery in line with its sources.
 
     New, changed and vanished files become one new version; an update that waits already is answered.
     """
-    return await _begin(asked, "update", asked.jobs.update)
+    return await _begin(context, "update", context.jobs.update)
 
 
 @router.post(
-    "/evaluate", status_code=202, dependencies=[Depends(require_review)], **answers(JobAnswer, *BODY_ERRORS)
+    "/evaluate", status_code=202, dependencies=[Depends(require_review)], **responses(JobAnswer, *BODY_ERRORS)
 )
-async def evaluate_gallery(asked: AskedAlone, body: EvaluateRequest) -> dict[str, Any]:
+async def evaluate_gallery(context: BareContext, body: EvaluateRequest) -> dict[str, Any]:
     """Score the gallery on its own labels.
 
     Recall@K and MAP@R; with a condition only the images that fulfil it ask, among all.
     """
     where = read_condition(body.where, None, folders=True)
-    begin = partial(asked.jobs.evaluate, ks=sorted(set(body.ks)), where=where)
-    return await _begin(asked, "evaluate", begin, where=body.where)
+    begin = partial(context.jobs.evaluate, ks=sorted(set(body.ks)), where=where)
+    return await _begin(context, "evaluate", begin, where=body.where)
 
 
-@router.get("/jobs/{job}", **answers(JobAnswer, 404))
-async def get_job(asked: AskedAlone, job: JobId) -> dict[str, Any]:
+@router.get("/jobs/{job}", **responses(JobAnswer, 404))
+async def get_job(context: BareContext, job: JobId) -> dict[str, Any]:
     """How far a job is.
 
     The state of a job; the last thousand are remembered until the server stops.
     """
-    told: dict[str, Any] = (await asked.engine.run(asked.jobs.get, job)).to_json()
-    if told["state"] == FAILED and not asked.folders:
+    told: dict[str, Any] = (await context.engine.run(context.jobs.get, job)).to_json()
+    if told["state"] == FAILED and not context.folders:
         told["message"] = _FAILED
     return told
 
 
-@router.delete("/jobs/{job}", dependencies=[Depends(require_review)], **answers(JobAnswer, 404, 409, *BODY_ERRORS))
-async def cancel_job(asked: AskedAlone, job: JobId) -> dict[str, Any]:
+@router.delete(
+    "/jobs/{job}", dependencies=[Depends(require_review)], **responses(JobAnswer, 404, 409, *BODY_ERRORS)
+)
+async def cancel_job(context: BareContext, job: JobId) -> dict[str, Any]:
     """Cancel a job.
 
     One that waits is cancelled at once; one that runs at its next step, the gallery as it was, or is done before.
     """
-    if (await asked.engine.run(asked.jobs.get, job)).kind != EVALUATE:
-        require_writing(asked.request)
+    if (await context.engine.run(context.jobs.get, job)).kind != EVALUATE:
+        require_writing(context.request)
 
     def cancel() -> Job:
-        cancelled = asked.jobs.cancel(job)
-        asked.log("cancel", job=cancelled.id, kind=cancelled.kind)
+        cancelled = context.jobs.cancel(job)
+        context.log("cancel", job=cancelled.id, kind=cancelled.kind)
         return cancelled
 
-    return (await asked.engine.run(cancel)).to_json()
+    return (await context.engine.run(cancel)).to_json()
 
 
-async def _begin(asked: Asking, what: str, begin: Callable[..., Job], **told: Any) -> dict[str, Any]:
+async def _begin(context: RequestContext, what: str, begin: Callable[..., Job], **told: Any) -> dict[str, Any]:
     """Begin a job, which reads or writes files, record that with what is told of it, and answer with it."""
-    return (await asked.engine.run(_begin_now, asked, what, begin, told)).to_json()
+    return (await context.engine.run(_begin_now, context, what, begin, told)).to_json()
 
 
-def _begin_now(asked: Asking, what: str, begin: Callable[..., Job], told: dict[str, Any]) -> Job:
-    job = begin(asker=asked.asker)
-    asked.log(what, job=job.id, **told)
+def _begin_now(context: RequestContext, what: str, begin: Callable[..., Job], told: dict[str, Any]) -> Job:
+    job = begin(asker=context.asker)
+    context.log(what, job=job.id, **told)
     return job

@@ -28,7 +28,7 @@ import orjson
 
 from index.errors import InputError
 from index.text import printable_path
-from retrieval_app.api.counters import Answered, Observer, hide_typed
+from retrieval_app.api.metrics import Observer, RequestRecord, hide_typed
 from retrieval_app.server.options import LogConfig
 
 logger = logging.getLogger(__name__)
@@ -51,12 +51,12 @@ def open_access_log(config: LogConfig) -> Iterator[list[Observer]]:
         return
     writer = LineWriter(config.access_log, capacity=config.log_lines_waiting)
 
-    def write(answered: Answered) -> None:
+    def write(record: RequestRecord) -> None:
         if config.access_log is not None:
-            writer.write(_describe(answered))
-        ms = (answered.seconds - answered.watch.body_s) * 1000  # the arriving of bodies does not count
-        if config.slow_query_ms is not None and answered.watch.searches and ms > config.slow_query_ms:
-            writer.write(_describe_slow(answered, ms=ms))
+            writer.write(_describe(record))
+        ms = (record.seconds - record.watch.body_s) * 1000  # the arriving of bodies does not count
+        if config.slow_query_ms is not None and record.watch.searches and ms > config.slow_query_ms:
+            writer.write(_describe_slow(record, ms=ms))
 
     try:
         yield [write]
@@ -159,30 +159,30 @@ class _File(WatchedFileHandler, _Stream):
         os.close(os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _MODE))
 
 
-def _describe(answered: Answered) -> dict[str, Any]:
-    visitor = answered.visitor
+def _describe(record: RequestRecord) -> dict[str, Any]:
+    visitor = record.visitor
     return {
-        "time": _show_time(answered.at_s), "event": "request", "request_id": answered.request_id,
-        **_name_gallery(answered), "method": answered.method, "route": answered.route,
-        "query": hide_typed(answered.query_string),
-        "status": answered.status, "bytes": answered.sent_bytes, "ms": round(answered.seconds * 1000, 3),
+        "time": _show_time(record.at_s), "event": "request", "request_id": record.request_id,
+        **_name_gallery(record), "method": record.method, "route": record.route,
+        "query": hide_typed(record.query_string),
+        "status": record.status, "bytes": record.sent_bytes, "ms": round(record.seconds * 1000, 3),
         "address": visitor.address, "name": visitor.name, "has_token": visitor.has_token,
     }  # fmt: skip
 
 
-def _describe_slow(answered: Answered, *, ms: float) -> dict[str, Any]:
-    watch = answered.watch
+def _describe_slow(record: RequestRecord, *, ms: float) -> dict[str, Any]:
+    watch = record.watch
     return {
-        "time": _show_time(answered.at_s), "event": "slow_search", "request_id": answered.request_id,
-        **_name_gallery(answered), "route": answered.route, "status": answered.status, "ms": round(ms, 3),
+        "time": _show_time(record.at_s), "event": "slow_search", "request_id": record.request_id,
+        **_name_gallery(record), "route": record.route, "status": record.status, "ms": round(ms, 3),
         "body_ms": round(watch.body_s * 1000, 3), "embed_ms": round(watch.embed_s * 1000, 3),
         "searches_count": len(watch.searches), "searches": [one.to_json() for one in watch.searches[:MOST_SEARCHES]],
     }  # fmt: skip
 
 
-def _name_gallery(answered: Answered) -> dict[str, str]:
+def _name_gallery(record: RequestRecord) -> dict[str, str]:
     """Which of several galleries it was; nothing where there is one only."""
-    return {} if answered.gallery is None else {"gallery": answered.gallery}
+    return {} if record.gallery is None else {"gallery": record.gallery}
 
 
 def _show_time(seconds: float) -> str:
@@ -230,21 +230,21 @@ class _Spans:
         self._failed = Status(StatusCode.ERROR)
         self._propagator = TraceContextTextMapPropagator()
 
-    def __call__(self, answered: Answered) -> None:
-        carrier = {} if answered.traceparent is None else {"traceparent": answered.traceparent}
-        end_ns = int(answered.at_s * 1e9)
+    def __call__(self, record: RequestRecord) -> None:
+        carrier = {} if record.traceparent is None else {"traceparent": record.traceparent}
+        end_ns = int(record.at_s * 1e9)
         span = self._tracer.start_span(
-            f"{answered.method} {answered.route}",
+            f"{record.method} {record.route}",
             context=self._propagator.extract(carrier),
             kind=self._kind,
-            start_time=end_ns - int(answered.seconds * 1e9),
+            start_time=end_ns - int(record.seconds * 1e9),
             attributes={
-                "http.request.method": answered.method, "http.route": answered.route,
-                "url.query": hide_typed(answered.query_string), "http.response.status_code": answered.status,
-                "http.response.body.size": answered.sent_bytes, "client.address": answered.visitor.address,
-                "retrieval.request_id": answered.request_id, "retrieval.searches": len(answered.watch.searches),
+                "http.request.method": record.method, "http.route": record.route,
+                "url.query": hide_typed(record.query_string), "http.response.status_code": record.status,
+                "http.response.body.size": record.sent_bytes, "client.address": record.visitor.address,
+                "retrieval.request_id": record.request_id, "retrieval.searches": len(record.watch.searches),
             },
         )  # fmt: skip
-        if answered.status >= 500:
+        if record.status >= 500:
             span.set_status(self._failed)
         span.end(end_time=end_ns)

@@ -21,9 +21,9 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from index.versions.annotations import annotations_folder
 from retrieval_app.api import several_routes
-from retrieval_app.api.counters import EngineCollector, Metrics
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import ApiError, add_error_handlers, add_last_routes
+from retrieval_app.api.metrics import EngineCollector, Metrics
 from retrieval_app.api.schemas import NoParameters
 from retrieval_app.api.security.access import Access, choose_access
 from retrieval_app.api.security.addresses import (
@@ -276,7 +276,11 @@ async def _send_list(request: Request) -> Response:
     listed = await list_galleries(request, NoParameters())
     galleries = []
     for entry in listed.galleries:
-        may = ["search", *(["review"] if entry.can.review else []), *(["change"] if entry.can.write else [])]
+        may = [
+            "search",
+            *(["review"] if entry.permissions.review else []),
+            *(["change"] if entry.permissions.write else []),
+        ]
         galleries.append({**entry.model_dump(), "may": ", ".join(may)})
     values = {"galleries": galleries, "who": name_signed_in(request), "styles": _LIST_STYLES}
     html = load_template("galleries.html").render(values)  # which escapes names

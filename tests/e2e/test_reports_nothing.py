@@ -35,7 +35,7 @@ LONG_S = 13  # ONNX Runtime, left alone, looks its maker's host up after some te
 
 
 @dataclass(frozen=True)
-class House:
+class Machine:
     """A folder with a home, a place for temporary files and one for work, in which commands are watched."""
 
     folder: Path
@@ -89,11 +89,11 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
+def machine(tmp_path: Path) -> Machine:
     require_strace()
     for name in ("home", "tmp", "work"):
         (tmp_path / name).mkdir()
-    return House(tmp_path)
+    return Machine(tmp_path)
 
 
 def test_the_watch_tells_strangers_and_files_elsewhere(tmp_path: Path) -> None:
@@ -123,31 +123,31 @@ def test_the_watch_tells_strangers_and_files_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_the_whole_way_from_training_to_serving_reports_nothing(house: House) -> None:
-    write_photos(house.work / "photos", kinds=KINDS[:3], pictures_per_kind=8, seed=0, size=48)
-    photos, run, gallery = house.work / "photos", house.work / "run", house.work / "gallery"
-    audit, copies, exported = house.work / "audit", house.work / "copies", house.work / "exported"
+def test_the_whole_way_from_training_to_serving_reports_nothing(machine: Machine) -> None:
+    write_photos(machine.work / "photos", kinds=KINDS[:3], pictures_per_kind=8, seed=0, size=48)
+    photos, run, gallery = machine.work / "photos", machine.work / "run", machine.work / "gallery"
+    audit, copies, exported = machine.work / "audit", machine.work / "copies", machine.work / "exported"
     exported.mkdir()
-    found = house.work / "found"
-    house.run(
+    found = machine.work / "found"
+    machine.run(
         ("train", photos, "--out", run, *FLAGS), ("audit", run, "--out", audit),
         ("export", run, "--out", exported / "model.onnx"), ("compare", photos, "box", run, "--out", found),
         into=(run, audit, exported, found),
     )  # fmt: skip
     query = next(photos.rglob("*.jpg"))
-    house.run(
+    machine.run(
         ("index", "build", exported / "model.onnx", photos, "--out", gallery), ("search", gallery, query),
         ("evaluate", gallery), ("duplicates", gallery, "--out", copies), into=(gallery, copies),
     )  # fmt: skip
-    serve_and_ask(house, gallery, query, seconds=LONG_S)
-    house.check_home()
+    serve_and_ask(machine, gallery, query, seconds=LONG_S)
+    machine.check_home()
 
 
-def serve_and_ask(house: House, gallery: Path, query: Path, *, seconds: float) -> None:
+def serve_and_ask(machine: Machine, gallery: Path, query: Path, *, seconds: float) -> None:
     """Serve a gallery for a while, open its page, search, and end it as a service manager does."""
-    log, command = house.command("-m", "retrieval_app", "serve", gallery, "--port", "0", "--json")
+    log, command = machine.command("-m", "retrieval_app", "serve", gallery, "--port", "0", "--json")
     server = subprocess.Popen(
-        command, cwd=house.work, env=house.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        command, cwd=machine.work, env=machine.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
     assert server.stdout is not None
@@ -171,4 +171,4 @@ def serve_and_ask(house: House, gallery: Path, query: Path, *, seconds: float) -
         if server.poll() is None:
             os.killpg(server.pid, signal.SIGKILL)
             server.communicate()
-    house.check(log, gallery)
+    machine.check(log, gallery)

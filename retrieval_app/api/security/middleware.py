@@ -15,9 +15,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from retrieval_app.api.counters import METHODS, MOST_QUERY_BYTES, Answered, Observer
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import SECURITY_HEADERS, add_missing, list_headers
+from retrieval_app.api.metrics import METHODS, MOST_QUERY_BYTES, Observer, RequestRecord
 from retrieval_app.api.security.access import OPEN_PATHS, Access
 from retrieval_app.api.security.addresses import (
     GRADIO_UPLOAD,
@@ -154,7 +154,7 @@ class Security:
             visitor = find_visitor(scope)
             if visitor is STRANGER:  # refused before anybody looked
                 visitor = Visitor(address=name_client(scope))
-            answered = Answered(
+            record = RequestRecord(
                 at_s=time.time(), seconds=time.perf_counter() - started, request_id=request_id,
                 method=scope["method"] if scope["method"] in METHODS else "other", route=_name_route(scope),
                 query_string=scope["query_string"][:MOST_QUERY_BYTES],
@@ -163,7 +163,7 @@ class Security:
                 gallery=self._gallery,
             )  # fmt: skip
             for observe in self._observers:
-                observe(answered)
+                observe(record)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, *, announced: int) -> None:
         """Give the request to the app, with its body read."""

@@ -1303,7 +1303,7 @@ export interface components {
             index: {
                 [key: string]: unknown;
             };
-            can: components["schemas"]["Rights"];
+            permissions: components["schemas"]["Permissions"];
             limits: components["schemas"]["Limits"];
             calibration: components["schemas"]["CalibrationFacts"];
         };
@@ -1834,6 +1834,21 @@ export interface components {
             label: string;
         };
         /**
+         * Permissions
+         * @description What this server lets the one who asks do.
+         */
+        Permissions: {
+            /** Review */
+            review: boolean;
+            /** Write */
+            write: boolean;
+            /**
+             * Fetch
+             * @description search with photos whose addresses it is given
+             */
+            fetch: boolean;
+        };
+        /**
          * PhotoAddress
          * @description Where a photo lies.
          */
@@ -1948,21 +1963,6 @@ export interface components {
                 number,
                 number
             ];
-        };
-        /**
-         * Rights
-         * @description What this server lets the one who asks do.
-         */
-        Rights: {
-            /** Review */
-            review: boolean;
-            /** Write */
-            write: boolean;
-            /**
-             * Fetch
-             * @description search with photos whose addresses it is given
-             */
-            fetch: boolean;
         };
         /**
          * ScoreHistogram
@@ -2243,13 +2243,13 @@ export type MixedLabels = components['schemas']['MixedLabels'];
 export type ModelFacts = components['schemas']['ModelFacts'];
 export type Neighbour = components['schemas']['Neighbour'];
 export type OtherNeighbour = components['schemas']['OtherNeighbour'];
+export type Permissions = components['schemas']['Permissions'];
 export type PhotoAddress = components['schemas']['PhotoAddress'];
 export type PhotoAnswer = components['schemas']['PhotoAnswer'];
 export type PhotoQuery = components['schemas']['PhotoQuery'];
 export type QualityReport = components['schemas']['QualityReport'];
 export type Readiness = components['schemas']['Readiness'];
 export type RecallEntry = components['schemas']['RecallEntry'];
-export type Rights = components['schemas']['Rights'];
 export type ScoreHistogram = components['schemas']['ScoreHistogram'];
 export type SearchHit = components['schemas']['SearchHit'];
 export type SearchRequest = components['schemas']['SearchRequest'];

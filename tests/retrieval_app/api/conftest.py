@@ -11,9 +11,9 @@ from fastapi.responses import PlainTextResponse
 from fastapi.testclient import TestClient
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from retrieval_app.api.counters import EngineCollector, Metrics
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
+from retrieval_app.api.metrics import EngineCollector, Metrics
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.middleware import ApiCors, Security
 from retrieval_app.api.security.rate_limits import RateConfig, RateLimits, SignInConfig

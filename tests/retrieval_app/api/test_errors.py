@@ -20,8 +20,8 @@ from index.errors import (
     UnknownImageError,
 )
 from index.writing.build import build_gallery
-from retrieval_app.api.counters import hide_typed
 from retrieval_app.api.errors import ApiError, add_error_handlers, refuse_with
+from retrieval_app.api.metrics import hide_typed
 from retrieval_app.api.schemas import SearchRequest
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.rights import ALL, Visitor, keep_visitor

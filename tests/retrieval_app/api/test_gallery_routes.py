@@ -115,7 +115,7 @@ def test_a_job_is_cancelled_while_it_waits_or_is_over(writer: TestClient, served
 def test_without_the_flag_and_a_token_nothing_is_written(served: Path, access: Access) -> None:
     with serve(served, access=access) as client:
         client.headers["Authorization"] = f"Bearer {TOKEN}"
-        assert client.get("/v1/gallery").json()["can"]["write"] is False
+        assert client.get("/v1/gallery").json()["permissions"]["write"] is False
         for method, path in (("POST", "/v1/images"), ("DELETE", "/v1/images/1"), ("POST", "/v1/update")):
             response = client.request(method, path, content=picture(4) if path == "/v1/images" else b"")
             assert (response.status_code, response.json()["error"]["code"]) == (403, "forbidden")

@@ -89,5 +89,5 @@ def test_a_server_fetches_only_where_it_was_told_to(client: TestClient, fetching
     answer = client.post("/v1/photos/address", json={"address": "http://127.0.0.1:1/"})
     assert answer.status_code == 403
     assert "--fetch-addresses" in answer.json()["error"]["message"]
-    told = [asked.get("/v1/gallery").json()["can"]["fetch"] for asked in (client, fetching)]
+    told = [asked.get("/v1/gallery").json()["permissions"]["fetch"] for asked in (client, fetching)]
     assert told == [False, True]

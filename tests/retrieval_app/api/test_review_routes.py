@@ -384,7 +384,7 @@ def test_exports_start_no_formula_and_hold_new_pictures(review: TestClient, imag
 def test_strangers_on_the_network_decide_nothing_without_a_token(served: Path, image_ids: dict[str, int]) -> None:
     body = {"decisions": [{"image_id": image_ids["red/1.png"], "decision": "keep"}]}
     with serve(served, access=Access(loopback=False)) as stranger:
-        assert stranger.get("/v1/gallery").json()["can"]["review"] is False
+        assert stranger.get("/v1/gallery").json()["permissions"]["review"] is False
         for path in ("/v1/labels/undo", "/v1/duplicates/undo"):
             assert stranger.post(path).status_code == 403
         assert stranger.post("/v1/labels/decisions", json=body).status_code == 403

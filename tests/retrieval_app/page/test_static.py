@@ -167,7 +167,7 @@ def test_a_label_is_decided_as_it_was_seen_and_undone_by_its_step(page: Any) -> 
     decided = [200, {"decided": 1, "step": 7, "can_undo": True}]
     code = """
       const {drawLabelForm} = await import('/page/details/fix_label.js');
-      const facts = {can: {review: true}, labels: {names: []}};
+      const facts = {permissions: {review: true}, labels: {names: []}};
       let times = 0;
       const image = {id: 5, label: 'polo', decision: null, doubt: null};
       const form = drawLabelForm(image, {facts, decided: () => { times += 1; }});

@@ -80,7 +80,10 @@ def _list(server: App, token: str) -> list[dict[str, Any]]:
 
 def test_each_is_listed_to_those_who_may_see_it_with_rights(server: App, team: dict[str, str]) -> None:
     told = {
-        who: {entry["name"]: (entry["can"]["review"], entry["can"]["write"]) for entry in _list(server, team[who])}
+        who: {
+            entry["name"]: (entry["permissions"]["review"], entry["permissions"]["write"])
+            for entry in _list(server, team[who])
+        }
         for who in ("admin", "anna", "ben", "carl")
     }
     assert told == {

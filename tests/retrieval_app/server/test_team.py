@@ -133,7 +133,7 @@ def test_a_token_and_its_sessions_end_while_the_server_runs(server: App, team: d
     time.sleep(2 * LOOK_S)
     cookie, bearer = _sign_in(server, token), {"Authorization": f"Bearer {token}"}
     other = _sign_in(server, team["reader"])
-    assert server.ask("GET", "/v1/gallery", headers=cookie).json()["can"]["review"]
+    assert server.ask("GET", "/v1/gallery", headers=cookie).json()["permissions"]["review"]
     if way == "revoked":
         revoke_token(file, name)
     else:

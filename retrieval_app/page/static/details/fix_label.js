@@ -18,7 +18,7 @@ export function drawLabelForm(image, {facts, decided}) {
   const element = make('div.label-form.column');
   const form = make('form', {class: 'column', hidden: true});
   const given = image.given_label === undefined ? image.label : image.given_label;
-  const can = facts.can.review && given !== null;
+  const can = facts.permissions.review && given !== null;
   const toggle =
     can && button('Fix label', {icon: 'label', class: 'small push', 'aria-expanded': 'false'}, () => open(form.hidden));
 

@@ -50,7 +50,7 @@ async function open(body, _, retry) {
     what: 'Looking for duplicates',
     why: 'Every image is compared with those nearest to it. This happens once for each version of the gallery.',
   });
-  if (first) drawList(body, first, described.can.review);
+  if (first) drawList(body, first, described.permissions.review);
 }
 
 function drawList(body, first, canReview) {

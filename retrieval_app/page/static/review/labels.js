@@ -88,7 +88,7 @@ const readFilter = (state = readState()) => ({state: readListState(state), ...re
 const choose = change => writeState({extra: {...readState().extra, ...change}});
 
 function drawList(body, described, first) {
-  const canReview = described.can.review;
+  const canReview = described.permissions.review;
   const {names} = described.labels;
   const given = make('select', {
     class: 'select',

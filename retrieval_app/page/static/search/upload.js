@@ -69,7 +69,7 @@ export function makeAddressLine({sent}) {
     takeAddress(input.value.trim(), sent).then(taken => taken && (input.value = ''));
   });
   gallery().then(
-    ({can}) => (form.hidden = !can.fetch),
+    ({permissions}) => (form.hidden = !permissions.fetch),
     () => {},
   );
   return form;

@@ -151,8 +151,8 @@ def open_to_all(served: Path) -> Iterator[TestClient]:
 
 def test_decisions_need_this_machine_or_a_token(client: TestClient, open_to_all: TestClient, served: Path) -> None:
     def read_rights(client: TestClient) -> list[bool]:
-        can = client.get("/v1/gallery", headers=FRIEND).json()["can"]
-        return [can[right] for right in ("review", "write", "fetch")]
+        permissions = client.get("/v1/gallery", headers=FRIEND).json()["permissions"]
+        return [permissions[right] for right in ("review", "write", "fetch")]
 
     assert read_rights(client) == [True, False, False]
     assert read_rights(open_to_all) == [False, False, False]  # a token that nobody asks for opens nothing
@@ -167,7 +167,7 @@ def test_decisions_need_this_machine_or_a_token(client: TestClient, open_to_all:
 def test_behind_a_proxy_on_this_machine_nobody_is_of_this_machine(client: TestClient) -> None:
     for name in ("X-Forwarded-For", "Forwarded", "Via", "X-Real-IP", "X-Forwarded-Host", "CF-Connecting-IP"):
         for headers in ({name: "127.0.0.1"}, {name: ""}):
-            assert client.get("/v1/gallery", headers=headers).json()["can"]["review"] is False
+            assert client.get("/v1/gallery", headers=headers).json()["permissions"]["review"] is False
             for path in ("/v1/labels/undo", "/v1/evaluate"):
                 refused = client.post(path, json={}, headers=headers)
                 assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")

@@ -33,7 +33,7 @@ _HIDDEN = "…"
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class RequestRecord:
     """One request, and what became of it.
 
     Attributes:
@@ -60,7 +60,7 @@ class Answered:
     gallery: str | None = None
 
 
-Observer: TypeAlias = Callable[[Answered], None]
+Observer: TypeAlias = Callable[[RequestRecord], None]
 """Is told of every request as it is answered, by the event loop, which is not to wait for it."""
 
 
@@ -96,7 +96,7 @@ class Metrics:
         for collector in collectors:
             self._registry.register(collector)
 
-    def observe(self, answered: Answered) -> None:
+    def observe(self, answered: RequestRecord) -> None:
         """Count one answered request."""
         self._requests.labels(answered.route, answered.method, str(answered.status)).inc()
         self._seconds.labels(answered.route).observe(answered.seconds)

@@ -1,4 +1,4 @@
-"""The doors of a running server: no address, host, site or wrong token opens what is closed."""
+"""Access control of a running server: no address, host, site or wrong token opens what is closed."""
 
 from __future__ import annotations
 

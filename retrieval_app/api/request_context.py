@@ -25,7 +25,7 @@ from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.search_engine import Engine
 
 
-class Asking:
+class RequestContext:
     """One request, answered from one version of the gallery.
 
     Attributes:
@@ -60,18 +60,18 @@ class Asking:
         return document if self.folders else hide_folders(document)
 
 
-async def _ask(request: Request) -> Asking:
-    asking = Asking(request)
-    await asking.engine.follow_decisions()
-    return asking
+async def _make_context(request: Request) -> RequestContext:
+    context = RequestContext(request)
+    await context.engine.follow_decisions()
+    return context
 
 
-async def _ask_alone(request: Request, _: Annotated[NoParameters, Query()]) -> Asking:
-    return await _ask(request)
+async def _make_bare_context(request: Request, _: Annotated[NoParameters, Query()]) -> RequestContext:
+    return await _make_context(request)
 
 
-Asked = Annotated[Asking, Depends(_ask)]
-AskedAlone = Annotated[Asking, Depends(_ask_alone)]
+Context = Annotated[RequestContext, Depends(_make_context)]
+BareContext = Annotated[RequestContext, Depends(_make_bare_context)]
 """A request whose address may have no parameters."""
 
 
@@ -89,7 +89,7 @@ def make_router(tag: str) -> APIRouter:
     return APIRouter(prefix="/v1", tags=[tag], route_class=Operation)
 
 
-def answers(model: Any, *statuses: int, also: Mapping[int, Any] | None = None) -> dict[str, Any]:
+def responses(model: Any, *statuses: int, also: Mapping[int, Any] | None = None) -> dict[str, Any]:
     """What a route declares: the model of its answer, None where it is no JSON, and in which ways it may fail.
 
     What a route returns is checked against the model and written by it.
