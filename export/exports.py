@@ -93,7 +93,7 @@ def read_check_images(paths: list[Path], preprocess: PreprocessConfig) -> Pixels
 
 def _read(path: Path, preprocess: PreprocessConfig) -> Pixels | None:
     try:
-        return preprocess_image(read_image(path, target_side=preprocess.resize).image, preprocess)
+        return preprocess_image(read_image(path, target_side=preprocess.resize), preprocess)
     except ImageError:
         return None
 

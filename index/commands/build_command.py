@@ -112,7 +112,7 @@ def _describe_shard(report: ShardReport) -> str:
 
 
 def finish(context: click.Context, report: BuildReport, gallery: Path, *, as_json: bool, strict: bool) -> None:
-    emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
+    emit(asdict(report), as_json=as_json, text=describe_build(report, out=gallery))
     if strict and report.skipped:
         context.exit(1)
 
@@ -292,7 +292,7 @@ def build(
             )  # fmt: skip
             if shard is not None:
                 made = embed_shard(work, shard, progress=progress, begin_step=begin_step)
-                emit(made.to_json(), as_json=as_json, text=_describe_shard(made))
+                emit(asdict(made), as_json=as_json, text=_describe_shard(made))
                 return
             report = build_on_cluster(
                 work, address=address, shards=shards, progress=progress, begin_step=begin_step, wait_s=wait_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ def compact(*, gallery: Path, wait_s: float, as_json: bool) -> None:
 
     with indexing_bars() as (_, begin_step):
         report = compact_gallery(gallery, begin_step=begin_step, wait_s=wait_s)
-    emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
+    emit(asdict(report), as_json=as_json, text=describe_build(report, out=gallery))
 
 
 @click.command(name="tune")
@@ -86,7 +87,7 @@ def tune(*, gallery: Path, queries: tuple[str, ...], wait_s: float, as_json: boo
         report = tune_gallery(gallery, changes=changes, queries=queries, begin_step=begin_step, wait_s=wait_s)
     described = read_info(gallery)
     text = "\n".join([describe_build(report, out=gallery), *describe_index(described, gallery=gallery)])
-    emit({**report.to_json(), "index": described.index}, as_json=as_json, text=text)
+    emit({**asdict(report), "index": described.index}, as_json=as_json, text=text)
 
 
 @click.command(name="copy")
@@ -112,7 +113,7 @@ def copy(*, gallery: Path, out: Path, wait_s: float, as_json: bool, **options: A
     with indexing_bars() as (_, begin_step):
         report = copy_gallery(gallery, out, store=store, begin_step=begin_step, wait_s=wait_s)
     text = f"{report.indexed:,} images in {printable_path(str(out))}, vectors in {report.store}, {report.seconds:.1f} s"
-    emit(report.to_json(), as_json=as_json, text=text)
+    emit(asdict(report), as_json=as_json, text=text)
 
 
 @click.command(name="repair")
@@ -154,7 +155,7 @@ def repair(
             gallery, model_path=model, sources=sources, uri=uri, config=BuildConfig(cache=as_cache(cache)),
             progress=progress, begin_step=begin_step,
         )  # fmt: skip
-    emit(report.to_json(), as_json=as_json, text=_describe_repair(report, gallery=gallery))
+    emit(asdict(report), as_json=as_json, text=_describe_repair(report, gallery=gallery))
 
 
 def _describe_repair(report: RepairReport, *, gallery: Path) -> str:
@@ -194,7 +195,7 @@ def rollback(*, gallery: Path, to: str | None, as_json: bool) -> None:
     shown = printable_path(str(gallery))
     lines = [f"{shown}: back from {before} to version {report.version}, {report.indexed:,} images"]
     lines += [f"  not intact: {problem}" for problem in report.passed_over]
-    emit(report.to_json(), as_json=as_json, text="\n".join(lines))
+    emit(asdict(report), as_json=as_json, text="\n".join(lines))
 
 
 @click.group(name="index")
@@ -375,7 +376,7 @@ def remove(
         report = remove_from_gallery(
             gallery, selection=selection, sources=sources, progress=progress, begin_step=begin_step, wait_s=wait_s
         )
-    emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
+    emit(asdict(report), as_json=as_json, text=describe_build(report, out=gallery))
 
 
 def _list_selected(gallery: Path, selection: Any, forgotten: tuple[str, ...], *, as_json: bool) -> None:

@@ -7,13 +7,11 @@ as an `ImageError` with one of `REASONS`, at a bounded cost.
 from __future__ import annotations
 
 import errno
-import hashlib
 import io
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -59,14 +57,6 @@ class CheckContent(Protocol):
     """Raises an `ImageError` for content that begins with bytes which are not wanted."""
 
     def __call__(self, first: bytes, *, name: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedImage:
-    """A decoded image: RGB, upright, opaque, with the SHA-256 of the bytes it came from."""
-
-    image: Image.Image
-    sha256: str
 
 
 def modified_ns(status: os.stat_result) -> int:
@@ -129,8 +119,8 @@ def _open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for a writer for ever
 
 
-def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) -> LoadedImage:
-    """Read and decode one file.
+def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Read and decode one file; see `decode_image`.
 
     Args:
         target_side: pixels of the side it will be resized to; the image given back is reduced by a whole factor
@@ -138,9 +128,7 @@ def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) ->
         max_pixels: width x height allowed, checked on the header before any pixel is decoded.
     """
     name = printable_path(str(path))
-    data = read_bytes(path)
-    image = decode_image(data, name=name, target_side=target_side, max_pixels=max_pixels)
-    return LoadedImage(image, hashlib.sha256(data).hexdigest())
+    return decode_image(read_bytes(path), name=name, target_side=target_side, max_pixels=max_pixels)
 
 
 def decode_image(data: bytes, *, name: str, target_side: int, max_pixels: int = MAX_PIXELS) -> Image.Image:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -238,10 +238,6 @@ class RollbackReport:
     passed_over: list[str]
     seconds: float
 
-    def to_json(self) -> dict[str, Any]:
-        """The document that the command prints with `--json`."""
-        return asdict(self)
-
 
 def rollback_gallery(gallery: Path, *, to: str | None = None, progress: Progress = no_progress) -> RollbackReport:
     """Make an earlier version, the one before or the one named, the current one again.
@@ -312,10 +308,6 @@ class RepairReport:
     lost: int = 0
     notes: Sequence[str] = field(default_factory=list)
     seconds: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """The document that the command prints with `--json`."""
-        return asdict(self)
 
 
 def repair_gallery(

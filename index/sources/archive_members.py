@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import io
+import lzma
 import os
 import struct
 import zipfile
@@ -14,12 +16,12 @@ from typing import Any
 from index.errors import ImageError
 from index.images.decode import FIRST_BYTES
 from index.images.image_files import CheckContent, take_any_content
+from index.sources.unpacking import MAX_LZMA_MEMORY
 
 LOCAL_HEADER = struct.Struct("<6xHH4xL8xHH")
 """What a zip has before each member: flags, method, CRC, length of the name, length of the extra field."""
 
 SIDECAR_EXTENSIONS = ("json", "txt", "cls", "cls2", "npy", "xml", "csv")
-_MAX_LZMA_MEMORY = 1 << 28
 _CHUNK_BYTES = 1 << 18
 _ENCRYPTED, _ENDS_WITH_MARK, _CRC_FOLLOWS = 1, 2, 8  # flags of a zip member
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
@@ -122,7 +124,7 @@ def _unpack(
     if method == zipfile.ZIP_LZMA:  # 4 bytes of version and length, then what a .lzma file begins with
         known = -1 if flags & _ENDS_WITH_MARK else member.size_bytes
         packed, start = os.pread(file, 5, start + 4) + struct.pack("<q", known), start + 9
-    unpacker, damage = _open_unpacker(method, member)
+    unpacker, damage = _open_unpacker(method)
     whole, wants_more, is_checked, wanted = io.BytesIO(), True, False, min(FIRST_BYTES, member.size_bytes + 1)
     while wanted > 0 and not unpacker.eof:
         if wants_more:
@@ -143,19 +145,12 @@ def _unpack(
     return whole.getvalue(), start - len(unpacker.unused_data)
 
 
-def _open_unpacker(method: int, member: Member) -> tuple[Any, tuple[type[Exception], ...]]:
-    """What unpacks a method, and what it raises on damage."""
-    try:
-        if method == zipfile.ZIP_BZIP2:
-            import bz2
-
-            return bz2.BZ2Decompressor(), (OSError, ValueError)
-        if method == zipfile.ZIP_LZMA:
-            import lzma
-
-            return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=_MAX_LZMA_MEMORY), (lzma.LZMAError,)
-    except ImportError as error:
-        raise ImageError(path=member.name, reason="unreadable", detail=f"this Python has none: {error}") from error
+def _open_unpacker(method: int) -> tuple[Any, tuple[type[Exception], ...]]:
+    """The decompressor of a method, and what it raises on damage."""
+    if method == zipfile.ZIP_BZIP2:
+        return bz2.BZ2Decompressor(), (OSError, ValueError)
+    if method == zipfile.ZIP_LZMA:
+        return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=MAX_LZMA_MEMORY), (lzma.LZMAError,)
     return zlib.decompressobj(-zlib.MAX_WBITS), (zlib.error,)
 
 

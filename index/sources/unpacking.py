@@ -14,7 +14,7 @@ from index.errors import ImageError
 COMPRESSED_STARTS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _MOST_START = max(map(len, COMPRESSED_STARTS))
 _PART_BYTES = 1 << 20
-_MAX_LZMA_MEMORY = 1 << 28
+MAX_LZMA_MEMORY = 1 << 28
 
 
 class DamagedError(Exception):
@@ -67,7 +67,7 @@ def _find_unpacker(kind: str, name: str) -> tuple[Callable[[], Any], tuple[type[
     if kind == "bzip2":
         return bz2.BZ2Decompressor, (OSError, ValueError)
     if kind == "xz":
-        return lambda: lzma.LZMADecompressor(memlimit=_MAX_LZMA_MEMORY), (lzma.LZMAError,)
+        return lambda: lzma.LZMADecompressor(memlimit=MAX_LZMA_MEMORY), (lzma.LZMAError,)
     try:
         try:
             from compression import zstd  # type: ignore[import-not-found,unused-ignore]

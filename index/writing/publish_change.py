@@ -96,10 +96,6 @@ class BuildReport:
     seconds: float
     images_per_second: float
 
-    def to_json(self) -> dict[str, Any]:
-        """The document that the command prints with `--json`."""
-        return asdict(self)
-
 
 @contextmanager
 def open_workspace(

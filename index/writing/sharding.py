@@ -66,10 +66,6 @@ class ShardReport:
     seconds: float
     images_per_second: float
 
-    def to_json(self) -> dict[str, Any]:
-        """The document that the command prints with `--json`."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class SharedWork:

@@ -9,6 +9,7 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,7 @@ def run_demo(
         "wrong_labels": _check_confidences(run / "confidences.csv"),
         "audit": {**_check_audit(outcome.report), "page": str(run / "audit" / "audit.html")},
         "model": exported.to_json(),
-        "gallery": {**built.to_json(), "evaluation": evaluate(gallery).to_json()},
+        "gallery": {**asdict(built), "evaluation": evaluate(gallery).to_json()},
         "trained_gallery": evaluated.to_json(),
         "page": str(out / "demo.html"),
     }
@@ -175,7 +176,7 @@ def _ask(folder: Path, gallery: Gallery, *, seed: int) -> list[Question]:
     questions = []
     for number, image in enumerate(gallery.sample(ASKED, seed=seed)):
         path = folder / f"{number:02}.jpg"
-        photo = read_image(gallery.place(image.id).file, target_side=_SIDE).image
+        photo = read_image(gallery.place(image.id).file, target_side=_SIDE)
         draw_copy(photo, np.random.default_rng((seed, number)), edits=_EDITS).save(path)
         answers = {output: gallery.by(output).search(path, k=3) for output in (KIND, PICTURE)}
         questions.append(Question(path, image, answers))

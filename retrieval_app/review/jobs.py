@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -320,7 +321,7 @@ class Jobs:
             ]
         report = update_gallery(self._path, **self._options(tell))
         self._show(report)
-        counts = {name: value for name, value in report.to_json().items() if name != "gallery"}
+        counts = {name: value for name, value in asdict(report).items() if name != "gallery"}
         return [("there is a new version" if report.changed else "nothing had changed", counts)] * len(jobs)
 
     def _add(self, images: Sequence[str], tell: Tell) -> list[Outcome]:

@@ -97,7 +97,7 @@ def make_backbone(name: str, photos: list[Path]) -> torch.nn.Module:
         if isinstance(module, torch.nn.BatchNorm2d):
             module.momentum = None  # plain averages
     config = PreprocessConfig(resize=256, crop=224)
-    pixels = np.stack([preprocess_image(read_image(path, target_side=256).image, config) for path in photos])
+    pixels = np.stack([preprocess_image(read_image(path, target_side=256), config) for path in photos])
     mean, std = (255 * torch.tensor(values).view(1, 3, 1, 1) for values in (config.mean, config.std))
     with torch.no_grad():
         model.train()(normalise_images(torch.from_numpy(pixels), mean, std))

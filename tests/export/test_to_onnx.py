@@ -15,6 +15,7 @@ from PIL import Image
 from export.exports import EmbeddingModel, export_run, export_untrained
 from export.public import ExportConfig
 from export.to_onnx import MIN_COSINE, ExportReport, check_parity, export_model
+from index.durable import hash_file
 from index.errors import InputError, ParityError, RunError
 from index.images.image_files import read_image
 from index.images.preprocess import PreprocessConfig, preprocess_image
@@ -148,13 +149,13 @@ def test_training_export_and_serving_see_the_same_pixels_and_agree_on_the_embedd
     paths = _draw_formats(tmp_path)
     assert len(paths) == 8
     for path in paths:
-        loaded = read_image(path, target_side=SMALL.resize)
-        training = fixed_views(loaded.image, SMALL, count=1, sha256=loaded.sha256)[0]
+        image = read_image(path, target_side=SMALL.resize)
+        training = fixed_views(image, SMALL, count=1, sha256=hash_file(path))[0]
         serving = read_pixels(embedder, path)
         assert np.array_equal(training, serving), path.name
         with torch.inference_mode():
             expected = model(torch.from_numpy(serving.copy())[None])[0].numpy()[0]
-        served = embedder.embed_image(loaded.image, name=path.name)
+        served = embedder.embed_image(image, name=path.name)
         assert float(served @ expected) >= 0.99999, path.name
     rotated = preprocess_image(Image.open(tmp_path / "rotated.jpg").convert("RGB"), SMALL)
     assert not np.array_equal(rotated, read_pixels(embedder, tmp_path / "rotated.jpg")), "EXIF is applied"

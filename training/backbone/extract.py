@@ -90,7 +90,7 @@ class LiveSource:
 
     def _view(self, row: int, seed: int) -> np.ndarray:
         config = self._extractor.preprocess
-        image = read_image(self._paths[row], target_side=config.resize).image
+        image = read_image(self._paths[row], target_side=config.resize)
         return random_view(image, config, generator=np.random.default_rng(seed))
 
 

@@ -220,7 +220,7 @@ def decode_images(
     """
 
     def read(path: Path) -> Pixels:
-        return resize_image(read_image(path, target_side=preprocess.resize).image, preprocess)
+        return resize_image(read_image(path, target_side=preprocess.resize), preprocess)
 
     def produce(done: int) -> Iterator[Pixels]:
         with closing(map_ahead(read, paths[done:], workers=workers, ahead=64)) as images:

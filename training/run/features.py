@@ -174,7 +174,7 @@ def read_some(paths: Sequence[Path], extractor: Extractor) -> Pixels:
     step, config, found = max(1, len(paths) // _IMAGES), extractor.preprocess, list[Pixels]()
     for path in (paths[row] for first in range(step) for row in range(first, len(paths), step)):
         try:
-            found.append(preprocess_image(read_image(path, target_side=config.resize).image, config))
+            found.append(preprocess_image(read_image(path, target_side=config.resize), config))
         except ImageError:
             continue
         if len(found) == _IMAGES:

@@ -190,7 +190,7 @@ def prepare_training(job: Job, dataset: Dataset, *, data: Path, extractor: Extra
         chosen = np.linspace(0, len(images) - 1, num=min(PARITY_IMAGES, len(images))).round().astype(int)
         sizes = extractor.preprocess
         run.save_parity_images(
-            [resize_image(read_image(images[i].path, target_side=sizes.resize).image, sizes) for i in chosen]
+            [resize_image(read_image(images[i].path, target_side=sizes.resize), sizes) for i in chosen]
         )
         run.write_skipped([*dataset.skipped, *extracted.skipped])
         run.write_labels(images)  # last: its presence says that the choice is made

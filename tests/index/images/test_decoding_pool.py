@@ -127,7 +127,7 @@ def test_a_folder_of_images_gives_no_module_to_a_worker(tmp_path: Path) -> None:
     code = (
         "import os, sys; from pathlib import Path; from index.images.image_files import read_image\n"
         "os.chdir(sys.argv[1]); sys.path.insert(0, '')\n"
-        "print(read_image(Path('photo.tif'), target_side=64).image.size)"
+        "print(read_image(Path('photo.tif'), target_side=64).size)"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -140,7 +140,7 @@ def test_a_forked_child_has_workers_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "photo.tif").write_bytes(TIFF)
     code = (
         "import os, sys; from pathlib import Path; from index.images.image_files import read_image\n"
-        "read = lambda: read_image(Path(sys.argv[1]), target_side=64).image.tobytes()\n"
+        "read = lambda: read_image(Path(sys.argv[1]), target_side=64).tobytes()\n"
         "expected = read()\n"
         "child = os.fork()\n"
         "same = all(read() == expected for _ in range(50))\n"

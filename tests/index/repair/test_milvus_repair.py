@@ -14,7 +14,7 @@ from index.gallery.verify import verify_gallery
 from index.repair.repair import repair_gallery, rollback_gallery
 from index.vectors.ann_config import StoreConfig
 from index.vectors.milvus.collection import Collection, Server
-from index.vectors.milvus.writer import name_start
+from index.vectors.milvus.store import name_start
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
 from retrieval_app.commands.cli import main

@@ -27,8 +27,7 @@ from index.gallery.verify import verify_gallery
 from index.repair.repair import rollback_gallery
 from index.vectors.ann_config import StoreConfig
 from index.vectors.milvus.collection import TOKEN, Server
-from index.vectors.milvus.store import ChosenIds
-from index.vectors.milvus.writer import name_start
+from index.vectors.milvus.store import ChosenIds, name_start
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
 from index.writing.copying import compact_gallery, copy_gallery
 from tests.conftest import draw_folder, draw_image
@@ -53,13 +52,13 @@ SLOW_BUILD = """  # which writes a few vectors at a time, and says so
 import sys
 from pathlib import Path
 from index.vectors.milvus.collection import Collection
-from index.vectors.milvus import writer
+from index.vectors.milvus import store
 from index.vectors.ann_config import StoreConfig
 from tests.index.galleries import build
 
 put = Collection.put
 Collection.put = lambda *given, **named: (put(*given, **named), print("put", flush=True))
-writer.parts = lambda ids, width: [ids[start : start + 10] for start in range(0, len(ids), 10)]
+store.parts = lambda ids, width: [ids[start : start + 10] for start in range(0, len(ids), 10)]
 model, folder, gallery = map(Path, sys.argv[1:4])
 build(folder, gallery, model, store=StoreConfig("milvus", sys.argv[4]))
 """

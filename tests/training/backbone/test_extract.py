@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from index.durable import hash_file
 from index.errors import InputError
 from index.images.image_files import read_image
 from index.images.preprocess import PreprocessConfig, preprocess_image
@@ -95,7 +96,7 @@ def test_features_come_back_in_the_order_asked_for_those_of_the_same_content_com
     features = store.load(extracted.hashes)
     assert np.array_equal(features[:count], features[count:])
     for row in (0, 17, BATCH_IMAGES, count - 1):
-        pixels = preprocess_image(read_image(paths[row], target_side=SMALL.resize).image, SMALL)
+        pixels = preprocess_image(read_image(paths[row], target_side=SMALL.resize), SMALL)
         expected = extractor.extract(pixels[None]).numpy()
         np.testing.assert_allclose(store.load([extracted.hashes[row]])[:, 0], expected, rtol=1e-4, atol=1e-5)
 
@@ -160,14 +161,15 @@ def test_a_cache_that_cannot_be_written_is_refused_with_the_flag(tmp_path, extra
 
 
 def test_view_zero_is_the_serving_view_and_others_depend_on_the_content_alone(pictures) -> None:
-    loaded = read_image(_list(pictures)[0], target_side=SMALL.resize)
-    views, again = (fixed_views(loaded.image, SMALL, count=6, sha256=loaded.sha256) for _ in range(2))
+    path = _list(pictures)[0]
+    image, sha256 = read_image(path, target_side=SMALL.resize), hash_file(path)
+    views, again = (fixed_views(image, SMALL, count=6, sha256=sha256) for _ in range(2))
     assert views.shape == (6, 32, 32, 3)
-    assert np.array_equal(views[0], preprocess_image(loaded.image, SMALL))
+    assert np.array_equal(views[0], preprocess_image(image, SMALL))
     assert len({view.tobytes() for view in views}) > 3
     assert np.array_equal(views, again)
-    assert np.array_equal(views[:3], fixed_views(loaded.image, SMALL, count=3, sha256=loaded.sha256))
-    assert not np.array_equal(views[1:], fixed_views(loaded.image, SMALL, count=6, sha256="0" * 64)[1:])
+    assert np.array_equal(views[:3], fixed_views(image, SMALL, count=3, sha256=sha256))
+    assert not np.array_equal(views[1:], fixed_views(image, SMALL, count=6, sha256="0" * 64)[1:])
 
 
 def test_a_random_view_is_a_window_of_the_resized_image_mirrored_half_of_the_time() -> None:
@@ -219,7 +221,7 @@ def test_a_live_source_draws_new_views_that_depend_on_its_generator_and_not_on_t
 
 
 def test_bfloat16_features_are_float32_numbers_close_to_the_float32_ones(pictures, backbone, extractor) -> None:
-    images = [read_image(path, target_side=SMALL.resize).image for path in _list(pictures)[:4]]
+    images = [read_image(path, target_side=SMALL.resize) for path in _list(pictures)[:4]]
     pixels = np.stack([preprocess_image(image, SMALL) for image in images])
     low = Extractor(backbone, SMALL, device=torch.device("cpu"), precision="bfloat16").extract(pixels)
     assert low.dtype == torch.float32

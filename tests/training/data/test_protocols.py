@@ -163,7 +163,7 @@ def test_splits_share_no_class_every_image_can_be_read_and_other_sizes_are_warne
     assert not labels[0] & labels[1]
     for record in (*protocol.train.records[:3], *protocol.test.records[:3]):
         assert record.path.is_absolute()
-        assert read_image(record.path, target_side=1).image.mode == "RGB"
+        assert read_image(record.path, target_side=1).mode == "RGB"
     assert (protocol.is_gallery is None) == (name != "in-shop")
     images, classes = PUBLISHED[name][0]
     assert f"{name}: the training split has {len(protocol.train.records)} images of" in caplog.text

@@ -93,7 +93,7 @@ def _plan(paths: list[Path], cache: Path, sizes: PreprocessConfig = SIZES) -> Ma
 
 
 def _resized(paths: list[Path]) -> np.ndarray:
-    return np.stack([resize_image(read_image(path, target_side=24).image, SIZES) for path in paths])
+    return np.stack([resize_image(read_image(path, target_side=24), SIZES) for path in paths])
 
 
 def test_images_are_decoded_once_as_they_are_resized_in_the_bytes_that_were_told(paths, tmp_path) -> None:
