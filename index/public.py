@@ -142,8 +142,8 @@ def evaluate(
         data: the labelled images for the model: a folder of class folders, or a file of `path,label`.
         query: other labelled images that ask; without them every image asks among all others.
         where: of a gallery's images, which ask, such as `"split = 'test'"`; all are searched.
-        groups: the metadata, or the column, that says which images are of one scene; else `group`, where there is one,
-            or scenes are looked for.
+        groups: the metadata, or the column, that says which images are of one group; else `group`, where there is one,
+            or groups are looked for.
         k: the K of Recall@K.
         nmi: whether to cluster the images too, for normalised mutual information.
         rerank: whether to say too what ranking again by shared neighbours is worth.

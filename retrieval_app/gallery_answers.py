@@ -126,7 +126,7 @@ class GalleryAnswers:
         if found.problem is not None:
             raise InputError(found.problem)
         document: dict[str, Any] = found.to_json()
-        return {name: document[name] for name in ("queries", "recall_at", "map_at_r", "apart", "classes")}
+        return {name: document[name] for name in ("queries", "recall_at", "map_at_r", "grouped", "classes")}
 
     async def list_doubts(self, count: int, tell: Tell = lambda *_: None) -> dict[str, Any]:
         """The labels that are most likely wrong, and how many are estimated to be."""

@@ -114,7 +114,7 @@ def _search(run_path: Path, split: SplitRecords, *, cache: Path) -> RetrievalSco
     records = ValidationRecords(tuple(split.test), split.is_gallery, split.ks)
     prepared = prepare_validation(records, machine=machine, extractor=extractor, watcher=Watcher())
     assert prepared is not None
-    return prepared.among.score(embed_features(head, prepared.features))
+    return prepared.ungrouped.score(embed_features(head, prepared.features))
 
 
 def search_rivals(

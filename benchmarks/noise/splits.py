@@ -104,7 +104,7 @@ def _groceries_disjoint(images: Path) -> SplitRecords:
 
 
 def _ask_gallery(train: Sequence[Record], *, gallery: Sequence[Record], queries: Sequence[Record]) -> SplitRecords:
-    """Queries that search a gallery and are no members of it, so that no photo finds another shot of its scene."""
+    """Queries that search a gallery and are no members of it, so that no photo finds another shot of its group."""
     return SplitRecords(train, [*gallery, *queries], (*[True] * len(gallery), *[False] * len(queries)))
 
 

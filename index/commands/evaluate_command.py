@@ -61,8 +61,8 @@ class _KList(NumberList):
 @click.option(
     "--groups",
     metavar="NAME",
-    help="Metadata of a gallery, or column of --data, that says which images are of one scene and do not find each "
-    "other in the figure 'apart'; without it `group`, where there is one, else scenes are looked for.",
+    help="Metadata of a gallery, or column of --data, that defines groups: in a grouped evaluation no image finds one "
+    "of its own group. Without it `group`, where there is one; else groups are found.",
 )
 @click.option(
     "--k",
@@ -96,8 +96,8 @@ def evaluate(
     """Say how good retrieval is: Recall@K, MAP@R and R-precision over labelled images.
 
     Every labelled image is a query among all the others, by exact search. With --query the images of that source
-    ask instead. Shots of one scene find each other whatever they show: where a column, names, times or closeness
-    tell scenes, Recall@1 is also given with every scene kept apart. Recall@1 and MAP@R come with 95 % intervals over
+    ask instead. Shots of one scene find each other whatever they show: where a column, names, times or similarity
+    show groups, Recall@1 of the grouped evaluation is given too. Recall@1 and MAP@R come with 95 % intervals over
     queries. Recall@1 is also averaged over the labels; --json gives that of each.
 
     In the place of GALLERY, images may be named: theirs is then made beside them, once.
@@ -135,7 +135,7 @@ def _describe_evaluation(evaluation: Evaluation) -> str:
         rows.append(("NMI", _percent(evaluation.nmi), "of k-means clusters and labels"))
     lone = f" ({scores.lone_queries:,} more have no other image of their label)" if scores.lone_queries else ""
     lines = [*align(rows, right={1}), f"over {scores.queries:,} queries{lone}; in brackets 95 % intervals"]
-    lines += _describe_apart(evaluation)
+    lines += _describe_grouped(evaluation)
     if evaluation.reranked is not None:
         lines += _describe_reranked(evaluation.reranked)
     if evaluation.skipped:
@@ -145,29 +145,29 @@ def _describe_evaluation(evaluation: Evaluation) -> str:
     return "\n".join(lines)
 
 
-def _describe_apart(evaluation: Evaluation) -> list[str]:
-    """What is left where no image finds its own scene, and which of both figures answers which question.
+def _describe_grouped(evaluation: Evaluation) -> list[str]:
+    """Lines about the grouped evaluation, with a warning where only its figure holds for new photos.
 
     Copies alone that change little are left to --json.
     """
-    apart = evaluation.apart
-    from index.evaluation.scenes import COPIES
+    grouped = evaluation.grouped
+    from index.evaluation.groups import COPIES
 
-    if apart is None or (apart.scenes.found_by == COPIES and not evaluation.is_flattered):
+    if grouped is None or (grouped.groups.found_by == COPIES and not evaluation.is_flattered):
         return []
-    scenes = apart.scenes
-    found = f"{scenes.images:,} images in {scenes.count:,} scenes, by {scenes.found_by}"
-    if apart.scores is None:
+    groups = grouped.groups
+    found = f"{groups.images:,} images in {groups.count:,} groups, by {groups.found_by}"
+    if grouped.scores is None:
         return [
-            f"warning: every image finds only its own scene ({found}): no figure tells how new photos will fare"
+            f"warning: every image finds only its own group ({found}): no figure tells how new photos will fare"
         ]
-    recall, lone = apart.scores.recall[1], apart.scores.lone_queries
+    recall, lone = grouped.scores.recall[1], grouped.scores.lone_queries
     alone = f"; {lone:,} queries have no other of their label" if lone else ""
-    lines = [f"apart: Recall@1 {_percent(recall)} where no image finds one of its own scene ({found}{alone})"]
+    lines = [f"grouped: Recall@1 {_percent(recall)} where no image finds one of its own group ({found}{alone})"]
     if evaluation.is_flattered:
-        certain, likely = "shots of a scene find each other", "photos find others that may be of one scene"
-        what = certain if scenes.is_certain else likely
-        lines.append(f"warning: Recall@1 above mostly says that {what}; for new photos expect the figure apart")
+        certain, likely = "shots of a group find each other", "photos find others that may be of one group"
+        what = certain if groups.is_certain else likely
+        lines.append(f"warning: Recall@1 above mostly says that {what}; for new photos expect the grouped figure")
     return lines
 
 

@@ -16,11 +16,10 @@ import numpy.typing as npt
 from index.arrays import UNLABELLED, Floats, Ids, Labels, Vectors
 from index.embedding.engine import ThreadedEngine
 from index.errors import InputError
-from index.evaluation.clues import gather_clues, read_gallery_clues
+from index.evaluation.group_sources import gather_group_sources, read_group_sources
+from index.evaluation.groups import COLUMN, WORTHLESS, Groups, GroupSources, find_groups
 from index.evaluation.metrics import RetrievalScores, bootstrap_interval, score_retrieval
-from index.evaluation.nearness import WORTHLESS
 from index.evaluation.reranked import Reranked, score_reranked
-from index.evaluation.scenes import COLUMN, Clues, Scenes, find_scenes
 from index.faiss_library import import_faiss
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery, number_labels
@@ -47,15 +46,15 @@ class ClassScore:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
-    """The scores where no image finds one of its own scene; None where none has another to find then."""
+class GroupedScores:
+    """Scores of the grouped evaluation: no image finds one of its own group. None where nothing is left to find."""
 
-    scenes: Scenes
+    groups: Groups
     scores: RetrievalScores | None
 
     def to_json(self) -> dict[str, object]:
-        """Scenes and means; without queries no means."""
-        found = self.scenes.to_json()
+        """Groups and means; without queries no means."""
+        found = self.groups.to_json()
         if self.scores is None:
             return {**found, "queries": 0}
         interval = bootstrap_interval(self.scores.hits[1], seed=_SEED)
@@ -68,7 +67,7 @@ class Evaluation:
 
     `recall_interval` and `map_interval` hold 95 % of the resampled means of Recall@1 and MAP@R; `per_class` goes by
     label, sorted; `nmi` and `reranked` are None where they were not asked for; `skipped` counts the files that could
-    not be used. `apart` is None where no two images are of one scene, and where queries came from elsewhere.
+    not be used. `grouped` is None where no two images are of one group, and where queries came from elsewhere.
     """
 
     scores: RetrievalScores
@@ -77,15 +76,15 @@ class Evaluation:
     per_class: dict[str, ClassScore]
     nmi: float | None
     skipped: int
-    apart: Apart | None = None
+    grouped: GroupedScores | None = None
     reranked: Reranked | None = None
 
     @property
     def is_flattered(self) -> bool:
-        """Whether scenes make Recall@1 too good to tell how new photos will fare."""
-        if self.apart is None:
+        """Whether groups make Recall@1 too good to tell how new photos will fare."""
+        if self.grouped is None:
             return False
-        return self.apart.scores is None or self.scores.recall[1] - self.apart.scores.recall[1] > WORTHLESS
+        return self.grouped.scores is None or self.scores.recall[1] - self.grouped.scores.recall[1] > WORTHLESS
 
     def to_json(self) -> dict[str, object]:
         """The document that `evaluate --json` prints."""
@@ -96,7 +95,7 @@ class Evaluation:
             "mean_class_recall_at_1": self.scores.mean_class_recall(1),
             "nmi": self.nmi,
             "skipped": self.skipped,
-            "apart": None if self.apart is None else self.apart.to_json(),
+            "grouped": None if self.grouped is None else self.grouped.to_json(),
             "reranked": None if self.reranked is None else self.reranked.to_json(),
             "per_class": {name: asdict(score) for name, score in self.per_class.items()},
         }
@@ -104,7 +103,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class LabelledImages:
-    """Labelled images: (N, D) float32 unit `vectors`, labels, (N,) int64 `ids`, and clues to scenes.
+    """Labelled images: (N, D) float32 unit `vectors`, labels, (N,) int64 `ids`, and what groups them.
 
     `skipped` counts the files that could not be used.
     """
@@ -112,7 +111,7 @@ class LabelledImages:
     vectors: Vectors
     labels: Sequence[str | None]
     ids: Ids
-    clues: Clues
+    group_sources: GroupSources
     skipped: int = 0
 
 
@@ -148,8 +147,7 @@ def evaluate_gallery(
         query: a folder or label file of images that ask, of which nothing is removed from any ranking. Without it
             every labelled member asks, and is removed from its own ranking.
         where: of the members that ask, only those that it keeps do.
-        groups: name in the metadata of what images of one scene have in common; None: `group`, where there is one, else
-            scenes are looked for.
+        groups: column of the metadata that defines the groups; None: `group`, where there is one, else they are found.
         progress: called with (done, total) files that are embedded.
     """
     with gallery.catalog() as catalog:
@@ -157,8 +155,8 @@ def evaluate_gallery(
         kept = None if where is None else np.isin(gallery.ids, catalog.matching_ids(where))
     if kept is not None and not any(label is not None for label, keeps in zip(labels, kept, strict=True) if keeps):
         raise InputError("the filter keeps no image that has a label, so there is nothing to evaluate")
-    clues = read_gallery_clues(gallery, column=groups)
-    members = LabelledImages(gallery.vectors(gallery.ids), labels, gallery.ids, clues)
+    group_sources = read_group_sources(gallery, column=groups)
+    members = LabelledImages(gallery.vectors(gallery.ids), labels, gallery.ids, group_sources)
     queries = None if query is None else embed_labelled(query, embedder=gallery.embedder, progress=progress)
     return _evaluate(members, queries=queries, kept=kept, **options)
 
@@ -216,9 +214,9 @@ def _evaluate(
         reranked = score_reranked(
             asking, labels, gallery=members.vectors, gallery_labels=found, own=rows, progress=scoring
         )
-    apart = None
-    if queries is None and (scenes := find_scenes(members.vectors, found, members.clues)) is not None:
-        apart = _set_apart(scenes, scenes.groups if kept is None else scenes.groups[kept], score)
+    grouped = None
+    if queries is None and (groups := find_groups(members.vectors, found, members.group_sources)) is not None:
+        grouped = _score_grouped(groups, groups.numbers if kept is None else groups.numbers[kept], score)
     counts, recall = Counter(scores.labels.tolist()), scores.per_class_recall(1)
     return Evaluation(
         scores=scores,
@@ -227,17 +225,17 @@ def _evaluate(
         per_class={names[label]: ClassScore(counts[label], recall[label]) for label in recall},
         nmi=nmi(asking, labels, seed=_SEED) if with_nmi else None,
         skipped=members.skipped + (0 if queries is None else queries.skipped),
-        apart=apart,
+        grouped=grouped,
         reranked=reranked,
     )
 
 
-def _set_apart(scenes: Scenes, asking: Ids, score: Callable[..., RetrievalScores]) -> Apart:
+def _score_grouped(groups: Groups, asking: Ids, score: Callable[..., RetrievalScores]) -> GroupedScores:
     """The scores of queries of these groups, each without its own group."""
     try:
-        return Apart(scenes, score(query_groups=asking, gallery_groups=scenes.groups))
-    except InputError:  # every image has those of its label in its own scene
-        return Apart(scenes, None)
+        return GroupedScores(groups, score(query_groups=asking, gallery_groups=groups.numbers))
+    except InputError:  # every image has those of its label in its own group
+        return GroupedScores(groups, None)
 
 
 def embed_labelled(
@@ -246,7 +244,7 @@ def embed_labelled(
     """Embed every usable image of a source; the others are counted and named in the log by reason.
 
     In a folder the first folder below it is the label; of a table, only the images with a label are taken, and its
-    column `groups` (None: `group`, where there is one) tells scenes.
+    column `groups` (None: `group`, where there is one) defines the groups.
     """
     skipped: Counter[str] = Counter()
     items = list(_list_items(source, skipped))
@@ -269,8 +267,8 @@ def embed_labelled(
         )
     places = [items[item.id][0] for item in usable]
     given = _read_groups(source, places, column=groups)
-    clues = gather_clues(usable, places, vectors=np.stack(vectors), given=given, column=groups)
-    return LabelledImages(np.stack(vectors), labels, np.arange(len(vectors)), clues, skipped.total())
+    group_sources = gather_group_sources(usable, places, vectors=np.stack(vectors), given=given, column=groups)
+    return LabelledImages(np.stack(vectors), labels, np.arange(len(vectors)), group_sources, skipped.total())
 
 
 def _read_groups(source: Path, places: Sequence[Place], *, column: str | None) -> list[str | None]:

@@ -204,7 +204,7 @@ def write_query_table(comparison: Comparison, path: Path) -> None:
 
 def describe_comparison(comparison: Comparison) -> dict[str, Any]:
     """The comparison as one JSON document; differences are what the second of a pair has more than the first."""
-    scoring, scenes = comparison.scoring, comparison.scoring.scenes
+    scoring, groups = comparison.scoring, comparison.scoring.groups
     names = [valid_text(one.candidate.name) for one in comparison.embedded]
     return {
         "images": valid_text(comparison.photos.source),
@@ -227,8 +227,8 @@ def describe_comparison(comparison: Comparison) -> dict[str, Any]:
             }
             for pair in scoring.pairs
         ],
-        "intervals_over": "scenes" if scoring.over_scenes else "queries",
-        "scenes": None if scenes is None else {**scenes.to_json(), "flattering": scoring.is_flattered},
+        "intervals_over": "groups" if scoring.over_groups else "queries",
+        "groups": None if groups is None else {**groups.to_json(), "flattered": scoring.is_flattered},
         "seconds": comparison.seconds,
         "files": [str(path) for path in comparison.files],
     }
@@ -249,7 +249,7 @@ def _describe_candidate(embedded: Embedded, scored: Scored) -> dict[str, Any]:
         "recall": {str(k): figure.to_json() for k, figure in scored.recall.items()},
         "map_at_r": scored.map_at_r.to_json(),
         "r_precision": scored.r_precision.to_json(),
-        "recall_at_1_apart": scored.apart,
+        "recall_at_1_grouped": scored.grouped,
     }
 
 
@@ -288,7 +288,7 @@ def _format_difference(pair: Pair) -> str:
 
 def _describe_basis(comparison: Comparison) -> list[str]:
     scoring, photos = comparison.scoring, comparison.photos
-    over = "groups" if scoring.over_scenes else "queries"
+    over = "groups" if scoring.over_groups else "queries"
     lone = f" ({scoring.lone:,} more have no other image of their label)" if scoring.lone else ""
     lines = [
         f"%, over the same {len(scoring.queries):,} queries among {len(photos.photos):,} images{lone}; in brackets "
@@ -305,7 +305,7 @@ def _describe_basis(comparison: Comparison) -> list[str]:
 
 
 def _list_caveats(comparison: Comparison) -> list[str]:
-    scoring, scenes, lines = comparison.scoring, comparison.scoring.scenes, []
+    scoring, groups, lines = comparison.scoring, comparison.scoring.groups, []
     for embedded in comparison.embedded:
         name = printable_path(embedded.candidate.name)
         if embedded.trained_on:
@@ -318,14 +318,14 @@ def _list_caveats(comparison: Comparison) -> list[str]:
                 f"note: {name} was trained, and its file does not say on what: on images of its training it is "
                 "flattered"
             )
-    if scenes is not None and scoring.is_flattered:
-        apart = ", ".join(
-            f"{printable_path(one.candidate.name)} {'-' if scored.apart is None else f'{100 * scored.apart:.1f}'}"
+    if groups is not None and scoring.is_flattered:
+        grouped = ", ".join(
+            f"{printable_path(one.candidate.name)} {'-' if scored.grouped is None else f'{100 * scored.grouped:.1f}'}"
             for one, scored in comparison.results
         )
-        kind = "photos of one group find each other" if scenes.is_certain else "photos may be of one group"
+        kind = "photos of one group find each other" if groups.is_certain else "photos may be of one group"
         lines.append(
-            f"warning: {kind} ({scenes.images:,} images in {scenes.count:,} groups, by {scenes.found_by}); grouped "
-            f"Recall@1: {apart}"
+            f"warning: {kind} ({groups.images:,} images in {groups.count:,} groups, by {groups.found_by}); grouped "
+            f"Recall@1: {grouped}"
         )
     return lines

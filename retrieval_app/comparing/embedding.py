@@ -16,8 +16,8 @@ import numpy as np
 from index.arrays import Floats, Labels
 from index.embedding.cached import open_cached_engine
 from index.errors import ImageError, InputError
-from index.evaluation.clues import read_time
-from index.evaluation.scenes import COLUMN, Clues
+from index.evaluation.group_sources import read_time
+from index.evaluation.groups import COLUMN, GroupSources
 from index.gallery.gallery import Gallery, number_labels
 from index.model.embedder import Embedder
 from index.outputs import KIND
@@ -63,13 +63,15 @@ class Photos:
         """(N,) int64 labels as positions in the names, which are sorted; `UNLABELLED` where there is none."""
         return number_labels([photo.label for photo in self.photos])
 
-    def clues(self) -> Clues:
-        """Clues, beside embeddings, to which images are one group."""
+    def group_sources(self) -> GroupSources:
+        """Sources of groups, beside embeddings."""
         places = [photo.place for photo in self.photos]
         names = [str(p.file) if p.offset is None else f"{p.file}/{p.name}" for p in places]
         times = np.array([read_time(place) for place in places], dtype=np.float64)
         copies = np.unique([photo.sha256 for photo in self.photos], return_inverse=True)[1].astype(np.int64)
-        return Clues(names, times, given=[photo.group for photo in self.photos], copies=copies, column=COLUMN)
+        return GroupSources(
+            names, times, given=[photo.group for photo in self.photos], copies=copies, column=COLUMN
+        )
 
 
 def read_photos(

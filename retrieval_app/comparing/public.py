@@ -109,7 +109,7 @@ def compare(
     embedded = [replace(one, trained_on=known.get(one.run_id, one.trained_on)) for one in embedded]
     photos, embedded = keep_common(photos, embedded)
     scoring = score_candidates(
-        [one.vectors for one in embedded], *photos.number_labels(), clues=photos.clues(), ks=ks,
+        [one.vectors for one in embedded], *photos.number_labels(), group_sources=photos.group_sources(), ks=ks,
         progress=partial(progress, "Scoring"),
     )  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)

@@ -15,9 +15,8 @@ import numpy.typing as npt
 from index.arrays import UNLABELLED, Floats, Ids, Labels
 from index.errors import InputError
 from index.evaluation.comparison import PairedDifference, paired_bootstrap
+from index.evaluation.groups import WORTHLESS, Groups, GroupSources, find_groups
 from index.evaluation.metrics import RetrievalScores, Scores, bootstrap_interval, score_retrieval
-from index.evaluation.nearness import WORTHLESS
-from index.evaluation.scenes import Clues, Scenes, find_scenes
 from index.progress import Progress, no_progress
 from retrieval_app.comparing.embedding import Embedded, Photos
 
@@ -46,14 +45,14 @@ class Scored:
     Attributes:
         scores: of each query.
         recall: Recall@K by K, rising.
-        apart: Recall@1 of the grouped evaluation; None without groups, or without a query then.
+        grouped: Recall@1 of the grouped evaluation; None without groups, or without a query then.
     """
 
     scores: RetrievalScores
     recall: dict[int, Figure]
     map_at_r: Figure
     r_precision: Figure
-    apart: float | None
+    grouped: float | None
 
     @property
     def right(self) -> npt.NDArray[np.bool_]:
@@ -96,8 +95,8 @@ class Scoring:
         queries: (Q,) rows of the query images.
         labels: (N,) int64 of all images, positions in `names`.
         lone: labelled images that have no other of their label to find.
-        scenes: groups of images that show one scene; None where nothing points to any.
-        over_scenes: whether the intervals resample whole groups, whose photos stand or fall together.
+        groups: of the images; None where nothing points to any.
+        over_groups: whether the intervals resample whole groups, whose photos stand or fall together.
     """
 
     queries: Ids
@@ -106,8 +105,8 @@ class Scoring:
     lone: int
     scored: tuple[Scored, ...]
     pairs: tuple[Pair, ...]
-    scenes: Scenes | None
-    over_scenes: bool
+    groups: Groups | None
+    over_groups: bool
 
     def pair(self, first: int, second: int) -> Pair:
         """That of two candidates, the first of which stands before the second."""
@@ -116,9 +115,9 @@ class Scoring:
     @property
     def is_flattered(self) -> bool:
         """Whether groups make a Recall@1 too good to predict how new photos will fare."""
-        if self.scenes is None:
+        if self.groups is None:
             return False
-        return any(one.apart is None or one.recall[1].value - one.apart > WORTHLESS for one in self.scored)
+        return any(one.grouped is None or one.recall[1].value - one.grouped > WORTHLESS for one in self.scored)
 
 
 def score_candidates(
@@ -126,7 +125,7 @@ def score_candidates(
     labels: Labels,
     names: list[str],
     *,
-    clues: Clues,
+    group_sources: GroupSources,
     ks: Sequence[int],
     progress: Progress = no_progress,
 ) -> Scoring:
@@ -135,46 +134,46 @@ def score_candidates(
     Args:
         vectors: of each candidate, (N, D) float32 unit rows, of another D each.
         labels: (N,) int64.
-        clues: what shows which images are one group; the vectors of the first candidate count too.
+        group_sources: of the images; the vectors of the first candidate count too.
         ks: the K of Recall@K; 1 is added where it is missing.
 
     Raises:
         InputError: no query has another image of its label to find.
     """
-    scenes = find_scenes(vectors[0], labels, clues)
+    groups = find_groups(vectors[0], labels, group_sources)
     counts = np.bincount(labels[labels != UNLABELLED], minlength=1)
     queries: Ids = np.flatnonzero((labels != UNLABELLED) & (counts[labels.clip(min=0)] > 1))
-    over_scenes = scenes is not None and scenes.is_certain
-    clusters = scenes.groups[queries] if scenes is not None and over_scenes else None
+    over_groups = groups is not None and groups.is_certain
+    clusters = groups.numbers[queries] if groups is not None and over_groups else None
     scored = []
     for done, rows in enumerate(vectors):
-        scored.append(_score(rows, labels, scenes=scenes, clusters=clusters, ks=sorted({1, *ks})))
+        scored.append(_score(rows, labels, groups=groups, clusters=clusters, ks=sorted({1, *ks})))
         progress(done + 1, len(vectors))
     pairs = tuple(_compare(scored, *two, clusters=clusters) for two in combinations(range(len(scored)), 2))
     lone = scored[0].scores.lone_queries
-    return Scoring(queries, labels, names, lone, tuple(scored), pairs, scenes, over_scenes)
+    return Scoring(queries, labels, names, lone, tuple(scored), pairs, groups, over_groups)
 
 
 def _score(
-    vectors: Floats, labels: Labels, *, scenes: Scenes | None, clusters: Ids | None, ks: Sequence[int]
+    vectors: Floats, labels: Labels, *, groups: Groups | None, clusters: Ids | None, ks: Sequence[int]
 ) -> Scored:
     ids = np.arange(len(vectors), dtype=np.int64)
     score = partial(
         score_retrieval, vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids
     )
     scores = score(ks=ks)
-    apart = None
-    if scenes is not None:
+    grouped = None
+    if groups is not None:
         try:
-            apart = score(query_groups=scenes.groups, gallery_groups=scenes.groups, ks=[1]).recall[1]
+            grouped = score(query_groups=groups.numbers, gallery_groups=groups.numbers, ks=[1]).recall[1]
         except InputError:  # every image has those of its label in its own group
-            apart = None
+            grouped = None
     return Scored(
         scores,
         {k: _figure(hits, clusters) for k, hits in scores.hits.items()},
         _figure(scores.average_precision, clusters),
         _figure(scores.r_precision, clusters),
-        apart,
+        grouped,
     )
 
 

@@ -233,8 +233,8 @@ class GalleryApp(gr.Blocks):
     async def _measure(self, progress: gr.Progress = gr.Progress()) -> tuple[Any, ...]:  # noqa: B008, as Gradio has it
         found = await _ask(self._answers.evaluate(_telling(progress, "Measuring")))
         told = f"{found['queries']:,} labelled images asked for one of their label among the others."
-        if (apart := found["apart"]) is not None and apart["value"] is not None:
-            told += f" Where none finds its own scene or a copy, Recall@1 is **{_percent(apart['value'])} %**."
+        if (grouped := found["grouped"]) is not None and grouped["value"] is not None:
+            told += f" Where none finds its own group or a copy, Recall@1 is **{_percent(grouped['value'])} %**."
         recall = [
             [one["k"], _percent(one["value"]), " – ".join(map(_percent, one["interval"]))]
             for one in found["recall_at"]

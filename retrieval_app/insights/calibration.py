@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
-from index.evaluation.clues import read_gallery_clues
+from index.evaluation.group_sources import read_group_sources
+from index.evaluation.groups import find_groups
 from index.evaluation.metrics import Relevance
-from index.evaluation.scenes import find_scenes
 from index.gallery.gallery import Gallery
 from index.progress import Progress, no_progress
 from index.threads import multiplying_workers
@@ -81,9 +81,9 @@ def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int =
         None where fewer than 30 members have a label that one of another group has too, or all have the same.
     """
     vectors, labels, _, _ = gallery.labelled_vectors()
-    scenes = find_scenes(vectors, labels, read_gallery_clues(gallery, near_copies=False))
+    groups = find_groups(vectors, labels, read_group_sources(gallery, near_copies=False))
     return learn_shares(
-        vectors, labels, seed=seed, groups=None if scenes is None else scenes.shots, progress=progress
+        vectors, labels, seed=seed, groups=None if groups is None else groups.shots, progress=progress
     )
 
 

@@ -11,10 +11,9 @@ from pydantic import Field
 
 from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
 from index.errors import InputError
-from index.evaluation.clues import read_gallery_clues
+from index.evaluation.group_sources import read_group_sources
+from index.evaluation.groups import WORTHLESS, Groups, find_groups
 from index.evaluation.metrics import bootstrap_interval, score_retrieval
-from index.evaluation.nearness import WORTHLESS
-from index.evaluation.scenes import Scenes, find_scenes
 from index.gallery.gallery import Gallery
 from index.progress import Progress, no_progress
 from index.threads import multiplying_workers
@@ -38,14 +37,14 @@ class NearestByLabel:
     """Nearest rows of n rows: (n,) float32 cosines, -inf where there is none, and (n,) int64 rows, `NO_ID` there.
 
     `same` is that of the nearest other row of the same label, `different` and `different_row` of another label.
-    `same_apart` and `different_apart` are `same` and `different` among the rows of other groups.
+    `same_grouped` and `different_grouped` are `same` and `different` among the rows of other groups.
     """
 
     same: Floats
     different: Floats
     different_row: Ids
-    same_apart: Floats
-    different_apart: Floats
+    same_grouped: Floats
+    different_grouped: Floats
 
 
 def find_nearest_by_label(
@@ -62,12 +61,12 @@ def find_nearest_by_label(
     with multiplying_workers():  # in the background: one thread
         found = search_labels(vectors, labels, k=1, asked=asked, progress=progress)
         same, different = (nearest.cosines[:, 0] for nearest in found)
-        same_apart, different_apart = same.copy(), different.copy()
+        same_grouped, different_grouped = same.copy(), different.copy()
         values, counts = np.unique(groups, return_counts=True)
         repeated = np.flatnonzero(np.isin(groups[asked], values[counts > 1]))
-        apart = search_labels(vectors, labels, k=1, asked=asked[repeated], groups=groups)
-        same_apart[repeated], different_apart[repeated] = (nearest.cosines[:, 0] for nearest in apart)
-    return NearestByLabel(same, different, found[1].rows[:, 0], same_apart, different_apart)
+        grouped = search_labels(vectors, labels, k=1, asked=asked[repeated], groups=groups)
+        same_grouped[repeated], different_grouped[repeated] = (nearest.cosines[:, 0] for nearest in grouped)
+    return NearestByLabel(same, different, found[1].rows[:, 0], same_grouped, different_grouped)
 
 
 class RecallEntry(Answer):
@@ -78,13 +77,13 @@ class RecallEntry(Answer):
     interval: Interval
 
 
-class ApartEntry(Answer):
+class GroupedRecall(Answer):
     """Recall@1 of the grouped evaluation: no image finds one of its own group, shots of a burst and copies."""
 
     value: float | None = Field(description="None where no image has another to find outside its group")
     interval: Interval | None
     queries: int
-    scenes: int = Field(description="of more than one image")
+    groups: int = Field(description="of more than one image")
     images: int = Field(description="in these groups")
     found_by: str = Field(description="how the groups were found, in words")
     certain: bool = Field(description="false where images are only suspiciously alike")
@@ -160,7 +159,7 @@ class Quality(Answer):
     lone: int = Field(description="images that are alone with their label")
     sampled: bool
     recall_at: list[RecallEntry]
-    apart: ApartEntry | None = Field(description="None where no two images are of one group")
+    grouped: GroupedRecall | None = Field(description="None where no two images are of one group")
     map_at_r: MeanPrecision | None
     classes: list[ClassEntry]
     worst: list[WorstQueryEntry]
@@ -200,11 +199,11 @@ def assess_quality(
         )
     except InputError as error:  # no member has another of its label to find
         return Quality(
-            queries=0, lone=0, sampled=False, recall_at=[], apart=None, map_at_r=None, classes=[],
+            queries=0, lone=0, sampled=False, recall_at=[], grouped=None, map_at_r=None, classes=[],
             worst=[], histogram=None, confusion=[], problem=str(error), index=index,
         )  # fmt: skip
     copies = (duplicates or find_duplicate_groups(gallery)).groups_of(ids)
-    scenes = find_scenes(vectors, labels, read_gallery_clues(gallery, copies=copies))
+    groups = find_groups(vectors, labels, read_group_sources(gallery, copies=copies))
     rows = np.flatnonzero(labels != UNLABELLED)
     asked = np.searchsorted(rows, asking[labels[asking] != UNLABELLED])
     vectors, labels, ids = vectors[rows], labels[rows], ids[rows]
@@ -212,7 +211,7 @@ def assess_quality(
         vectors,
         labels,
         asked,
-        groups=np.arange(len(rows)) if scenes is None else scenes.groups[rows],
+        groups=np.arange(len(rows)) if groups is None else groups.numbers[rows],
         progress=lambda done, total: progress(total + done, 2 * total),
     )
     texts = [names[label] for label in labels.tolist()]
@@ -224,7 +223,7 @@ def assess_quality(
             RecallEntry(k=k, value=value, interval=bootstrap_interval(scores.hits[k], seed=_SEED))
             for k, value in scores.recall.items()
         ],
-        apart=None if scenes is None else _set_apart(nearest, scenes, recall=scores.recall[1]),
+        grouped=None if groups is None else _score_grouped(nearest, groups, recall=scores.recall[1]),
         map_at_r=MeanPrecision(
             value=scores.average_precision.mean(),
             interval=bootstrap_interval(scores.average_precision, seed=_SEED),
@@ -238,18 +237,18 @@ def assess_quality(
     )
 
 
-def _set_apart(nearest: NearestByLabel, scenes: Scenes, *, recall: float) -> ApartEntry:
-    asked = np.isfinite(nearest.same_apart)
-    found = (nearest.same_apart >= nearest.different_apart)[asked].astype(np.float64)
+def _score_grouped(nearest: NearestByLabel, groups: Groups, *, recall: float) -> GroupedRecall:
+    asked = np.isfinite(nearest.same_grouped)
+    found = (nearest.same_grouped >= nearest.different_grouped)[asked].astype(np.float64)
     value = float(found.mean()) if len(found) else None
-    return ApartEntry(
+    return GroupedRecall(
         value=value,
         interval=None if value is None else bootstrap_interval(found, seed=_SEED),
         queries=len(found),
-        scenes=scenes.count,
-        images=scenes.images,
-        found_by=scenes.found_by,
-        certain=scenes.is_certain,
+        groups=groups.count,
+        images=groups.images,
+        found_by=groups.found_by,
+        certain=groups.is_certain,
         flattered=value is None or recall - value > WORTHLESS,
     )
 

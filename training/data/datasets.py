@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from index.errors import ImageError, InputError
-from index.evaluation.scenes import COLUMN
+from index.evaluation.groups import COLUMN
 from index.images.image_files import read_image
 from index.sources.folder_walk import walk_folder
 from index.sources.table_rows import USUAL, TableColumns, find_table, folder_label, read_column, read_label_file
@@ -53,7 +53,7 @@ def list_dataset(data: Path, *, columns: TableColumns = USUAL) -> Dataset:
 
     Args:
         data: a folder (an image's label is the first folder below it), or a CSV or Parquet file, whose column
-            `group`, if there is one, is the same for images of one scene; or the address of one, which names columns.
+            `group`, if there is one, is the same for images of one group; or the address of one, which names columns.
         columns: what the columns of path and label are called in a table.
     """
     table, columns = find_table(data, columns)

@@ -204,7 +204,7 @@ def select_features(
 def try_candidates(sample: Sample, *, embedding_dim: int, seed: int) -> list[dict[str, Any]]:
     """What each candidate finds, in their order, as JSON; empty where there is nothing to find.
 
-    Duplicates, by the features of the first candidate, do not find each other. (Scenes are not looked for: what tells
+    Duplicates, by the features of the first candidate, do not find each other. (Groups are not looked for: what tells
     them of a whole collection misleads in a sample of it.)
     """
     count = len(sample.labels)
@@ -212,7 +212,7 @@ def try_candidates(sample: Sample, *, embedding_dim: int, seed: int) -> list[dic
         return []
     usual = next(iter(sample.features.values()))
     copies = find_duplicates(usual, sample.labels, hashes=sample.hashes).groups
-    searched = ValidationSet(usual, sample.labels, ks=(1,), scenes=copies)
+    searched = ValidationSet(usual, sample.labels, ks=(1,), groups=copies)
     if not searched.can_find():
         return []
     found = []

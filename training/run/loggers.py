@@ -87,7 +87,7 @@ def report_words(report: Mapping[str, Any]) -> dict[str, str]:
 def _recalls(prefix: str, scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for k, recall in scores["recall"].items():
         yield f"{prefix}/recall_at_{k}", recall
-    for search in ("apart", "against_training"):
+    for search in ("grouped", "against_training"):
         if scores.get(search):
             yield f"{prefix}/{search}/recall_at_1", scores[search]["recall"]["1"]
 

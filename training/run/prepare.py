@@ -48,7 +48,7 @@ from training.options.machine import Machine
 from training.run.features import extract_together
 from training.run.phases import Job, Watcher
 from training.run.run_folder import PARITY_IMAGES, LabelledImage
-from training.run.searches import KnownImages, find_trial_scenes, read_clues
+from training.run.searches import KnownImages, find_holdout_groups, read_file_sources
 
 logger = logging.getLogger(__name__)
 
@@ -150,8 +150,8 @@ class TrainingSet:
         """What searches need to know of them, by the labels they were given; every file is opened for it."""
         groups = {record.path: record.group for record in self._records}
         paths, hashes = [image.path for image in self.images], [image.sha256 for image in self.images]
-        clues = read_clues(paths, groups=[groups.get(path) for path in paths], hashes=hashes)
-        return KnownImages(self.features, [image.given for image in self.images], hashes, clues)
+        group_sources = read_file_sources(paths, groups=[groups.get(path) for path in paths], hashes=hashes)
+        return KnownImages(self.features, [image.given for image in self.images], hashes, group_sources)
 
     @cached_property
     def copies(self) -> Ids:
@@ -162,9 +162,9 @@ class TrainingSet:
         return find_duplicates(self.features, self.labels.cpu().numpy(), hashes=hashes).groups
 
     @cached_property
-    def scenes(self) -> Ids | None:
-        """(N,) int64, the same for photos of one scene, copies among them; None where nothing points to scenes."""
-        return find_trial_scenes(self.known, copies=self.copies)
+    def groups(self) -> Ids | None:
+        """(N,) int64, the same for photos of one group, copies among them; None where nothing points to groups."""
+        return find_holdout_groups(self.known, copies=self.copies)
 
     def labelled(self, weights: Floats | None, *, reads_labels: bool = True) -> LabelledFeatures:
         """What methods without a step of training are fitted on; with (N,) weights that are known already."""
@@ -280,12 +280,12 @@ def prepare_validation(
     names = [record.label for record in usable]
     if not keep_usable_classes(names)[0].any():
         raise InputError("Recall@K needs a class with two validation images; none has two that are readable")
-    clues = read_clues(
+    group_sources = read_file_sources(
         [record.path for record in usable], groups=[record.group for record in usable], hashes=extracted.hashes
     )
     gallery = None if validation.is_gallery is None else np.array(validation.is_gallery)[extracted.rows]
     features = store.load(extracted.hashes)[:, 0]
-    known = KnownImages(features, names, extracted.hashes, clues, gallery, validation.ks)
+    known = KnownImages(features, names, extracted.hashes, group_sources, gallery, validation.ks)
     if gallery is not None and not np.isin(known.numbers[~gallery], known.numbers[gallery]).any():
         raise InputError(
             "Recall@K needs a query with an image of its class in the gallery; no readable one has one"

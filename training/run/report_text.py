@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from index.evaluation.nearness import WORTHLESS
+from index.evaluation.groups import WORTHLESS
 from training.options.config import TrainConfig
 from training.run.network.stage import START
 from training.run.picture_stage import describe_picture
@@ -76,13 +76,13 @@ def _doubt(count: int) -> list[str]:
 
 
 _SEARCHES = {
-    "among": "photos of these classes, searched among each other",
-    "apart": "the same, where no photo finds one of its own scene",
+    "ungrouped": "photos of these classes, searched among each other",
+    "grouped": "the same, where no photo finds one of its own group",
     "against_training": "new photos of the same things, searched among your training photos",
 }
 _HEADING = "Recall@1 by what is searched, %"
 _TRAINS = (TRAINED, FROZEN_HEAD)
-_COLUMNS = {"among": "among", "apart": "apart", "against_training": "training"}
+_COLUMNS = {"ungrouped": "ungrouped", "grouped": "grouped", "against_training": "training"}
 
 
 def describe_validation(report: Mapping[str, Any]) -> list[str]:
@@ -103,7 +103,7 @@ def describe_validation(report: Mapping[str, Any]) -> list[str]:
 
 
 def _describe_searches(report: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    asked = [name for name in _SEARCHES if name == "among" or report["val"].get(name)]
+    asked = [name for name in _SEARCHES if name == "ungrouped" or report["val"].get(name)]
     if len(asked) == 1:
         return _warn(report)
     width = max(len(_HEADING), *map(len, rows)) + 1
@@ -114,42 +114,42 @@ def _describe_searches(report: Mapping[str, Any], rows: Mapping[str, Mapping[str
             f"{title:<{width}}" + "".join(f"{'-' if one is None else f'{100 * one:.2f}':>10}" for one in found)
         )
     for name in asked:
-        scores = report["val"] if name == "among" else report["val"][name]
+        scores = report["val"] if name == "ungrouped" else report["val"][name]
         found_by = ""
-        if name == "apart" and (scenes := report.get("val_scenes")) is not None:
-            found_by = f"; {scenes['images']:,} photos in {scenes['scenes']:,} scenes, by {scenes['found_by']}"
+        if name == "grouped" and (groups := report.get("val_groups")) is not None:
+            found_by = f"; {groups['images']:,} photos in {groups['groups']:,} groups, by {groups['found_by']}"
         lines.append(f"{_COLUMNS[name]}: {_SEARCHES[name]} ({scores['queries']:,} queries{found_by})")
     return lines + _warn(report)
 
 
 def _warn(report: Mapping[str, Any]) -> list[str]:
-    """Where shots of a scene make the figure among validation images worthless."""
-    among = report["val"]["recall"]["1"]
-    if report.get("val_scenes") is not None and report["val"]["apart"] is None:
-        return ["warning: every validation photo has those of its class in its own scene only: no figure but that of "
+    """Warnings where photos of a group make the figure among validation images worthless."""
+    ungrouped = report["val"]["recall"]["1"]
+    if report.get("val_groups") is not None and report["val"]["grouped"] is None:
+        return ["warning: every validation photo has those of its class in its own group only: no figure but that of "
                 "photos from elsewhere tells how good this is"]  # fmt: skip
-    apart, training = (_recall(report["val"], name) for name in ("apart", "against_training"))
+    grouped, training = (_recall(report["val"], name) for name in ("grouped", "against_training"))
     lines = []
-    if apart is not None and among - apart > WORTHLESS:
+    if grouped is not None and ungrouped - grouped > WORTHLESS:
         lines.append(
-            f"warning: 'among' is {100 * (among - apart):.0f} points above 'apart': shots of one scene find each "
-            "other, so it does not tell how new photos will fare; 'apart' does"
+            f"warning: 'ungrouped' is {100 * (ungrouped - grouped):.0f} points above 'grouped': photos of one group "
+            "find each other, so it does not tell how new photos will fare; 'grouped' does"
         )
-    if apart is not None and training is not None and training - apart > WORTHLESS:
+    if grouped is not None and training is not None and training - grouped > WORTHLESS:
         lines.append(
-            f"warning: 'training' is {100 * (training - apart):.0f} points above 'apart': scenes may be parted between "
-            "the photos that train and these"
+            f"warning: 'training' is {100 * (training - grouped):.0f} points above 'grouped': groups may be split "
+            "between the photos that train and these"
         )
-    if training is not None and among - training > WORTHLESS and not lines:
+    if training is not None and ungrouped - training > WORTHLESS and not lines:
         lines.append(
-            f"warning: 'among' is {100 * (among - training):.0f} points above 'training': labels that train may be "
-            "wrong, or photos here be of one scene that nothing tells"
+            f"warning: 'ungrouped' is {100 * (ungrouped - training):.0f} points above 'training': labels that "
+            "train may be wrong, or photos here be of one group that nothing shows"
         )
     return lines
 
 
 def _recall(scores: Mapping[str, Any], name: str) -> float | None:
-    found = scores if name == "among" else scores.get(name)
+    found = scores if name == "ungrouped" else scores.get(name)
     return None if not found else float(found["recall"]["1"])
 
 

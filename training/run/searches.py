@@ -1,4 +1,4 @@
-"""Validation searches: images among each other, and among the training images, with scenes apart."""
+"""Validation searches: validation images against each other, ungrouped and grouped, and against the training images."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from torch import nn
 
 from index.arrays import Floats, Ids, Labels, normalise_rows
 from index.errors import InputError
+from index.evaluation.groups import Groups, GroupSources, find_groups, makes_a_difference
 from index.evaluation.metrics import DEFAULT_KS, RetrievalScores, bootstrap_interval, score_retrieval
-from index.evaluation.nearness import makes_a_difference
-from index.evaluation.scenes import Clues, Scenes, find_scenes
 from index.images.taken_time import read_taken_time
 
 
@@ -24,24 +23,24 @@ class ValidationSet:
     """Features (N, F) float32 of images that do not train, and their labels (N,) int64.
 
     `is_gallery` (N,) bool parts them into what is searched and the queries; None: each is asked among all others.
-    `ks` are the K of Recall@K. `scenes` (N,) int64 is the same for photos of one scene, which do not find each other;
-    None: every photo is a scene of its own.
+    `ks` are the K of Recall@K. `groups` (N,) int64 is the same for photos of one group, which do not find each other;
+    None: every photo is a group of its own.
     """
 
     features: Floats
     labels: np.ndarray
     is_gallery: np.ndarray | None = None
     ks: Sequence[int] = DEFAULT_KS
-    scenes: np.ndarray | None = None
+    groups: np.ndarray | None = None
 
     def score(self, embeddings: Floats) -> RetrievalScores:
         """Retrieval among (N, D) unit rows.
 
         Raises:
-            InputError: no query has another image of its label, outside its scene.
+            InputError: no query has another image of its label, outside its group.
         """
         asked, gallery = self.parts()
-        scenes = self.scenes
+        groups = self.groups
         return score_retrieval(
             embeddings[asked],
             self.labels[asked],
@@ -49,20 +48,20 @@ class ValidationSet:
             gallery_labels=self.labels[gallery],
             gallery_ids=gallery,
             query_ids=asked,
-            query_groups=None if scenes is None else scenes[asked],
-            gallery_groups=None if scenes is None else scenes[gallery],
+            query_groups=None if groups is None else groups[asked],
+            gallery_groups=None if groups is None else groups[gallery],
             ks=self.ks,
         )
 
     def can_find(self) -> bool:
-        """Whether some query has an image of its label to find, outside its scene."""
+        """Whether some query has an image of its label to find, outside its group."""
         asked, gallery = self.parts()
-        scenes = np.arange(len(self.labels)) if self.scenes is None else self.scenes
+        groups = np.arange(len(self.labels)) if self.groups is None else self.groups
         shown: dict[int, set[int]] = {}
-        for label, scene in zip(self.labels[gallery].tolist(), scenes[gallery].tolist(), strict=True):
-            shown.setdefault(label, set()).add(scene)
-        queries = zip(self.labels[asked].tolist(), scenes[asked].tolist(), strict=True)
-        return any(shown.get(label, set()) - {scene} for label, scene in queries)
+        for label, group in zip(self.labels[gallery].tolist(), groups[gallery].tolist(), strict=True):
+            shown.setdefault(label, set()).add(group)
+        queries = zip(self.labels[asked].tolist(), groups[asked].tolist(), strict=True)
+        return any(shown.get(label, set()) - {group} for label, group in queries)
 
     def parts(self) -> tuple[np.ndarray, np.ndarray]:
         """Row numbers (int64, sorted) of the queries, and of what they search."""
@@ -79,8 +78,10 @@ def embed_features(head: nn.Module, features: Floats) -> Floats:
     return np.concatenate(blocks)
 
 
-def read_clues(paths: Sequence[Path], *, groups: Sequence[str | None], hashes: Sequence[str]) -> Clues:
-    """Clues about N images.
+def read_file_sources(
+    paths: Sequence[Path], *, groups: Sequence[str | None], hashes: Sequence[str]
+) -> GroupSources:
+    """Sources of groups of N image files.
 
     Args:
         paths: of their files; a time is the camera's, or else when the file was written.
@@ -89,14 +90,14 @@ def read_clues(paths: Sequence[Path], *, groups: Sequence[str | None], hashes: S
     """
     copies = np.unique(np.array(hashes), return_inverse=True)[1].astype(np.int64)
     times = np.array([_read_time(path) for path in paths], dtype=np.float64)
-    return Clues([str(path) for path in paths], times, given=groups, copies=copies)
+    return GroupSources([str(path) for path in paths], times, given=groups, copies=copies)
 
 
-def join_clues(first: Clues, second: Clues, *, hashes: Sequence[str]) -> Clues:
-    """Clues about the images of both; the hashes are of all of them."""
+def join_group_sources(first: GroupSources, second: GroupSources, *, hashes: Sequence[str]) -> GroupSources:
+    """Sources of groups of the images of both; the hashes are of all of them."""
     copies = np.unique(np.array(hashes), return_inverse=True)[1].astype(np.int64)
     times = np.concatenate([first.times, second.times])
-    return Clues(
+    return GroupSources(
         [*first.names, *second.names], times, given=[*(first.given or ()), *(second.given or ())], copies=copies
     )
 
@@ -116,7 +117,8 @@ _SEED = 0  # of the resampling
 
 @dataclass(frozen=True, slots=True)
 class KnownImages:
-    """Images as searches need them: (N, F) float32 features, label names, hashes of their bytes, and clues.
+    """Images as searches need them: (N, F) float32 features, label names, hashes of their bytes, and the sources of
+    their groups.
 
     `is_gallery` and `ks` as in `ValidationSet`.
     """
@@ -124,7 +126,7 @@ class KnownImages:
     features: Floats
     labels: Sequence[str]
     hashes: Sequence[str]
-    clues: Clues
+    group_sources: GroupSources
     is_gallery: np.ndarray | None = None
     ks: Sequence[int] = DEFAULT_KS
 
@@ -134,7 +136,7 @@ class KnownImages:
         return np.unique(np.array(self.labels), return_inverse=True)[1].astype(np.int64)
 
     @property
-    def among(self) -> ValidationSet:
+    def ungrouped(self) -> ValidationSet:
         """What is searched where these search each other."""
         return ValidationSet(self.features, self.numbers, self.is_gallery, self.ks)
 
@@ -143,21 +145,21 @@ class KnownImages:
 class SearchScores:
     """What one head finds in the searches of `Searches`; None where there is nothing to ask or to find."""
 
-    among: RetrievalScores
-    apart: RetrievalScores | None
+    ungrouped: RetrievalScores
+    grouped: RetrievalScores | None
     against: RetrievalScores | None
-    has_scenes: bool = False
+    has_groups: bool = False
 
     @property
     def telling(self) -> RetrievalScores | None:
-        """Those that tell how new photos fare: with scenes apart where there are any."""
-        return self.apart if self.has_scenes else self.among
+        """Those that tell how new photos fare: the grouped ones where there are groups."""
+        return self.grouped if self.has_groups else self.ungrouped
 
     def to_json(self) -> dict[str, Any]:
-        """Those among each other, and the others under `apart` and `against_training`."""
+        """The ungrouped scores, and the others under `grouped` and `against_training`."""
         return {
-            **_describe(self.among),
-            "apart": None if self.apart is None else _describe(self.apart),
+            **_describe(self.ungrouped),
+            "grouped": None if self.grouped is None else _describe(self.grouped),
             "against_training": None if self.against is None else _describe(self.against),
         }
 
@@ -167,39 +169,39 @@ class Searches:
     """What validation images are asked for.
 
     Attributes:
-        among: them among each other, whatever their scenes.
+        ungrouped: against each other, whatever their groups.
         training: (N, F) float32 features of the training images.
-        scenes: of the validation images; None where nothing points to scenes.
+        groups: of the validation images; None where nothing points to groups.
         queries: (Q,) int64 rows of the validation images whose labels train.
         against: the N training images as a gallery, and after them the queries; a query does not find its own bytes,
-            nor its own scene where a table, names or times tell it, or else closeness, if without their own scene these
+            nor its own group where a table, names or times tell it, or else closeness, if without their own group these
             queries err far more often. None where no label trains, or a benchmark says what is searched.
     """
 
-    among: ValidationSet
+    ungrouped: ValidationSet
     training: Floats
-    scenes: Scenes | None = None
+    groups: Groups | None = None
     queries: Ids | None = None
     against: ValidationSet | None = None
 
     def seen_as(self, features: Floats, *, training: Floats) -> Searches:
         """The same searches of the same images by other features: (M, F) of those among, (N, F) of those that train."""
-        return replace(self, among=replace(self.among, features=features), training=training)
+        return replace(self, ungrouped=replace(self.ungrouped, features=features), training=training)
 
     def score(self, head: nn.Module) -> SearchScores:
         """What a head finds."""
-        embeddings = embed_features(head, self.among.features)
-        apart = against = None
-        if self.scenes is not None:
-            apart = _find(replace(self.among, scenes=self.scenes.groups), embeddings)
+        embeddings = embed_features(head, self.ungrouped.features)
+        grouped = against = None
+        if self.groups is not None:
+            grouped = _find(replace(self.ungrouped, groups=self.groups.numbers), embeddings)
         if self.against is not None:
             rows = np.concatenate([embed_features(head, self.training), embeddings[self.queries]])
             against = _find(self.against, rows)
-        return SearchScores(self.among.score(embeddings), apart, against, has_scenes=self.scenes is not None)
+        return SearchScores(self.ungrouped.score(embeddings), grouped, against, has_groups=self.groups is not None)
 
 
 def _find(searched: ValidationSet, embeddings: Floats) -> RetrievalScores | None:
-    """None where all that the queries could find is of their own scene."""
+    """None where all that the queries could find is of their own group."""
     try:
         return searched.score(embeddings)
     except InputError:
@@ -208,52 +210,54 @@ def _find(searched: ValidationSet, embeddings: Floats) -> RetrievalScores | None
 
 def plan_searches(validation: KnownImages, training: KnownImages) -> Searches:
     """The searches of validation images; those of a benchmark are asked as it says and nothing else."""
-    among = validation.among
-    if among.is_gallery is not None:
-        return Searches(among, training.features)
-    scenes = find_scenes(normalise_rows(validation.features), among.labels, validation.clues)
+    ungrouped = validation.ungrouped
+    if ungrouped.is_gallery is not None:
+        return Searches(ungrouped, training.features)
+    groups = find_groups(normalise_rows(validation.features), ungrouped.labels, validation.group_sources)
     queries = np.flatnonzero(np.isin(validation.labels, list(set(training.labels))))
     against = _search_training(validation, training, queries) if len(queries) else None
-    return Searches(among, training.features, scenes, queries, against)
+    return Searches(ungrouped, training.features, groups, queries, against)
 
 
-def find_trial_scenes(training: KnownImages, *, copies: Ids) -> Ids | None:
-    """(N,) int64, the same for training images of one scene; None where nothing points to scenes.
+def find_holdout_groups(training: KnownImages, *, copies: Ids) -> Ids | None:
+    """(N,) int64, the same for training images of one group; None where nothing points to groups.
 
-    `copies` are (N,) int64, the same for copies of one picture, which are of one scene.
+    `copies` are (N,) int64, the same for copies of one picture, which are of one group.
     """
-    clues = replace(training.clues, copies=copies)
-    scenes = find_scenes(normalise_rows(training.features), training.numbers, clues)
-    return None if scenes is None else scenes.shots
+    group_sources = replace(training.group_sources, copies=copies)
+    groups = find_groups(normalise_rows(training.features), training.numbers, group_sources)
+    return None if groups is None else groups.shots
 
 
 def _search_training(validation: KnownImages, training: KnownImages, queries: Ids) -> ValidationSet:
-    """The training images as a gallery, and after them the queries, by their labels and scenes."""
+    """The training images as a gallery, and after them the queries, by their labels and groups."""
     names, count = [*training.labels, *validation.labels], len(training.labels)
     labels = np.unique(np.array(names), return_inverse=True)[1].astype(np.int64)
-    clues = join_clues(training.clues, validation.clues, hashes=[*training.hashes, *validation.hashes])
+    group_sources = join_group_sources(
+        training.group_sources, validation.group_sources, hashes=[*training.hashes, *validation.hashes]
+    )
     features = normalise_rows(np.concatenate([training.features, validation.features]))
     rows = np.concatenate([np.arange(count, dtype=np.int64), count + queries])
     is_gallery, none = np.arange(len(rows)) < count, np.empty((len(rows), 0), dtype=np.float32)
 
-    def search_apart(groups: Ids) -> ValidationSet:
+    def search_grouped(groups: Ids) -> ValidationSet:
         return ValidationSet(none, labels[rows], is_gallery, validation.ks, groups[rows])
 
-    assert clues.copies is not None
-    copies = search_apart(clues.copies)
+    assert group_sources.copies is not None
+    copies = search_grouped(group_sources.copies)
     sets = np.repeat([0, 1], [count, len(validation.labels)])
-    scenes = find_scenes(features, labels, clues, sets=sets)
-    if scenes is None:
+    groups = find_groups(features, labels, group_sources, sets=sets)
+    if groups is None:
         return copies
-    apart = search_apart(scenes.groups)
-    if scenes.is_certain:
-        return apart
-    # Photos that only look alike: of two sets from different days each may be full of scenes, and no photo finds its
-    # own in the other. Where the searches live on them, the scenes are parted between the sets.
-    found, found_apart = (_find(replace(one, ks=(1,)), features[rows]) for one in (copies, apart))
-    if found is None or found_apart is None:
+    grouped = search_grouped(groups.numbers)
+    if groups.is_certain:
+        return grouped
+    # Photos that only look alike: of two sets from different days each may be full of groups, and no photo finds its
+    # own in the other. Where the searches live on them, the groups are parted between the sets.
+    found, found_grouped = (_find(replace(one, ks=(1,)), features[rows]) for one in (copies, grouped))
+    if found is None or found_grouped is None:
         return copies
-    return apart if makes_a_difference(1 - found.recall[1], 1 - found_apart.recall[1]) else copies
+    return grouped if makes_a_difference(1 - found.recall[1], 1 - found_grouped.recall[1]) else copies
 
 
 def _describe(scores: RetrievalScores) -> dict[str, Any]:

@@ -243,7 +243,7 @@ def _evaluate_holdout(job: Job, features: _Features) -> dict[str, Any] | None:
         holdout = job.run.keep_json(
             "trial.json",
             lambda: run_trial(
-                TrialData(training.features, training.labels.cpu().numpy(), training.copies, training.scenes),
+                TrialData(training.features, training.labels.cpu().numpy(), training.copies, training.groups),
                 config=config, device=job.machine.device, progress=partial(job.watcher.on_images, "trial"),
             ).to_json(),
         )  # fmt: skip
@@ -311,7 +311,7 @@ def _fit(
 
     def validate(epoch: int, head: torch.nn.Module) -> None:
         if validation is not None and epoch % job.config.validate_every == 0:
-            recall = validation.among.score(embed_features(head, validation.features)).recall
+            recall = validation.ungrouped.score(embed_features(head, validation.features)).recall
             job.run.append_metrics({"phase": "validation", "epoch": epoch, "recall": recall})
             job.watcher.on_validation(epoch, recall)
 
@@ -385,7 +385,7 @@ def _evaluate(
     if is_network or fitted.method not in RIVALS:
         scores[TRAINED] = searches.score(trained)
     found = {name: telling for name, one in scores.items() if (telling := one.telling) is not None}
-    if TRAINED in found and _chooses_by_val(job, features):  # its images find more than those of their own scene
+    if TRAINED in found and _chooses_by_val(job, features):  # its images find more than those of their own group
         hits = {name: one.hits[1] for name, one in found.items()}
         by_images = reach_verdict(
             asdict(compare(hits, found[TRAINED].labels, seed=plan.seed)), by=VAL,
@@ -434,7 +434,7 @@ def _save(
         "picture": _train_picture(job, training, extractor) if plan.picture.copies else None,
         "phases": {name: {"seconds": seconds} for name, seconds in job.seconds.items()},
         "val": None if found is None else found.to_json(),
-        "val_scenes": None if searches is None or searches.scenes is None else searches.scenes.to_json(),
+        "val_groups": None if searches is None or searches.groups is None else searches.groups.to_json(),
         "baselines": None if searches is None else baselines,
         "verdict": verdict,
         "images": len(training.images),

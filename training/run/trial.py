@@ -45,16 +45,16 @@ class Split:
     seen: np.ndarray
 
 
-def split_for_trial(labels: np.ndarray, *, seed: int, scenes: np.ndarray | None = None) -> Iterator[Split]:
+def split_for_trial(labels: np.ndarray, *, seed: int, groups: np.ndarray | None = None) -> Iterator[Split]:
     """The folds: fifths of the classes, as many as hold out 25 classes; fewer than 25 all take a turn, in three folds.
 
     Below four classes none can be held out, and images alone are. Of every class that trains, a fifth of the images is
-    held out, one at least, and none of fewer than three. With scenes it is those of whole scenes, of half a class's at
-    most: images that train while others of their scene are searched are left out.
+    held out, one at least, and none of fewer than three. With groups it is those of whole groups, of half a class's at
+    most: images that train while others of their group are searched are left out.
 
     Args:
         labels: (N,) int64 in 0..C-1.
-        scenes: (N,) int64, the same for photos of one scene; None: every photo is a scene of its own.
+        groups: (N,) int64, the same for photos of one group; None: every photo is a group of its own.
     """
     generator = np.random.default_rng(seed)
     classes = generator.permutation(np.unique(labels))
@@ -67,42 +67,42 @@ def split_for_trial(labels: np.ndarray, *, seed: int, scenes: np.ndarray | None 
         folds, held_in = 2, np.arange(len(classes)) % 2
     for fold in range(folds):
         held = classes[held_in == fold]
-        yield hold_out(labels, held, share=IMAGE_SHARE, generator=generator, scenes=scenes, order=classes)
+        yield hold_out(labels, held, share=IMAGE_SHARE, generator=generator, groups=groups, order=classes)
 
 
-def split_for_network(labels: np.ndarray, *, seed: int, scenes: np.ndarray | None = None) -> Split:
+def split_for_network(labels: np.ndarray, *, seed: int, groups: np.ndarray | None = None) -> Split:
     """What the network stage holds out: a tenth of the classes where there are 20 or more, and of the others' images.
 
-    Arguments and scenes as in `split_for_trial`.
+    Arguments and groups as in `split_for_trial`.
     """
     generator = np.random.default_rng((seed, 1))  # not the classes that the trial holds out first
     classes = generator.permutation(np.unique(labels))
     held = classes[: len(classes) // 10] if len(classes) >= LEAST_CLASSES_OF_NETWORK else classes[:0]
-    return hold_out(labels, held, share=NETWORK_SHARE, generator=generator, scenes=scenes, order=classes)
+    return hold_out(labels, held, share=NETWORK_SHARE, generator=generator, groups=groups, order=classes)
 
 
 def hold_out(
     labels: np.ndarray, classes: np.ndarray, *, share: float, generator: np.random.Generator,
-    scenes: np.ndarray | None, order: np.ndarray,
+    groups: np.ndarray | None, order: np.ndarray,
 ) -> Split:  # fmt: skip
     """All images of some classes, and a share of those of every other class, in `order`."""
-    scenes = np.arange(len(labels)) if scenes is None else scenes
+    groups = np.arange(len(labels)) if groups is None else groups
     unseen = np.isin(labels, classes)
     seen = np.zeros(len(labels), dtype=bool)
     for label in order[~np.isin(order, classes)]:
         rows = np.flatnonzero(labels == label)
-        seen[rows[np.isin(scenes[rows], _choose_scenes(scenes[rows], generator, share=share))]] = True
-    train = ~np.isin(scenes, scenes[unseen | seen])
+        seen[rows[np.isin(groups[rows], _choose_groups(groups[rows], generator, share=share))]] = True
+    train = ~np.isin(groups, groups[unseen | seen])
     return Split(*(np.flatnonzero(mask) for mask in (train, unseen, seen)))
 
 
-def _choose_scenes(scenes: np.ndarray, generator: np.random.Generator, *, share: float) -> np.ndarray:
-    """Scenes of one class that are held out, with a share of its images."""
-    numbers, sizes = np.unique(scenes, return_counts=True)
+def _choose_groups(groups: np.ndarray, generator: np.random.Generator, *, share: float) -> np.ndarray:
+    """Groups of one class that are held out, with a share of its images."""
+    numbers, sizes = np.unique(groups, return_counts=True)
     order = generator.permutation(len(numbers))
-    if len(scenes) < LEAST_IMAGES:
+    if len(groups) < LEAST_IMAGES:
         return numbers[:0]
-    wanted = max(1, int(share * len(scenes)))
+    wanted = max(1, int(share * len(groups)))
     enough = int(np.searchsorted(sizes[order].cumsum(), wanted)) + 1
     return numbers[order[: min(enough, len(numbers) // 2)]]
 
@@ -152,19 +152,19 @@ class TrialData:
     Attributes:
         features: (N, F) float32 of the usual view.
         labels: (N,) int64 given labels in 0..C-1.
-        groups: (N,) int64, the same for duplicates, which must not vouch for each other; None: there are none.
-        scenes: (N,) int64, the same for photos of one scene: a fold holds out all of them or none, and they do not
-            find each other. None: every photo is a scene of its own.
+        copies: (N,) int64, the same for duplicates, which must not vouch for each other; None: there are none.
+        groups: (N,) int64, the same for photos of one group: a fold holds out all of them or none, and they do not
+            find each other. None: every photo is a group of its own.
     """
 
     features: Floats
     labels: Labels
+    copies: np.ndarray | None = None
     groups: np.ndarray | None = None
-    scenes: np.ndarray | None = None
 
     def take(self, rows: np.ndarray) -> TrialData:
         """Some of the images."""
-        parts = (self.features, self.labels, self.groups, self.scenes)
+        parts = (self.features, self.labels, self.copies, self.groups)
         return TrialData(*(None if part is None else part[rows] for part in parts))  # type: ignore[arg-type]
 
     def searched(self, split: Split) -> dict[str, ValidationSet]:
@@ -177,8 +177,8 @@ class TrialData:
         return {part: found for part, found in among.items() if found.can_find()}
 
     def _validation(self, rows: np.ndarray, is_gallery: np.ndarray | None = None) -> ValidationSet:
-        scenes = None if self.scenes is None else self.scenes[rows]
-        return ValidationSet(self.features[rows], self.labels[rows], is_gallery, ks=(1,), scenes=scenes)
+        groups = None if self.groups is None else self.groups[rows]
+        return ValidationSet(self.features[rows], self.labels[rows], is_gallery, ks=(1,), groups=groups)
 
 
 def run_trial(
@@ -188,7 +188,7 @@ def run_trial(
 
     A fold with nothing to search for, or with too few (trusted) images to train on, is left out.
     """
-    splits = list(split_for_trial(data.labels, seed=config.seed, scenes=data.scenes))
+    splits = list(split_for_trial(data.labels, seed=config.seed, groups=data.groups))
     hits: dict[str, _Hits] = {part: _Hits() for part in QUESTIONS}
     given, holds, chosen = config, dict[float, float](), config.embedding.hold
     has_many = len(np.unique(data.labels)) >= MANY_CLASSES
@@ -219,7 +219,7 @@ def fit_heads(images: TrialData, *, config: TrainConfig, device: torch.device) -
     classes, numbers = np.unique(images.labels, return_inverse=True)
     source = CachedSource(torch.from_numpy(images.features)[:, None].to(device))
     given = torch.from_numpy(numbers.astype(np.int64)).to(device)
-    copies = None if images.groups is None else torch.from_numpy(images.groups).to(device)
+    copies = None if images.copies is None else torch.from_numpy(images.copies).to(device)
     context = PhaseContext(seed=config.seed, device=device, checkpoint=None)
     parts: dict[str, Any] = {"class_count": len(classes), "context": context}
     beliefs: Beliefs | None = None
@@ -238,7 +238,7 @@ def fit_heads(images: TrialData, *, config: TrainConfig, device: torch.device) -
         )
         heads[name] = trained.cpu()
     weights = known_weights(beliefs, config=config)
-    labelled = LabelledFeatures(images.features, numbers.astype(np.int64), images.groups, weights)
+    labelled = LabelledFeatures(images.features, numbers.astype(np.int64), images.copies, weights)
     return {**heads, **fit_rivals(labelled, embedding_dim=width)}
 
 

@@ -805,49 +805,6 @@ export interface components {
             alike: number;
         };
         /**
-         * ApartEntry
-         * @description Recall@1 of the grouped evaluation: no image finds one of its own group, shots of a burst and copies.
-         */
-        ApartEntry: {
-            /**
-             * Value
-             * @description None where no image has another to find outside its group
-             */
-            value: number | null;
-            /** Interval */
-            interval: [
-                number,
-                number
-            ] | null;
-            /** Queries */
-            queries: number;
-            /**
-             * Scenes
-             * @description of more than one image
-             */
-            scenes: number;
-            /**
-             * Images
-             * @description in these groups
-             */
-            images: number;
-            /**
-             * Found By
-             * @description how the groups were found, in words
-             */
-            found_by: string;
-            /**
-             * Certain
-             * @description false where images are only suspiciously alike
-             */
-            certain: boolean;
-            /**
-             * Flattered
-             * @description whether Recall@1 mostly says that groups find themselves: it is much higher, or there is no value
-             */
-            flattered: boolean;
-        };
-        /**
          * Band
          * @description Precision at a score: the share of neighbours with the same label, its 95 % interval, and that in words.
          */
@@ -1438,6 +1395,49 @@ export interface components {
             can_undo: boolean;
         };
         /**
+         * GroupedRecall
+         * @description Recall@1 of the grouped evaluation: no image finds one of its own group, shots of a burst and copies.
+         */
+        GroupedRecall: {
+            /**
+             * Value
+             * @description None where no image has another to find outside its group
+             */
+            value: number | null;
+            /** Interval */
+            interval: [
+                number,
+                number
+            ] | null;
+            /** Queries */
+            queries: number;
+            /**
+             * Groups
+             * @description of more than one image
+             */
+            groups: number;
+            /**
+             * Images
+             * @description in these groups
+             */
+            images: number;
+            /**
+             * Found By
+             * @description how the groups were found, in words
+             */
+            found_by: string;
+            /**
+             * Certain
+             * @description false where images are only suspiciously alike
+             */
+            certain: boolean;
+            /**
+             * Flattered
+             * @description whether Recall@1 mostly says that groups find themselves: it is much higher, or there is no value
+             */
+            flattered: boolean;
+        };
+        /**
          * Health
          * @description The process answers.
          */
@@ -1912,7 +1912,7 @@ export interface components {
             /** Recall At */
             recall_at: components["schemas"]["RecallEntry"][];
             /** @description None where no two images are of one group */
-            apart: components["schemas"]["ApartEntry"] | null;
+            grouped: components["schemas"]["GroupedRecall"] | null;
             map_at_r: components["schemas"]["MeanPrecision"] | null;
             /** Classes */
             classes: components["schemas"]["ClassEntry"][];
@@ -2186,7 +2186,6 @@ export interface components {
 export type AcceptVerdicts = components['schemas']['AcceptVerdicts'];
 export type Accepted = components['schemas']['Accepted'];
 export type Agreement = components['schemas']['Agreement'];
-export type ApartEntry = components['schemas']['ApartEntry'];
 export type Band = components['schemas']['Band'];
 export type BatchRequest = components['schemas']['BatchRequest'];
 export type BatchResponse = components['schemas']['BatchResponse'];
@@ -2220,6 +2219,7 @@ export type GroupDecisionEntry = components['schemas']['GroupDecisionEntry'];
 export type GroupEntry = components['schemas']['GroupEntry'];
 export type GroupImageEntry = components['schemas']['GroupImageEntry'];
 export type GroupList = components['schemas']['GroupList'];
+export type GroupedRecall = components['schemas']['GroupedRecall'];
 export type Health = components['schemas']['Health'];
 export type ImageDetails = components['schemas']['ImageDetails'];
 export type ImageEntry = components['schemas']['ImageEntry'];

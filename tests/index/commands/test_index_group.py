@@ -154,23 +154,25 @@ def test_evaluate_wants_a_gallery_or_a_model_with_data(gallery: Path, tiny_model
         assert invoke(evaluate, *words).exit_code == 2, words
 
 
-def test_evaluate_warns_where_scenes_find_themselves(tiny_model: Path, image_folder: Path) -> None:
-    """Each label is two scenes of one look and a colour of another label, so that only the own scene is like it."""
+def test_evaluate_warns_where_groups_find_themselves(tiny_model: Path, image_folder: Path) -> None:
+    """Each label is two groups of one look and a colour of another label, so that only the own group is like it."""
     rows = ["path,label,group,trip"]
     for number, label in enumerate(("a", "b", "c")):
-        for scene in range(2):
+        for group in range(2):
             for shot in range(2):
-                draw_image((90 * ((number + scene) % 3), 40, 60 * number), seed=10 * number + scene).save(
-                    image_folder / (name := f"{label}{'xy'[scene]}{'pq'[shot]}.png")
+                draw_image((90 * ((number + group) % 3), 40, 60 * number), seed=10 * number + group).save(
+                    image_folder / (name := f"{label}{'xy'[group]}{'pq'[shot]}.png")
                 )
-                rows.append(f"{name},{label},{label}{scene},{label}")
+                rows.append(f"{name},{label},{label}{group},{label}")
     (table := image_folder / "table.csv").write_text("\n".join(rows) + "\n")
     words = ("--model", tiny_model, "--data", table)
-    text, apart = (invoke(evaluate, *words, *more).stdout for more in ((), ("--json",)))
-    found = json.loads(apart)["apart"]
-    assert (found["images"], found["scenes"], found["found_by"]) == (12, 6, "the column 'group'")
-    assert f"apart: Recall@1 {100 * found['recall']['1']:.2f} % where no image finds one of its own scene" in text
-    assert "warning: Recall@1 above mostly says that shots of a scene find each other" in text
+    text, document = (invoke(evaluate, *words, *more).stdout for more in ((), ("--json",)))
+    found = json.loads(document)["grouped"]
+    assert (found["images"], found["groups"], found["found_by"]) == (12, 6, "the column 'group'")
+    assert (
+        f"grouped: Recall@1 {100 * found['recall']['1']:.2f} % where no image finds one of its own group" in text
+    )
+    assert "warning: Recall@1 above mostly says that shots of a group find each other" in text
     alone = invoke(evaluate, *words, "--groups", "trip").stdout
-    assert "warning: every image finds only its own scene (12 images in 3 scenes, by the column 'trip')" in alone
+    assert "warning: every image finds only its own group (12 images in 3 groups, by the column 'trip')" in alone
     assert invoke(evaluate, *words, "--groups", "none").exit_code == 1

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from index.errors import InputError
-from index.evaluation.clues import read_gallery_clues
 from index.evaluation.evaluate import evaluate_gallery, evaluate_model
+from index.evaluation.group_sources import read_group_sources
+from index.evaluation.groups import find_groups
 from index.evaluation.metrics import bootstrap_interval, score_retrieval
-from index.evaluation.scenes import find_scenes
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
@@ -107,18 +107,18 @@ def test_folders_that_cannot_be_scored_say_why(tmp_path: Path, tiny_model: Path)
 
 
 def _draw_bursts(folder: Path, *, seconds: float) -> list[str]:
-    """Eight shots each of six scenes of two labels, whose colour says the scene; the lines of a table about them."""
+    """Eight shots each of six groups of two labels, whose colour says the group; the lines of a table about them."""
     rows, random = [], np.random.default_rng(7)
     for label in ("kiwi", "lime"):
         (folder / label).mkdir(parents=True)
-        for scene in range(6):
+        for group in range(6):
             red, green, blue = random.integers(256, size=3).tolist()
             for shot in range(8):
-                name = f"{label}/{'abcdef'[scene]}{'stuvwxyz'[shot]}.png"
-                draw_image((red, green, blue), seed=100 * scene + shot).save(folder / name)
-                taken = 1e9 + seconds * (10 * scene + (5000 if label == "lime" else 0)) + shot
+                name = f"{label}/{'abcdef'[group]}{'stuvwxyz'[shot]}.png"
+                draw_image((red, green, blue), seed=100 * group + shot).save(folder / name)
+                taken = 1e9 + seconds * (10 * group + (5000 if label == "lime" else 0)) + shot
                 os.utime(folder / name, (taken, taken))
-                rows.append(f"{name},{label},{label}{scene},{name}")
+                rows.append(f"{name},{label},{label}{group},{name}")
     return rows
 
 
@@ -134,40 +134,42 @@ def test_a_column_groups_the_evaluation(tmp_path: Path, tiny_model: Path, burst_
     build_gallery(model_path=tiny_model, sources=[burst_folder / "table.csv"], out=tmp_path / "g")
     gallery = Gallery.open(tmp_path / "g")
     vectors, labels, ids, _ = gallery.labelled_vectors()
-    clues = read_gallery_clues(gallery)
-    assert clues.given == [f"{label}{scene}" for label in ("kiwi", "lime") for scene in range(6) for _ in range(8)]
-    found = find_scenes(vectors, labels, clues)
-    scenes = found.groups  # those given, some joined by copies: a drawing has few features
-    assert all(len(set(scenes[start : start + 8].tolist())) == 1 for start in range(0, 96, 8))
+    group_sources = read_group_sources(gallery)
+    assert group_sources.given == [
+        f"{label}{group}" for label in ("kiwi", "lime") for group in range(6) for _ in range(8)
+    ]
+    found = find_groups(vectors, labels, group_sources)
+    groups = found.numbers  # those given, some joined by copies: a drawing has few features
+    assert all(len(set(groups[start : start + 8].tolist())) == 1 for start in range(0, 96, 8))
     expected = score_retrieval(
         vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids,
-        query_groups=scenes, gallery_groups=scenes, ks=KS,
+        query_groups=groups, gallery_groups=groups, ks=KS,
     )  # fmt: skip
     for evaluation in (
         evaluate_gallery(gallery, ks=KS),
         evaluate_gallery(gallery, groups="group", ks=KS),
         evaluate_model(tiny_model, data=burst_folder / "table.csv", ks=KS),
     ):
-        assert evaluation.apart.scores.to_json() == expected.to_json()
-        assert evaluation.apart.scenes.found_by.startswith("the column 'group'")
-        assert evaluation.scores.recall[1] > expected.recall[1] + 0.05, "which would be the answer without scenes"
+        assert evaluation.grouped.scores.to_json() == expected.to_json()
+        assert evaluation.grouped.groups.found_by.startswith("the column 'group'")
+        assert evaluation.scores.recall[1] > expected.recall[1] + 0.05, "which is the ungrouped answer"
         assert evaluation.is_flattered
-    with pytest.raises(InputError, match=r"table\.csv: no image has a value in a column 'scene'"):
-        evaluate_model(tiny_model, data=burst_folder / "table.csv", groups="scene", ks=KS)
-    with pytest.raises(InputError, match="no image has a value in its metadata for 'scene'"):
-        evaluate_gallery(gallery, groups="scene", ks=KS)
-    some = evaluate_gallery(gallery, where=parse_filter("label = 'kiwi'"), ks=KS).apart
+    with pytest.raises(InputError, match=r"table\.csv: no image has a value in a column 'trip'"):
+        evaluate_model(tiny_model, data=burst_folder / "table.csv", groups="trip", ks=KS)
+    with pytest.raises(InputError, match="no image has a value in its metadata for 'trip'"):
+        evaluate_gallery(gallery, groups="trip", ks=KS)
+    some = evaluate_gallery(gallery, where=parse_filter("label = 'kiwi'"), ks=KS).grouped
     assert some.scores.hits[1].tolist() == expected.hits[1][expected.labels == 0].tolist()
 
 
-def test_file_times_tell_scenes_where_they_differ(tmp_path: Path, tiny_model: Path, burst_folder: Path) -> None:
+def test_file_times_tell_groups_where_they_differ(tmp_path: Path, tiny_model: Path, burst_folder: Path) -> None:
     (folder := tmp_path / "images").mkdir()
     for label in ("kiwi", "lime"):
         shutil.copytree(burst_folder / label, folder / label)  # with their times
-    found = evaluate_model(tiny_model, data=folder, ks=KS).apart
-    assert "times" in found.scenes.found_by
-    assert found.scenes.is_certain
+    found = evaluate_model(tiny_model, data=folder, ks=KS).grouped
+    assert "times" in found.groups.found_by
+    assert found.groups.is_certain
     for file in folder.rglob("*.png"):
         os.utime(file, (1e9, 1e9))
-    copied = evaluate_model(tiny_model, data=folder, ks=KS).apart
-    assert copied is None or "times" not in copied.scenes.found_by
+    copied = evaluate_model(tiny_model, data=folder, ks=KS).grouped
+    assert copied is None or "times" not in copied.groups.found_by

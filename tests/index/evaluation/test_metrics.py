@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import index.arrays
+import index.evaluation.groups
 import index.evaluation.metrics
-import index.evaluation.nearness
 import index.sources.table_rows
 import index.text
 from index.errors import InputError
@@ -84,7 +84,7 @@ def test_draws_in_blocks_are_those_of_a_loop(count: int, block: int, monkeypatch
     assert found == pytest.approx(np.quantile(means, [0.05, 0.95]), rel=1e-12)
 
 
-MODULES = (index.evaluation.metrics, index.evaluation.nearness, index.arrays, index.text,
+MODULES = (index.evaluation.metrics, index.evaluation.groups, index.arrays, index.text,
            index.sources.table_rows)  # fmt: skip
 
 

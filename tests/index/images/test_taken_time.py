@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from index.images.taken_time import parse_taken_time, read_taken_time
-from training.run.searches import read_clues
+from training.run.searches import read_file_sources
 
 TAKEN = "2021:07:31 12:30:05"
 SECONDS = datetime(2021, 7, 31, 12, 30, 5, tzinfo=UTC).timestamp()
@@ -56,7 +56,9 @@ def test_any_damage_gives_a_time_or_none(photo: Path, data: st.DataObject) -> No
 def test_clues_have_the_cameras_time_or_else_that_of_the_file(photo: Path, tmp_path: Path) -> None:
     plain = _save(tmp_path / "plain.jpg", None)
     os.utime(plain, (5.0, 1234.5))
-    clues = read_clues([photo, plain, tmp_path / "gone.jpg"], groups=["a", None, None], hashes=["1", "2", "1"])
-    np.testing.assert_array_equal(clues.times, [SECONDS, 1234.5, np.nan])
-    assert clues.given == ["a", None, None]
-    assert clues.copies.tolist() == [0, 1, 0]
+    group_sources = read_file_sources(
+        [photo, plain, tmp_path / "gone.jpg"], groups=["a", None, None], hashes=["1", "2", "1"]
+    )
+    np.testing.assert_array_equal(group_sources.times, [SECONDS, 1234.5, np.nan])
+    assert group_sources.given == ["a", None, None]
+    assert group_sources.copies.tolist() == [0, 1, 0]

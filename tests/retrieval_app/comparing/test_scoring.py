@@ -7,8 +7,8 @@ import pytest
 
 from index.arrays import UNLABELLED, Floats, Labels, normalise_rows
 from index.errors import InputError
+from index.evaluation.groups import GroupSources
 from index.evaluation.metrics import bootstrap_interval, score_retrieval
-from index.evaluation.scenes import Clues
 from retrieval_app.comparing.scoring import Scoring, score_candidates
 
 NAMES = ["a", "b", "c", "lone"]
@@ -27,9 +27,9 @@ def labels() -> Labels:
     return np.concatenate([labels, [3], [UNLABELLED] * 3])
 
 
-def clues(count: int, *, given: list[str | None] | None = None) -> Clues:
+def group_sources(count: int, *, given: list[str | None] | None = None) -> GroupSources:
     names = [f"{np.random.default_rng(n).integers(1 << 40):x}.jpg" for n in range(count)]
-    return Clues(names, np.full(count, np.nan), given=given)
+    return GroupSources(names, np.full(count, np.nan), given=given)
 
 
 def score(labels: Labels, *, given: list[str | None] | None = None) -> tuple[list[Floats], Scoring]:
@@ -38,7 +38,9 @@ def score(labels: Labels, *, given: list[str | None] | None = None) -> tuple[lis
         draw_vectors(labels, noise=1.5, seed=2, width=6),
         draw_vectors(labels, noise=1.6, seed=3),
     ]
-    return vectors, score_candidates(vectors, labels, NAMES, clues=clues(len(labels), given=given), ks=[4])
+    return vectors, score_candidates(
+        vectors, labels, NAMES, group_sources=group_sources(len(labels), given=given), ks=[4]
+    )
 
 
 def nearest(vectors: Floats, row: int) -> int:
@@ -79,15 +81,15 @@ def test_right_is_the_first_hit_and_pairs_count_who_is(labels: Labels) -> None:
     assert (scoring.pair(0, 1).verdict, scoring.pair(0, 1).recall_at_1.mean < 0) == ("worse", True)
 
 
-def test_given_scenes_are_kept_apart_and_drawn_as_wholes(labels: Labels) -> None:
-    given = [f"scene {n // 12}" for n in range(len(labels))]
+def test_given_groups_are_kept_apart_and_drawn_as_wholes(labels: Labels) -> None:
+    given = [f"group {n // 12}" for n in range(len(labels))]
     _, plain = score(labels)
     _, scoring = score(labels, given=list(given))
-    assert (plain.over_scenes, scoring.over_scenes) == (False, True)
-    assert scoring.scenes is not None
-    assert scoring.scenes.found_by == "the column 'group'"
+    assert (plain.over_groups, scoring.over_groups) == (False, True)
+    assert scoring.groups is not None
+    assert scoring.groups.found_by == "the column 'group'"
     for one, other in zip(scoring.scored, plain.scored, strict=True):
-        assert one.apart is not None
+        assert one.grouped is not None
         assert one.recall[1].value == other.recall[1].value
         assert (one.recall[1].low, one.recall[1].high) != (other.recall[1].low, other.recall[1].high)
 
@@ -96,14 +98,14 @@ def test_without_two_images_of_a_label_there_is_nothing_to_compare() -> None:
     labels = np.array([0, 1, 2, UNLABELLED])
     vectors = draw_vectors(np.array([0, 1, 2, 3]), noise=0.1, seed=0)
     with pytest.raises(InputError, match="no query has another image of its label"):
-        score_candidates([vectors, vectors], labels, NAMES, clues=clues(4), ks=[1])
+        score_candidates([vectors, vectors], labels, NAMES, group_sources=group_sources(4), ks=[1])
 
 
 def test_what_few_queries_tell_is_not_called_clear() -> None:
     labels = np.array([0, 0, 1, 1], dtype=np.int64)
     right = np.eye(4, dtype=np.float32)[[0, 0, 1, 1]]
     wrong = np.eye(4, dtype=np.float32)[[0, 1, 0, 1]]
-    scoring = score_candidates([wrong, right], labels, ["a", "b"], clues=clues(4), ks=[1])
+    scoring = score_candidates([wrong, right], labels, ["a", "b"], group_sources=group_sources(4), ks=[1])
     pair = scoring.pair(0, 1)
     assert (pair.only_second, pair.recall_at_1.low) == (4, 1.0)
     assert (pair.is_enough, pair.verdict) == (False, "not clear")

@@ -53,12 +53,12 @@ def test_copies_do_not_count(build: Callable[[dict[str, str]], Gallery], others:
         shutil.copyfile(source / name / "1.png", source / name / "same.png")
     update_gallery(gallery.path)
     found = assess_quality(Gallery.open(gallery.path))
-    assert found.apart is not None
+    assert found.grouped is not None
     assert (found.queries, found.recall_at[0].value) == (4 + len(others), 1.0)
-    assert (found.apart.found_by, found.apart.scenes, found.apart.images) == ("copies", 2, 4)
+    assert (found.grouped.found_by, found.grouped.groups, found.grouped.images) == ("copies", 2, 4)
     # a and b have duplicates only, and so c alone asks
-    assert (found.apart.value, found.apart.queries) == ((1.0, 2) if others else (None, 0))
-    assert found.apart.flattered or others
+    assert (found.grouped.value, found.grouped.queries) == ((1.0, 2) if others else (None, 0))
+    assert found.grouped.flattered or others
 
 
 def test_the_nearest_of_the_same_and_of_another_label_are_those_of_a_full_comparison() -> None:
@@ -75,8 +75,8 @@ def test_the_nearest_of_the_same_and_of_another_label_are_those_of_a_full_compar
     np.testing.assert_allclose(found.different, np.where(same, -np.inf, products).max(axis=1), atol=1e-6)
     assert found.same[0] == -np.inf
     products[(groups[:, None] == groups)[asked]] = -np.inf
-    np.testing.assert_allclose(found.same_apart, np.where(same, products, -np.inf).max(axis=1), atol=1e-6)
-    np.testing.assert_allclose(found.different_apart, np.where(same, -np.inf, products).max(axis=1), atol=1e-6)
+    np.testing.assert_allclose(found.same_grouped, np.where(same, products, -np.inf).max(axis=1), atol=1e-6)
+    np.testing.assert_allclose(found.different_grouped, np.where(same, -np.inf, products).max(axis=1), atol=1e-6)
     assert (labels[found.different_row] != labels[asked]).all()
 
 
@@ -94,25 +94,25 @@ def test_the_share_said_is_the_share_found_for_members_that_did_not_ask() -> Non
     assert np.abs(gaps).sum() / len(said) < 0.03
 
 
-def test_what_is_said_holds_for_photos_from_elsewhere_where_scenes_are_kept_apart() -> None:
+def test_what_is_said_holds_for_photos_from_elsewhere_where_groups_are_kept_apart() -> None:
     """Half of the bursts of each label are the gallery, in which a photo mostly finds its burst; the others ask."""
-    random, scenes = np.random.default_rng(0), np.arange(4800) // 12
-    labels, known = scenes % 20, scenes < 200
-    x = random.normal(size=(20, 24))[labels] + 1.5 * random.normal(size=(400, 24))[scenes]
+    random, groups = np.random.default_rng(0), np.arange(4800) // 12
+    labels, known = groups % 20, groups < 200
+    x = random.normal(size=(20, 24))[labels] + 1.5 * random.normal(size=(400, 24))[groups]
     x += random.uniform(0.3, 3, size=(4800, 1)) * random.normal(size=x.shape)  # some shots are worse than others
     vectors = normalise_rows(x.astype(np.float32))
     found = search(vectors[~known], vectors[known], k=DEPTH)
     same = (labels[known][found.rows] == labels[~known][:, None]).mean()
     said = {}
-    for name, groups in (("as they are", None), ("apart", scenes[known])):
-        calibration = learn_shares(vectors[known], labels[known], seed=0, groups=groups)
+    for name, given in (("ungrouped", None), ("grouped", groups[known])):
+        calibration = learn_shares(vectors[known], labels[known], seed=0, groups=given)
         assert calibration is not None
         said[name] = np.mean([band.share for band in calibration.bands(found.cosines.ravel())])
-    assert abs(said["apart"] - same) < 0.03
-    assert said["as they are"] - same > 0.06, "which is what keeping them apart mends"
+    assert abs(said["grouped"] - same) < 0.03
+    assert said["ungrouped"] - same > 0.06, "which the grouped evaluation mends"
 
 
-def test_labels_of_a_single_scene_do_not_ask_as_they_could_only_miss() -> None:
+def test_labels_of_a_single_group_do_not_ask_as_they_could_only_miss() -> None:
     random, labels = np.random.default_rng(0), np.arange(800) // 8
     things = random.normal(size=(100, 16)).astype(np.float32)
     vectors = normalise_rows(things[labels] + 0.6 * random.normal(size=(800, 16)).astype(np.float32))
@@ -123,7 +123,7 @@ def test_labels_of_a_single_scene_do_not_ask_as_they_could_only_miss() -> None:
     assert known.asked == 400
     assert known.points[-1][1] > 0.9
     lone = np.where(labels < 50, labels, 50 + rows)
-    assert known == learn_shares(vectors, lone, seed=0), "as if nothing had the label of those of a single scene"
+    assert known == learn_shares(vectors, lone, seed=0), "as if nothing had the label of those of a single group"
 
 
 def test_the_share_rises_with_the_score_and_lies_in_its_interval(labelled: Gallery) -> None:

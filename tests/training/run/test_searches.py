@@ -1,4 +1,4 @@
-"""What validation images are asked for: among each other, with scenes apart, and among the training images."""
+"""What validation images are asked for: ungrouped, grouped, and against the training images."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from hypothesis import strategies as st
 
 from index.arrays import normalise_rows
 from index.errors import InputError
+from index.evaluation.groups import GroupSources
 from index.evaluation.metrics import DEFAULT_KS
-from index.evaluation.scenes import Clues
 from training.head.embedding_heads import RawHead
 from training.run.report_text import describe_validation
-from training.run.searches import KnownImages, ValidationSet, find_trial_scenes, plan_searches
+from training.run.searches import KnownImages, ValidationSet, find_holdout_groups, plan_searches
 
-CLASSES, SCENES, SHOTS = 6, 6, 4
+CLASSES, GROUPS, SHOTS = 6, 6, 4
 
 
 def _photos(*, seed: int, folder: str, named: bool = True) -> KnownImages:
-    """Bursts of six classes: the scene shows more than the thing does; without names only closeness tells them."""
+    """Bursts of six classes: the group shows more than the thing does; without names only closeness tells them."""
     things = np.random.default_rng(1).normal(size=(CLASSES, 24))
     random = np.random.default_rng(seed)
-    label, scene = np.arange(CLASSES * SCENES * SHOTS) // (SCENES * SHOTS), np.arange(144) // SHOTS
-    x = things[label] + 3 * random.normal(size=(CLASSES * SCENES, 24))[scene] + random.normal(size=(144, 24))
+    label, group = np.arange(CLASSES * GROUPS * SHOTS) // (GROUPS * SHOTS), np.arange(144) // SHOTS
+    x = things[label] + 3 * random.normal(size=(CLASSES * GROUPS, 24))[group] + random.normal(size=(144, 24))
     names = [
         f"{folder}/{kind}/IMG_{number:04}.jpg" if named else "x" for number, kind in enumerate(label.tolist())
     ]
     hashes = tuple(f"{folder}{number}" for number in range(144))
-    clues = Clues(names, np.full(144, np.nan), given=[None] * 144, copies=np.arange(144))
-    return KnownImages(x.astype(np.float32), [f"c{kind}" for kind in label], hashes, clues)
+    group_sources = GroupSources(names, np.full(144, np.nan), given=[None] * 144, copies=np.arange(144))
+    return KnownImages(x.astype(np.float32), [f"c{kind}" for kind in label], hashes, group_sources)
 
 
 def _nearest_is_right(queries: KnownImages, gallery: KnownImages, *, barred: np.ndarray) -> float:
@@ -44,19 +44,19 @@ def test_each_search_answers_its_own_question() -> None:
     training, validation = _photos(seed=2, folder="train"), _photos(seed=3, folder="val")
     searches = plan_searches(validation, training)
     found = searches.score(RawHead(24)).to_json()
-    scene = np.arange(144) // SHOTS
+    group = np.arange(144) // SHOTS
     own = np.eye(144, dtype=bool)
     assert found["recall"]["1"] == _nearest_is_right(validation, validation, barred=own) > 0.9
-    assert searches.scenes is not None
-    assert searches.scenes.found_by == "file names"
-    together = searches.scenes.groups[:, None] == searches.scenes.groups
-    assert (together >= (scene[:, None] == scene)).mean() > 0.99
-    assert found["apart"]["recall"]["1"] == _nearest_is_right(validation, validation, barred=together)
+    assert searches.groups is not None
+    assert searches.groups.found_by == "file names"
+    together = searches.groups.numbers[:, None] == searches.groups.numbers
+    assert (together >= (group[:, None] == group)).mean() > 0.99
+    assert found["grouped"]["recall"]["1"] == _nearest_is_right(validation, validation, barred=together)
     nothing = np.zeros((144, 144), dtype=bool)
     honest = _nearest_is_right(validation, training, barred=nothing)
     assert found["against_training"]["recall"]["1"] == honest
     assert found["against_training"]["queries"] == 144
-    assert max(found["apart"]["recall"]["1"], honest) < found["recall"]["1"] - 0.3
+    assert max(found["grouped"]["recall"]["1"], honest) < found["recall"]["1"] - 0.3
 
 
 def _part_at_random(*, named: bool, column: bool = False) -> tuple[KnownImages, KnownImages, np.ndarray]:
@@ -70,9 +70,11 @@ def _part_at_random(*, named: bool, column: bool = False) -> tuple[KnownImages, 
     def take(chosen: np.ndarray, folder: str) -> KnownImages:
         names = [f"{folder}/{label[row]}/img_{row:05}.jpg" if named else "x" for row in chosen.tolist()]
         given = [str(burst[row]) if column else None for row in chosen.tolist()]
-        clues = Clues(names, np.full(len(chosen), np.nan), given=given, copies=np.arange(len(chosen)))
+        group_sources = GroupSources(
+            names, np.full(len(chosen), np.nan), given=given, copies=np.arange(len(chosen))
+        )
         hashes = [str(row) for row in chosen.tolist()]
-        return KnownImages(x[chosen], [f"c{kind}" for kind in label[chosen].tolist()], hashes, clues)
+        return KnownImages(x[chosen], [f"c{kind}" for kind in label[chosen].tolist()], hashes, group_sources)
 
     parts = np.flatnonzero(is_validation), np.flatnonzero(~is_validation)
     barred = burst[parts[0]][:, None] == burst[parts[1]]
@@ -97,22 +99,22 @@ def test_photos_of_other_days_than_those_that_train_may_find_all_of_these() -> N
     training, validation = (_photos(seed=seed, folder="x", named=False) for seed in (2, 3))
     training = replace(training, hashes=[f"t{number}" for number in range(144)])
     searches = plan_searches(validation, training)
-    assert searches.scenes is not None
-    assert not searches.scenes.is_certain
+    assert searches.groups is not None
+    assert not searches.groups.is_certain
     found = searches.score(RawHead(24)).to_json()["against_training"]["recall"]["1"]
     assert found == _nearest_is_right(validation, training, barred=np.zeros((144, 144), dtype=bool))
 
 
 def test_only_images_of_trained_labels_search_the_training_images_and_never_find_their_own_bytes() -> None:
     training = _photos(seed=2, folder="train")
-    same = KnownImages(training.features, ["new", *training.labels[1:]], training.hashes, training.clues)
+    same = KnownImages(training.features, ["new", *training.labels[1:]], training.hashes, training.group_sources)
     searches = plan_searches(same, training)
     assert searches.against is not None
     assert searches.queries.tolist() == list(range(1, 144))
-    scenes = searches.against.scenes
-    assert (scenes[144:] == scenes[1:144]).all()
+    groups = searches.against.groups
+    assert (groups[144:] == groups[1:144]).all()
     others = KnownImages(
-        training.features, [f"x{label}" for label in training.labels], training.hashes, training.clues
+        training.features, [f"x{label}" for label in training.labels], training.hashes, training.group_sources
     )
     assert plan_searches(others, training).against is None
     assert plan_searches(others, training).score(RawHead(24)).to_json()["against_training"] is None
@@ -121,40 +123,40 @@ def test_only_images_of_trained_labels_search_the_training_images_and_never_find
 def test_a_benchmark_is_asked_as_it_says_alone() -> None:
     validation = replace(_photos(seed=3, folder="val"), is_gallery=np.arange(144) % 2 == 0)
     searches = plan_searches(validation, _photos(seed=2, folder="train"))
-    assert (searches.scenes, searches.against) == (None, None)
+    assert (searches.groups, searches.against) == (None, None)
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_the_trial_is_told_scenes_of_one_label_and_copies_are_of_one(named: bool) -> None:
+def test_the_trial_is_told_groups_of_one_label_and_copies_are_of_one(named: bool) -> None:
     training, copies = _photos(seed=2, folder="train", named=named), np.arange(144)
-    scenes = find_trial_scenes(training, copies=copies)
+    groups = find_holdout_groups(training, copies=copies)
     labels = np.array(training.labels)
-    assert all(len(set(labels[scenes == scene].tolist())) == 1 for scene in np.unique(scenes))
-    assert scenes[100] != scenes[3]
+    assert all(len(set(labels[groups == group].tolist())) == 1 for group in np.unique(groups))
+    assert groups[100] != groups[3]
     copies[100] = 3
-    scenes = find_trial_scenes(training, copies=copies)
-    assert scenes[100] == scenes[3]
+    groups = find_holdout_groups(training, copies=copies)
+    assert groups[100] == groups[3]
 
 
 @pytest.mark.parametrize(
     ("searches", "warned"),
     [
         ({}, []),
-        ({"apart": 0.7}, ["'among' is 23 points above 'apart'"]),
-        ({"apart": 0.9, "against_training": 0.68}, ["'among' is 25 points above 'training'"]),
+        ({"grouped": 0.7}, ["'ungrouped' is 23 points above 'grouped'"]),
+        ({"grouped": 0.9, "against_training": 0.68}, ["'ungrouped' is 25 points above 'training'"]),
         (
-            {"apart": 0.7, "against_training": 0.95},
-            ["'among' is 23 points above 'apart'", "'training' is 25 points above 'apart'"],
+            {"grouped": 0.7, "against_training": 0.95},
+            ["'ungrouped' is 23 points above 'grouped'", "'training' is 25 points above 'grouped'"],
         ),
     ],
 )
 def test_the_report_warns_of_bursts_and_of_wrong_labels(searches: dict[str, float], warned: list[str]) -> None:
-    names = dict.fromkeys(("apart", "against_training")) | searches
+    names = dict.fromkeys(("grouped", "against_training")) | searches
     val = {name: value and {"recall": {"1": value}, "queries": 40} for name, value in names.items()}
     val |= {"recall": {"1": 0.93}, "queries": 40}
     report = {
         "method": "proxy-nca", "embedding_dim": 8, "val": val, "baselines": {"raw": {**val, "embedding_dim": 8}},
-        "val_scenes": {"found_by": "times", "scenes": 9, "images": 38} if "apart" in searches else None,
+        "val_groups": {"found_by": "times", "groups": 9, "images": 38} if "grouped" in searches else None,
     }  # fmt: skip
     text = "\n".join(describe_validation(report))
     assert text.count("warning: ") == len(warned)

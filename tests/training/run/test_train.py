@@ -47,8 +47,8 @@ def test_a_class_left_with_one_usable_image_is_dropped_with_a_warning(trainer: T
     assert f"class '{kind.name}' has fewer than two usable images" in caplog.text
 
 
-def test_a_column_of_scenes_is_heeded_in_validation_and_its_search_of_the_training_images(trainer) -> None:
-    """Of every four pictures, which are one scene but the first, two validate and two train."""
+def test_a_column_of_groups_is_heeded_in_validation_and_its_search_of_the_training_images(trainer) -> None:
+    """Of every four pictures, which are one group but the first, two validate and two train."""
     parts: dict[str, list[str]] = {"train": [], "val": []}
     for number, path in enumerate(sorted(trainer.pictures.rglob("*.jpg"))):
         part = "val" if number % 4 < 2 else "train"
@@ -56,11 +56,11 @@ def test_a_column_of_scenes_is_heeded_in_validation_and_its_search_of_the_traini
     for part, rows in parts.items():
         (trainer.folder / f"{part}.csv").write_text("\n".join(["path,label,group", *rows]) + "\n")
     report = trainer(data=trainer.folder / "train.csv", val=trainer.folder / "val.csv", trial=True)
-    assert report["val_scenes"] == {"found_by": "the column 'group'", "scenes": 11, "images": 22}
+    assert report["val_groups"] == {"found_by": "the column 'group'", "groups": 11, "images": 22}
     assert report["trial"] is not None
     for scores in (report["val"], *report["baselines"].values()):
-        assert scores["queries"] == scores["apart"]["queries"] == scores["against_training"]["queries"] == 24
-        assert scores["apart"]["r_precision"] != scores["r_precision"]
+        assert scores["queries"] == scores["grouped"]["queries"] == scores["against_training"]["queries"] == 24
+        assert scores["grouped"]["r_precision"] != scores["r_precision"]
 
 
 def test_an_output_that_cannot_be_written_is_named_before_any_features(trainer: Trainer) -> None:

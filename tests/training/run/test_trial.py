@@ -83,41 +83,41 @@ def test_few_classes_take_turns_and_of_many_a_fifth_is_held_out_once(labels: np.
 
 @settings(deadline=None, max_examples=80)
 @given(labels=_labels(), seed=st.integers(0, 1000), photos=st.integers(1, 6), crossing=st.booleans())
-def test_no_scene_straddles_what_trains_and_what_is_searched(labels, seed, photos, crossing) -> None:
+def test_no_group_straddles_what_trains_and_what_is_searched(labels, seed, photos, crossing) -> None:
     """Bursts of one class, or of whatever stands beside each other."""
-    scenes = np.arange(len(labels)) // photos
+    groups = np.arange(len(labels)) // photos
     if not crossing:
         order = np.argsort(labels, kind="stable")
-        scenes[order] = scenes.copy() * 1000 + labels[order]
-    for split in split_for_trial(labels, seed=seed, scenes=scenes):
+        groups[order] = groups.copy() * 1000 + labels[order]
+    for split in split_for_trial(labels, seed=seed, groups=groups):
         searched = np.concatenate([split.unseen, split.seen])
-        assert not set(scenes[split.train].tolist()) & set(scenes[searched].tolist())
+        assert not set(groups[split.train].tolist()) & set(groups[searched].tolist())
         assert len(np.unique(np.concatenate([split.train, searched]))) == len(split.train) + len(searched)
         if not crossing:
             assert len(split.train) + len(searched) == len(labels), "nothing is left out"
             for label in set(labels[split.seen].tolist()):
-                held_out = len(np.unique(scenes[split.seen][labels[split.seen] == label]))
-                assert 1 <= held_out <= len(np.unique(scenes[labels == label])) / 2
+                held_out = len(np.unique(groups[split.seen][labels[split.seen] == label]))
+                assert 1 <= held_out <= len(np.unique(groups[labels == label])) / 2
 
 
-def test_photos_of_one_scene_do_not_find_each_other_in_the_trial() -> None:
+def test_photos_of_one_group_do_not_find_each_other_in_the_trial() -> None:
     """Each class has six pairs of photos, which show where they were taken and hardly what of."""
-    labels, scenes = np.arange(192) // 12, np.arange(192) // 2
-    places = np.random.default_rng(1).normal(size=(96, 24))[scenes]
+    labels, groups = np.arange(192) // 12, np.arange(192) // 2
+    places = np.random.default_rng(1).normal(size=(96, 24))[groups]
     features = (_features(labels) + 3 * places).astype(np.float32)
     found, told = (
-        run_trial(TrialData(features, labels, scenes=given), config=_config(), device=CPU).parts["unseen"]
-        for given in (None, scenes)
+        run_trial(TrialData(features, labels, groups=given), config=_config(), device=CPU).parts["unseen"]
+        for given in (None, groups)
     )
     assert found.recall_at_1["raw"] > 0.95
     assert told.recall_at_1["raw"] < 0.6
     assert told.queries == found.queries
 
 
-def test_scenes_that_leave_nothing_to_train_on_or_to_find_try_nothing() -> None:
+def test_groups_that_leave_nothing_to_train_on_or_to_find_try_nothing() -> None:
     labels = np.arange(60) % 6
-    for scenes in (np.zeros(60, np.int64), labels):
-        data = TrialData(_features(labels), labels, scenes=scenes)
+    for groups in (np.zeros(60, np.int64), labels):
+        data = TrialData(_features(labels), labels, groups=groups)
         assert run_trial(data, config=_config(hold=None), device=CPU) == Trial(3, None, None, {})
 
 

@@ -36,15 +36,15 @@ class NetworkData:
         labels: (N,) int64 used labels in 0..C-1.
         class_count: C.
         split: what trains and what is held out.
-        groups: (N,) int64, the same for duplicates, which must not vouch for each other; None: there are none.
-        scenes: (N,) int64, the same for photos of one scene; None: every photo is a scene of its own.
+        copies: (N,) int64, the same for duplicates, which must not vouch for each other; None: there are none.
+        groups: (N,) int64, the same for photos of one group; None: every photo is a group of its own.
     """
 
     labels: Labels
     class_count: int
     split: Split
+    copies: Ids | None = None
     groups: Ids | None = None
-    scenes: Ids | None = None
 
     def score(self, embed: Embed) -> dict[str, float]:
         """MAP@R by part, by the labels as they are: `unseen` classes among themselves, `seen` ones in a gallery.
@@ -57,7 +57,7 @@ class NetworkData:
         embedded = embed(rows)
         embeddings = np.zeros((len(self.labels), embedded.shape[1]), dtype=np.float32)
         embeddings[rows] = embedded
-        parts = TrialData(embeddings, self.labels, scenes=self.scenes).searched(searched)
+        parts = TrialData(embeddings, self.labels, groups=self.groups).searched(searched)
         return {part: float(found.score(found.features).average_precision.mean()) for part, found in parts.items()}
 
     def score_features(self, head: nn.Module, features: Floats, rows: Ids) -> dict[str, float]:
@@ -151,7 +151,7 @@ def _take(confidences: Tensor | TopConfidences, rows: Tensor) -> Tensor | TopCon
 def judge_again(features: Tensor, data: NetworkData, loss: LossConfig) -> NetworkBeliefs:
     """By leave-one-out among the images that train, which alone are judged: the others' labels play no part."""
     train = data.split.train
-    groups = None if data.groups is None else torch.from_numpy(data.groups[train])
+    groups = None if data.copies is None else torch.from_numpy(data.copies[train])
     classes, numbers = np.unique(data.labels[train], return_inverse=True)
     judged = believe_others(
         CachedSource(features[:, None]), torch.from_numpy(numbers), class_count=len(classes), groups=groups,

@@ -83,7 +83,7 @@ def fit_closed_form(
 ) -> ProjectionHead:
     """Whitening within classes on (n, F) features of the images `rows`; rows of 0 where they span fewer directions."""
     numbers = np.unique(data.labels[rows], return_inverse=True)[1]
-    groups = None if data.groups is None else data.groups[rows]
+    groups = None if data.copies is None else data.copies[rows]
     width = min(embedding_dim, count_directions(features))
     found = fit_rival(
         CLASS_WHITENED, LabelledFeatures(features, numbers.astype(np.int64), groups), embedding_dim=width
@@ -299,11 +299,11 @@ def train_network(
     started, config, machine, team = time.perf_counter(), job.config, job.machine, current_team()
     images, hashes = [image.path for image in training.images], [image.sha256 for image in training.images]
     labels, features = training.labels.cpu().numpy(), training.features
-    split = split_for_network(labels, seed=config.seed, scenes=training.scenes)
+    split = split_for_network(labels, seed=config.seed, groups=training.groups)
     if (trusted := choose_rows(confidences, config=config)) is not None:
         split = replace(split, train=np.intersect1d(split.train, trusted.numpy()))
     train = split.train
-    data = NetworkData(labels, len(training.classes), split, groups=training.copies, scenes=training.scenes)
+    data = NetworkData(labels, len(training.classes), split, copies=training.copies, groups=training.groups)
     start = fit_closed_form(features[train], data, train, embedding_dim=config.embedding.width)
     work = _Work(data, hashes, _first_beliefs(features, data, confidences, config), guidance, config)
     frozen = _fit_frozen(features, data, method=method, config=config, machine=machine)
@@ -390,9 +390,9 @@ def _fit_frozen(
     features: Floats, data: NetworkData, *, method: str, config: TrainConfig, machine: Machine
 ) -> Head | None:
     """The run's embedding without this stage, by the images alone that train here; None where they allow none."""
-    images = TrialData(features, data.labels, data.groups, data.scenes).take(data.split.train)
+    images = TrialData(features, data.labels, data.copies, data.groups).take(data.split.train)
     if method not in RIVALS:
         return fit_heads(images, config=config, device=machine.device).get(TRAINED)
     labels = np.unique(images.labels, return_inverse=True)[1].astype(np.int64)
     width = min(config.embedding.width, count_directions(images.features))
-    return fit_rival(method, LabelledFeatures(images.features, labels, images.groups), embedding_dim=width)
+    return fit_rival(method, LabelledFeatures(images.features, labels, images.copies), embedding_dim=width)

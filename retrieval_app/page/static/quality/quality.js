@@ -93,7 +93,7 @@ function drawHeadline(quality, described) {
       ]),
       described.labels.count === 1
         && make('p.soft', 'They all have the same label, so that nothing else could be found: it says nothing here.'),
-      quality.apart && drawApart(quality.apart),
+      quality.grouped && drawGrouped(quality.grouped),
       quality.map_at_r
         && make('p.soft', [
           make('b', `MAP@R ${precise(quality.map_at_r.value)}`),
@@ -103,17 +103,17 @@ function drawHeadline(quality, described) {
   ]);
 }
 
-/** @param {NonNullable<QualityReport['apart']>} apart */
-function drawApart({value, images, scenes, found_by: foundBy, flattered}) {
-  const found = `${count(images, 'image')} in ${count(scenes, 'scene')}, by ${foundBy}`;
+/** @param {NonNullable<QualityReport['grouped']>} grouped */
+function drawGrouped({value, images, groups, found_by: foundBy, flattered}) {
+  const found = `${count(images, 'image')} in ${count(groups, 'group')}, by ${foundBy}`;
   if (value === null) {
     return make('p.soft', [
-      make('b', 'Every image finds only its own scene'),
+      make('b', 'Every image finds only its own group'),
       ` (${found}): no figure tells how new photos will fare.`,
     ]);
   }
   return make('p.soft', [
-    'Where no image may find another of its own scene: ',
+    'Where no image may find another of its own group: ',
     make('b', precise(value)),
     ` (${found}).` + (flattered ? ' For photos from elsewhere expect this one.' : ''),
   ]);
@@ -133,7 +133,7 @@ async function drawCalibration(place) {
       make('h3', 'What a score means here'),
       make(
         'p.soft',
-        'Too few images with another of their label in another scene to tell how often neighbours at a score have it.',
+        'Too few images with another of their label in another group to tell how often neighbours at a score have it.',
       ),
     ]);
   }

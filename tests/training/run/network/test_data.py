@@ -34,19 +34,19 @@ def test_a_tenth_of_many_classes_and_of_the_images_of_the_others_is_held_out(cla
     )
 
 
-def test_whole_scenes_are_held_out_and_the_seed_decides_which() -> None:
+def test_whole_groups_are_held_out_and_the_seed_decides_which() -> None:
     labels = np.repeat(np.arange(30), 12)
-    scenes = np.arange(len(labels)) // 3
-    split = split_for_network(labels, seed=0, scenes=scenes)
+    groups = np.arange(len(labels)) // 3
+    split = split_for_network(labels, seed=0, groups=groups)
     for part in (split.unseen, split.seen):
-        assert not np.isin(scenes[split.train], scenes[part]).any()
-    again, other = (split_for_network(labels, seed=seed, scenes=scenes) for seed in (0, 1))
+        assert not np.isin(groups[split.train], groups[part]).any()
+    again, other = (split_for_network(labels, seed=seed, groups=groups) for seed in (0, 1))
     assert np.array_equal(again.train, split.train)
     assert not np.array_equal(other.unseen, split.unseen)
 
 
-def _data(split: Split, labels: np.ndarray, scenes: np.ndarray | None = None) -> NetworkData:
-    return NetworkData(labels, int(labels.max()) + 1, split, scenes=scenes)
+def _data(split: Split, labels: np.ndarray, groups: np.ndarray | None = None) -> NetworkData:
+    return NetworkData(labels, int(labels.max()) + 1, split, groups=groups)
 
 
 def _mean_precision(x: np.ndarray, labels: np.ndarray, queries: np.ndarray, gallery: np.ndarray) -> float:
@@ -83,9 +83,9 @@ def test_a_part_without_anything_to_find_is_left_out() -> None:
     vectors = np.eye(6, dtype=np.float32)
     nothing = np.array([], dtype=np.int64)
     assert _data(Split(np.arange(6), nothing, nothing), labels).score(lambda rows: vectors[rows]) == {}
-    own_scene = np.array([0, 0, 1, 2, 3, 4])
-    unseen = _data(Split(np.arange(2, 6), np.arange(2), nothing), labels, own_scene)
-    assert unseen.score(lambda rows: vectors[rows]) == {}, "both show one scene"
+    own_group = np.array([0, 0, 1, 2, 3, 4])
+    unseen = _data(Split(np.arange(2, 6), np.arange(2), nothing), labels, own_group)
+    assert unseen.score(lambda rows: vectors[rows]) == {}, "both show one group"
 
 
 @pytest.mark.parametrize(

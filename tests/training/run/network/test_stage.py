@@ -151,7 +151,7 @@ def test_validation_is_asked_with_the_trained_network_and_baselines_with_the_fro
     prepared = prepare_validation(records, machine=make_machine(tmp_path / "new"), extractor=extractor,
                                   watcher=Watcher())  # fmt: skip
     assert prepared is not None
-    recall = prepared.among.score(embed_features(head, prepared.features)).recall
+    recall = prepared.ungrouped.score(embed_features(head, prepared.features)).recall
     assert {int(k): value for k, value in report["val"]["recall"].items()} == pytest.approx(recall)
 
 

@@ -1,4 +1,4 @@
-"""What a gallery, or images embedded just now, tell of scenes beside their vectors."""
+"""Sources of groups: what a gallery, or images that were just embedded, tell beside their vectors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from index.duplicates.duplicate_config import DuplicateConfig
 from index.duplicates.gallery_duplicates import Fingerprint, find_gallery_duplicates
 from index.duplicates.near_duplicates import ReadVectors
 from index.errors import InputError
-from index.evaluation.scenes import COLUMN, Clues
+from index.evaluation.groups import COLUMN, GroupSources
 from index.gallery.gallery import Gallery
 from index.network.remote_store import has_time
 from index.sources.items import EmbeddedItem, Place
@@ -21,15 +21,15 @@ from index.text import printable_path
 _NANOSECONDS = 1e-9
 
 
-def read_gallery_clues(
+def read_group_sources(
     gallery: Gallery, *, column: str | None = None, copies: Ids | None = None, near_copies: bool = True
-) -> Clues:
-    """Clues about the members of a gallery, in the order of their ids.
+) -> GroupSources:
+    """Sources of groups of the members of a gallery, in the order of their ids.
 
     Args:
         gallery: whose files' names and times count; times of archives are not those of their members.
-        column: of the metadata that says which images are of one scene; None: `group`, where there is one.
-        copies: as `Clues` has them; None looks for them.
+        column: of the metadata that defines the groups; None: `group`, where there is one.
+        copies: as `GroupSources` has them; None looks for them.
         near_copies: whether it looks for more than equal bytes.
     """
     names, times, given, prints = [], [], list[str | None](), []
@@ -49,22 +49,24 @@ def read_gallery_clues(
         )
     if copies is None:
         copies = _find_copies(prints, gallery.vectors, near=near_copies)
-    return Clues(names, np.array(times, dtype=np.float64), given=given, copies=copies, column=column or COLUMN)
+    return GroupSources(
+        names, np.array(times, dtype=np.float64), given=given, copies=copies, column=column or COLUMN
+    )
 
 
-def gather_clues(
+def gather_group_sources(
     items: Sequence[EmbeddedItem],
     places: Sequence[Place],
     *,
     vectors: Vectors,
     given: Sequence[str | None],
     column: str | None = None,
-) -> Clues:
-    """Clues about embedded images, given with their places, (N, D) float32 `vectors` and what a column says."""
+) -> GroupSources:
+    """Sources of groups of embedded images, with their places, (N, D) float32 `vectors` and the column `given`."""
     prints = [Fingerprint(row, item.sha256 or f"#{row}", item.phash) for row, item in enumerate(items)]
     names = [str(place.file) if place.offset is None else f"{place.file}/{place.name}" for place in places]
     times = np.array([read_time(place) for place in places], dtype=np.float64)
-    return Clues(
+    return GroupSources(
         names, times, given=given, copies=_find_copies(prints, lambda rows: vectors[rows]), column=column or COLUMN
     )
 

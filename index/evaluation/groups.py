@@ -1,16 +1,18 @@
-"""Which images were taken one after another: by the numbers in their file names, or by their times.
+"""Groups of images that show one scene: shots of a burst, and near-duplicates.
 
-That two images stand beside each other says little by itself: a folder may have been numbered at random, and copying
-gives all files one time. So what is near is believed only where it makes images alike: from that similarity on from
-which near pairs of a label are at least twice as frequent as pairs of that label that are not near. Of two such near
-pairs at least one is then alike because it is near. Where near pairs are nowhere so frequent, beyond what chance may
-give, names or times tell nothing, and no pair is returned.
+Groups come from what the user says, else from file names and times, else from similarity alone.
+
+Close numbers in names, or close times, prove little by themselves: a folder may be numbered at random, and copying
+gives all files one time. So pairs with close names or times count only from the similarity on at which they are twice
+as frequent as other pairs of their label. At least one of two such pairs is then similar because it is close. If close
+pairs are nowhere so frequent, beyond chance, names and times tell nothing.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 
 import numpy as np
@@ -19,9 +21,11 @@ import numpy.typing as npt
 from index.arrays import UNLABELLED, Floats, Ids, Labels, connect_rows
 from index.vectors.exact import search_labels
 
-WORTHLESS = 0.05  # of Recall@1, by which scenes make it too good
+COLUMN = "group"  # of a table, or of a gallery's metadata
+COPIES = "copies"  # `found_by` where nothing else groups
+WORTHLESS = 0.05  # ungrouped Recall@1 that is higher by this much tells nothing about new photos
 _YARDSTICKS = (0.75, 0.9, 0.95)  # of the photos have their nearest of another label farther away
-_MOST_CONNECTED = 0.5  # pairs of a label in one scene; above, it is the label that is told
+_MOST_CONNECTED = 0.5  # pairs of a label in one group; above, it is the label that is told
 _ERRORS, _POINTS = 5.0, 0.1
 _MOST = 10_000  # photos, all pairs of which are multiplied up to five times
 _MOST_PAIRS = 5_000_000
@@ -41,29 +45,151 @@ Seconds = npt.NDArray[np.float64]
 _Near = Callable[[Ids, Ids], npt.NDArray[np.bool_]]
 
 
+@dataclass(frozen=True, slots=True)
+class GroupSources:
+    """Sources of the groups of N images, beside their embeddings.
+
+    Attributes:
+        names: paths of their files.
+        times: (N,) float64 seconds at which they were taken or written; NaN where unknown.
+        given: the column `column`, the same text for images of one group, None without a value; None: no such column.
+        copies: (N,) int64, the same for images that are copies of each other; None where none were looked for.
+    """
+
+    names: Sequence[str]
+    times: Seconds
+    given: Sequence[str | None] | None = None
+    copies: Ids | None = None
+    column: str = COLUMN
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Group of each image.
+
+    Attributes:
+        numbers: (N,) int64, the same for images of one group.
+        found_by: where the groups come from, in words.
+        is_certain: whether they were given, or names or times show them; else the images are only very similar.
+        shots: (N,) int64, narrower groups for training, of the most similar images of one label, where `is_certain` is
+            false; else `numbers`.
+    """
+
+    numbers: Ids
+    found_by: str
+    is_certain: bool
+    shots: Ids
+
+    @property
+    def images(self) -> int:
+        """Count of the images that share their group with another one."""
+        sizes = np.unique(self.numbers, return_counts=True)[1]
+        return int(sizes[sizes > 1].sum())
+
+    @property
+    def count(self) -> int:
+        """Count of the groups of more than one image."""
+        return int((np.unique(self.numbers, return_counts=True)[1] > 1).sum())
+
+    def to_json(self) -> dict[str, object]:
+        """The groups in reports."""
+        return {"found_by": self.found_by, "groups": self.count, "images": self.images}
+
+
+def find_groups(
+    vectors: Floats, labels: Labels, sources: GroupSources, *, sets: Ids | None = None
+) -> Groups | None:
+    """Groups as the user gives them, else by names and times, else by similarity alone where that makes a difference.
+
+    Copies are of one group in any case.
+
+    Args:
+        vectors: (N, D) float32 unit rows.
+        labels: (N,) int64, `UNLABELLED` where there is none.
+        sets: (N,) int64, different for images that were parted, as photos that train from those that validate: a series
+            of file names goes on in another set under the same label. None: folders alone tell series.
+
+    Returns:
+        None where nothing points to groups.
+    """
+    known = find_known_groups(vectors, labels, sources, sets=sets)
+    if known is not None or (sources.given is not None and any(sources.given)):
+        return known
+    alike = find_look_alikes(vectors, labels)
+    if alike is not None:
+        groups, shots = (_join_copies(groups, sources.copies) for groups in alike)
+        return Groups(groups, "similarity alone", False, shots)
+    return _join(np.empty((0, 2), dtype=np.int64), sources, found_by="")
+
+
+def find_known_groups(
+    vectors: Floats, labels: Labels, sources: GroupSources, *, sets: Ids | None = None
+) -> Groups | None:
+    """Groups that the user gives, or else those by names and times; with copies."""
+    if sources.given is not None and any(sources.given):
+        first: dict[str, int] = {}
+        pairs = [(first.setdefault(name, row), row) for row, name in enumerate(sources.given) if name]
+        given = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        return _join(given, sources, found_by=f"the column {sources.column!r}")
+    by_name = _pair_names(vectors, labels, sources.names, sets=sets)
+    by_time = keep_alike(pair_by_time(sources.times), vectors, labels)
+    found_by = [name for name, pairs in (("file names", by_name), ("times", by_time)) if len(pairs)]
+    if not found_by:
+        return None
+    return _join(np.concatenate([by_name, by_time]), sources, found_by=" and ".join(found_by))
+
+
+def _pair_names(vectors: Floats, labels: Labels, names: Sequence[str], *, sets: Ids | None) -> Pairs:
+    inside = pair_by_name(names)
+    kept = keep_alike(inside, vectors, labels)
+    if sets is None:
+        return kept
+    across = pair_across_sets(names, labels=labels, sets=sets)
+    return np.concatenate([kept, keep_alike(across, vectors, labels, others=inside)])
+
+
+def _join(pairs: Pairs, sources: GroupSources, *, found_by: str) -> Groups | None:
+    """Groups of connected pairs and copies; None where no two images are of one."""
+    groups = connect_rows(pairs, count=len(sources.names))
+    joined = _join_copies(groups, sources.copies)
+    if not np.array_equal(groups, joined):
+        found_by = f"{found_by} and {COPIES}" if found_by else COPIES
+    found = Groups(joined, found_by, True, joined)
+    return found if found.count else None
+
+
+def _join_copies(groups: Ids, copies: Ids | None) -> Ids:
+    if copies is None:
+        return groups
+    first = np.unique(copies, return_index=True, return_inverse=True)
+    rows = np.arange(len(groups))
+    pairs = np.stack([np.concatenate([rows, rows]), np.concatenate([groups, first[1][first[2]]])], axis=1)
+    return connect_rows(pairs, count=len(groups))
+
+
 def find_look_alikes(vectors: Floats, labels: Labels) -> tuple[Ids, Ids] | None:
-    """Groups and shots of photos that seem to be of one scene; None where nothing points to scenes.
+    """Groups and shots of photos that seem to be of one group; None where nothing points to groups.
 
     Both are (N,) int64. Groups are of any labels; shots are narrower: photos of one label, as alike as a twentieth of
-    the yardsticks, for what learns from photos, of which the wide groups would leave the odd ones. Scenes are not
+    the yardsticks, for what learns from photos, of which the wide groups would leave the odd ones. Groups are not
     looked for among more than 10,000 labelled photos.
 
     The yardstick are the others: of each photo the nearest with another label, which is of another thing and
-    mostly of another scene. Photos as alike as a quarter of these are taken to show one scene, whatever their
+    mostly of another group. Photos as alike as a quarter of these are taken to show one group, whatever their
     labels; where that would connect most pairs of a label, as where labels are easily told, those as alike as a
     tenth or a twentieth.
 
-    No embedding tells one scene from things that look alike, so a finding is believed only where it makes a
-    difference that look-alikes do not: where a photo that may not find its scene errs at least five times as
+    No embedding tells one group from things that look alike, so a finding is believed only where it makes a
+    difference that look-alikes do not: where a photo that may not find its group errs at least five times as
     often, by ten points or more. On photos without bursts (5,398 of clothes by different people, 8,144 of cars,
     Tiny-ImageNet; MobileNetV2's raw features, whitened ones, and those of a trained head) it errs 1.0 to 2.0
     times as often, and independent random vectors up to 4.7 times. On the training photos of the Grocery Store
-    Dataset, several a scene, Recall@1 of raw features falls from 94.4 % to 60.3 %, of whitened ones from 95.1 %
+    Dataset, several a group, Recall@1 of raw features falls from 94.4 % to 60.3 %, of whitened ones from 95.1 %
     to 46.6 %; photos from other days find 48.6 % and 48.0 % among them.
 
     Args:
         vectors: (N, D) float32 unit rows.
-        labels: (N,) int64, `UNLABELLED` for photos that are of no scene.
+        labels: (N,) int64, `UNLABELLED` for photos that are of no group.
     """
     rows = np.flatnonzero(labels != UNLABELLED)
     if len(rows) > _MOST or len(np.unique(labels[rows])) < 2:
@@ -81,13 +207,13 @@ def find_look_alikes(vectors: Floats, labels: Labels) -> tuple[Ids, Ids] | None:
     return wide, narrow
 
 
-def makes_a_difference(errors: float, errors_apart: float) -> bool:
-    """Whether searches err so much more often (shares of queries) with scenes apart that look-alikes do not tell it."""
-    return errors_apart >= max(_ERRORS * errors, errors + _POINTS)
+def makes_a_difference(errors: float, errors_grouped: float) -> bool:
+    """Whether the error rate of grouped searches is so much higher that similar things cannot be the reason."""
+    return errors_grouped >= max(_ERRORS * errors, errors + _POINTS)
 
 
 def _connect(vectors: Floats, labels: Labels, *, yardsticks: Floats) -> Ids | None:
-    """(n,) groups of connected photos under the widest yardstick that leaves most pairs of a label apart."""
+    """(n,) groups of connected photos under the widest yardstick that leaves most pairs of a label grouped."""
     drawn = draw_same_label(labels, count=_DRAWN_PAIRS, seed=0)
     typical = np.median(measure(drawn, vectors)) if len(drawn) else np.inf
     for level in np.quantile(yardsticks, _YARDSTICKS).tolist():
@@ -100,14 +226,14 @@ def _connect(vectors: Floats, labels: Labels, *, yardsticks: Floats) -> Ids | No
 
 
 def _makes_a_difference(vectors: Floats, labels: Labels, groups: Ids, *, same: Floats, other: Floats) -> bool:
-    apart = search_labels(vectors, labels, k=1, groups=groups)
-    same_apart, other_apart = (nearest.cosines[:, 0] for nearest in apart)
-    asked, asked_apart = np.isfinite(same), np.isfinite(same_apart)
-    if not asked_apart.any():
+    grouped = search_labels(vectors, labels, k=1, groups=groups)
+    same_grouped, other_grouped = (nearest.cosines[:, 0] for nearest in grouped)
+    asked, asked_grouped = np.isfinite(same), np.isfinite(same_grouped)
+    if not asked_grouped.any():
         return False
     errors = float((same < other)[asked].mean())
-    errors_apart = float((same_apart < other_apart)[asked_apart].mean())
-    return makes_a_difference(errors, errors_apart)
+    errors_grouped = float((same_grouped < other_grouped)[asked_grouped].mean())
+    return makes_a_difference(errors, errors_grouped)
 
 
 def _pair_above(vectors: Floats, level: float) -> Pairs | None:
@@ -257,7 +383,7 @@ def draw_same_label(labels: Labels, *, count: int, seed: int, without: Pairs | N
 
 
 def _pair_neighbours(rows: Ids, are_near: _Near) -> Pairs:
-    """Pairs of (n,) ordered rows that are near, at most `NUMBERS_APART` places apart."""
+    """Pairs of (n,) ordered rows that are near, at most `NUMBERS_APART` places grouped."""
     parts = []
     for apart in range(1, NUMBERS_APART + 1):
         first = np.arange(max(0, len(rows) - apart))
