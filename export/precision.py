@@ -17,7 +17,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from export.public import MAX_RECALL_DROP
-from export.to_onnx import ExportReport, write_sealed
+from export.to_onnx import ExportReport, write_model_file
 from index.arrays import Labels, Vectors
 from index.durable import hash_file
 from index.errors import InputError
@@ -163,7 +163,7 @@ def lower_precision(
         found = judge.compare(proto, float_layers=left)
         tried.append(found)
         if found.recall_at_1 >= found.recall_at_1_float32 - max_recall_drop:
-            write_sealed(proto, out, contract=replace(contract, measured=found))
+            write_model_file(proto, out, contract=replace(contract, measured=found))
             size = out.stat().st_size
             return replace(
                 report, model=str(out), sha256=hash_file(out), bytes=size, precision=precision, measured=found
@@ -214,7 +214,7 @@ class _Judge:
         """What a model finds and how near its embeddings are; where it has two outputs, of the one that lost more."""
         with TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
-            write_sealed(proto, path, contract=self.contract)
+            write_model_file(proto, path, contract=self.contract)
             found = self._embed(Embedder(path, backend=USUAL_BACKEND))
         drops = {name: self._recalls[name] - recall_at_1(vectors, self._labels) for name, vectors in found.items()}
         worst = max(drops, key=lambda name: drops[name])

@@ -18,7 +18,7 @@ from index.images.preprocess import Pixels
 from index.model.backends.names import USUAL_BACKEND
 from index.model.contract import MeasuredPrecision, ModelContract
 from index.model.embedder import Embedder
-from training.backbone.graphs import NoGraphError, PixelModel, seal_graph, write_graph
+from training.backbone.graphs import NoGraphError, PixelModel, serialize_model, write_graph
 
 MIN_COSINE = 0.99999
 
@@ -96,7 +96,7 @@ def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check
     try:
         with _writing(out) as temporary:
             proto = write_graph(model.eval().float().cpu(), contract)
-            temporary.write_bytes(seal_graph(proto, contract))
+            temporary.write_bytes(serialize_model(proto, contract))
             min_cosine = check_parity(model, temporary, check_images, name=str(out))
     except NoGraphError as error:
         raise InputError(f"{error}; choose another --backbone") from error
@@ -105,14 +105,14 @@ def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check
     )
 
 
-def write_sealed(proto: onnx.ModelProto, out: Path, *, contract: ModelContract) -> None:
-    """Write a graph with its contract, atomically.
+def write_model_file(proto: onnx.ModelProto, out: Path, *, contract: ModelContract) -> None:
+    """Write a model file, atomically.
 
     Raises:
         InputError: the file cannot be written.
     """
     with _writing(out) as temporary:
-        temporary.write_bytes(seal_graph(proto, contract))
+        temporary.write_bytes(serialize_model(proto, contract))
 
 
 @contextmanager

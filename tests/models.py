@@ -11,9 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from index.images.preprocess import Pixels, PreprocessConfig
 from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, PICTURE_NAME, UNTRAINED_NAME
+from index.model.checksum import CHECKSUM_KEY, add_checksum
 from index.model.contract import METADATA_KEY, ModelContract
 from index.model.embedder import Embedder
-from index.model.seal import SEAL_KEY, seal_model
 
 PREPROCESS = PreprocessConfig(resize=40, crop=32)
 EMBEDDING_DIM, PICTURE_DIM, UNTRAINED_DIM = 16, 12, 10
@@ -61,7 +61,7 @@ def write_tiny_model(
         two: let it have a second output.
         untrained: let it have the output that saw no label.
         contract: metadata text to write instead of the right one.
-        without_contract: write no metadata, and so no seal.
+        without_contract: write no metadata, and so no checksum.
         blind_to_black: give black images the zero vector, which is no embedding.
         only_batches_of: fail at run time on batches of any other size.
     """
@@ -143,9 +143,9 @@ def _make_output(weights: str, name: str) -> list[onnx.NodeProto]:
 
 
 def write_model(model: onnx.ModelProto, path: Path) -> Path:
-    """Write a model as the exporter does: sealed, where its contract has the place for it."""
+    """Write a model as the exporter does, with a checksum where its contract has the place."""
     data = model.SerializeToString()
-    path.write_bytes(seal_model(data) if f'"{SEAL_KEY}"'.encode() in data else data)
+    path.write_bytes(add_checksum(data) if f'"{CHECKSUM_KEY}"'.encode() in data else data)
     return path
 
 

@@ -3,7 +3,7 @@
 Input `images`: uint8 (N, crop, crop, 3), normalisation inside the graph. Output `embeddings`: float32 (N, D), unit
 norm: of what kind an image is. A model may have two more, float32 of unit norm: `picture` (N, P), near for copies of
 one picture only, and `untrained` (N, U), features that saw no label. N is dynamic. The contract is JSON under the
-metadata key `retrieval`; with its seal the file vouches for its own bytes (see `index.model.seal`).
+metadata key `retrieval`; its `checksum` is the SHA-256 of the whole file (see `index.model.checksum`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from index.model.backends.backend import (
     GraphDescription,
     GraphValue,
 )
-from index.model.seal import SEAL_KEY, UNSEALED
+from index.model.checksum import CHECKSUM_KEY, EMPTY_CHECKSUM
 from index.outputs import KIND, PICTURE, UNTRAINED
 
 METADATA_KEY = "retrieval"
@@ -40,7 +40,7 @@ _SCHEMA: dict[str, Any] = {
         "images": int, "recall_at_1": int | float, "recall_at_1_float32": int | float, "centred_cosine": int | float,
         "float_layers": int,
     },
-    SEAL_KEY: str,
+    CHECKSUM_KEY: str,
 }  # fmt: skip
 _METHODS_WITHOUT_LABELS = ("raw", "pca", "pca-half-whitened", "pca-whitened", "distilled")
 _CONTRACT_START, _MAX_CONTRACT_BYTES = b'{"backbone": ', 1 << 20  # its keys are sorted
@@ -105,14 +105,14 @@ class ModelContract:
         return not self.untrained_dim and self.method not in _METHODS_WITHOUT_LABELS
 
     def to_json(self) -> str:
-        """The metadata text, with the place of the seal; `seal_model` fills it in the whole file."""
-        values = {**asdict(self), "schema_version": SCHEMA_VERSION, SEAL_KEY: UNSEALED}
+        """The metadata text, with the place of the checksum; `add_checksum` fills it in the whole file."""
+        values = {**asdict(self), "schema_version": SCHEMA_VERSION, CHECKSUM_KEY: EMPTY_CHECKSUM}
         values["preprocess"] = self.preprocess.to_json()
         return json.dumps(values, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> ModelContract:
-        """Parse and validate the metadata text; the seal is of the file, and no part of the result.
+        """Parse and validate the metadata text; the checksum is left out.
 
         Raises:
             InputError: no JSON object, another schema version, a key missing or unknown, or a wrong type.
@@ -139,7 +139,7 @@ class ModelContract:
             raise InputError(f"the contract's untrained_dim must not be negative, got {values['untrained_dim']}")
         if values["measured"] is not None:
             values["measured"] = MeasuredPrecision(**values["measured"])
-        del values[SEAL_KEY]
+        del values[CHECKSUM_KEY]
         return cls(**{**values, "preprocess": PreprocessConfig.from_json(values["preprocess"])})
 
 

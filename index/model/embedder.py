@@ -16,8 +16,8 @@ from index.images.preprocess import Pixels, preprocess_image
 from index.limits import MAX_PIXELS
 from index.model.backends.names import USUAL_BACKEND
 from index.model.backends.registry import choose_backend, open_backend
+from index.model.checksum import read_model_file
 from index.model.contract import GRAPH_NAMES, ModelContract, find_contract, read_contract
-from index.model.seal import read_sealed
 from index.outputs import KIND
 from index.text import printable_path
 
@@ -57,7 +57,7 @@ class Embedder:
         runs: bool = True,
     ) -> None:
         self.path = model_path
-        model = read_sealed(model_path)
+        model = read_model_file(model_path)
         if sha256 not in (None, model.sha256):
             problem = f"another file than expected: its SHA-256 is {model.sha256}, not {sha256}"
             raise ModelFileError(str(model_path), problem)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from index.errors import ModelFileError
+from index.model.checksum import read_model_file
 from index.model.contract import ModelContract, find_contract
-from index.model.seal import read_sealed
 
 BOX = Path(__file__).with_name("box.onnx")
 
@@ -14,7 +14,7 @@ BOX = Path(__file__).with_name("box.onnx")
 def find_box(box: Path = BOX) -> Path:
     """The model in the box."""
     try:
-        read_sealed(box)
+        read_model_file(box)
     except ModelFileError as error:
         raise ModelFileError(
             error.path, f"{error.problem}; it comes with this package: install that again, or name another model"

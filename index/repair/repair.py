@@ -30,9 +30,9 @@ from index.faiss_library import import_faiss
 from index.gallery.computed_by import require_same_output, usual_runtime_of
 from index.limits import LOCK_WAIT_S
 from index.marks import GALLERY_MARK, PART_MARK, read_part
+from index.model.checksum import read_model_file
 from index.model.embedder import Embedder
 from index.model.in_the_box import BOX
-from index.model.seal import read_sealed
 from index.progress import Progress, no_progress, no_steps
 from index.sources.registry import find_source
 from index.text import printable_path, valid_text
@@ -549,7 +549,7 @@ def _find_model(kept: Sequence[Path], given: Path | None, sha256: str | None, sh
                 return path
             continue
         with suppress(ModelFileError):
-            read_sealed(path)
+            read_model_file(path)
             return path
     if given is not None and sha256 is not None:
         raise GalleryMismatchError(

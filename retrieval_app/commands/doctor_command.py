@@ -222,10 +222,10 @@ def info(context: click.Context, /, *, what: Path, runtime: bool, as_json: bool)
 
 def _describe_model(path: Path) -> tuple[dict[str, Any], list[str]]:
     from index.errors import ModelFileError
+    from index.model.checksum import read_model_file
     from index.model.contract import find_contract
-    from index.model.seal import read_sealed
 
-    model, contract = read_sealed(path), find_contract(path)
+    model, contract = read_model_file(path), find_contract(path)
     if contract is None:
         raise ModelFileError(str(path), "it has no contract; export the model with `retrieval export`")
     size, found = contract.preprocess, contract.measured

@@ -19,8 +19,8 @@ from index.errors import InputError, ModelFileError
 from index.images.preprocess import PreprocessConfig
 from index.model.backends.backend import INPUT_NAME, InferenceBackend
 from index.model.backends.registry import open_backend
+from index.model.checksum import ModelFile, add_checksum, read_model_file
 from index.model.contract import GRAPH_NAMES, METADATA_KEY, ModelContract
-from index.model.seal import SealedModel, read_sealed, seal_model
 from index.threads import usable_cores
 from training.backbone.backbones import normalise_images
 from training.backbone.extract import Extractor, folder_name, name_content
@@ -91,8 +91,8 @@ def write_graph(model: PixelModel, contract: ModelContract) -> onnx.ModelProto:
         raise NoGraphError(f"torch cannot write --backbone {contract.backbone} as ONNX: {told}") from error
 
 
-def seal_graph(proto: onnx.ModelProto, contract: ModelContract) -> bytes:
-    """The content of a model file: the graph, changed in place, with its contract, which vouches for all of it."""
+def serialize_model(proto: onnx.ModelProto, contract: ModelContract) -> bytes:
+    """Content of a model file: the graph, changed in place, with its contract and checksum."""
     proto.producer_name, proto.producer_version = "retrieval-app", ""
     del proto.metadata_props[:]
     onnx.helper.set_model_props(proto, {METADATA_KEY: contract.to_json()})
@@ -104,7 +104,7 @@ def seal_graph(proto: onnx.ModelProto, contract: ModelContract) -> bytes:
         raise NoGraphError(
             f"torch writes --backbone {contract.backbone} as a graph that is no ONNX: {told}"
         ) from error
-    return seal_model(proto.SerializeToString())
+    return add_checksum(proto.SerializeToString())
 
 
 def _convert(model: PixelModel, example: torch.Tensor, contract: ModelContract) -> onnx.ModelProto:
@@ -161,7 +161,7 @@ def _quiet_exporter() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def keep_graph(extractor: Extractor, *, cache: Path) -> SealedModel:
+def keep_graph(extractor: Extractor, *, cache: Path) -> ModelFile:
     """The graph of what an extractor computes in torch, written unless the cache has it whole.
 
     Its contract says how the features are to be computed where a runtime has a choice: in the extractor's precision.
@@ -170,7 +170,7 @@ def keep_graph(extractor: Extractor, *, cache: Path) -> SealedModel:
     description = {**extractor.describe(views=1), "torch": torch.__version__, "opset": OPSET}
     path = cache / "graphs" / f"{folder_name(extractor.backbone)}-{name_content(description)}.onnx"
     try:
-        return read_sealed(path)
+        return read_model_file(path)
     except ModelFileError:  # none yet, or a damaged one
         data = _write(extractor)
     try:
@@ -178,7 +178,7 @@ def keep_graph(extractor: Extractor, *, cache: Path) -> SealedModel:
         write_durably(path, data)
     except OSError as error:
         raise InputError(f"{path}: the graph cannot be kept ({error}); choose another --cache") from error
-    return read_sealed(path)
+    return read_model_file(path)
 
 
 def _write(extractor: Extractor) -> bytes:
@@ -190,10 +190,10 @@ def _write(extractor: Extractor) -> bytes:
     )  # fmt: skip
     network = deepcopy(backbone.module).to(device="cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     model = PixelModel(nn.Sequential(network, nn.Flatten(1)), extractor.preprocess)
-    return seal_graph(write_graph(model.eval().float(), contract), contract)
+    return serialize_model(write_graph(model.eval().float(), contract), contract)
 
 
-def compute_by_graph(extractor: Extractor, runtime: str, graph: SealedModel) -> Extractor:
+def compute_by_graph(extractor: Extractor, runtime: str, graph: ModelFile) -> Extractor:
     """The extractor, whose features a runtime computes from now on: on all cores, or on as many as torch may use."""
     threads = torch.get_num_threads()  # torchrun gives each of several processes its share
     return extractor.computed_by(
@@ -201,7 +201,7 @@ def compute_by_graph(extractor: Extractor, runtime: str, graph: SealedModel) -> 
     )
 
 
-def open_graph(graph: SealedModel, runtime: str, *, threads: int | None = None) -> InferenceBackend:
+def open_graph(graph: ModelFile, runtime: str, *, threads: int | None = None) -> InferenceBackend:
     """The graph in a runtime; `ModelFileError` where that would run it on a GPU."""
     backend = open_backend(graph, name=runtime, threads=threads)
     if backend.on_gpu:

@@ -20,7 +20,7 @@ from index.images.image_files import read_image
 from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
 from index.model.backends.names import AUTO, USUAL_BACKEND
 from index.model.backends.registry import Compared, compare, installed_backends
-from index.model.seal import SealedModel
+from index.model.checksum import ModelFile
 from index.progress import Progress, no_progress
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.backbone.extract import (
@@ -152,7 +152,7 @@ def agrees(compared: Compared) -> bool:
     return compared.agreement >= (LEAST_IN_BFLOAT16 if compared.precision == "bfloat16" else LEAST_AGREEMENT)
 
 
-def compare_runtimes(extractor: Extractor, graph: SealedModel, paths: Sequence[Path]) -> dict[str, Compared]:
+def compare_runtimes(extractor: Extractor, graph: ModelFile, paths: Sequence[Path]) -> dict[str, Compared]:
     """The runtimes that are installed and take the graph, by their features of some images of a list and torch's."""
     exact = Extractor(extractor.backbone, extractor.preprocess, device=extractor.device, precision="float32")
     pixels = read_some(paths, extractor)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from index.arrays import Vectors
 from index.images.preprocess import Pixels
-from index.model.seal import SealedModel
+from index.model.checksum import ModelFile
 
 INPUT_NAME = "images"
 OUTPUT_NAME, PICTURE_NAME, UNTRAINED_NAME = "embeddings", "picture", "untrained"
@@ -52,7 +52,7 @@ class InferenceBackend(Protocol):
     def is_usable(cls) -> bool:
         """Whether it can be used on this machine, where one of its packages is installed."""
 
-    def __init__(self, model: SealedModel, *, threads: int | None) -> None:
+    def __init__(self, model: ModelFile, *, threads: int | None) -> None:
         """Open a model whose graph was checked.
 
         Args:

@@ -22,8 +22,8 @@ from index.arrays import Vectors
 from index.errors import InputError, MissingDependencyError, ModelFileError
 from index.images.preprocess import Pixels
 from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, GraphDescription, GraphValue
+from index.model.checksum import ModelFile
 from index.model.contract import ModelContract, find_contract_text
-from index.model.seal import SealedModel
 from index.telemetry import switch_off_telemetry
 from index.user_cache import user_cache
 
@@ -88,7 +88,7 @@ class OnnxRuntimeBackend:
         """Whether it can be used where one of its packages is installed."""
         return True
 
-    def __init__(self, model: SealedModel, *, threads: int | None) -> None:
+    def __init__(self, model: ModelFile, *, threads: int | None) -> None:
         runtime = import_onnxruntime()
         state = runtime.capi.onnxruntime_pybind11_state
         # What it raises has no base of its own; a name in the graph that is no UTF-8 fails on its way to Python.
@@ -106,7 +106,7 @@ class OnnxRuntimeBackend:
             raise ModelFileError(self._path, f"not a usable ONNX model: {error}") from error
         self.on_gpu = CUDA in self._session.get_providers()
 
-    def _open(self, runtime: ModuleType, model: SealedModel, options: Any) -> Any:
+    def _open(self, runtime: ModuleType, model: ModelFile, options: Any) -> Any:
         """A session on the GPU, or on the CPU and a warning why, where the installed runtime is made for both.
 
         The runtime's own way back to the CPU is off: it prints to stdout, and changes vectors in the middle of a run.
@@ -176,7 +176,7 @@ class TensorRtBackend(OnnxRuntimeBackend):
         runtime = import_onnxruntime()
         return TENSORRT in runtime.get_available_providers() and load_cuda_libraries(runtime) is None
 
-    def _open(self, runtime: ModuleType, model: SealedModel, options: Any) -> Any:
+    def _open(self, runtime: ModuleType, model: ModelFile, options: Any) -> Any:
         problem = _find_problem(runtime, model)
         if problem is None:
             try:
@@ -194,7 +194,7 @@ class TensorRtBackend(OnnxRuntimeBackend):
         return super()._open(runtime, model, options)
 
 
-def _find_problem(runtime: ModuleType, model: SealedModel) -> str | None:
+def _find_problem(runtime: ModuleType, model: ModelFile) -> str | None:
     """Why TensorRT cannot be tried at all."""
     if TENSORRT not in runtime.get_available_providers():
         return "the installed ONNX Runtime is not made for it (that of the extra gpu is)"
@@ -203,7 +203,7 @@ def _find_problem(runtime: ModuleType, model: SealedModel) -> str | None:
     return load_cuda_libraries(runtime)
 
 
-def _options(model: SealedModel, side: int) -> dict[str, str]:
+def _options(model: ModelFile, side: int) -> dict[str, str]:
     """Of the provider: engines for batches of any size up to the largest, of one model each, and kept."""
     folder = user_cache() / "tensorrt" / model.sha256
     folder.mkdir(parents=True, exist_ok=True)

@@ -17,8 +17,8 @@ from index.arrays import Vectors
 from index.errors import MissingDependencyError, ModelFileError
 from index.images.preprocess import Pixels
 from index.model.backends.backend import OUTPUT_NAME, GraphDescription, GraphValue
+from index.model.checksum import ModelFile
 from index.model.contract import METADATA_KEY, find_contract_text
-from index.model.seal import SealedModel
 from index.threads import usable_cores
 
 _TELEMETRY = "openvino_telemetry"
@@ -58,7 +58,7 @@ class OpenVinoBackend:
         """Whether it can be used where it is installed."""
         return True
 
-    def __init__(self, model: SealedModel, *, threads: int | None) -> None:
+    def __init__(self, model: ModelFile, *, threads: int | None) -> None:
         from importlib.metadata import version
 
         runtime = import_openvino()

@@ -27,9 +27,9 @@ from index.model.backends.backend import InferenceBackend
 from index.model.backends.names import AUTO, NAMES, USUAL_BACKEND, VARIABLE
 from index.model.backends.onnxruntime import OnnxRuntimeBackend, TensorRtBackend
 from index.model.backends.openvino import OpenVinoBackend
+from index.model.checksum import ModelFile, read_model_file
 from index.model.contract import ModelContract, find_contract_text
 from index.model.graph import UnsafeModelError, check_graph
-from index.model.seal import SealedModel, read_sealed
 from index.text import printable_path
 from index.threads import usable_cores
 from index.user_cache import user_cache
@@ -67,7 +67,7 @@ def report_runtimes(path: Path, *, asked: str | None = None) -> dict[str, Any]:
         InputError: a runtime is asked for that there is not.
         MissingDependencyError: the usual runtime is not installed.
     """
-    model, installed = read_sealed(path), installed_backends()
+    model, installed = read_model_file(path), installed_backends()
     compared = {name: compare_backend(model, name) if name in installed else None for name in NAMES}
     runs: str | None = None
     try:
@@ -152,7 +152,7 @@ def installed_backends() -> dict[str, str]:
     return found
 
 
-def open_backend(model: SealedModel, *, threads: int | None = None, name: str = USUAL_BACKEND) -> InferenceBackend:
+def open_backend(model: ModelFile, *, threads: int | None = None, name: str = USUAL_BACKEND) -> InferenceBackend:
     """Open a model in a runtime, which sees no byte of a file that does more than compute.
 
     Raises:
@@ -167,7 +167,7 @@ def open_backend(model: SealedModel, *, threads: int | None = None, name: str = 
     return BACKENDS[name](model, threads=threads)
 
 
-def choose_backend(model: SealedModel, asked: str | None = None) -> Choice:
+def choose_backend(model: ModelFile, asked: str | None = None) -> Choice:
     """The runtime for a model.
 
     Args:
@@ -205,7 +205,7 @@ def choose_backend(model: SealedModel, asked: str | None = None) -> Choice:
     return Choice(USUAL_BACKEND, 1.0, "no other one that is installed agrees")
 
 
-def compare_backend(model: SealedModel, name: str) -> Compared | None:
+def compare_backend(model: ModelFile, name: str) -> Compared | None:
     """How far an installed runtime gives the embeddings of the usual one; None where it does not take the model.
 
     What is found is kept in the user's cache folder for a model, the processor, the GPUs and a version.
@@ -269,7 +269,7 @@ def _name_hardware() -> list[str]:
     return sorted(found) or [platform.processor()]
 
 
-def _draw_pixels(model: SealedModel) -> Pixels:
+def _draw_pixels(model: ModelFile) -> Pixels:
     """Images that are unlike each other, for the embeddings to differ: random coarse cells of several sizes."""
     try:
         side = ModelContract.from_json(find_contract_text(model.data)).preprocess.crop

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from index.errors import InputError, ModelFileError
 from index.model.backends.registry import open_backend
+from index.model.checksum import CHECKSUM_KEY, EMPTY_CHECKSUM, ModelFile, add_checksum, read_model_file
 from index.model.contract import MeasuredPrecision, ModelContract, find_contract, read_contract
-from index.model.seal import SEAL_KEY, UNSEALED, SealedModel, read_sealed, seal_model
 from tests.deep import tries
 from tests.index.images.test_preprocess import configs
 from tests.models import (
@@ -55,16 +55,16 @@ def test_a_contract_survives_its_json(contract: ModelContract) -> None:
 
 
 def open_and_read(path: Path) -> ModelContract:
-    return read_contract(open_backend(read_sealed(path), threads=1).describe(), path=path)
+    return read_contract(open_backend(read_model_file(path), threads=1).describe(), path=path)
 
 
 def changed(**changes: object) -> str:
     return json.dumps({**json.loads(tiny_contract().to_json()), **changes})
 
 
-SEAL = f'"{SEAL_KEY}": "{UNSEALED}"'
+CHECKSUM = f'"{CHECKSUM_KEY}": "{EMPTY_CHECKSUM}"'
 BROKEN = {
-    "no JSON": f"{{{SEAL}",
+    "no JSON": f"{{{CHECKSUM}",
     "schema version is 99": changed(schema_version=99),
     "exactly the keys": changed(colour="red"),
     "embedding_dim must be positive": changed(embedding_dim=0),
@@ -116,17 +116,17 @@ def test_a_contract_that_the_graph_does_not_keep_is_refused(tmp_path: Path, prom
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x08\x07" * 50])
 def test_content_that_is_no_model_is_refused(content: bytes) -> None:
     with pytest.raises(ModelFileError, match=r"junk.onnx.*not a usable ONNX model"):
-        open_backend(SealedModel(Path("junk.onnx"), content, sha256=""), threads=1)
+        open_backend(ModelFile(Path("junk.onnx"), content, sha256=""), threads=1)
 
 
 def with_bytes_replaced(model: Path, out: Path, *, old: bytes, new: bytes) -> Path:
-    """A copy with other bytes of the same length, sealed anew: what a forger could hand out."""
+    """A copy with other bytes of the same length, with a new checksum: what a forger could hand out."""
     content = model.read_bytes()
-    digits = json.loads(onnx.load(model).metadata_props[0].value)[SEAL_KEY].encode()
-    changed = content.replace(digits, UNSEALED.encode()).replace(old, new)
+    digits = json.loads(onnx.load(model).metadata_props[0].value)[CHECKSUM_KEY].encode()
+    changed = content.replace(digits, EMPTY_CHECKSUM.encode()).replace(old, new)
     assert changed != content
     assert len(changed) == len(content)
-    out.write_bytes(seal_model(changed))
+    out.write_bytes(add_checksum(changed))
     return out
 
 
@@ -134,7 +134,9 @@ def with_bytes_replaced(model: Path, out: Path, *, old: bytes, new: bytes) -> Pa
     ("old", "new"),
     [(b"images", b"\xff" * 6), (b"Transpose", b"Nonsense_"), (b"\x08\x08", b"\xff\xff")],
 )
-def test_a_sealed_nonsense_graph_is_refused(tiny_model: Path, tmp_path: Path, old: bytes, new: bytes) -> None:
+def test_nonsense_with_a_right_checksum_is_refused(
+    tiny_model: Path, tmp_path: Path, old: bytes, new: bytes
+) -> None:
     path = with_bytes_replaced(tiny_model, tmp_path / "forged.onnx", old=old, new=new)
     with pytest.raises(ModelFileError, match=r"forged.onnx: not a usable ONNX model"):
         open_and_read(path)

@@ -1,4 +1,4 @@
-"""Forged models under a right seal: what does more than compute is refused before the runtime sees it."""
+"""Forged models with a right checksum: what does more than compute is refused before the runtime sees it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from index.errors import ModelFileError
+from index.model.checksum import CHECKSUM_KEY, EMPTY_CHECKSUM, read_model_file
 from index.model.embedder import Embedder
 from index.model.graph import UnsafeModelError, check_graph
-from index.model.seal import SEAL_KEY, UNSEALED, read_sealed
 from tests.models import write_model
 
 Forge = Callable[[onnx.ModelProto], None]
@@ -126,19 +126,19 @@ FORGERIES: dict[Forge, str] = {
 }
 
 
-def reseal(model: Path, out: Path, forge: Forge) -> Path:
+def rewrite_model(model: Path, out: Path, forge: Forge) -> Path:
     proto = onnx.load(model)
     forge(proto)
     for entry in proto.metadata_props:  # as if it had come from `retrieval export`
-        at = entry.value.index(f'"{SEAL_KEY}": "') + len(f'"{SEAL_KEY}": "')
-        entry.value = entry.value[:at] + UNSEALED + entry.value[at + len(UNSEALED) :]
+        at = entry.value.index(f'"{CHECKSUM_KEY}": "') + len(f'"{CHECKSUM_KEY}": "')
+        entry.value = entry.value[:at] + EMPTY_CHECKSUM + entry.value[at + len(EMPTY_CHECKSUM) :]
     return write_model(proto, out)
 
 
 @pytest.mark.parametrize("forge", FORGERIES, ids=lambda forge: forge.__name__)
 def test_a_forged_model_is_refused_by_what_it_does(forge: Forge, tiny_model: Path, tmp_path: Path) -> None:
-    forged = reseal(tiny_model, tmp_path / "forged.onnx", forge)
-    read_sealed(forged)  # the seal is right
+    forged = rewrite_model(tiny_model, tmp_path / "forged.onnx", forge)
+    read_model_file(forged)  # the checksum is right
     with pytest.raises(ModelFileError, match=FORGERIES[forge]):
         Embedder(forged)
 
@@ -152,9 +152,9 @@ def test_a_model_with_harmless_constants_is_opened(tiny_model: Path, tmp_path: P
         model.graph.initializer.append(helper.make_tensor("names", TensorProto.STRING, [3], [b"", b"", b""]))
         model.graph.initializer.append(numpy_helper.from_array(np.array([2**63 - 1]), "the end"))
 
-    model = onnx.load(reseal(tiny_model, tmp_path / "more.onnx", add_constants))
+    model = onnx.load(rewrite_model(tiny_model, tmp_path / "more.onnx", add_constants))
     check_graph(model.SerializeToString())
-    assert Embedder(reseal(tiny_model, tmp_path / "same.onnx", lambda _: None)).contract.embedding_dim == 16
+    assert Embedder(rewrite_model(tiny_model, tmp_path / "same.onnx", lambda _: None)).contract.embedding_dim == 16
 
 
 def look_at(content: bytes) -> None:

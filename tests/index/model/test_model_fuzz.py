@@ -27,7 +27,7 @@ def test_a_damaged_model_is_refused_by_name_before_it_is_run(
 ) -> None:
     content, chance, path = (
         tiny_model.read_bytes(),
-        random.Random(f"seal {damage.__name__}"),
+        random.Random(f"checksum {damage.__name__}"),
         tmp_path / "bent.onnx",
     )
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from index.errors import InputError
 from index.images.preprocess import PreprocessConfig
 from index.model.backends.registry import Compared
-from index.model.seal import SealedModel
+from index.model.checksum import ModelFile
 from tests.photos import KINDS, read_photo
 from tests.training.conftest import BACKBONE
 from training.backbone import graphs
@@ -67,12 +67,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def graph(extractor: Extractor, folder: Path) -> SealedModel:
+def graph(extractor: Extractor, folder: Path) -> ModelFile:
     return keep_graph(extractor, cache=folder)
 
 
 @pytest.mark.parametrize("runtime", GRAPH_RUNTIMES)
-def test_features_by_the_graph_are_those_of_torch(runtime: str, extractor: Extractor, graph: SealedModel) -> None:
+def test_features_by_the_graph_are_those_of_torch(runtime: str, extractor: Extractor, graph: ModelFile) -> None:
     by_graph = compute_by_graph(extractor, runtime, graph)
     assert (by_graph.runtime, extractor.runtime) == (runtime, TORCH)
     for count in (1, 5):
@@ -105,7 +105,7 @@ def test_a_graph_is_written_once_for_its_weights_and_precision(graph, folder, tm
         keep_graph(_extractor(), cache=tmp_path)
 
 
-def test_a_damaged_graph_is_written_again(extractor: Extractor, graph: SealedModel, folder: Path) -> None:
+def test_a_damaged_graph_is_written_again(extractor: Extractor, graph: ModelFile, folder: Path) -> None:
     data = graph.path.read_bytes()
     graph.path.write_bytes(data[:500] + bytes([data[500] ^ 1]) + data[501:])
     again = keep_graph(extractor, cache=folder)
@@ -123,7 +123,7 @@ def test_stores_of_runtimes_lie_apart_and_say_what_they_hold(extractor, graph, t
 
 @pytest.mark.parametrize("runtime", GRAPH_RUNTIMES)
 def test_the_features_of_an_image_do_not_depend_on_what_else_is_new(
-    runtime: str, extractor: Extractor, graph: SealedModel, pictures: Path, tmp_path: Path
+    runtime: str, extractor: Extractor, graph: ModelFile, pictures: Path, tmp_path: Path
 ) -> None:
     by_graph, paths = compute_by_graph(extractor, runtime, graph), sorted(pictures.rglob("*.jpg"))
     found = {}
@@ -148,14 +148,14 @@ def test_weights_too_large_for_one_file_are_refused(extractor, tmp_path, monkeyp
 
 
 def test_all_that_are_installed_agree_with_torch_in_float32(
-    extractor: Extractor, graph: SealedModel, pictures: Path
+    extractor: Extractor, graph: ModelFile, pictures: Path
 ) -> None:
     compared = compare_runtimes(extractor, graph, sorted(pictures.rglob("*.jpg")))
     assert compared.keys() == set(GRAPH_RUNTIMES)
     assert all(one.agreement > 0.9999 and agrees(one) for one in compared.values())
 
 
-def test_a_graph_of_other_weights_does_not_agree(graph: SealedModel, pictures: Path) -> None:
+def test_a_graph_of_other_weights_does_not_agree(graph: ModelFile, pictures: Path) -> None:
     other = _extractor(precision="bfloat16", scale=-1.0)
     compared = compare_runtimes(other, graph, sorted(pictures.rglob("*.jpg")))
     assert not any(agrees(compared[name]) for name in GRAPH_RUNTIMES)

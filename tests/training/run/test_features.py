@@ -16,7 +16,7 @@ from index.errors import InputError, MissingDependencyError, RunError
 from index.model.backends.names import AUTO
 from index.model.backends.onnxruntime import OnnxRuntimeBackend
 from index.model.backends.registry import Compared
-from index.model.seal import SealedModel
+from index.model.checksum import ModelFile
 from tests.training.conftest import Trainer, make_config, make_machine
 from tests.training.runs import figures
 from training.audit.run_audit import audit_labels
@@ -116,7 +116,7 @@ def test_a_backbone_without_a_graph_falls_back_to_torch_and_says_why(trainer, mo
 
 @pytest.mark.slow
 def test_features_that_are_not_those_of_torch_are_not_taken(trainer: Trainer, monkeypatch, caplog) -> None:
-    def keep_another(extractor: Extractor, *, cache: Path) -> SealedModel:
+    def keep_another(extractor: Extractor, *, cache: Path) -> ModelFile:
         other = load_backbone("squeezenet1_1", "none", seed=1)
         sizes, device = extractor.preprocess, extractor.device
         return keep_graph(Extractor(other, sizes, device=device, precision="float32"), cache=cache)

@@ -11,8 +11,8 @@ import pytest
 from index.errors import ModelFileError
 from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, GraphValue, InferenceBackend
 from index.model.backends.registry import BACKENDS, USUAL_BACKEND, open_backend
+from index.model.checksum import ModelFile, read_model_file
 from index.model.contract import METADATA_KEY
-from index.model.seal import SealedModel, read_sealed
 from tests.models import EMBEDDING_DIM, PREPROCESS, tiny_contract, write_tiny_model
 
 SIDE = PREPROCESS.crop
@@ -29,7 +29,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def backend(name: str, tiny_model: Path) -> InferenceBackend:
-    return open_backend(read_sealed(tiny_model), threads=1, name=name)
+    return open_backend(read_model_file(tiny_model), threads=1, name=name)
 
 
 def test_the_graph_is_described_with_its_metadata(backend: InferenceBackend) -> None:
@@ -52,7 +52,7 @@ def test_pixels_may_lie_in_memory_in_any_order(backend: InferenceBackend) -> Non
 
 
 def test_it_agrees_with_the_usual_runtime(backend: InferenceBackend, tiny_model: Path) -> None:
-    usual = open_backend(read_sealed(tiny_model), threads=1, name=USUAL_BACKEND)
+    usual = open_backend(read_model_file(tiny_model), threads=1, name=USUAL_BACKEND)
     cosines = (backend.run(draw_pixels(8)) * usual.run(draw_pixels(8))).sum(axis=1)
     assert cosines.min() > 0.999
 
@@ -65,18 +65,18 @@ def test_many_threads_get_what_one_gets(backend: InferenceBackend) -> None:
 
 
 def test_nothing_but_the_given_bytes_is_read(name: str, tmp_path: Path) -> None:
-    model = read_sealed(write_tiny_model(tmp_path / "tiny.onnx"))
+    model = read_model_file(write_tiny_model(tmp_path / "tiny.onnx"))
     model.path.unlink()
     assert len(open_backend(model, threads=1, name=name).run(draw_pixels(3))) == 3
 
 
 def test_what_it_cannot_open_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"none\.onnx: not a usable ONNX model"):
-        open_backend(SealedModel(tmp_path / "none.onnx", b"", sha256=""), threads=1, name=name)
+        open_backend(ModelFile(tmp_path / "none.onnx", b"", sha256=""), threads=1, name=name)
 
 
 def test_a_batch_that_it_refuses_names_the_model(name: str, tmp_path: Path) -> None:
-    fussy = read_sealed(write_tiny_model(tmp_path / "fussy.onnx"))
+    fussy = read_model_file(write_tiny_model(tmp_path / "fussy.onnx"))
     backend = open_backend(fussy, threads=1, name=name)
     with pytest.raises(ModelFileError, match=r"fussy\.onnx: the model failed on 3 images"):
         backend.run(draw_pixels(3)[:, :-1])  # a row too few

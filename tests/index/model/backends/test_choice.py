@@ -22,8 +22,8 @@ from index.model.backends.registry import (
     report_runtimes,
     tell_runtimes,
 )
+from index.model.checksum import ModelFile, read_model_file
 from index.model.embedder import Embedder
-from index.model.seal import SealedModel, read_sealed
 from tests.models import PREPROCESS, write_tiny_model
 
 SIDE = PREPROCESS.crop
@@ -38,8 +38,8 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def model(tiny_model: Path) -> SealedModel:
-    return read_sealed(tiny_model)
+def model(tiny_model: Path) -> ModelFile:
+    return read_model_file(tiny_model)
 
 
 def let_agree(monkeypatch: pytest.MonkeyPatch, **agreements: float) -> None:
@@ -58,7 +58,7 @@ def test_a_runtime_is_named_by_the_variable(name: str, tiny_model: Path, monkeyp
     assert opened.agreement > 0.999
 
 
-def test_onnx_runtime_is_the_default(model: SealedModel, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnx_runtime_is_the_default(model: ModelFile, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = choose_backend(model)
     assert (found.name, found.agreement) == (USUAL_BACKEND, 1.0) == ("onnxruntime", 1.0)
     assert not kept.exists()
@@ -77,7 +77,7 @@ def test_a_missing_runtime_is_named_with_its_extra(tiny_model: Path, monkeypatch
     assert Embedder(tiny_model, backend="auto").backend == USUAL_BACKEND
 
 
-def test_comparisons_are_kept(model: SealedModel, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparisons_are_kept(model: ModelFile, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {name: compare_backend(model, name) for name in installed_backends()}
     assert all(one is not None and one.agreement > 0.999 for one in found.values())
     monkeypatch.setattr(registry, "open_backend", lambda *_, **__: pytest.fail("compared again"))
@@ -85,20 +85,20 @@ def test_comparisons_are_kept(model: SealedModel, kept: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("damage", ["{", '{"KEY": {"version": 1}}'])
-def test_what_was_kept_and_cannot_be_read_is_compared_again(damage: str, model: SealedModel, kept: Path) -> None:
+def test_what_was_kept_and_cannot_be_read_is_compared_again(damage: str, model: ModelFile, kept: Path) -> None:
     found = compare_backend(model, "openvino")
     kept.write_text(damage.replace("KEY", next(iter(json.loads(kept.read_text())))))
     assert compare_backend(model, "openvino") == found
 
 
-def test_auto_is_the_first_choice_of_those_that_agree(model: SealedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_the_first_choice_of_those_that_agree(model: ModelFile, monkeypatch: pytest.MonkeyPatch) -> None:
     let_agree(monkeypatch, onnxruntime=1, openvino=0.987)  # int8, the rest in bfloat16
     assert choose_backend(model, "auto") == Choice("openvino", 0.987, "the first choice of those that agree")
     let_agree(monkeypatch, onnxruntime=1, openvino=0.97)
     assert choose_backend(model, "auto").name == "onnxruntime"
 
 
-def test_a_runtime_that_disagrees_is_refused(model: SealedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runtime_that_disagrees_is_refused(model: ModelFile, monkeypatch: pytest.MonkeyPatch) -> None:
     let_agree(monkeypatch, openvino=0.95)
     assert choose_backend(model, "openvino").agreement == 0.95
     let_agree(monkeypatch, openvino=0.47)
@@ -109,8 +109,8 @@ def test_a_runtime_that_disagrees_is_refused(model: SealedModel, monkeypatch: py
         choose_backend(model, "openvino")
 
 
-def test_agreement_is_that_of_the_embeddings(model: SealedModel, tmp_path: Path) -> None:
-    other = read_sealed(write_tiny_model(tmp_path / "other.onnx", seed=5))
+def test_agreement_is_that_of_the_embeddings(model: ModelFile, tmp_path: Path) -> None:
+    other = read_model_file(write_tiny_model(tmp_path / "other.onnx", seed=5))
     pixels = np.random.default_rng(0).integers(0, 256, (8, SIDE, SIDE, 3), dtype=np.uint8)
     usual = open_backend(model)
     expected = usual.run(pixels)
@@ -119,9 +119,7 @@ def test_agreement_is_that_of_the_embeddings(model: SealedModel, tmp_path: Path)
     assert compare(open_backend(other), pixels, expected).agreement < 0.9
 
 
-def test_embeddings_that_are_not_finite_agree_with_none(
-    model: SealedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_embeddings_that_are_not_finite_agree_with_none(model: ModelFile, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = {name: open_backend(model, name=name) for name in (USUAL_BACKEND, "openvino")}
     monkeypatch.setattr(registry, "open_backend", lambda model, name=USUAL_BACKEND: opened[name])
     for name in ("openvino", USUAL_BACKEND):
@@ -143,7 +141,7 @@ def test_the_report_names_a_runtime_that_disagrees(tiny_model: Path, monkeypatch
     assert any(line.startswith("runs in none: ") and "computes it otherwise" in line for line in lines)
 
 
-def test_another_gpu_is_compared_again(model: SealedModel, kept: Path, tmp_path: Path, monkeypatch) -> None:
+def test_another_gpu_is_compared_again(model: ModelFile, kept: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(registry, "_CARDS", tmp_path / "gpus")
     compare_backend(model, USUAL_BACKEND)
     (tmp_path / "gpus" / "0000:01:00.0").mkdir(parents=True)

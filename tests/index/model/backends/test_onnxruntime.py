@@ -16,8 +16,8 @@ from index.errors import ModelFileError
 from index.model.backends.onnxruntime import TENSORRT, OnnxRuntimeBackend, import_onnxruntime, load_cuda_libraries
 from index.model.backends.openvino import import_openvino
 from index.model.backends.registry import installed_backends, open_backend
+from index.model.checksum import ModelFile, read_model_file
 from index.model.embedder import Embedder
-from index.model.seal import SealedModel, read_sealed
 from tests.index.model.backends.test_backend_contract import draw_pixels
 from tests.models import tiny_contract, write_tiny_model
 
@@ -38,7 +38,7 @@ def test_without_a_driver_it_computes_the_same_on_the_cpu_and_says_why(
     no_gpu: None, tiny_model: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        backend = open_backend(read_sealed(tiny_model), threads=1)
+        backend = open_backend(read_model_file(tiny_model), threads=1)
     assert not backend.on_gpu
     assert "no NVIDIA driver is installed (libnone.so.1 is missing): models run on the CPU" in caplog.text
     assert capfd.readouterr().out == ""
@@ -47,7 +47,7 @@ def test_without_a_driver_it_computes_the_same_on_the_cpu_and_says_why(
 
 def test_a_broken_model_blames_no_gpu(no_gpu: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ModelFileError, match=r"none\.onnx: not a usable ONNX model"):
-        OnnxRuntimeBackend(SealedModel(tmp_path / "none.onnx", b"nothing", sha256=""), threads=1)
+        OnnxRuntimeBackend(ModelFile(tmp_path / "none.onnx", b"nothing", sha256=""), threads=1)
     assert not caplog.records
 
 
@@ -64,7 +64,7 @@ def test_what_would_report_its_import_is_never_loaded() -> None:
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_it_computes_in_bfloat16_where_the_model_and_the_processor_have_it(precision: str, tmp_path: Path) -> None:
     contract = replace(tiny_contract(), precision=precision).to_json()
-    model = read_sealed(write_tiny_model(tmp_path / "model.onnx", contract=contract))
+    model = read_model_file(write_tiny_model(tmp_path / "model.onnx", contract=contract))
     backend = open_backend(model, threads=1, name="openvino")
     has_half = "BF16" in import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     assert backend.precision == ("bfloat16" if precision == "bfloat16" and has_half else "float32")
@@ -100,7 +100,7 @@ def test_its_engines_are_kept_by_the_model_and_made_for_any_batch(
         return real(data, options, providers, **others)
 
     monkeypatch.setattr(runtime, "InferenceSession", fail)
-    model = read_sealed(tiny_model)
+    model = read_model_file(tiny_model)
     with caplog.at_level(logging.WARNING):
         assert open_backend(model, threads=1, name="tensorrt").name == "onnxruntime"
     assert "TensorRT cannot be used: CUDA failure 100: no device; models run in ONNX Runtime" in caplog.text
