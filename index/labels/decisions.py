@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import logging
-import os
 import re
 import sqlite3
 import unicodedata
@@ -23,13 +23,11 @@ _ROWS_AT_ONCE = 1000
 logger = logging.getLogger(__name__)
 _COLUMNS = ("path", "sha256", "label", "decision", "new_label")
 VERSION = 1
-_LABELS = "SELECT d.step, sha256, label, decision, new_label, image_id, path, {when} FROM label_decisions AS d"
-_SINCE = " WHERE d.step >= ?"
-_LAST = (
-    " JOIN steps AS s ON s.number = d.step "
-    "WHERE d.step = (SELECT max(step) FROM label_decisions WHERE sha256 = d.sha256 AND label = d.label) "
-    "ORDER BY d.step, image_id"
+HELD_DECISIONS = (
+    "SELECT details, decided_at FROM decisions AS d JOIN steps AS s ON s.number = d.step "
+    "WHERE kind = ? AND d.step = (SELECT max(step) FROM decisions WHERE subject = d.subject) ORDER BY d.number"
 )
+"""Of a file of decisions: JSON and time of each that holds, about `labels` or `duplicates`, in order."""
 KEEP, CHANGE, DROP = DECISIONS = ("keep", "change", "drop")
 OPEN = "open"  # takes back what was decided
 MAX_LABEL_CHARACTERS = 200
@@ -170,17 +168,10 @@ def check_version(connection: sqlite3.Connection) -> int:
     return version
 
 
-def read_labels(
-    connection: sqlite3.Connection, *, holding: bool = False, since: int = 0
-) -> Iterator[tuple[int, LabelDecision]]:
-    """(step, decision) of decisions about labels since a step; or of those that hold, in order and with their time."""
-    query = _LABELS.format(when="s.decided_at") + _LAST if holding else _LABELS.format(when="''") + _SINCE
-    values = () if holding else (since,)
-    for step, sha256, label, decision, new_label, image_id, path, when in connection.execute(query, values):
-        yield (
-            step,
-            LabelDecision(sha256, label or None, decision, new_label, image_id, os.fsdecode(path), when),
-        )
+def read_labels(connection: sqlite3.Connection) -> list[LabelDecision]:
+    """The decisions about labels that hold, in order, with their time; those that took one back are `open`."""
+    rows = connection.execute(HELD_DECISIONS, ("labels",))
+    return [LabelDecision(**json.loads(details), decided_at=when) for details, when in rows]
 
 
 def data_version(connection: sqlite3.Connection) -> int:
@@ -207,11 +198,11 @@ def read_held_labels(
         uri = f"{path.absolute().as_uri()}?mode=rw"  # what a killed process left is rolled back; else only read
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=wait_s)
         version = data_version(connection)  # before the rest: a commit in between is seen as a later one
-        held = [one for _, one in read_labels(connection, holding=True)] if check_version(connection) else []
+        held = read_labels(connection) if check_version(connection) else []
         if any(one.decision == CHANGE and not isinstance(one.new_label, str) for one in held):
             raise TypeError("a changed label has no new one")
         connection.execute("PRAGMA busy_timeout = 0")
-    except (sqlite3.Error, TypeError) as error:
+    except (sqlite3.Error, TypeError, ValueError) as error:
         if connection is not None:
             connection.close()
         problem = f"the label decisions cannot be read: {error}"

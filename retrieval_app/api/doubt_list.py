@@ -22,7 +22,7 @@ from retrieval_app.api.schemas import AcceptVerdicts, Answer, DoubtPage, GroupPa
 from retrieval_app.insights.label_issues import Learnt
 from retrieval_app.reports.duplicates_report import DuplicateGroup
 from retrieval_app.review.database import DecidedSinceError
-from retrieval_app.review.review_store import MAX_STEP_DECISIONS, Agreement, ReviewStore
+from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
 from retrieval_app.review.subjects import find_decided_ids, find_subjects
 from retrieval_app.serving.live_gallery import Snapshot
 
@@ -142,7 +142,6 @@ class DoubtList(ReviewList):
     left: Left
     kinds: KindCounts
     mixed: list[MixedLabels]
-    agreement: list[Agreement] = Field(description="of those with names; empty for whoever may not decide")
     learnt: int = Field(
         description="decisions that the list was ranked anew with; it goes on learning beside the server"
     )
@@ -161,11 +160,8 @@ class Accepted(Answer):
     can_undo: bool
 
 
-def page_doubts(snapshot: Snapshot, review: ReviewStore, *, page: DoubtPage, names: bool) -> dict[str, Any]:
-    """The document of /v1/labels/doubts, once they are there; what was decided meanwhile is learnt from.
-
-    With the names of those who decided, or without.
-    """
+def page_doubts(snapshot: Snapshot, review: ReviewStore, *, page: DoubtPage) -> dict[str, Any]:
+    """The document of /v1/labels/doubts, once they are there; what was decided meanwhile is learnt from."""
     decisions = review.label_decisions()
     learnt = learn_doubts(snapshot, decisions)
     doubts = learnt.doubts
@@ -196,7 +192,6 @@ def page_doubts(snapshot: Snapshot, review: ReviewStore, *, page: DoubtPage, nam
         "left": {"wrong": max(left, 0.0), "in_next": sum(chances[:NEXT]), "next": min(NEXT, len(chances))},
         "kinds": doubts.count_kinds(),
         "mixed": [{"labels": [one, two], "images": images} for one, two, images in doubts.mixed[:MAX_PAIRS]],
-        "agreement": list(review.agreement()) if names else [],
         "learnt": learnt.decisions,
         "can_undo": review.can_undo(),
     }

@@ -248,7 +248,7 @@ async def list_doubts(context: Context, page: Annotated[DoubtPage, Query()]) -> 
     doubts = context.snapshot.insights.doubts
     if doubts.value is None:
         return send_unready(context, doubts)
-    return await context.read(page_doubts, context.snapshot, context.review, page=page, names=context.folders)
+    return await context.read(page_doubts, context.snapshot, context.review, page=page)
 
 
 @router.get("/duplicates", **responses(GroupList | Failed, also=COMPUTING))

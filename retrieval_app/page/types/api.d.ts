@@ -790,21 +790,6 @@ export interface components {
             can_undo: boolean;
         };
         /**
-         * Agreement
-         * @description Of two people: labels that both decided about, each by the last decision, and those decided alike.
-         */
-        Agreement: {
-            /** Reviewers */
-            reviewers: [
-                string,
-                string
-            ];
-            /** Both */
-            both: number;
-            /** Alike */
-            alike: number;
-        };
-        /**
          * Band
          * @description Precision at a score: the share of neighbours with the same label, its 95 % interval, and that in words.
          */
@@ -1085,11 +1070,6 @@ export interface components {
             kinds: components["schemas"]["KindCounts"];
             /** Mixed */
             mixed: components["schemas"]["MixedLabels"][];
-            /**
-             * Agreement
-             * @description of those with names; empty for whoever may not decide
-             */
-            agreement: components["schemas"]["Agreement"][];
             /**
              * Learnt
              * @description decisions that the list was ranked anew with; it goes on learning beside the server
@@ -2185,7 +2165,6 @@ export interface components {
 }
 export type AcceptVerdicts = components['schemas']['AcceptVerdicts'];
 export type Accepted = components['schemas']['Accepted'];
-export type Agreement = components['schemas']['Agreement'];
 export type Band = components['schemas']['Band'];
 export type BatchRequest = components['schemas']['BatchRequest'];
 export type BatchResponse = components['schemas']['BatchResponse'];

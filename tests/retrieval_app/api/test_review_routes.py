@@ -64,19 +64,6 @@ def test_doubted_labels_are_listed_with_why_and_can_be_narrowed(review: TestClie
     assert review.get("/v1/labels/doubts", params={"label": "no such"}).json()["total"] == 0
 
 
-def test_who_may_decide_is_told_how_far_people_agree(review: TestClient, served: Path) -> None:
-    seen = wait_for(review, "/v1/labels/doubts")["items"][0]
-    sha256 = review.get(f"/v1/images/{seen['id']}").json()["sha256"]
-    store = ReviewStore.of_gallery(served)
-    for name in ("ann", "bob"):
-        store.decide([LabelDecision(sha256, seen["label"], "keep", image_id=seen["id"])], by=name)
-    store.close()
-    told = review.get("/v1/labels/doubts").json()["agreement"]
-    assert told == [{"reviewers": ["ann", "bob"], "both": 1, "alike": 1}]
-    through_a_proxy = {"X-Forwarded-For": "198.51.100.1"}
-    assert review.get("/v1/labels/doubts", headers=through_a_proxy).json()["agreement"] == []
-
-
 def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient) -> None:
     doubts = wait_for(review, "/v1/labels/doubts")
     chosen, changed = doubts["items"][0]["id"], {"decision": "change", "label": "blue"}

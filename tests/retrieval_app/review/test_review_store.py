@@ -1,4 +1,4 @@
-"""Decisions of people: kept, taken back, merged, and compared between two who decided about the same labels."""
+"""Decisions of people: kept, taken back and merged."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from index.errors import InputError
-from index.labels.decisions import CHANGE, DROP, KEEP, OPEN, LabelDecision, LabelKey
+from index.labels.decisions import LabelDecision, LabelKey
 from index.versions.annotations import DECISIONS as FILE_NAME
 from retrieval_app.review.database import DecidedSinceError, ReviewError
-from retrieval_app.review.review_store import Agreement, ReviewStore, Step
+from retrieval_app.review.review_store import ReviewStore, Step
 from retrieval_app.review.subjects import DuplicateDecision, Subject
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +29,7 @@ DECIDE_FOR_EVER = """
 import sys
 from pathlib import Path
 from index.labels.decisions import LabelDecision
-from retrieval_app.review.review_store import Agreement, ReviewStore
+from retrieval_app.review.review_store import ReviewStore
 store = ReviewStore(Path(sys.argv[1]))
 for number in range(1_000_000):
     store.decide([LabelDecision(f"{number:064x}", "shoe", "change", f"label {number}")])
@@ -198,32 +198,6 @@ def test_an_empty_file_that_a_killed_process_left_counts_as_none(store: ReviewSt
     assert len(store.label_decisions()) == 1
 
 
-def decide_as(store: ReviewStore, by: str | None, image: str, decision: str, label: str | None = None) -> None:
-    store.decide([LabelDecision(image * 64, "shoe", decision, label)], by=by)
-
-
-def test_two_people_are_compared_by_the_last_decision_of_each(store: ReviewStore) -> None:
-    decide_as(store, "ann", "a", KEEP)
-    decide_as(store, "bob", "a", CHANGE, "hat")
-    decide_as(store, "bob", "a", KEEP)
-    decide_as(store, "ann", "b", CHANGE, "hat")
-    decide_as(store, "bob", "b", CHANGE, "boot")
-    decide_as(store, "ann", "c", DROP)
-    decide_as(store, "cem", "c", DROP)
-    assert store.agreement() == (Agreement(("ann", "bob"), 2, 1), Agreement(("ann", "cem"), 1, 1))
-
-
-def test_what_was_taken_back_and_what_nobody_is_named_for_is_no_agreement(store: ReviewStore) -> None:
-    decide_as(store, "ann", "a", KEEP)
-    decide_as(store, None, "a", KEEP)
-    decide_as(store, "bob", "b", KEEP)
-    decide_as(store, "ann", "b", KEEP)
-    decide_as(store, "ann", "b", OPEN)
-    assert store.agreement() == ()
-    store.undo()  # ann's taking back
-    assert store.agreement() == (Agreement(("ann", "bob"), 1, 1),)
-
-
 EARLY, LATE, LATER = (f"2026-0{month}-01T10:00:00+00:00" for month in (1, 2, 3))
 
 
@@ -288,7 +262,6 @@ def test_merging_again_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_merge_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
     store = store_with(tmp_path / "here.sqlite", Step(EARLY, (label(A),)))
-    spoilt = LabelDecision(B, "shoe", "no such word", None, 7, path="")
-    with pytest.raises(Exception, match="CHECK"):
-        store.merge([Step(LATE, (label(C),)), Step(LATER, (spoilt,))])
+    with pytest.raises(Exception, match="NOT NULL"):
+        store.merge([Step(LATE, (label(C),)), Step(None, (label(B),))])  # type: ignore[arg-type]
     assert held(store) == {A: "keep"}

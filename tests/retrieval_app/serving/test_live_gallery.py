@@ -83,7 +83,7 @@ def test_while_another_program_locks_the_decisions_those_before_answer_at_once(g
     assert _current(live).gallery.image(1).label == "heron"
     with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        other.execute("UPDATE label_decisions SET new_label = 'egret'")
+        other.execute("UPDATE decisions SET details = json_set(details, '$.new_label', 'egret')")
         begun = time.monotonic()
         for _ in range(20):
             if not live.has_newest_decisions():

@@ -75,9 +75,6 @@ function describeLeft({judged, open: listed, left: {wrong, in_next: inNext, next
   return `${some} of the ${labels} are estimated wrong and not decided yet; ${listed.toLocaleString('en')} doubtful ones are listed.${pays}`;
 }
 
-const describeAgreement = ({reviewers, both, alike}) =>
-  `${reviewers.join(' and ')} decided ${alike.toLocaleString('en')} of ${count(both, 'label')} alike.`;
-
 /** @type {(state?: State) => any} */
 const readChoice = (state = readState()) => ({
   label: state.extra.label ?? '',
@@ -120,8 +117,7 @@ function drawList(body, described, first) {
   const left = make('span', {role: 'status'});
   const anew = button('Show it', {class: 'quiet small'}, () => list.refresh());
   const rankedAnew = make('span', {hidden: true}, ['Your decisions have changed the order of the list. ', anew]);
-  const agreement = make('span');
-  const progress = make('p.small.soft', [left, ' ', rankedAnew, agreement]);
+  const progress = make('p.small.soft', [left, ' ', rankedAnew]);
   const mixed = make('p.small.soft', {hidden: true});
   const hint = make('span.small.soft.push.review-hint', drawHint());
   const place = make('div.doubt-rows');
@@ -193,7 +189,6 @@ function drawList(body, described, first) {
   function drawProgress(answer) {
     left.textContent = describeLeft(answer, list.filter);
     rankedAnew.hidden = answer.learnt === ranked;
-    agreement.textContent = answer.agreement.map(describeAgreement).join(' ');
   }
 
   function drawOptions({pairs, kinds, mixed: mixedUp}) {
