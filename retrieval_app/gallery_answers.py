@@ -25,11 +25,11 @@ from retrieval_app.serving.searching import QueryPart, SearchQuery
 
 Value = TypeVar("Value")
 Tell = Callable[[int, int], None]
-_INCLUDE = ["label", "path", "band"]
+_INCLUDE = ["label", "path", "precision_at_score"]
 _ASKED_AGAIN_S = 0.2
 _PHOTO = "the photo"
 _MOST_LISTED = 200
-_FACTS = ("name", "version", "images", "labels", "metadata_columns", "answers_by", "model")
+_FACTS = ("name", "version", "images", "labels", "metadata_columns", "similarity", "model")
 
 
 class GalleryAnswers:
@@ -44,7 +44,7 @@ class GalleryAnswers:
     @property
     def outputs(self) -> tuple[str, ...]:
         """What can be asked by: `kind`, and `picture` where the gallery has such vectors."""
-        return tuple(self.engine.snapshot().gallery.manifest.answers_by)
+        return tuple(self.engine.snapshot().gallery.manifest.similarity)
 
     async def _follow(self) -> Snapshot:
         """The version that answers now, with the label decisions of now."""
@@ -91,7 +91,7 @@ class GalleryAnswers:
     ) -> list[dict[str, Any]]:
         """The k images most like a photo, by the bytes of its file, or an image of the gallery.
 
-        Of each: rank, id, score, label, name, band; by picture `is_copy` too.
+        Of each: rank, id, score, label, name, precision_at_score; by picture `is_copy` too.
         """
         if (photo is None) == (image_id is None):
             raise InputError("a search needs either a photo or the id of an image of the gallery")
@@ -101,7 +101,8 @@ class GalleryAnswers:
         upload = None if photo is None else Upload(photo, _PHOTO)
         found = await describe_search(self.engine, snapshot, query, include=_INCLUDE, folders=False, upload=upload)
         for hit in found["hits"]:
-            hit["band"] = None if hit["band"] is None else hit["band"].to_json()
+            if (precision := hit["precision_at_score"]) is not None:
+                hit["precision_at_score"] = precision.to_json()
         return [_name_file(hit) for hit in found["hits"]]
 
     async def embed(self, photo: bytes, *, by: str = KIND) -> list[float]:

@@ -87,8 +87,8 @@ class Manifest:
         return tuple(name for name in OUTPUTS if name == KIND or getattr(self, name) is not None)
 
     @property
-    def answers_by(self) -> tuple[str, ...]:
-        """What the gallery can be asked by."""
+    def similarity(self) -> tuple[str, ...]:
+        """Kinds of similarity that searches can use."""
         return tuple(name for name in self.outputs if name != UNTRAINED)
 
     def part(self, output: str) -> Manifest:

@@ -118,7 +118,7 @@ class GalleryFacts(Answer):
     version: str
     images: int
     embedding_dim: int
-    answers_by: list[By] = Field(description="what of an image searches can compare")
+    similarity: list[By] = Field(description="kinds of similarity that searches can use")
     model: ModelFacts
     labels: LabelFacts
     metadata_columns: list[str]
@@ -175,7 +175,7 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
         "version": gallery.version,
         "images": gallery.count,
         "embedding_dim": manifest.embedding_dim,
-        "answers_by": manifest.answers_by,
+        "similarity": manifest.similarity,
         "model": {
             "backbone": contract.backbone,
             "method": contract.method,

@@ -51,7 +51,7 @@ SeenLabel = Annotated[
 ]
 FileName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARACTERS, pattern=_NO_NUL)]
 Cutoff = Annotated[int, Field(ge=1, le=MAX_CUTOFF)]
-Include = Literal[RowField, "band"]
+Include = Literal[RowField, "precision_at_score"]
 _INCLUDES: tuple[Include, ...] = get_args(Include)
 By = Literal["kind", "picture"]
 _BY = (

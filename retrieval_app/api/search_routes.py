@@ -45,7 +45,7 @@ from retrieval_app.api.schemas import (
     read_includes,
 )
 from retrieval_app.api.security.access import require_fetching
-from retrieval_app.insights.calibration import Band
+from retrieval_app.insights.calibration import PrecisionAtScore
 from retrieval_app.review.places import describe_row, needs_row
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Crop, Photo, Upload
@@ -78,8 +78,8 @@ class SearchHit(TypedDict, total=False):
     path: str | None
     source: str | None
     metadata: dict[str, Any] | None
-    band: Annotated[
-        Band | None,
+    precision_at_score: Annotated[
+        PrecisionAtScore | None,
         Field(description="of a search with one image or photo; null for others, which scores mean less for"),
     ]
     is_copy: Annotated[
@@ -156,13 +156,14 @@ def _describe_ranking(
     if needs_row(include):
         for hit in hits:
             hit.update(describe_row(snapshot.gallery, ranking.rows[hit["id"]], include=include, folders=folders))
-    if "band" in include:
-        # Learnt from single images that ask: a sum or difference of several has other scores.
+    if "precision_at_score" in include:
+        # Calibrated on single images as queries: a sum or difference of several has other scores.
         is_told = query.is_single and query.by == KIND
         calibration = snapshot.insights.calibration.value if is_told else None
-        bands = [] if calibration is None else calibration.bands(np.array([hit.score for hit in ranking.hits]))
-        for hit, band in zip_longest(hits, bands):
-            hit["band"] = band
+        scores = np.array([hit.score for hit in ranking.hits])
+        precisions = [] if calibration is None else calibration.precision_at(scores)
+        for hit, precision in zip_longest(hits, precisions):
+            hit["precision_at_score"] = precision
     return {
         "version": snapshot.version,
         "hits": hits,

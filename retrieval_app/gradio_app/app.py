@@ -186,7 +186,7 @@ class GalleryApp(gr.Blocks):
         self, image: bytes | None = None, image_id: int | None = None, k: int = _RESULTS, where: str = "",
         by: str = KIND,
     ) -> list[dict[str, Any]]:  # fmt: skip
-        """The k images most like a photo, or an image of the gallery by its id: id, score, label, name, band."""
+        """The k images most like a photo or an image of the gallery: id, score, label, name, precision_at_score."""
         return await _ask(self._answers.search(image, image_id, k=k, where=where, by=by))
 
     async def embed(self, image: bytes | None, by: str = KIND) -> list[float]:
@@ -286,7 +286,7 @@ def _caption(entry: dict[str, Any]) -> str:
 
 
 def _caption_hit(hit: dict[str, Any]) -> str:
-    words = "a copy" if hit.get("is_copy") else (hit["band"] or {}).get("name")
+    words = "a copy" if hit.get("is_copy") else (hit["precision_at_score"] or {}).get("name")
     return " · ".join(filter(None, (_caption(hit), f"{hit['score']:.2f}", words)))
 
 

@@ -23,15 +23,15 @@ from retrieval_app.insights.answer import Answer
 DEPTH = 24  # hits that a search shows at first
 _SAMPLE = 2000
 _LEAST_ASKING = 30
-_NAMES = (("very likely", 0.8), ("likely", 0.5), ("doubtful", 0.2))
+_NAMES = (("very likely", 0.8), ("likely", 0.5), ("uncertain", 0.2))
 _LOWEST_NAME = "unlikely"
 _NORMAL = 1.96  # standard deviations on both sides of 95 %
 
 
-class Band(Answer):
+class PrecisionAtScore(Answer):
     """Precision at a score: the share of neighbours with the same label, its 95 % interval, and that in words."""
 
-    share: float
+    value: float
     low: float
     high: float
     name: str
@@ -54,10 +54,10 @@ class Calibration:
         return np.array([point[0] for point in self.points])
 
     @cached_property
-    def _bands(self) -> list[Band]:
+    def _precisions(self) -> list[PrecisionAtScore]:
         return [
-            Band(
-                share=share,
+            PrecisionAtScore(
+                value=share,
                 low=low,
                 high=high,
                 name=next((n for n, least in _NAMES if share >= least), _LOWEST_NAME),
@@ -65,10 +65,10 @@ class Calibration:
             for _, share, low, high in self.points
         ]
 
-    def bands(self, scores: npt.NDArray[np.floating[Any]]) -> list[Band]:
-        """The band of each of (n,) scores; below all that were seen, that of the lowest."""
+    def precision_at(self, scores: npt.NDArray[np.floating[Any]]) -> list[PrecisionAtScore]:
+        """Precision at each of (n,) scores; below the lowest score seen, that of the lowest."""
         places = np.searchsorted(self._scores, scores, side="right") - 1
-        return [self._bands[max(place, 0)] for place in places.tolist()]
+        return [self._precisions[max(place, 0)] for place in places.tolist()]
 
 
 def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0) -> Calibration | None:

@@ -139,7 +139,7 @@ def find_duplicate_groups(
             for row in catalog.rows(status=status)
             if row.sha256 is not None
         ]
-    view = gallery.by(gallery.manifest.answers_by[-1])  # what tells pictures best
+    view = gallery.by(gallery.manifest.similarity[-1])  # what tells pictures best
     if config is not None:
         picture = gallery.manifest.picture
         config = config.settle(None if picture is None else picture["threshold"])

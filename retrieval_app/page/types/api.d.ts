@@ -790,20 +790,6 @@ export interface components {
             can_undo: boolean;
         };
         /**
-         * Band
-         * @description Precision at a score: the share of neighbours with the same label, its 95 % interval, and that in words.
-         */
-        Band: {
-            /** Share */
-            share: number;
-            /** Low */
-            low: number;
-            /** High */
-            high: number;
-            /** Name */
-            name: string;
-        };
-        /**
          * BatchRequest
          * @description Searches that are answered together.
          */
@@ -1225,10 +1211,10 @@ export interface components {
             /** Embedding Dim */
             embedding_dim: number;
             /**
-             * Answers By
-             * @description what of an image searches can compare
+             * Similarity
+             * @description kinds of similarity that searches can use
              */
-            answers_by: ("kind" | "picture")[];
+            similarity: ("kind" | "picture")[];
             model: components["schemas"]["ModelFacts"];
             labels: components["schemas"]["LabelFacts"];
             /** Metadata Columns */
@@ -1869,6 +1855,20 @@ export interface components {
             crop?: components["schemas"]["Crop"] | null;
         };
         /**
+         * PrecisionAtScore
+         * @description Precision at a score: the share of neighbours with the same label, its 95 % interval, and that in words.
+         */
+        PrecisionAtScore: {
+            /** Value */
+            value: number;
+            /** Low */
+            low: number;
+            /** High */
+            high: number;
+            /** Name */
+            name: string;
+        };
+        /**
          * QualityReport
          * @description How well the gallery finds its own labels; `problem` says why where nothing can be told.
          */
@@ -1986,7 +1986,7 @@ export interface components {
                 [key: string]: unknown;
             } | null;
             /** @description of a search with one image or photo; null for others, which scores mean less for */
-            band?: components["schemas"]["Band"] | null;
+            precision_at_score?: components["schemas"]["PrecisionAtScore"] | null;
             /**
              * Is Copy
              * @description of a search by picture: whether the score says that it is the same picture
@@ -2074,7 +2074,7 @@ export interface components {
              * Include
              * @default []
              */
-            include?: ("label" | "path" | "source" | "metadata" | "band")[];
+            include?: ("label" | "path" | "source" | "metadata" | "precision_at_score")[];
         };
         /**
          * SearchResponse
@@ -2165,7 +2165,6 @@ export interface components {
 }
 export type AcceptVerdicts = components['schemas']['AcceptVerdicts'];
 export type Accepted = components['schemas']['Accepted'];
-export type Band = components['schemas']['Band'];
 export type BatchRequest = components['schemas']['BatchRequest'];
 export type BatchResponse = components['schemas']['BatchResponse'];
 export type CalibrationFacts = components['schemas']['CalibrationFacts'];
@@ -2226,6 +2225,7 @@ export type Permissions = components['schemas']['Permissions'];
 export type PhotoAddress = components['schemas']['PhotoAddress'];
 export type PhotoAnswer = components['schemas']['PhotoAnswer'];
 export type PhotoQuery = components['schemas']['PhotoQuery'];
+export type PrecisionAtScore = components['schemas']['PrecisionAtScore'];
 export type QualityReport = components['schemas']['QualityReport'];
 export type Readiness = components['schemas']['Readiness'];
 export type RecallEntry = components['schemas']['RecallEntry'];

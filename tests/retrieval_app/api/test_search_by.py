@@ -61,23 +61,27 @@ def test_searches_of_a_member_by_either_are_answered_side_by_side(two: Gallery, 
         assert [hit["id"] for hit in answer["hits"]] == [hit.id for hit in expected]
 
 
-def test_by_picture_a_result_says_whether_it_is_a_copy_and_has_no_band(two: Gallery, asked: TestClient) -> None:
-    query = {"queries": [{"image_id": int(two.ids[0])}], "k": 9, "include": ["band"]}
+def test_by_picture_a_result_says_whether_it_is_a_copy_and_has_no_precision(
+    two: Gallery, asked: TestClient
+) -> None:
+    query = {"queries": [{"image_id": int(two.ids[0])}], "k": 9, "include": ["precision_at_score"]}
     by_picture = asked.post("/v1/search", json={**query, "by": "picture"}).json()["hits"]
     assert [hit["is_copy"] for hit in by_picture] == [hit["score"] >= 0.97 for hit in by_picture]
     assert {hit["is_copy"] for hit in by_picture} == {True, False}
-    assert all(hit["band"] is None for hit in by_picture)
+    assert all(hit["precision_at_score"] is None for hit in by_picture)
     assert "is_copy" not in asked.post("/v1/search", json=query).json()["hits"][0]
 
 
-def test_a_photo_that_is_sent_gets_the_bands_of_one_that_is_kept(tmp_path: Path, tiny_model: Path) -> None:
+def test_a_photo_that_is_sent_gets_the_precision_of_one_that_is_kept(tmp_path: Path, tiny_model: Path) -> None:
     images = draw_folder(tmp_path / "images", per_class=12)
     build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "gallery")
     data = min(images.glob("red/*")).read_bytes()
     with serve(tmp_path / "gallery") as client:
         client.app.state.engine.snapshot().insights.wait("calibration")
-        sent = client.post("/v1/search/image", params={"k": 9, "include": "band"}, content=data).json()["hits"]
+        sent = client.post(
+            "/v1/search/image", params={"k": 9, "include": "precision_at_score"}, content=data
+        ).json()["hits"]
         query = {"queries": [{"photo": client.post("/v1/photos", content=data).json()["photo"]}], "k": 9}
-        kept = client.post("/v1/search", json={**query, "include": ["band"]}).json()["hits"]
-    assert sent[0]["band"] is not None
-    assert [hit["band"] for hit in sent] == [hit["band"] for hit in kept]
+        kept = client.post("/v1/search", json={**query, "include": ["precision_at_score"]}).json()["hits"]
+    assert sent[0]["precision_at_score"] is not None
+    assert [hit["precision_at_score"] for hit in sent] == [hit["precision_at_score"] for hit in kept]

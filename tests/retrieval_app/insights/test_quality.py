@@ -86,7 +86,7 @@ def test_the_share_said_is_the_share_found_for_members_that_did_not_ask() -> Non
     assert calibration is not None
     asked = np.arange(2500, 4000)
     found = search(vectors[asked], vectors, k=DEPTH, own=asked)
-    said = np.array([band.share for band in calibration.bands(found.cosines.ravel())])
+    said = np.array([at.value for at in calibration.precision_at(found.cosines.ravel())])
     same = (labels[found.rows] == labels[2500:, None]).ravel()
     assert abs(said.mean() - same.mean()) < 0.02
     tenths = (said * 10).astype(int)
@@ -107,7 +107,7 @@ def test_what_is_said_holds_for_photos_from_elsewhere_where_groups_are_kept_apar
     for name, given in (("ungrouped", None), ("grouped", groups[known])):
         calibration = learn_shares(vectors[known], labels[known], seed=0, groups=given)
         assert calibration is not None
-        said[name] = np.mean([band.share for band in calibration.bands(found.cosines.ravel())])
+        said[name] = np.mean([at.value for at in calibration.precision_at(found.cosines.ravel())])
     assert abs(said["grouped"] - same) < 0.03
     assert said["ungrouped"] - same > 0.06, "which the grouped evaluation mends"
 
@@ -129,9 +129,9 @@ def test_labels_of_a_single_group_do_not_ask_as_they_could_only_miss() -> None:
 def test_the_share_rises_with_the_score_and_lies_in_its_interval(labelled: Gallery) -> None:
     calibration = calibrate(labelled)
     assert calibration is not None
-    bands = calibration.bands(np.linspace(-1, 1, 201))
-    assert [band.share for band in bands] == sorted(band.share for band in bands)
-    assert all(0 <= band.low <= band.share <= band.high <= 1 for band in bands)
+    precisions = calibration.precision_at(np.linspace(-1, 1, 201))
+    assert [found.value for found in precisions] == sorted(found.value for found in precisions)
+    assert all(0 <= found.low <= found.value <= found.high <= 1 for found in precisions)
     scores = [point[0] for point in calibration.points]
     assert scores == sorted(set(scores))
 

@@ -2,7 +2,7 @@
 
 import {button, make, refill, sentence} from '../core/dom.js';
 import {gallery, get, isAborted, pictureUrl} from '../core/api.js';
-import {bandDot, bandWords} from '../core/bands.js';
+import {precisionDot, precisionText} from '../core/precision.js';
 import {drawDuplicates, drawFacts, later, nameOf, neighbourSection, whySection} from './details_sections.js';
 import {drawLabelForm} from './fix_label.js';
 import {notice} from '../core/loading.js';
@@ -110,10 +110,10 @@ function drawActions(id, act) {
 function drawStanding(item) {
   if (item?.score === undefined) return null;
   return make('p.standing', [
-    item.band && bandDot(item.band),
+    item.precision_at_score && precisionDot(item.precision_at_score),
     make('span', [
       make('strong.figures', `${item.rank ? `Rank ${item.rank}, score` : 'Score'} ${item.score.toFixed(3)}. `),
-      item.band && bandWords(item.band),
+      item.precision_at_score && precisionText(item.precision_at_score),
     ]),
   ]);
 }

@@ -1,7 +1,7 @@
 // The grid of results: cards, moved over by arrow keys (one of them is the tab stop), with actions on each.
 
 import {button, find, make, shownName, shownScore, shownText} from '../core/dom.js';
-import {bandMark, markBand, shareWords} from '../core/bands.js';
+import {precisionMark, updatePrecisionMark, shortPrecision} from '../core/precision.js';
 import {thumb} from '../core/thumbs.js';
 import {readState} from '../core/url_state.js';
 
@@ -55,9 +55,9 @@ export function makeGrid({act, moved}) {
       find(card, '.card-select').setAttribute('aria-pressed', String(selected));
       const item = items.get(id);
       card.querySelector('.chip')?.classList.toggle('same', marks.label !== null && item.label === marks.label);
-      if (item.band) {
+      if (item.precision_at_score) {
         const isOther = Boolean(marks.label && item.label && item.label !== marks.label);
-        markBand(find(card, '.band'), item.band, isOther);
+        updatePrecisionMark(find(card, '.precision'), item.precision_at_score, isOther);
         find(card, '.card-open').setAttribute('aria-label', describe(item, isOther));
       }
     }
@@ -168,8 +168,8 @@ function drawCard(item, {eager, text}) {
         item.duplicateOf && make('span.rank', `duplicate of ${item.duplicateOf}`),
       ]),
       make('span.card-text', [
-        item.band && make('span.card-line', bandMark(item.band)),
-        item.is_copy && make('span.card-line', make('span', {class: 'band', title: SAME}, 'the same picture')),
+        item.precision_at_score && make('span.card-line', precisionMark(item.precision_at_score)),
+        item.is_copy && make('span.card-line', make('span', {class: 'precision', title: SAME}, 'the same picture')),
         make('span.card-line', [
           drawLabel(item),
           item.score !== undefined && make('span', {class: 'score figures', title: SCORE}, shownScore(item.score, 3)),
@@ -225,7 +225,7 @@ function describe(item, isOther = false) {
   const words = [
     item.rank ? `Result ${item.rank}` : 'Image',
     item.label && shownText(item.label),
-    item.band && shareWords(item.band, isOther),
+    item.precision_at_score && shortPrecision(item.precision_at_score, isOther),
     item.is_copy && 'the same picture',
     item.score !== undefined && `score ${shownScore(item.score, 3)}`,
     nameOf(item),

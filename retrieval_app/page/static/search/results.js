@@ -4,7 +4,7 @@ import {get, post} from '../core/api.js';
 
 const BROWSED_AT_ONCE = 60;
 const NAMED_AT_ONCE = 100;
-/** @type {('label' | 'path' | 'band')[]} */
+/** @type {('label' | 'path' | 'precision_at_score')[]} */
 const INCLUDE = ['label', 'path'];
 
 /** 'ranking' for a query, 'named' for given ids, else 'browsing'. */
@@ -35,7 +35,7 @@ function queriesOf(parts, weights) {
 
 /**
  * The results of a state: `await results.next(signal)` adds a page to `items`, until `done`.
- * An item has id, label, path and, in a ranking, rank, score, band and copies; `total` is null where nobody counts it.
+ * An item has id, label, path and, in a ranking, rank, score, precision_at_score and copies; `total` is null where nobody counts it.
  *
  * @param {State} state
  * @param {Record<Role, number>} weights
@@ -82,7 +82,7 @@ async function readRanking(state, {place, tookMs}, {signal, weights}) {
       group_copies: state.group,
       rerank: state.rerank,
       by: state.by,
-      include: [...INCLUDE, 'band'],
+      include: [...INCLUDE, 'precision_at_score'],
     },
     {signal},
   );

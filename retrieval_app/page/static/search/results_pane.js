@@ -2,7 +2,7 @@
 
 import {button, count, make, refill, sentence} from '../core/dom.js';
 import {isAborted} from '../core/api.js';
-import {bandLegend} from '../core/bands.js';
+import {precisionLegend} from '../core/precision.js';
 import {drawSkeletons} from './grid.js';
 import {openResults, resultsKey} from './results.js';
 import {drawEmpty, drawFailure, findLostPhotos} from './search_notices.js';
@@ -34,7 +34,7 @@ export class ResultsPane {
   #closeNotice = () => {};
   #remembered = new Map(); // results by key, so that Back shows them at once, where they were left
   #status = make('h2.found', NO_TEXT);
-  #legend = bandLegend();
+  #legend = precisionLegend();
   #place = make('div.results');
   #more = button('Show more', {class: 'more', hidden: true}, () => this.#loadMore({focus: true}));
 
@@ -157,7 +157,7 @@ export class ResultsPane {
     this.#place.classList.remove('loading');
     this.#place.removeAttribute('aria-busy');
     this.#more.hidden = done || items.length === 0;
-    this.#legend.hidden = !items.some(item => item.band);
+    this.#legend.hidden = !items.some(item => item.precision_at_score);
   }
 
   /** @param {Results} results */

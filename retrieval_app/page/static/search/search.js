@@ -220,7 +220,7 @@ class SearchView {
     else this.opener.focus();
   }
 
-  /** The bands come with the calibration, which a fresh gallery needs some seconds for. */
+  /** The precisions come with the calibration, which a fresh gallery needs some seconds for. */
   async awaitCalibration() {
     const before = await gallery().catch(() => null);
     const facts = await calibratedGallery();

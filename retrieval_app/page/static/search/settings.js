@@ -2,7 +2,7 @@
 
 import {make, percent} from '../core/dom.js';
 import {withGallery} from '../core/api.js';
-import {shareAt} from '../core/bands.js';
+import {precisionAt} from '../core/precision.js';
 import {writeState} from '../core/url_state.js';
 
 const COUNTS = [12, 24, 48, 96, 200];
@@ -41,7 +41,7 @@ export function makeSettings() {
 
   function tell() {
     const score = Number(slider.value);
-    const share = by.value === 'kind' ? shareAt(points, score) : null; // learnt from scores of kinds
+    const share = by.value === 'kind' ? precisionAt(points, score) : null; // learnt from scores of kinds
     const off = score <= LOWEST;
     words.textContent = off
       ? 'any score'
@@ -60,8 +60,8 @@ export function makeSettings() {
   by.addEventListener('change', () => writeState({by: by.value === 'picture' ? 'picture' : 'kind'}));
   counts.addEventListener('change', () => writeState({k: Number(counts.value)}));
   function learn() {
-    withGallery(({calibration, answers_by}) => {
-      asking.hidden = answers_by.length < 2;
+    withGallery(({calibration, similarity}) => {
+      asking.hidden = similarity.length < 2;
       points = calibration?.state === 'ready' ? calibration.points : null;
       tell();
     });
