@@ -7,7 +7,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,27 +32,22 @@ CREATE TABLE IF NOT EXISTS jobs (
     id TEXT NOT NULL UNIQUE,
     kind TEXT NOT NULL,
     state TEXT NOT NULL,
-    message TEXT NOT NULL,                     -- JSON: it may name what is no text
-    result TEXT NOT NULL DEFAULT 'null',       -- JSON, of one that is done
-    asker TEXT NOT NULL,                       -- JSON: name, address, request
-    work TEXT NOT NULL,                        -- JSON
     is_called_off INTEGER NOT NULL DEFAULT 0,
-    tries INTEGER NOT NULL DEFAULT 0           -- how often it was begun
+    details TEXT NOT NULL                      -- JSON of the other fields
 );
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, number);
 """
-_SELECT = "SELECT id, kind, state, message, result, asker, work, is_called_off, tries FROM jobs"
 
 
 class UnknownJobError(InputError):
-    """A job that is not kept any more, or never was."""
+    """A job that never was, or is no longer kept."""
 
     def __init__(self) -> None:
         super().__init__("no such job; only the last jobs are kept, until the server stops")
 
 
 class JobOverError(InputError):
-    """A job that is to be cancelled and is over already."""
+    """Cancelling a job that is over."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(f"the job is over already, so it cannot be cancelled; its state: {job.state}")
@@ -60,7 +55,7 @@ class JobOverError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asked for a job, from which address, with which request; by default the server itself."""
+    """Client that requested a job; by default the server itself."""
 
     name: str = THE_SERVER
     address: str = ""
@@ -68,18 +63,15 @@ class Asker:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What a job is to do: the name of the added image, ids to remove, or the ks and the filter of an evaluation."""
-
-    image: str | None = None
-    ids: tuple[int, ...] = ()
-    ks: tuple[int, ...] = ()
-    where: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
-    """One job: `message` is for people, `result` is of a done one; the API shows neither the work nor who asked."""
+    """One job.
+
+    Attributes:
+        message: for people.
+        result: of a job that is done.
+        work: `image`, the name of an added image; `ids` to remove; or `ks` and `where` of an evaluation.
+        tries: the number of its starts.
+    """
 
     id: str
     kind: str
@@ -87,15 +79,16 @@ class Job:
     message: str = "waiting for its turn"
     result: Mapping[str, Any] | None = None
     asker: Asker = Asker()
-    work: Work = Work()
+    work: Mapping[str, Any] = field(default_factory=dict)
     is_called_off: bool = False
     tries: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The document of the API."""
         message = self.message.encode("utf-8", "backslashreplace").decode()  # it may name what is no text
-        told = {"kind": self.kind, "state": self.state, "message": message, "result": self.result}
-        return {"job": self.id, **told}
+        return {
+            "job": self.id, "kind": self.kind, "state": self.state, "message": message, "result": self.result
+        }  # fmt: skip
 
 
 class JobList:
@@ -103,7 +96,7 @@ class JobList:
 
     Args:
         on_over: called with each job that is done, has failed or was cancelled, by the process that ends it.
-        path: the file; None keeps the jobs in this process's memory.
+        path: the file; None keeps the jobs in memory.
         max_waiting: one more is refused.
         max_kept: of those that are over; the oldest go first.
     """
@@ -116,21 +109,20 @@ class JobList:
         self._table = SharedTable(path, _SCHEMA)
 
     def check_room(self, kind: str) -> None:
-        """Raise BusyError where no job more of this kind may wait."""
+        """Raise BusyError where no further job of this kind may wait."""
         with self._table.reading() as table:
             self._check_room(table, kind)
 
-    def append(self, kind: str, work: Work, *, asker: Asker | None = None, once: bool = False) -> Job:
-        """Let a job wait; or, `once`, the one of its kind that waits already is it."""
+    def append(self, kind: str, work: Mapping[str, Any], *, asker: Asker | None = None, once: bool = False) -> Job:
+        """Append a job that waits; with `once`, return the job of this kind that waits already."""
         with self._table.writing() as table:
             waiting = _select(table, "state = ? AND kind = ?", WAITING, kind) if once else []
             if waiting:
                 return waiting[-1]
             self._check_room(table, kind)
             job = Job(secrets.token_hex(8), kind, asker=asker or Asker(), work=work)
-            texts = map(json.dumps, (job.message, astuple(job.asker), asdict(job.work)))
-            sql = "INSERT INTO jobs (id, kind, state, message, asker, work) VALUES (?, ?, ?, ?, ?, ?)"
-            table.execute(sql, (job.id, kind, job.state, *texts))
+            sql = "INSERT INTO jobs (id, kind, state, details) VALUES (?, ?, ?, ?)"
+            table.execute(sql, (job.id, kind, job.state, _pack(job)))
             for of_kind, kept in ((None, self._max_kept), (EVALUATE, _MOST_EVALUATIONS_KEPT)):
                 table.execute(
                     "DELETE FROM jobs WHERE number IN (SELECT number FROM jobs WHERE state NOT IN (?, ?) "
@@ -140,12 +132,7 @@ class JobList:
         return job
 
     def cancel(self, job_id: str) -> Job:
-        """Take a job that waits out; one that runs is called off, and ends when it asks for that.
-
-        Raises:
-            UnknownJobError: there is none.
-            JobOverError: it is done or has failed.
-        """
+        """Cancel a job that waits; call off one that runs, which ends at its next step."""
         with self._table.writing() as table:
             job = before = _find(table, job_id)
             if job.state in (DONE, FAILED):
@@ -161,7 +148,7 @@ class JobList:
         return job
 
     def called_off(self, jobs: Sequence[Job]) -> list[Job]:
-        """Those of running jobs that somebody has cancelled."""
+        """Those of some running jobs that were called off."""
         with self._table.reading() as table:
             gone = {row[0] for row in table.execute("SELECT id FROM jobs WHERE is_called_off")}
         return [job for job in jobs if job.id in gone]
@@ -172,16 +159,15 @@ class JobList:
             return _select(table, "state IN (?, ?)", RUNNING, WAITING)
 
     def get(self, job_id: str) -> Job:
-        """What is known of a job."""
+        """A job, or an UnknownJobError."""
         with self._table.reading() as table:
             return _find(table, job_id)
 
     @contextmanager
     def alone(self) -> Iterator[list[Job] | None]:
-        """Let this process alone run jobs until the block ends; the system sees to it where it is killed.
+        """Lock the running of jobs until the block ends, or the process is killed; None where another process has it.
 
-        Gives the jobs that were called off, and whose process ended before it heard of that; None where another process
-        runs jobs.
+        Gives the jobs that were called off and whose process ended before it noticed.
         """
         if self._path is None:
             yield []
@@ -189,13 +175,13 @@ class JobList:
         with self._path.with_suffix(".lock").open("ab") as file:
             yield self._put_back() if try_lock(file) else None
 
-    def take(self, *, together: Sequence[str] = TOGETHER, most: int = MOST_JOBS) -> list[Job]:
-        """The next job, now running, with those of the same kind right behind it where its kind is done `together`."""
+    def take(self) -> list[Job]:
+        """The next job, now running, with those of the same kind right behind it where they can be done together."""
         taken, is_tried = list[Job](), False
         with self._table.writing() as table:
-            for job in _select(table, "state = ?", WAITING, most=most):
+            for job in _select(table, "state = ?", WAITING, most=MOST_JOBS):
                 is_tried |= job.tries > 0  # what a process may have ended at is tried alone
-                if taken and (is_tried or job.kind != taken[0].kind or job.kind not in together):
+                if taken and (is_tried or job.kind != taken[0].kind or job.kind not in TOGETHER):
                     break
                 taken.append(replace(job, state=RUNNING, message="running", tries=job.tries + 1))
                 _store(table, taken[-1])
@@ -204,9 +190,9 @@ class JobList:
     def update(
         self, jobs: Sequence[Job], *, state: str, message: str, result: Mapping[str, Any] | None = None
     ) -> None:
-        """Say how far running jobs are, or how they ended; the message of one that is called off stays until then."""
+        """Set the state of running jobs; a job that is called off keeps its state and message until it is over."""
         is_over = state in _OVER
-        changed = [replace(job, state=state, message=message, result=result, is_called_off=False) for job in jobs]
+        changed = [replace(job, state=state, message=message, result=result) for job in jobs]
         with self._table.writing() as table:
             for job in changed:
                 _store(table, job, unless_called_off=not is_over)
@@ -214,11 +200,11 @@ class JobList:
             self._on_over(job)
 
     def fail_running(self, message: str) -> None:
-        """Say of jobs that still count as running, though nothing runs, why they failed."""
+        """Let jobs fail that count as running although none runs."""
         self.update([job for job in self.unfinished() if job.state == RUNNING], state=FAILED, message=message)
 
     def drop_waiting(self, explain: Callable[[str], str]) -> None:
-        """Let no job wait any more; the message depends on its kind."""
+        """Let all jobs that wait fail; `explain` gives the message for a kind."""
         with self._table.writing() as table:
             waiting = _select(table, "state = ?", WAITING)
             dropped = [replace(job, state=FAILED, message=explain(job.kind)) for job in waiting]
@@ -229,14 +215,13 @@ class JobList:
 
     def give_back(self, jobs: Sequence[Job]) -> None:
         """Let running jobs wait again, for another process, as if they had not been begun."""
+        message = "waiting: the process that ran it was stopped"
         with self._table.writing() as table:
             for job in jobs:
-                message = json.dumps("waiting: the process that ran it was stopped")
-                sql = "UPDATE jobs SET state = ?, message = ?, tries = ? WHERE id = ?"
-                table.execute(sql, (WAITING, message, job.tries - 1, job.id))
+                _store(table, replace(job, state=WAITING, message=message, tries=job.tries - 1))
 
     def _put_back(self) -> list[Job]:
-        """Let jobs whose process has ended wait again, but for those tried often; those that were called off."""
+        """Let jobs whose process has ended wait again, unless they were tried often; the jobs that were called off."""
         gone = list[Job]()
         for job in self.unfinished():
             if job.state != RUNNING:
@@ -266,16 +251,20 @@ class JobList:
 def _select(table: sqlite3.Connection, where: str, *values: object, most: int = -1) -> list[Job]:
     """The jobs that a condition keeps, the oldest first."""
     jobs = list[Job]()
-    for row in table.execute(f"{_SELECT} WHERE {where} ORDER BY number LIMIT ?", (*values, most)):
-        job_id, kind, state, message, result, asker, packed, is_called_off, tries = row
-        work = json.loads(packed)
-        jobs.append(
-            Job(
-                job_id, kind, state, json.loads(message), json.loads(result), Asker(*json.loads(asker)),
-                Work(work["image"], tuple(work["ids"]), tuple(work["ks"]), work["where"]), bool(is_called_off), tries,
-            )
-        )  # fmt: skip
+    sql = f"SELECT id, kind, state, is_called_off, details FROM jobs WHERE {where} ORDER BY number LIMIT ?"
+    for job_id, kind, state, is_called_off, details in table.execute(sql, (*values, most)):
+        fields = json.loads(details)
+        fields["asker"] = Asker(*fields["asker"])
+        jobs.append(Job(job_id, kind, state, is_called_off=bool(is_called_off), **fields))
     return jobs
+
+
+def _pack(job: Job) -> str:
+    """The fields that no query needs, as JSON, which escapes messages that are no text."""
+    return json.dumps({
+        "message": job.message, "result": job.result, "asker": astuple(job.asker), "work": job.work,
+        "tries": job.tries,
+    })  # fmt: skip
 
 
 def _find(table: sqlite3.Connection, job_id: str) -> Job:
@@ -287,6 +276,6 @@ def _find(table: sqlite3.Connection, job_id: str) -> Job:
 def _store(table: sqlite3.Connection, job: Job, *, unless_called_off: bool = False) -> None:
     which = "id = ? AND NOT is_called_off" if unless_called_off else "id = ?"
     table.execute(
-        f"UPDATE jobs SET state = ?, message = ?, result = ?, is_called_off = ?, tries = ? WHERE {which}",
-        (job.state, json.dumps(job.message), json.dumps(job.result), job.is_called_off, job.tries, job.id),
+        f"UPDATE jobs SET state = ?, is_called_off = is_called_off OR ?, details = ? WHERE {which}",
+        (job.state, job.is_called_off, _pack(job), job.id),
     )

@@ -1,4 +1,4 @@
-"""Background jobs: changes of the gallery, done one after the other by one thread while the gallery is served."""
+"""Background jobs: changes of the gallery, run one after the other by one thread while the gallery is served."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -25,17 +25,8 @@ from index.progress import Progress
 from index.text import printable_path
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
 from index.writing.publish_change import BuildReport
+from retrieval_app.review import added_images
 from retrieval_app.review.activity_log import ActivityLog
-from retrieval_app.review.added_images import (
-    clear_incoming,
-    find_forgotten,
-    find_label_file,
-    forget_images,
-    name_sources,
-    read_added_rows,
-    read_label,
-    store_image,
-)
 from retrieval_app.review.job_list import (
     ADD,
     CANCELLED,
@@ -50,7 +41,6 @@ from retrieval_app.review.job_list import (
     Asker,
     Job,
     JobList,
-    Work,
 )
 from retrieval_app.review.subjects import find_subjects
 from retrieval_app.serving.errors import BusyError, is_disk_full
@@ -68,7 +58,7 @@ _STOPPED_RUNNING = "the server was stopped while it ran; what it has embedded is
 
 Tell = Callable[[str], None]
 Outcome = tuple[str, dict[str, Any] | None]
-"""What became of a job: words for people, and the result; None where it failed."""
+"""Message and result of a job; the result is None where it failed."""
 
 
 class _StoppedError(RetrievalError):
@@ -76,21 +66,18 @@ class _StoppedError(RetrievalError):
 
 
 class Jobs:
-    """The changes of one gallery; any number of threads may ask.
+    """The changes of one gallery, for any number of threads.
 
-    A job that fails or is cancelled leaves the gallery as it was, but for the image that an add which failed keeps, and
-    what an update has embedded. A change waits for another process that writes the gallery.
-
-    Where several processes of a server share them, one at a time runs them, and another goes on where it is stopped or
-    killed.
+    A job that fails or is cancelled leaves the gallery as it was; a failed add keeps its image, and an update its
+    embeddings. A change waits for other processes that write the gallery. Of several processes of a server one runs the
+    jobs; another takes over when it is stopped or killed.
 
     Args:
-        gallery_path: the gallery's folder.
         on_change: called when there is a new version, before its jobs count as done.
         open_gallery: gives the version that is served.
-        limits: of the images sent.
-        log: of who did what, which gets the end of each.
-        shared: folder of what several processes of a server have together; None where there is one.
+        limits: of uploaded images.
+        log: gets a line at the end of each job.
+        shared: folder that the processes of a server share; None where there is one process.
     """
 
     def __init__(
@@ -115,75 +102,62 @@ class Jobs:
         self._watcher: threading.Thread | None = None
 
     def add(self, data: bytes, *, name: str, label: str | None = None, asker: Asker | None = None) -> Job:
-        """Keep an image's bytes, then add it; once this returns, a kill loses nothing (see `resume`).
-
-        Raises:
-            ImageError: it cannot be decoded, or has too many pixels.
-            InputError: it has too many bytes, the label is no plain name of a folder or the gallery takes its labels
-                from a file, or the gallery's folder cannot be written.
-            BusyError: too many jobs wait, or the server stops.
-        """
+        """Keep an image's bytes, then add it; once this returns, a kill loses nothing (see `resume`)."""
         self._check_open(ADD)
-        if label is not None and (labels_file := find_label_file(self._path)) is not None:
+        if label is not None and (labels_file := added_images.find_label_file(self._path)) is not None:
             raise InputError(
                 f"{printable_path(name)}: this gallery takes all its labels from {printable_path(labels_file.name)}; "
                 "add the image without a label, and write its label there"
             )
         pixels, most = self._limits.max_upload_pixels, self._limits.max_upload_bytes
-        image = store_image(self._path, data, name=name, label=label, max_pixels=pixels, max_bytes=most)
-        return self._append(ADD, Work(image=image), asker=asker)
+        image = added_images.store_image(
+            self._path, data, name=name, label=label, max_pixels=pixels, max_bytes=most
+        )
+        return self._append(ADD, {"image": image}, asker=asker)
 
     def remove(self, ids: Sequence[int], *, asker: Asker | None = None) -> Job:
         """Take images out of the gallery; their files stay."""
         if not 1 <= len(ids) <= _MAX_REMOVED:
             raise InputError(f"1 to {_MAX_REMOVED:,} images can be removed at once, got {len(ids):,}")
         find_subjects(self._open_gallery(), ids)
-        return self._append(REMOVE, Work(ids=tuple(ids)), asker=asker)
+        return self._append(REMOVE, {"ids": list(ids)}, asker=asker)
 
     def update(self, *, asker: Asker | None = None) -> Job:
-        """Bring the gallery in line with its sources; an update that waits already is the one, of its first asker."""
-        return self._append(UPDATE, Work(), asker=asker, once=True)
+        """Update the gallery from its sources; an update that waits already stands for this one."""
+        return self._append(UPDATE, {}, asker=asker, once=True)
 
     def evaluate(self, *, ks: Sequence[int], where: Condition | None = None, asker: Asker | None = None) -> Job:
-        """Score the gallery on its own labels; with a filter, only the members that it keeps ask."""
+        """Evaluate the gallery on its own labels; a filter chooses the queries."""
         if not ks or min(ks) < 1:
             raise InputError(f"k must be whole numbers of at least 1, got {list(ks)}")
-        work = Work(ks=tuple(ks), where=None if where is None else write_condition(where))
+        work = {"ks": list(ks), "where": None if where is None else write_condition(where)}
         return self._append(EVALUATE, work, asker=asker)
 
     def resume(self) -> list[Job]:
-        """Add the images that a server took and was stopped before it added them; to be called once at the start."""
-        clear_incoming(self._path)
-        return [self._append(ADD, Work(image=image)) for image in find_forgotten(self._path)[:MOST_JOBS]]
+        """Add the images that were kept when the server stopped before their turn; called once at the start."""
+        added_images.clear_incoming(self._path)
+        return [
+            self._append(ADD, {"image": image}) for image in added_images.find_forgotten(self._path)[:MOST_JOBS]
+        ]
 
     def watch(self, *, poll_s: float) -> None:
-        """Look from now on, in a thread, for jobs that nobody runs, as those of a process that was killed."""
+        """Run jobs that no process runs, as those of a killed process, from a thread."""
         self._watcher = threading.Thread(target=self._watch, args=(poll_s,), name="jobs", daemon=True)
         self._watcher.start()
 
     def get(self, job_id: str) -> Job:
-        """What is known of a job."""
+        """A job, or an UnknownJobError."""
         return self._list.get(job_id)
 
     def cancel(self, job_id: str) -> Job:
-        """Take a job that waits out; call one that runs off, which then ends at its next step, or is done before.
-
-        What a cancelled job was to add is not kept.
-
-        Raises:
-            UnknownJobError: there is none.
-            JobOverError: it is done or has failed.
-        """
+        """Cancel a job that waits; call off one that runs, which ends at its next step. Its image is not kept."""
         before, job = self._list.get(job_id), self._list.cancel(job_id)
         if (before.state, job.state) == (WAITING, CANCELLED):
             self._forget([job])
         return job
 
     def stop(self) -> None:
-        """Let the running job end within a few seconds or fail, and those that wait fail; may be called twice.
-
-        What other processes of the server may do waits for them.
-        """
+        """Give the running job a few seconds; jobs that wait fail, or are left to other processes of the server."""
         self._closed = True
         self._end_at = min(self._end_at, time.monotonic() + _GRACE_S)
         self._drop_waiting()
@@ -201,7 +175,9 @@ class Jobs:
             raise BusyError("the server is stopping; send it again when it is back", retry_after_s=10)
         self._list.check_room(kind)
 
-    def _append(self, kind: str, work: Work, *, asker: Asker | None = None, once: bool = False) -> Job:
+    def _append(
+        self, kind: str, work: Mapping[str, Any], *, asker: Asker | None = None, once: bool = False
+    ) -> Job:
         self._check_open(kind)
         job = self._list.append(kind, work, asker=asker, once=once)
         try:
@@ -239,7 +215,7 @@ class Jobs:
             self._list.drop_waiting(lambda kind: _STOPPED_ADDING if kind == ADD else _STOPPED)
 
     def _run_all(self) -> None:
-        """Do the jobs that wait, unless another process of the server does."""
+        """Run the jobs that wait, unless another process of the server does."""
         with self._list.alone() as called_off:
             if called_off is None:
                 return
@@ -252,7 +228,7 @@ class Jobs:
                     self._list.fail_running("an unforeseen failure; the server's log tells more")
 
     def _run(self, jobs: list[Job], *, is_last_try: bool) -> list[Job]:
-        """Do jobs of one kind at once; those of which nothing was done because of what one of them asks for."""
+        """Run jobs of one kind at once; returns those that failed together, to be run one by one."""
         while jobs:
             try:
                 outcomes = self._change(jobs, partial(self._tell, jobs))
@@ -278,12 +254,7 @@ class Jobs:
         return []
 
     def _tell(self, jobs: Sequence[Job], words: str) -> None:
-        """Say how far running jobs are.
-
-        Raises:
-            CancelledError: one of them was called off.
-            RetrievalError: the server ends.
-        """
+        """Report progress; raise CancelledError where a job is called off, _StoppedError where the server ends."""
         if self._list.called_off(jobs):
             raise CancelledError("the job was cancelled")
         if time.monotonic() > self._end_at:
@@ -292,30 +263,25 @@ class Jobs:
 
     def _forget(self, jobs: Sequence[Job]) -> None:
         """Remove the images of cancelled jobs that no other job adds, and that are none of the gallery."""
-        wanted = {job.work.image for job in self._list.unfinished()}
-        images = [job.work.image for job in jobs if job.work.image not in wanted]
-        if images := [image for image in images if image is not None]:
-            forget_images(self._path, images)
+        wanted = {job.work.get("image") for job in self._list.unfinished()}
+        if images := {job.work["image"] for job in jobs if job.kind == ADD} - wanted:
+            added_images.forget_images(self._path, images)
 
     def _change(self, jobs: Sequence[Job], tell: Tell) -> list[Outcome]:
-        """Do the work of jobs of one kind.
-
-        Raises:
-            RetrievalError: nothing of it could be done.
-        """
+        """Change the gallery by jobs of one kind; a RetrievalError means that nothing was changed."""
         kind, works = jobs[0].kind, [job.work for job in jobs]
         if kind == EVALUATE:
             return [self._evaluate(work, tell) for work in works]
         if kind == ADD:
-            return self._add([work.image for work in works if work.image is not None], tell)
+            return self._add([work["image"] for work in works], tell)
         if kind == REMOVE:
-            ids = tuple(sorted({image_id for work in works for image_id in work.ids}))
+            ids = tuple(sorted({image_id for work in works for image_id in work["ids"]}))
             report = remove_from_gallery(self._path, selection=Selection(ids=ids), **self._options(tell))
             self._show(report)
             return [
                 (
-                    f"removed {len(work.ids):,} image{'s'[: len(work.ids) != 1]}; the files are untouched",
-                    {"ids": list(work.ids), "version": report.version},
+                    f"removed {len(work['ids']):,} image{'s'[: len(work['ids']) != 1]}; the files are untouched",
+                    {"ids": work["ids"], "version": report.version},
                 )
                 for work in works
             ]
@@ -325,19 +291,19 @@ class Jobs:
         return [("there is a new version" if report.changed else "nothing had changed", counts)] * len(jobs)
 
     def _add(self, images: Sequence[str], tell: Tell) -> list[Outcome]:
-        report = add_to_gallery(self._path, name_sources(self._path, images), **self._options(tell))
+        report = add_to_gallery(self._path, added_images.name_sources(self._path, images), **self._options(tell))
         self._show(report)
         try:
-            rows = read_added_rows(self._path)
+            rows = added_images.read_added_rows(self._path)
         except (RetrievalError, OSError) as error:  # it is done all the same
             logger.error("the added images cannot be looked up", exc_info=error)
             result = {"image_id": None, "label": None, "copy_of": None, "version": report.version}
             return [(f"added, but its id cannot be looked up: {error}", result)] * len(images)
         return [_describe_added(image, rows.get(image), version=report.version) for image in images]
 
-    def _evaluate(self, work: Work, tell: Tell) -> Outcome:
-        gallery, where = self._open_gallery(), None if work.where is None else parse_filter(work.where)
-        found = evaluate_gallery(gallery, ks=work.ks, where=where, scoring=_count_aloud("scoring", tell))
+    def _evaluate(self, work: Mapping[str, Any], tell: Tell) -> Outcome:
+        gallery, where = self._open_gallery(), None if work["where"] is None else parse_filter(work["where"])
+        found = evaluate_gallery(gallery, ks=work["ks"], where=where, scoring=_count_aloud("scoring", tell))
         return "evaluated", {**found.to_json(), "version": gallery.version}
 
     def _options(self, tell: Tell) -> dict[str, Any]:
@@ -363,7 +329,7 @@ def _describe_added(image: str, row: CatalogRow | None, *, version: str) -> Outc
         return "the image was not added: its file is not there any more; send it again", None
     if row.status not in ("indexed", "duplicate"):
         return f"the image was not added: {REASONS.get(row.reason or '', row.detail or row.status)}", None
-    label = read_label(image)
+    label = added_images.read_label(image)
     if label is not None and row.label != label:
         return f"image {row.id} was added, but its label is {row.label!r}, not {label!r}", None
     copy = "" if row.kept_id is None else f", set aside as a duplicate of image {row.kept_id}"

@@ -26,7 +26,7 @@ from index.gallery.gallery import Gallery
 from index.versions.gallery_identity import lock_gallery
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.activity_log import ActivityLog, read_log
-from retrieval_app.review.job_list import Asker, Job, JobList, JobOverError, UnknownJobError, Work
+from retrieval_app.review.job_list import Asker, Job, JobList, JobOverError, UnknownJobError
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.serving_config import ServingConfig
@@ -410,12 +410,12 @@ def test_the_end_of_every_job_is_logged_with_who_asked_for_it(shop: Shop, block:
     assert "asker" not in shop.jobs.get(some.id).to_json()
 
 
-def do(number: int) -> Work:
-    return Work(ids=(number,))
+def do(number: int) -> dict[str, Any]:
+    return {"ids": [number]}
 
 
-def take(jobs: JobList, **options: Any) -> list[int]:
-    return [job.work.ids[0] for job in jobs.take(**options)]
+def take(jobs: JobList) -> list[int]:
+    return [job.work["ids"][0] for job in jobs.take()]
 
 
 def test_only_so_many_jobs_wait_and_only_the_last_ones_are_kept() -> None:
@@ -424,7 +424,7 @@ def test_only_so_many_jobs_wait_and_only_the_last_ones_are_kept() -> None:
     with pytest.raises(BusyError, match="waiting already"):
         jobs.append("add", do(3))
     for job, expected in ((first, 1), (second, 2)):
-        (taken,) = jobs.take(together=("add", "update"))
+        (taken,) = jobs.take()
         assert taken.work == do(expected)
         jobs.update([taken], state="done", message="done", result={"work": expected})
         assert jobs.get(job.id).to_json() == {
@@ -458,10 +458,10 @@ def test_what_one_process_appends_another_takes_and_both_tell_of(tmp_path: Path)
     one, other = share(tmp_path), share(tmp_path)
     asker, work = (
         Asker("anna", "10.0.0.1", "r1"),
-        Work("a/b.png", (7,), (1, 10), "label = 'it''s'"),
+        {"image": "a/b.png", "ids": [7], "ks": [1, 10], "where": "label = 'it''s'"},
     )
     job = one.append("add", work, asker=asker)
-    [taken] = other.take(most=1)
+    [taken] = other.take()
     assert (taken.id, taken.asker, taken.work) == (job.id, asker, work)
     assert one.get(job.id).state == "running"
     other.update([taken], state="done", message="done \udcff", result={"ids": [1]})
@@ -484,7 +484,7 @@ def test_the_job_of_a_process_that_was_killed_waits_again_in_its_place(tmp_path:
     assert jobs.get(first.id).state == "running"
     with jobs.alone():
         assert jobs.get(first.id).state == "waiting"
-        assert take(jobs, most=1) == [1]
+        assert take(jobs) == [1]
     assert jobs.get(second.id).state == "waiting"
 
 
