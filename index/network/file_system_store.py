@@ -1,4 +1,4 @@
-"""Any other address for which fsspec has, or was given, a file system: sftp, hdfs, hf, webdav and many more."""
+"""File systems of fsspec: sftp, hdfs, hf, webdav and others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from index.network.remote_store import (
 from index.text import printable_path
 
 _PART_BYTES = 1 << 20
-# What reads files of this machine, or others through a description: a gallery from elsewhere may name any.
+# Refused, because they read local files, or others through a description: a foreign gallery may name any.
 _WRAPPERS = frozenset({
     "async_wrapper", "asyncwrapper", "asynclocal", "blockcache", "cached", "dask", "data", "dir", "file", "filecache",
     "generic", "git", "libarchive", "local", "pyscript", "reference", "simplecache", "tar", "zip",
@@ -30,7 +30,7 @@ _TIMES = "LastModified", "last_modified", "mtime", "updated", "modified", "creat
 
 
 class FileSystemStore:
-    """What a file system of fsspec has below an address; see `RemoteStore`."""
+    """A file system of fsspec below an address; see `RemoteStore`."""
 
     def __init__(self, address: str) -> None:
         self._files, root = _open_file_system(address)
@@ -43,13 +43,11 @@ class FileSystemStore:
             yield _as_file(path.removeprefix(self._root).lstrip("/"), told)
 
     def look(self, path: str) -> RemoteFile:
-        """What is known of a file, without fetching it."""
         with _naming_errors():
             return _as_file(path, self._files.info(f"{self._root}/{path}"))
 
     @contextmanager
     def open(self, path: str, *, offset: int = 0, size_bytes: int | None = None) -> Iterator[Content]:
-        """The bytes of a file from an offset on, all or so many."""
         found = self.look(path)
         with ExitStack() as closing:
             with _naming_errors():
@@ -70,10 +68,10 @@ def _read_parts(file: Any, size_bytes: int | None) -> Iterator[bytes]:
 
 
 def _open_file_system(address: str) -> tuple[Any, str]:
-    """The file system that an address means, and what it calls the address."""
+    """The file system of an address, and the path in it."""
     shown, scheme = printable_path(address), address.partition("://")[0]
     if scheme in _WRAPPERS or "::" in address:
-        raise InputError(f"{shown}: such addresses are not read, only those of another machine")
+        raise InputError(f"{shown}: expected an address of another machine; this kind is not read")
     try:
         import fsspec
     except ImportError as error:
@@ -84,7 +82,7 @@ def _open_file_system(address: str) -> tuple[Any, str]:
     except ImportError as error:
         raise InputError(f"{shown}: {error}") from error
     except ValueError as error:
-        raise InputError(f"{shown}: no such kind of address is known: {error}") from error
+        raise InputError(f"{shown}: unknown kind of address: {error}") from error
     except OSError as error:
         raise InputError(f"{shown}: it cannot be reached: {error}") from error
     return files, str(root)
@@ -110,7 +108,7 @@ def _as_file(path: str, told: dict[str, Any]) -> RemoteFile:
 
 
 def _as_time(when: Any) -> datetime | None:
-    """A time as file systems tell it: their own kind, seconds since 1970, or a text."""
+    """A time that a file system gives: a datetime, seconds since 1970, or a text."""
     if isinstance(when, datetime):
         return when if when.tzinfo else when.replace(tzinfo=UTC)
     try:

@@ -1,7 +1,7 @@
-"""Buckets: S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage; the package obstore asks them all.
+"""Buckets of S3 (and compatible servers), Google Cloud Storage and Azure Blob Storage, through obstore.
 
-Who asks, and where, its standard variables of the environment say (AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL,
-AWS_SKIP_SIGNATURE, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME ...), for S3 the usual file too.
+Credentials and endpoints come from the standard environment variables (AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL,
+AWS_SKIP_SIGNATURE, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME ...), for S3 from ~/.aws too.
 """
 
 from __future__ import annotations
@@ -43,12 +43,7 @@ _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
 class BucketStore:
-    """What lies in a bucket below a prefix; see `RemoteStore`.
-
-    Args:
-        address: of the bucket and the prefix, such as `s3://bucket/photos`.
-        is_hurried: whether nothing is tried twice.
-    """
+    """A bucket below a prefix, such as `s3://bucket/photos`; see `RemoteStore`. `is_hurried` switches retries off."""
 
     def __init__(self, address: str, *, is_hurried: bool = False) -> None:
         scheme, _, rest = address.partition("://")
@@ -57,7 +52,7 @@ class BucketStore:
         self._store = self._connect(scheme, bucket, retries={"max_retries": 0} if is_hurried else _RETRIES)
 
     def walk(self) -> Iterator[RemoteFile]:
-        """As the bucket lists it, without the empty objects that stand for folders."""
+        """As the bucket lists it, without the empty objects that mark folders."""
         last: RemoteFile | None = None
         for file in self._list():
             if last is not None and (last.size_bytes or not file.path.startswith(f"{last.path}/")):
@@ -74,13 +69,11 @@ class BucketStore:
                     yield _as_file(path, found)
 
     def look(self, path: str) -> RemoteFile:
-        """What is known of a file, without fetching it."""
         with self._naming_errors():
             return _as_file(path, self._obstore.head(self._store, self._prefix + path))
 
     @contextmanager
     def open(self, path: str, *, offset: int = 0, size_bytes: int | None = None) -> Iterator[Content]:
-        """The bytes of a file from an offset on, all or so many."""
         part = {"offset": offset} if size_bytes is None else (offset, offset + size_bytes)
         options = {"range": part} if offset or size_bytes else {}
         with self._naming_errors():
@@ -88,7 +81,7 @@ class BucketStore:
         yield _as_file(path, got.meta), self._take(got)
 
     def _take(self, got: Any) -> Iterator[bytes]:
-        with self._naming_errors(is_transient=True):  # what breaks off was there a moment ago
+        with self._naming_errors(is_transient=True):
             yield from map(bytes, got.stream(min_chunk_size=_PART_BYTES))
 
     def _connect(self, scheme: str, bucket: str, *, retries: dict[str, Any]) -> Any:
@@ -101,7 +94,7 @@ class BucketStore:
         except (self._obstore.exceptions.BaseError, ValueError) as error:
             seen = printable_path(str(error).partition("\n")[0])
             raise InputError(
-                f"{printable_path(f'{scheme}://{bucket}')}: no bucket can be named so: {seen}"
+                f"{printable_path(f'{scheme}://{bucket}')}: not the name of a bucket: {seen}"
             ) from error
 
     @contextmanager
@@ -114,7 +107,7 @@ class BucketStore:
         except (errors.PermissionDeniedError, errors.UnauthenticatedError, PermissionError) as error:
             raise FetchError(NO_RIGHTS, _shorten(error)) from error
         except errors.InvalidPathError as error:
-            seen = f"a key that is no path ({_shorten(error)}); name prefixes below which there is none"
+            seen = f"a key is not a path ({_shorten(error)}); give a prefix without such keys"
             raise FetchError(REFUSED, seen) from error
         except (errors.BaseError, OSError) as error:
             code = _find_code(error)
@@ -124,7 +117,6 @@ class BucketStore:
 
 
 def import_obstore() -> Any:
-    """The obstore module, with its parts for stores and errors."""
     try:
         import obstore
         import obstore.exceptions
@@ -139,7 +131,7 @@ def _as_file(path: str, found: Any) -> RemoteFile:
 
 
 def _read_profile() -> dict[str, str]:
-    """Keys and region of the file that Amazon's own programs read, where no variable gives any."""
+    """Keys and region of ~/.aws, where no environment variable gives them."""
     if "AWS_ACCESS_KEY_ID" in os.environ or "AWS_SKIP_SIGNATURE" in os.environ:
         return {}
     home, name = Path.home() / ".aws", os.environ.get("AWS_PROFILE", "default")
@@ -167,7 +159,7 @@ def _find_code(error: Exception) -> str:
 
 
 def _shorten(error: Exception) -> str:
-    """What a server said in few words: its code and status, or why there was none."""
+    """The code and status of a server's error, or why there was none."""
     text = str(error)
     code, status = _find_code(error), re.search(r"status code: (\d+[^:\n]*)", text)
     first = text.partition("\n")[0]

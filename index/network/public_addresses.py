@@ -1,4 +1,4 @@
-"""Which addresses of a network may be asked, where somebody else than the user names them: those of the internet."""
+"""Public addresses: the check that protects internal networks from addresses in lists and requests (SSRF)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ _RESERVED = "%/:?#[]@!$&'()*+,;=~"
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 MayConnect = Callable[[Address, int], bool]
-"""Whether an address may be asked, at a port."""
 PORTS = {"http": 80, "https": 443}
 _NETWORK_BITS = 64  # of an IPv6 address, the least that one subscriber has; the rest is its owner's choice
 _INTERNET = ipaddress.IPv6Network("2000::/3")  # all that is given out of the newer kind

@@ -1,4 +1,4 @@
-"""Remote stores: the interface that every kind has, which kind an address means, and retries.
+"""Remote stores: their interface, the choice of one by address, and retries.
 
 A new kind is one class in a file, and its line in `_open`, which loads nothing of any other.
 """
@@ -26,26 +26,22 @@ Result = TypeVar("Result")
 TRIES = 4
 _local = threading.local()
 MAX_WAIT_S = 60.0
-"""The longest that a server's wish to be left alone is granted; who wants more is left alone for good."""
+"""The longest Retry-After that is waited for; a server that wants more is not asked again."""
 _FIRST_WAIT_S, _LOOK_S = 0.5, 0.1
-_chance = random.SystemRandom()  # of its own: the usual one has a seed that people set
+_chance = random.SystemRandom()  # independent of the seed of `random`
 
 NOT_FOUND, NO_RIGHTS, UNREACHABLE, REFUSED = "not-found", "permission-denied", "unreachable", "refused-address"
-"""The reasons why something is not fetched; see `index.images.image_files.REASONS`."""
+"""Reasons of a fetch error; see `index.images.image_files.REASONS`."""
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://.+", re.DOTALL)
 _OF_STORES = ("AWS_", "GOOGLE_", "AZURE_", "FSSPEC_")
 _SECOND = 10**9
-_MOST_SECONDS = 9 * 10**9  # the year 2255: a catalogue has 64 bits, and a server may say any year
+_MOST_SECONDS = 9 * 10**9  # the year 2255, which 64 bits of nanoseconds hold
 
 
 class FetchError(Exception):
-    """Something that was not fetched.
+    """A failed fetch, with one of the reasons above.
 
-    Attributes:
-        reason: one of those above.
-        detail: what was seen.
-        is_transient: whether another try may help.
-        wait_s: how long the server wants to be left alone before.
+    `is_transient` tells whether a retry may help, after the `wait_s` seconds that the server asks for.
     """
 
     def __init__(self, reason: str, detail: str, *, is_transient: bool = False, wait_s: float = 0.0) -> None:
@@ -55,12 +51,12 @@ class FetchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """What a store says of a file.
+    """A file of a store.
 
     Attributes:
-        path: below the address that was opened.
+        path: below the store's address.
         size_bytes: None where the store does not say.
-        stamp: another number once the file was changed, as `make_stamp` has it; 0 where the store tells nothing.
+        stamp: of `make_stamp`, which changes with the file; 0 where the store gives neither ETag nor time.
     """
 
     path: str
@@ -69,22 +65,22 @@ class RemoteFile:
 
 
 class RemoteStore(Protocol):
-    """The files below one address; any number of threads may ask at once. What fails is a `FetchError`."""
+    """The files below one address; safe among threads. Failures are `FetchError`s."""
 
     def walk(self) -> Iterator[RemoteFile]:
         """All files, in the order of their paths."""
 
     def look(self, path: str) -> RemoteFile:
-        """What is known of a file, without fetching it."""
+        """Size and stamp of a file, without its content."""
 
     def open(
         self, path: str, *, offset: int = 0, size_bytes: int | None = None
     ) -> AbstractContextManager[Content]:
-        """The bytes of a file from an offset on, all or so many; they come while they are taken."""
+        """Stream the bytes of a file from an offset on, all or so many."""
 
 
 def make_stamp(tag: str | None, modified: datetime | None) -> int:
-    """What stands in the place of a file's time in nanoseconds: the second of its change, and a trace of its ETag.
+    """A number for the modification time in nanoseconds: the second of the change, plus a hash of the ETag.
 
     0 where neither is known. Without a time the number lies within the first second of 1970.
 
@@ -100,13 +96,13 @@ def make_stamp(tag: str | None, modified: datetime | None) -> int:
 
 
 def has_time(stamp_ns: int) -> bool:
-    """Whether the number in the place of a file's time tells when it was changed; not within the first second."""
+    """Whether a stamp includes a time, and not the ETag alone."""
     return not 0 <= stamp_ns < _SECOND
 
 
 @contextmanager
 def in_a_hurry() -> Iterator[None]:
-    """In this thread nothing is tried twice, nor waited for long, as somebody looks at an empty place meanwhile."""
+    """Without retries and long waits in this thread, because a user waits for the result."""
     before = is_hurried()
     _local.is_hurried = True
     try:
@@ -121,7 +117,7 @@ def is_hurried() -> bool:
 
 
 def retry(attempt: Callable[[], Result]) -> Result:
-    """What an attempt gives, at the latest the fourth; in a hurry the first."""
+    """The result of an attempt, tried up to four times; once in a hurry."""
     tries = 1 if is_hurried() else TRIES
     for number in range(1, tries + 1):
         try:
@@ -131,19 +127,19 @@ def retry(attempt: Callable[[], Result]) -> Result:
                 raise
             if number == tries or error.wait_s > MAX_WAIT_S:
                 said = f", {number} times" if number > 1 else ""
-                wish = f"; it asks to be left alone for {error.wait_s:.0f} s" if error.wait_s > MAX_WAIT_S else ""
+                wish = f"; it asks for a wait of {error.wait_s:.0f} s" if error.wait_s > MAX_WAIT_S else ""
                 raise FetchError(error.reason, f"{error.detail}{said}{wish}") from error
             pause(max(error.wait_s, choose_wait(number)))
     raise AssertionError("unreachable")
 
 
 def choose_wait(failed: int) -> float:
-    """Seconds to wait after so many failures: any length up to twice the longest of the last time."""
+    """Exponential back-off with full jitter: seconds to wait after so many failures."""
     return _chance.uniform(0.0, min(MAX_WAIT_S, _FIRST_WAIT_S * 2 ** (failed - 1)))
 
 
 def pause(seconds: float) -> None:
-    """Wait, unless nobody waits for this thread any more."""
+    """Sleep, but raise `AbandonedError` where nobody waits for this thread any more."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         raise_if_abandoned()
@@ -151,28 +147,28 @@ def pause(seconds: float) -> None:
 
 
 Content = tuple[RemoteFile, Iterator[bytes]]
-"""A file with its bytes in parts; the file's size is that of the whole."""
+"""A file, with the size of the whole, and its bytes in parts."""
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is `scheme://place`, which no path of a file is meant by."""
+    """Whether a text is `scheme://place`, and not a local path."""
     return _ADDRESS.fullmatch(text) is not None
 
 
 def is_web(address: str) -> bool:
-    """Whether it is one of http or https, where nothing is listed."""
+    """Whether it is http or https, which cannot list files."""
     return address.partition("://")[0] in PORTS
 
 
 def open_store(root: str) -> RemoteStore:
-    """The store that an address lies in, opened there; "" is that of whole addresses of http and https."""
+    """The store of an address; "" is that of whole http and https addresses."""
     said = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(_OF_STORES)))
     return _open(root, said, is_hurried())
 
 
 @lru_cache(maxsize=64)
 def _open(root: str, said: tuple[tuple[str, str], ...], hurried: bool) -> RemoteStore:
-    """One store for as long as the environment says the same of it: its connections are used again."""
+    """One store for each state of its environment variables, so that connections are reused."""
     if not root or is_web(root):
         from index.network.web_store import WebStore
 

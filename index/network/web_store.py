@@ -1,8 +1,8 @@
-"""Files of http and https, each named by its whole address; every connection goes to an address that was checked.
+"""Files of http and https, with a check of every connection's IP address (SSRF protection).
 
-Whoever names an address makes this machine ask it, from where it stands. So every connection, also that of a redirect,
-goes to an address that is checked as the connection is made: a name cannot change its meaning in between, and one that
-leads to a private network even once is refused.
+An address in a list makes this machine send a request from its own network. So every connection, also of a redirect,
+goes to an IP address that is checked as the connection is made. The DNS answer cannot change in between, and a name
+with even one private address is refused.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     import httpcore
 
 
-# Private networks that may be fetched from are named by a variable of the environment, not by a gallery: whoever runs a
-# command decides, also over a gallery that came from elsewhere.
+# Private networks are allowed by an environment variable, not by a gallery, which may come from elsewhere.
 VARIABLE = "RETRIEVAL_FETCH_FROM"
 _TIMEOUTS_S = {"connect": 10.0, "read": 20.0, "write": 10.0, "pool": 10.0}
 _HEADERS = {"User-Agent": "retrieval-app", "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
@@ -56,7 +55,7 @@ _PASSING = (408, 425, 429, 500, 502, 503, 504)
 
 
 def may_fetch(address: Address, port: int) -> bool:
-    """Whether an address is public, at a usual port, or of a network that the user allows, at any port."""
+    """Whether an address is public, at a usual port, or in an allowed network, at any port."""
     allowed = _read_networks(os.environ.get(VARIABLE, ""))
     return is_public_web(address, port) or any(address in network for network in allowed)
 
@@ -71,14 +70,13 @@ def _read_networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Net
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Which addresses are asked, and for how long.
+    """Limits of requests.
 
     Attributes:
         may_connect: whether an address may be asked, at a port.
-        advice: for whom it may not.
-        most_redirects: that are followed.
-        step_s: seconds in which the head of an answer has to be there, redirects and all, and then each part.
-        in_all: whether all of the answer has to be there in these seconds.
+        advice: in the error of an address that may not.
+        step_s: seconds for the head of the response, redirects included, and then for each part.
+        in_all: whether `step_s` limits the whole response.
     """
 
     may_connect: MayConnect
@@ -92,22 +90,17 @@ _OF_GALLERIES = Reach(may_fetch, f"name private networks that may be asked in {V
 
 
 class WebStore:
-    """Addresses of http and https; see `RemoteStore`.
-
-    Args:
-        root: what the paths are below; "" where they are whole addresses.
-    """
+    """Files of http and https below `root`, or of whole addresses where that is ""; see `RemoteStore`."""
 
     def __init__(self, root: str = "") -> None:
         self._root = root
         import_httpcore()
 
     def walk(self) -> Iterator[RemoteFile]:
-        """Refused: a web server does not list what it has."""
         raise FetchError(REFUSED, "http and https have no folders; name a file, or a list of addresses")
 
     def look(self, path: str) -> RemoteFile:
-        """By a HEAD; of a server that does not answer to it nothing is known."""
+        """By a HEAD request; without size and stamp where the server does not support it."""
         with ask(self._address(path), method="HEAD") as (status, headers, _):
             if status in (405, 501):
                 return RemoteFile(path, None, 0)
@@ -115,14 +108,13 @@ class WebStore:
 
     @contextmanager
     def open(self, path: str, *, offset: int = 0, size_bytes: int | None = None) -> Iterator[Content]:
-        """By a GET, of a part where one is asked for."""
         is_part = bool(offset) or size_bytes is not None
         end = "" if size_bytes is None else offset + size_bytes - 1
         asked = {"Range": f"bytes={offset}-{end}"} if is_part else {}
         with ask(self._address(path), method="GET", asked=asked) as (status, headers, parts):
             found = _describe(path, status, headers)
             if headers.get("content-encoding", "identity") != "identity":
-                raise FetchError(UNREACHABLE, "it sends its files packed, which was not asked for")
+                raise FetchError(UNREACHABLE, "its response is compressed, which was not asked for")
             yield found, _take_part(parts, offset, size_bytes) if is_part and status == 200 else parts
 
     def _address(self, path: str) -> str:
@@ -130,7 +122,6 @@ class WebStore:
 
 
 def import_httpcore() -> Any:
-    """The httpcore module."""
     try:
         import httpcore
     except ImportError as error:
@@ -145,10 +136,10 @@ _Answer = tuple[int, Mapping[str, str], Iterator[bytes]]
 def ask(
     address: str, *, method: str = "GET", asked: Mapping[str, str] | None = None, reach: Reach | None = None
 ) -> Iterator[_Answer]:
-    """Status, headers in lower case, and body, of where an address leads in the end.
+    """Send a request, following redirects: status, headers in lower case, and body.
 
     Raises:
-        FetchError: it may not be asked, or cannot be reached.
+        FetchError: the address may not be asked, or cannot be reached.
     """
     patience = _Patience(reach or _OF_GALLERIES)
     with ExitStack() as closing:
@@ -159,18 +150,18 @@ def ask(
 
 
 class _Patience:
-    """Until when a server has to have sent what is waited for: it may send a byte now and then, for ever."""
+    """The deadline of a response or its next part, against servers that send a byte now and then for ever."""
 
     def __init__(self, reach: Reach) -> None:
         self.reach, self._until = reach, time.monotonic() + reach.step_s
 
     def renew(self) -> None:
-        """Wait anew, for the next part."""
+        """Set the deadline of the next part."""
         if not self.reach.in_all:
             self._until = time.monotonic() + self.reach.step_s
 
     def bound(self, timeout: float | None) -> float:
-        """Seconds that may be waited for some bytes; 0 or less where none are left."""
+        """Seconds left, at most `timeout`; 0 or less behind the deadline."""
         left = self._until - time.monotonic()
         return left if timeout is None else min(left, timeout)
 
@@ -187,10 +178,10 @@ def _follow(
             return answer
         location = _read_headers(answer).get("location")
         if not location:
-            raise FetchError(UNREACHABLE, f"it answers with status {answer.status}, and says not where it leads")
+            raise FetchError(UNREACHABLE, f"it answers with status {answer.status} without a location")
         now = lead_on(now, location)
         closing.close()
-    raise FetchError(REFUSED, f"it leads on more than {most} times")
+    raise FetchError(REFUSED, f"it redirects more than {most} times")
 
 
 def _take(answer: httpcore.Response, patience: _Patience) -> Iterator[bytes]:
@@ -235,13 +226,13 @@ def _connect(
 
 @cache
 def open_certificates() -> ssl.SSLContext:
-    """What hosts are known by; reading it takes long enough to be done once."""
+    """The system's certificates, loaded once because that is slow."""
     return ssl.create_default_context()
 
 
 @cache
 def _checked_network() -> Any:
-    """What opens TCP connections, to none but addresses that may be asked, and waits no longer than a patience."""
+    """The class that opens TCP connections to allowed addresses only, with the deadline of a `_Patience`."""
     httpcore = import_httpcore()
 
     class PatientStream(httpcore.NetworkStream):  # type: ignore[misc,name-defined]
@@ -255,10 +246,10 @@ def _checked_network() -> Any:
                     found: bytes = self._stream.read(max_bytes, left_s)
                     return found
                 except httpcore.ReadTimeout:
-                    if self._patience.bound(None) > 0:  # it was silent for as long as it may be, and no longer
+                    if self._patience.bound(None) > 0:  # the read timeout, not the deadline
                         raise
             seconds = self._patience.reach.step_s
-            raise httpcore.ReadTimeout(f"it sends its answer in bits, and none was whole after {seconds:g} s")
+            raise httpcore.ReadTimeout(f"it sends too slowly: no part was complete after {seconds:g} s")
 
         def write(self, buffer: bytes, timeout: float | None = None) -> None:
             self._stream.write(buffer, timeout)
@@ -287,9 +278,7 @@ def _checked_network() -> Any:
             local_address: str | None = None,
             socket_options: Iterable[Any] | None = None,
         ) -> Any:
-            _bound_connecting(
-                self._patience, timeout
-            )  # before a name is looked up, which takes as long as it takes
+            _bound_connecting(self._patience, timeout)  # before the DNS lookup, which has no timeout
             found, reach = _find_addresses(host, port), self._patience.reach
             check_addresses(host, port, found=found, may_connect=reach.may_connect, advice=reach.advice)
             left_s = _bound_connecting(self._patience, timeout)
@@ -300,7 +289,6 @@ def _checked_network() -> Any:
 
 
 def _bound_connecting(patience: _Patience, timeout: float | None) -> float:
-    """Seconds that a connection may take."""
     left_s = patience.bound(timeout)
     if left_s <= 0:
         raise import_httpcore().ConnectTimeout(f"no connection within {patience.reach.step_s:g} s")
@@ -308,17 +296,15 @@ def _bound_connecting(patience: _Patience, timeout: float | None) -> float:
 
 
 def _find_addresses(host: str, port: int) -> list[str]:
-    """The addresses of a host by its name, in the order in which they are to be tried."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         passes = getattr(error, "errno", None) == socket.EAI_AGAIN
-        raise FetchError(UNREACHABLE, "no such host is known here", is_transient=passes) from error
+        raise FetchError(UNREACHABLE, "unknown host", is_transient=passes) from error
     return [str(address[0]) for *_, address in found]
 
 
 def _describe(path: str, status: int, headers: Mapping[str, str]) -> RemoteFile:
-    """What an answer says of a file."""
     if status not in (200, 206):
         reason = {401: NO_RIGHTS, 403: NO_RIGHTS, 404: NOT_FOUND, 410: NOT_FOUND}.get(status, UNREACHABLE)
         wait_s = _read_wait(headers.get("retry-after", ""))
@@ -339,7 +325,7 @@ def _read_time(text: str) -> datetime | None:
 
 
 def _read_wait(text: str) -> float:
-    """Seconds of a Retry-After, which may be a date; 0 where it says nothing."""
+    """Seconds of a Retry-After header, which may be a date; 0 without one."""
     if text.strip().isdecimal() and len(text) < 10:
         return float(text)
     until = _read_time(text)
@@ -347,7 +333,7 @@ def _read_wait(text: str) -> float:
 
 
 def _take_part(parts: Iterator[bytes], offset: int, size_bytes: int | None) -> Iterator[bytes]:
-    """A part of a whole, of a server that gives no parts."""
+    """A range of a whole body, of a server without range requests."""
     end, at = None if size_bytes is None else offset + size_bytes, 0
     for part in parts:
         start, at = at, at + len(part)

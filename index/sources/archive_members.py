@@ -1,4 +1,4 @@
-"""Reading one member of a tar or zip file by its offset: no list of the others is needed, and no lock."""
+"""Members of tar and zip files, read by offset without a list of the others and without a lock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from index.images.image_files import CheckContent, take_any_content
 from index.sources.unpacking import MAX_LZMA_MEMORY
 
 LOCAL_HEADER = struct.Struct("<6xHH4xL8xHH")
-"""What a zip has before each member: flags, method, CRC, length of the name, length of the extra field."""
+"""Of a zip member: flags, method, CRC, length of the name, length of the extra field."""
 
 SIDECAR_EXTENSIONS = ("json", "txt", "cls", "cls2", "npy", "xml", "csv")
 _CHUNK_BYTES = 1 << 18
@@ -29,10 +29,10 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of an archive under a name that is safe as a relative path.
+    """A member of an archive, with a name that is safe as a relative path.
 
-    `offset` is its content's in a tar, its local header's in a zip; `problem` says why it cannot be read, or, without
-    a name, what is wrong with the archive.
+    `offset` is that of the content in a tar, of the local header in a zip. `problem` is (reason, detail) of the member
+    or, without a name, of the archive.
     """
 
     name: str
@@ -49,29 +49,28 @@ class Member:
 
     @property
     def key(self) -> str:
-        """The name up to the first dot that does not begin it, which a WebDataset sample's members share."""
+        """The key of a WebDataset sample: the name up to the first dot that does not begin it."""
         folder, separator, base = self.name.rpartition("/")
         first = base.partition(".")[0]
         return f"{folder}{separator}{first}" if first else self.name
 
     @property
     def sidecar_kind(self) -> str | None:
-        """The extension, where it is one of a sidecar."""
+        """The extension of a sidecar; None of others."""
         kind = self.name[len(self.stem) + 1 :].lower()
         return kind if kind in SIDECAR_EXTENSIONS and self.problem is None else None
 
     def describes(self, other: Member) -> bool:
-        """Whether this sidecar belongs to the other member: a.json to a.jpg and a.mask.png."""
+        """Whether this sidecar belongs to the other member, as a.json to a.jpg and a.mask.png."""
         return other.name == self.stem or other.name.startswith(self.stem + ".")
 
 
 def is_zip_name(file: Path) -> bool:
-    """Whether an archive of this name is read as a zip, else as a tar."""
     return file.suffix.lower() == ".zip"
 
 
 def zip_problem(*, flags: int, method: int) -> tuple[str, str] | None:
-    """Reason and detail why a zip member of these flags and this method cannot be read; None where it can."""
+    """Why a zip member cannot be read: (reason, detail), or None."""
     if flags & _ENCRYPTED:
         return "encrypted", "the member needs a password"
     if method not in _METHODS:
@@ -80,7 +79,7 @@ def zip_problem(*, flags: int, method: int) -> tuple[str, str] | None:
 
 
 def read_member(file: int, member: Member, *, is_zip: bool, check: CheckContent = take_any_content) -> bytes:
-    """The bytes of a member of an open archive; no more than the beginning where the check refuses that."""
+    """The bytes of a member of an open archive; `check` may refuse its first bytes."""
     if is_zip:
         return _read_zip_member(file, member, check)
     check(os.pread(file, min(FIRST_BYTES, member.size_bytes), member.offset), name=member.name)
@@ -91,7 +90,6 @@ def read_member(file: int, member: Member, *, is_zip: bool, check: CheckContent 
 
 
 def _read_zip_member(file: int, member: Member, check: CheckContent) -> bytes:
-    """By its local header alone: it needs no list of the other members, and no lock."""
     header = os.pread(file, LOCAL_HEADER.size, member.offset)
     if len(header) != LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
         raise _corrupt(member, f"no member begins at byte {member.offset} of the archive")
@@ -119,7 +117,7 @@ def _read_zip_member(file: int, member: Member, check: CheckContent) -> bytes:
 def _unpack(
     file: int, member: Member, *, start: int, flags: int, method: int, check: CheckContent
 ) -> tuple[bytes, int]:
-    """At most one byte more than announced, and where the packed bytes end."""
+    """At most one byte more than announced, and the end of the compressed bytes."""
     packed = b""
     if method == zipfile.ZIP_LZMA:  # 4 bytes of version and length, then what a .lzma file begins with
         known = -1 if flags & _ENDS_WITH_MARK else member.size_bytes

@@ -1,7 +1,7 @@
-"""Finding the images inside tar and zip files; no member is ever extracted.
+"""Scanning tar and zip files for images; no member is extracted.
 
-A member's neighbours of the same name and another extension describe it, as WebDataset and img2dataset write them:
-`0001.jpg`, `0001.json`, `0001.txt`, `0001.cls`.
+Sidecars have the image's name with another extension, as in WebDataset and img2dataset: `0001.jpg`, `0001.json`,
+`0001.txt`, `0001.cls`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ ARCHIVE_SUFFIXES = (".tar", ".zip")
 COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst")
 
 _MAX_SIDECAR_BYTES = 1 << 20
-_MAX_UNPACKING = 1032  # times the packed bytes: the most that deflate can hold, and more than images need
-_MAX_SLOWLY_UNPACKED = 1 << 26  # bytes of bzip2 and LZMA, some seconds' work
+_MAX_UNPACKING = 1032  # times the compressed bytes: deflate's limit
+_MAX_SLOWLY_UNPACKED = 1 << 26  # bytes of bzip2 and LZMA: some seconds
 _GROUP_MEMBERS = 64  # a sample has a handful; a long series such as frame.0001.png need not be held whole
-# What the two modules raise on damaged archives: all but the overflow and the recursion (a chain of a thousand
-# headers) were seen in fuzzing, and these two can be built by hand. Anything else is a bug of ours and must surface.
+# Errors of the two modules on damaged archives. Anything else is a bug of ours and must surface.
 _TAR_DAMAGE = (tarfile.TarError, ValueError, IndexError, OverflowError, RecursionError)
 _ZIP_DAMAGE = (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError)
 _SPECIAL = "not-a-file", "a link, device or other special member of the archive"
@@ -47,28 +46,25 @@ logger = logging.getLogger(__name__)
 
 
 def is_archive(name: str) -> bool:
-    """Whether a file of this name is entered like a folder."""
     return name.lower().endswith(ARCHIVE_SUFFIXES + COMPRESSED_SUFFIXES)
 
 
 def is_compressed(name: str) -> bool:
-    """Whether an archive of this name is unpacked before it is read."""
     return name.lower().endswith(COMPRESSED_SUFFIXES)
 
 
 def scan_archive(file: Path, *, archive: str) -> Iterator[FoundItem]:
-    """Every member that is no folder and no sidecar, in the archive's order; one item with a problem for damage.
+    """Every member but folders and sidecars, in the archive's order; damage is one item with a problem.
 
     Args:
-        file: the archive; a zip where its name ends in `.zip`, else a tar, perhaps compressed.
-        archive: its path below the source's root, or its absolute path.
+        archive: the file's path below the source's root, or its absolute path.
     """
     found = find_file(str(file), relative=archive)
     return scan_shard(found, lambda: spool_local(file) if is_compressed(file.name) else Spooled(file))
 
 
 def scan_shard(found: FoundItem, spool: Callable[[], Spooled]) -> Iterator[FoundItem]:
-    """As `scan_archive`, of an archive that was found, once it is where it can be read."""
+    """As `scan_archive`, of an archive that `spool` makes readable."""
     archive = found.path
     scan = _Scan(found, folder="" if archive.startswith("/") else archive[: archive.rfind("/") + 1], names={})
     try:
@@ -94,17 +90,14 @@ def scan_shard(found: FoundItem, spool: Callable[[], Spooled]) -> Iterator[Found
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """The scan of one archive.
-
-    `folder` is where it lies below the root, with a final '/'; `names` counts how often each name was met.
-    """
+    """The scan of one archive, in a `folder` below the root (with a final '/'); `names` counts each name."""
 
     archive: FoundItem
     folder: str
     names: dict[str, int]
 
     def items(self, group: list[Member], *, file: int, is_zip: bool) -> Iterator[FoundItem]:
-        """The members of a group with what their sidecars say."""
+        """The images of a group, with label and metadata of their sidecars."""
         images = [member for member in group if member.sidecar_kind is None]
         sidecars: dict[int, tuple[str | None, dict[str, Any]]] = {}
         numbers = [n for n, m in enumerate(group) if m.sidecar_kind is not None and any(map(m.describes, images))]
@@ -118,7 +111,6 @@ class _Scan:
                 yield self.item(member, said)
 
     def item(self, member: Member, said: list[tuple[str | None, dict[str, Any]]]) -> FoundItem:
-        """One member as an item."""
         archive = self.archive.path
         path = f"{archive}/{self.unique(member.name)}"
         label = next((label for label, _ in said if label), None)
@@ -139,14 +131,14 @@ class _Scan:
         )
 
     def unusable(self, reason: str, detail: str) -> FoundItem:
-        """The item that stands for the archive, or for what is left of it."""
+        """An item with a problem that stands for the archive, or the rest of it."""
         path = self.archive.path
         problem = ImageError(path=printable_path(path), reason=reason, detail=detail)
         size_bytes, mtime_ns = self.archive.size_bytes, self.archive.mtime_ns
         return FoundItem(path, size_bytes, mtime_ns, label=folder_label(self.folder), problem=problem)
 
     def unique(self, name: str) -> str:
-        """The name, with a number where it was met before."""
+        """The name, numbered where it is a repetition."""
         count = self.names.get(name, 0) + 1
         while count > 1 and f"{name}#{count}" in self.names:
             count += 1
@@ -158,7 +150,7 @@ class _Scan:
 
 
 def _groups(members: Iterator[Member]) -> Iterator[list[Member]]:
-    """Consecutive members of one sample; long series are cut where neither part can describe the other."""
+    """Group consecutive members of one sample; a long series is cut between names."""
     group: list[Member] = []
     for member in members:
         if group:
@@ -173,7 +165,7 @@ def _groups(members: Iterator[Member]) -> Iterator[list[Member]]:
 
 
 def _read_sidecar(file: int, member: Member, *, is_zip: bool) -> tuple[str | None, dict[str, Any]]:
-    """The label and metadata of a sidecar; nothing where it is broken, for the image may still be sound."""
+    """The label and metadata of a sidecar; none of a broken one, because the image may be sound."""
     kind = member.sidecar_kind
     if kind not in ("json", "txt", "cls"):
         return None, {}
@@ -201,10 +193,9 @@ def _from_json(content: object) -> tuple[str | None, dict[str, Any]]:
 
 
 class _HeaderReader(io.BufferedReader):
-    """What tarfile and zipfile read through: a damaged length may not have them read the whole archive at once."""
+    """The file object of tarfile and zipfile; it refuses a header with a damaged, huge length."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """As the base class; a `ValueError` for more than `MAX_FILE_BYTES`."""
         if size is not None and not -1 <= size <= MAX_FILE_BYTES:
             raise ValueError(f"a header of {size} bytes")
         return super().read(size)
@@ -230,7 +221,7 @@ def _tar_members(headers: _HeaderReader) -> Iterator[Member]:
                     raise tarfile.ReadError(f"it ends inside {printable_path(info.name)}")
                 if not info.isdir():
                     odd = _SPARSE if info.issparse() else None if info.isreg() else _SPECIAL
-                    # Of others than files the scan has not seen that they lie in the archive: any size may be said.
+                    # Only the sizes of regular files were checked against the archive.
                     yield Member(_safe_name(info.name), info.offset_data, 0 if odd else info.size, odd)
             if os.pread(headers.fileno(), tarfile.BLOCKSIZE, tar.offset) != bytes(tarfile.BLOCKSIZE):
                 raise tarfile.ReadError(f"neither a header nor the end mark at byte {tar.offset}")
@@ -252,7 +243,7 @@ def _zip_members(headers: _HeaderReader) -> Iterator[Member]:
 
 
 def _find_overlaps(infos: Sequence[zipfile.ZipInfo]) -> set[int]:
-    """The numbers of members that reach into the next one: such an archive can hold any number of large ones."""
+    """The numbers of members that overlap the next one, a zip bomb's trick."""
     order = sorted(range(len(infos)), key=lambda number: infos[number].header_offset)
     return {
         number
@@ -263,7 +254,7 @@ def _find_overlaps(infos: Sequence[zipfile.ZipInfo]) -> set[int]:
 
 
 def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int, overlaps: bool) -> Member:
-    """What the archive's list says; offset and size, which may be any, are taken over where they can be right."""
+    """A member by the archive's directory, whose offset and size are checked."""
     name, offset, size = _safe_name(_zip_name(info)), info.header_offset, info.file_size
     kind = stat.S_IFMT(info.external_attr >> 16) if info.create_system == 3 else 0  # 3: made on Unix
     if kind not in (0, stat.S_IFREG):
@@ -278,7 +269,7 @@ def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int, overlaps: bool) ->
         check_size(size, name=name)
     except ImageError as error:
         return Member(name, problem=(error.reason, error.detail))
-    most = info.compress_size * _MAX_UNPACKING  # so that all members together are bounded by the archive's size
+    most = info.compress_size * _MAX_UNPACKING  # bounds all members together by the archive's size
     if info.compress_type in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         most = min(most, _MAX_SLOWLY_UNPACKED)
     if size > most:
@@ -288,7 +279,7 @@ def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int, overlaps: bool) ->
 
 
 def _zip_name(info: zipfile.ZipInfo) -> str:
-    """The member's name; without a flag for UTF-8 it may be so all the same, else it is what the format says."""
+    """The member's name, in UTF-8 where possible even without the flag, else in cp437."""
     try:
         return info.filename if info.flag_bits & 0x800 else info.filename.encode("cp437").decode()
     except UnicodeError:
@@ -296,6 +287,6 @@ def _zip_name(info: zipfile.ZipInfo) -> str:
 
 
 def _safe_name(name: str) -> str:
-    """A relative path that leads nowhere else, never empty."""
+    """A non-empty relative path without `.` and `..`."""
     parts = [part for part in name.replace("\0", "\\0").split("/") if part not in ("", ".", "..")]
     return "/".join(parts) or "unnamed"

@@ -1,4 +1,4 @@
-"""Folders of web images: a sorted walk that follows links and never goes in circles."""
+"""Folder walk: sorted, following links without loops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from index.text import printable_path
 
 
 def check_folder(folder: Path) -> Path:
-    """The folder's absolute path."""
     if not folder.exists():
         raise InputError(f"{printable_path(str(folder))}: no such folder")
     if not folder.is_dir():
@@ -28,15 +27,14 @@ def check_folder(folder: Path) -> Path:
 
 
 def walk_folder(folder: Path) -> Iterator[FoundItem]:
-    """Every file below `folder`, depth first in sorted order, without labels; with a problem where it cannot be opened.
+    """Every file below `folder`, depth first in sorted order, without labels; an unreadable one has a problem.
 
-    Links are followed; one that leads back to a folder it lies in, or to a folder that was walked before, is
-    reported, not entered. So every folder is entered at most once by its own path and once by links.
+    Links are followed. A link to a folder above it, or to one walked before, is an item with a problem. So every folder
+    is entered at most once by its own path and once by links.
     """
     open_folders, entered = list[_OpenFolder](), dict[tuple[int, int], str]()
 
     def enter(path: str, relative: str, status: os.stat_result, *, linked: bool) -> FoundItem | None:
-        """Open a folder, or the one problem why not."""
         identity = status.st_dev, status.st_ino
         if any(folder.identity == identity for folder in open_folders):
             return _unusable(relative, reason="link-loop", detail="leads to a folder above it")
@@ -74,7 +72,7 @@ def walk_folder(folder: Path) -> Iterator[FoundItem]:
 
 
 def find_file(path: str, *, relative: str) -> FoundItem:
-    """One file as `walk_folder` gives it, by its path; `relative` is what it is called."""
+    """One file as `walk_folder` gives it, named `relative`."""
     try:
         return _as_found(relative, os.stat(path))
     except OSError as error:
@@ -83,7 +81,7 @@ def find_file(path: str, *, relative: str) -> FoundItem:
 
 @dataclass(frozen=True, slots=True)
 class _OpenFolder:
-    """A folder being walked: what is left of its names, and whether a link was followed on the way to it."""
+    """A folder being walked: its remaining names, and whether a link led to it."""
 
     identity: tuple[int, int]
     path: str

@@ -1,4 +1,4 @@
-"""Items of sources: what a scan finds, the place its bytes are read from, and what became of it."""
+"""Items of sources: found items, the places of their bytes, and embedded items."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from index.network.remote_store import RemoteFile
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The bytes of a remote item, or why there are none, and what its store says of the whole file."""
+    """The fetched bytes of a remote item, or the problem, and what the store says of the whole file."""
 
     data: bytes = b""
     file: RemoteFile | None = None
-    problem: Any = None  # an ImageError, for which pydantic has no schema: kept duplicates hold places
+    problem: Any = None  # an ImageError; pydantic, which sees places in kept duplicates, has no schema for it
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the bytes of one item are.
+    """The place of an item's bytes.
 
     Attributes:
         file: the file, or the archive.
-        name: what messages call the item, printable.
-        offset: where a member starts, as `FoundItem.starts_at`; None for a file.
-        size_bytes: of the member, or of what is no file of this machine where that is known; None for a file.
-        mtime_ns: of the archive when it was scanned: its members may be elsewhere in a newer one.
-        sha256: of the bytes that are expected; None for any.
-        store: the address of the store that has it, "" where `key` is a whole address; None for files.
-        key: what the store calls it.
-        fetched: what was fetched of it already.
+        name: the item's name in messages, printable.
+        offset: of an archive member, as `FoundItem.starts_at`; None for a file.
+        size_bytes: of a member, or of a remote item where it is known; None for a file.
+        mtime_ns: of the archive when it was scanned; a newer archive may have other offsets.
+        sha256: of the expected bytes; None for any.
+        store: address of the remote store, "" where `key` is a whole address; None for local files.
+        key: the item's name in the store.
+        fetched: bytes that were fetched already.
     """
 
     file: Path
@@ -48,12 +48,12 @@ class Place:
     fetched: Fetched | None = None
 
     def is_there(self) -> bool:
-        """Whether there is such a file; of what is no file of this machine only reading tells."""
+        """Whether the file exists; a remote item counts as there until it is read."""
         return self.store is not None or self.file.is_file()
 
 
 class ItemFields(Protocol):
-    """What says where an item of a source lies: a found item, or a row of a catalogue; see `FoundItem`."""
+    """The fields that locate an item, of a `FoundItem` or a catalogue row."""
 
     @property
     def path(self) -> str: ...
@@ -73,13 +73,13 @@ class FoundItem:
 
     Attributes:
         path: '/'-separated, below the source's root, undecodable bytes as surrogates; absolute where a list or table
-            names a file outside the root. Of a member: the archive's path, '/', and the member's name.
-        mtime_ns: of the file, or of the archive; of a remote one as `index.network.remote_store.make_stamp` has it.
+            names a file outside the root. A member's path is the archive's path, '/', and the member's name.
+        mtime_ns: of the file or archive; for a remote one see `index.network.remote_store.make_stamp`.
         archive: path of the archive below the root; None for a file.
-        starts_at: where the member starts in its archive: its content in a tar, its local header in a zip.
-        label: from a table or sidecar, else the first folder; None where there is none.
+        starts_at: offset in the archive: of the content in a tar, of the local header in a zip.
+        label: from a table or sidecar, else the first folder.
         metadata: JSON values, from a table's other columns or a sidecar.
-        problem: why it cannot be used, where that is known without reading it.
+        problem: why the item cannot be used, where that is known without reading it.
     """
 
     path: str

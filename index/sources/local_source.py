@@ -1,4 +1,4 @@
-"""What is the same in every kind of source whose items are files of this machine."""
+"""Local sources: folders, files, archives, lists, tables and glob patterns."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ _MAX_LINE_CHARACTERS = 1 << 16  # far more than a path may have
 
 
 def below(root: str, path: str) -> str:
-    """An absolute normal path relative to the root where it lies below it, else as it is."""
+    """An absolute normal path, relative to the root where it lies below it."""
     return path.removeprefix(root.rstrip("/") + "/")
 
 
 def absolute_below(root: str, path: str) -> str:
-    """A path of a list or table as an absolute one without `.`, `..` and double slashes."""
+    """A path of a list or table as an absolute normal path."""
     full = os.path.normpath(os.path.join(root, path))
     return full[1:] if full.startswith("//") else full
 
 
 def label_below(key: str) -> str | None:
-    """The label by the first folder below the root; None for what lies outside of it."""
+    """The first folder below the root as label; None for a path outside the root."""
     return None if key.startswith("/") else folder_label(key)
 
 
 def scan_path(
     path: str, *, root: str, known: Known, wanted: Callable[[str], bool] | None = None
 ) -> Iterator[FoundItem]:
-    """A file, the members of an archive, or all below a folder, whatever an absolute normal path names.
+    """Scan a file, an archive or a folder, given as an absolute normal path.
 
-    Of a folder's files only those that are wanted, by their path below it.
+    `wanted` selects files of a folder by their path below it.
     """
     if not os.path.isdir(path):
         yield from _enter(find_file(path, relative=below(root, path)), path, known)
@@ -67,7 +67,7 @@ def scan_path(
 def scan_tree(
     folder: str, *, root: str, known: Known, wanted: Callable[[str], bool] | None = None
 ) -> Iterator[FoundItem]:
-    """The items of every file below a folder, as `walk_folder` finds them."""
+    """Scan all files below a folder, in the order of `walk_folder`."""
     for found in walk_folder(Path(folder)):
         if wanted is None or wanted(found.path):
             path = os.path.join(folder, found.path)
@@ -92,27 +92,23 @@ def _renamed(found: FoundItem, key: str) -> FoundItem:
 
 
 class LocalSource(ImageSource):
-    """A source that is one file, unless a kind says otherwise; `suffixes` are how the names of such files end."""
+    """A source that is one file with one of the `suffixes`, unless a subclass says otherwise."""
 
     suffixes: ClassVar[tuple[str, ...]] = ("",)
 
     @classmethod
     def find(cls, text: str) -> Self | None:
-        """A regular file of such a name."""
         is_meant = os.path.isfile(text) and text.lower().endswith(cls.suffixes)
         return cls(os.path.abspath(text)) if is_meant else None
 
     @property
     def root(self) -> str:
-        """The folder that the items' paths are relative to."""
         return os.path.dirname(self.location)
 
     def is_there(self) -> bool:
-        """Whether there is anything of this name."""
         return os.path.exists(self.location)
 
     def locate(self, item: ItemFields) -> Place:
-        """The file, or the part of an archive."""
         name = printable_path(os.path.join(self.root, item.path))
         if item.archive is None:
             return Place(Path(self.root, item.path), name)
@@ -120,71 +116,67 @@ class LocalSource(ImageSource):
 
 
 class FolderSource(LocalSource):
-    """All that lies below a folder."""
+    """All images below a folder."""
 
     kind: ClassVar[str] = "folder"
 
     @property
     def root(self) -> str:
-        """The folder itself."""
         return self.location
 
     @classmethod
     def find(cls, text: str) -> Self | None:
-        """Whatever is a folder, also one with * ? [ in its name."""
+        """Any folder, also one with * ? [ in its name."""
         return cls(str(check_folder(Path(text)))) if os.path.isdir(text) else None
 
     def at(self, location: str, resolve: Callable[[str], str] = os.path.realpath) -> Self:
-        """A link to a folder is that folder."""
+        """Unlike for files, a link to a folder is resolved too."""
         return replace(self, location=resolve(location))
 
     def is_there(self) -> bool:
-        """Whether there is a folder."""
         return os.path.isdir(self.location)
 
     def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        """Depth first in sorted order."""
         return scan_tree(self.location, root=self.location, known=known)
 
     def scan_below(self, location: str) -> Iterator[FoundItem]:
-        """The items that lie at, or below, an absolute normal path in the folder."""
+        """The items at or below an absolute normal path in the folder."""
         return scan_path(location, root=self.location, known=NOTHING_KNOWN)
 
 
 class FileSource(LocalSource):
-    """Any regular file, which is the one item."""
+    """One regular file, which is the only item."""
 
     kind: ClassVar[str] = "file"
     is_one_item: ClassVar[bool] = True
 
     def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        """The file; nothing where it is gone, as of a folder whose only file is gone."""
+        """Nothing where the file is gone, like a folder whose only file is gone."""
         if os.path.lexists(self.location):
             yield from scan_path(self.location, root=self.root, known=known)
 
 
 class ArchiveSource(LocalSource):
-    """The members of one tar or zip file, under the file's own name."""
+    """The members of one tar or zip file."""
 
     kind: ClassVar[str] = "archive"
     suffixes: ClassVar[tuple[str, ...]] = ARCHIVE_SUFFIXES + COMPRESSED_SUFFIXES
 
     def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        """In the archive's order."""
         if not os.path.lexists(self.location):
             raise InputError(f"{printable_path(self.location)}: no such file")
         return scan_path(self.location, root=self.root, known=known)
 
 
 class ListSource(LocalSource):
-    """What the lines of a text name, relative to the text's own folder or absolute; empty lines and # say nothing."""
+    """A text file with one path a line, relative to the file's folder or absolute; empty lines and # are skipped."""
 
     kind: ClassVar[str] = "list"
     reach: ClassVar[Reach] = Reach.ANYWHERE
     suffixes: ClassVar[tuple[str, ...]] = (".txt", ".lst")
 
     def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        """In the list's order; what is named twice is met once."""
+        """In the list's order; a path that is listed twice counts once."""
         root = self.root
         named: set[str] = set()
         walked: set[str] = set()
@@ -200,7 +192,7 @@ class ListSource(LocalSource):
 
 
 class TableSource(LocalSource):
-    """The files that the rows of a table name, relative to the table's own folder or absolute."""
+    """A table whose rows name files, relative to the table's folder or absolute."""
 
     kind: ClassVar[str] = "table"
     reach: ClassVar[Reach] = Reach.ANYWHERE
@@ -208,17 +200,16 @@ class TableSource(LocalSource):
 
     @classmethod
     def find(cls, text: str) -> Self | None:
-        """A table, or the address of one that says what its columns are called."""
+        """A table, or its address with the names of columns."""
         table, columns = find_table(text)
         found = super().find(str(table))
         return None if found is None else cls(make_address(found.location, columns))
 
     def is_there(self) -> bool:
-        """Whether there is a file of this name."""
         return find_table(self.location)[0].exists()
 
     def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        """In the table's order. A row is one file, never an archive's members; the first row of a file counts."""
+        """In the table's order. A row is one file, never an archive; the first row of a file counts."""
         (table, columns), root = find_table(self.location), self.root
         labels: dict[str, str | None] = {}
         same: dict[str | None, str | None] = {}  # one object for each label
@@ -232,21 +223,21 @@ class TableSource(LocalSource):
 
 
 class GlobSource(LocalSource):
-    """What a pattern matches; * stays within a folder, ** goes through any number of them."""
+    """A glob pattern; * stays within a folder, ** matches any number of folders."""
 
     kind: ClassVar[str] = "glob"
     reach: ClassVar[Reach] = Reach.PART
 
     @cached_property
     def root(self) -> str:
-        """The leading folders in whose names nothing is a wildcard."""
+        """The leading folders without a wildcard."""
         parts = Path(self.location).parts
         first = next((i for i, part in enumerate(parts) if _WILDCARD.search(part)), len(parts))
         return os.path.join(*parts[:first])
 
     @classmethod
     def find(cls, text: str) -> Self | None:
-        """A text with a wildcard; what exists is never read as a pattern."""
+        """A text with a wildcard; an existing path is never a pattern."""
         is_meant = not os.path.lexists(text) and "\0" not in text and _WILDCARD.search(text)
         return cls(os.path.abspath(text)) if is_meant else None
 
@@ -257,11 +248,9 @@ class GlobSource(LocalSource):
         return replace(self, location=f"{resolve(fixed).rstrip('/')}/{tail}")
 
     def is_there(self) -> bool:
-        """Whether the folder is there that the pattern looks into."""
         return os.path.isdir(self.root)
 
     def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        """In sorted order; links are followed as `walk_folder` does, which never loops."""
         root, parts = self.root, Path(self.location).parts
         first = parts.index("**") if "**" in parts else len(parts)
         matches = sorted(glob.glob(os.path.join(*parts[:first])), key=lambda match: os.fsencode(match).split(b"/"))
@@ -277,23 +266,22 @@ class GlobSource(LocalSource):
         if empty:
             raise InputError(
                 f"{printable_path(self.location)}: the pattern matches no file; "
-                f"* stays within a folder, ** goes through any number of them"
+                "* stays within a folder, ** matches any number of folders"
             )
 
 
 def has_wildcard(text: str) -> bool:
-    """Whether a text has one of * ? [ in it."""
     return _WILDCARD.search(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The parts of a pattern from its first `**`, which stands for any number of folders."""
+    """The parts of a pattern from its first `**` on."""
 
     parts: tuple[str, ...]
 
     def holds(self, path: str) -> bool:
-        """Whether a path below, or a folder that it lies in, matches."""
+        """Whether a path, or a folder above it, matches."""
         reached = self._with_no_folders({0})
         for name in path.split("/"):
             reached = self._with_no_folders({place for at in reached for place in self._step(at, name)})
@@ -311,7 +299,7 @@ class Tail:
             yield at + 1
 
     def _with_no_folders(self, reached: set[int]) -> set[int]:
-        """The places reached, and those behind a `**` that stands for no folder."""
+        """The reached parts, and those behind a `**` that matches no folder."""
         for at, part in enumerate(self.parts):
             if at in reached and part == "**":
                 reached.add(at + 1)
@@ -332,7 +320,7 @@ def _lies_in(path: str, folders: set[str]) -> bool:
 
 
 def read_lines(location: str) -> Iterator[str]:
-    """The paths that a text names, one a line."""
+    """The paths of a list file."""
     shown = printable_path(location)
     try:
         with open(location, encoding="utf-8-sig", errors="surrogateescape") as file:
@@ -341,7 +329,7 @@ def read_lines(location: str) -> Iterator[str]:
                 number += 1
                 path = line.rstrip("\n")
                 if "\0" in path or len(line) == _MAX_LINE_CHARACTERS:
-                    raise InputError(f"{shown}, line {number}: no path; a list has one path a line")
+                    raise InputError(f"{shown}, line {number}: not a path; expected one path a line")
                 if path.strip() and not path.startswith("#"):
                     yield path
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The bytes of an item, read from its place: a file, a member of an archive, or what lies on a network."""
+"""Reading the bytes of an item: a file, a member of an archive, or a remote file; prefetching of remote items."""
 
 from __future__ import annotations
 
@@ -34,18 +34,17 @@ from index.sources.spool import Spooled, find_spooled, spool, spool_local
 from index.threads import heed_abandonment
 
 CHANGED = "changed"
-"""The reason why bytes are not given that are others than were indexed."""
+"""Reason of an error: the bytes are not the indexed ones."""
 FETCHED_AT_ONCE = 32
-_LARGE_BYTES = 1 << 23  # is left to whoever needs it, and has room for it
-_MOST_S, _HURRIED_S = 120.0, 20.0  # that an image may take to come
+_LARGE_BYTES = 1 << 23  # larger items are not prefetched
+_MOST_S, _HURRIED_S = 120.0, 20.0  # limits for fetching one image
 
 
 def read_place(place: Place, *, check: CheckContent = check_content) -> bytes:
-    """The bytes of one item, wherever they are; any number of threads may read at once.
+    """The bytes of one item; safe among threads.
 
     Raises:
-        ImageError: they cannot be read, the check refuses how they begin, or the archive is not the one that was
-            scanned.
+        ImageError: they cannot be read, the check refuses the first ones, or the archive changed since the scan.
     """
     if place.fetched is not None:
         if place.fetched.problem is not None:
@@ -66,17 +65,16 @@ def read_place(place: Place, *, check: CheckContent = check_content) -> bytes:
 
 
 def read_indexed(place: Place) -> bytes:
-    """As `read_place`, of bytes that are still those that were indexed, for somebody who waits for them."""
+    """As `read_place` without long retries, for bytes that must still be the indexed ones."""
     with in_a_hurry():
         data = read_place(place)
     if place.sha256 is not None and hashlib.sha256(data).hexdigest() != place.sha256:
-        detail = "the file is not the one that was indexed; bring the gallery up to date: retrieval index update"
+        detail = "the file changed since it was indexed; bring the gallery up to date: retrieval index update"
         raise ImageError(path=place.name, reason=CHANGED, detail=detail)
     return data
 
 
 def _read_spooled(spooled: Spooled, place: Place, *, check: CheckContent) -> bytes:
-    """The member at a place, of its archive where that can be read."""
     assert place.offset is not None
     assert place.size_bytes is not None
     with open_file(spooled.file) as file:
@@ -89,7 +87,10 @@ def _changed_archive(place: Place) -> ImageError:
 
 
 def fetch_place(place: Place, *, check: CheckContent = check_content) -> Fetched:
-    """The bytes of a remote file, or of a shard's member: from the spooled shard, or of a plain tar that part alone."""
+    """The bytes of a remote file or of a member of a remote archive.
+
+    A member is read from the spooled archive; of a plain tar that is not spooled only this range is fetched.
+    """
     if place.offset is None:
         return _fetch(place, check, max_bytes=MAX_FILE_BYTES if place.size_bytes else MAX_FETCHED_BYTES)
     assert place.store is not None
@@ -104,7 +105,7 @@ def fetch_place(place: Place, *, check: CheckContent = check_content) -> Fetched
             raise _changed_archive(place)
         return Fetched(got.data)
     if spooled is None and is_hurried():
-        detail = "it lies in a packed shard that is not kept here, and would have to be fetched whole"
+        detail = "its compressed archive is not in the cache, and would have to be fetched whole"
         raise ImageError(path=place.name, reason="unreadable", detail=detail)
     spooled = spooled or spool_shard(place.store, shard, name=place.name)
     return Fetched(_read_spooled(spooled, place, check=check))
@@ -113,7 +114,7 @@ def fetch_place(place: Place, *, check: CheckContent = check_content) -> Fetched
 def _fetch(
     place: Place, check: CheckContent, *, max_bytes: int, offset: int = 0, size_bytes: int | None = None
 ) -> Fetched:
-    """The bytes of a remote file, or so many from an offset on, after several tries where these may help."""
+    """The bytes of a remote file, or a range of them, with retries."""
     store = open_store(place.store or "")
 
     def attempt() -> Fetched:
@@ -150,10 +151,10 @@ def _check_fetched(size_bytes: int, max_bytes: int) -> None:
 
 
 def spool_shard(root: str, shard: RemoteFile, *, name: str) -> Spooled:
-    """A remote archive where it can be read."""
+    """Download a remote archive to the spool."""
 
     def fetch_parts() -> Iterator[bytes]:
-        """The whole shard in parts; what breaks off is gone on with where it broke off."""
+        """The whole archive in parts; after an interruption, continued from the same offset."""
         store, found = open_store(root), shard
         if shard.size_bytes is None:  # it was not listed just now
             found = retry(lambda: store.look(shard.path))
@@ -185,12 +186,11 @@ def spool_shard(root: str, shard: RemoteFile, *, name: str) -> Spooled:
 
 
 def plain_name(path: str) -> str:
-    """A file's path or address without the part that queries something of it."""
+    """A path or address without its query string."""
     return path.partition("?")[0]
 
 
 def as_image_error(error: FetchError, *, name: str) -> ImageError:
-    """What is recorded of an item that was not fetched."""
     return ImageError(path=name, reason=error.reason, detail=error.detail)
 
 
@@ -202,10 +202,9 @@ _Item = tuple[int, Place]
 
 
 def fetch_ahead(items: Iterable[_Item]) -> Generator[_Item, None, None]:
-    """Prefetching in threads: items given as (id, place) in their order, remote ones with their bytes.
+    """Prefetch remote items in threads: (id, place) in order, remote places with their bytes.
 
-    All others, and large ones, come as they are. No thread is started before the first remote one comes. Closing the
-    generator ends the work.
+    Local and large items pass unchanged. The first remote item starts the threads; closing the generator ends them.
     """
     abandoned, waiting = threading.Event(), deque[_Item | Future[_Item]]()
     pool: ThreadPoolExecutor | None = None

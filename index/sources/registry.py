@@ -1,4 +1,4 @@
-"""Every kind of source, and which one a path, pattern or catalogue means."""
+"""The registry of source kinds, and the choice of one by a path, pattern or catalogue."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ SOURCES: tuple[type[ImageSource], ...] = (
     ListSource,
     FileSource,
 )
-"""In the order in which they are asked whether a text is theirs."""
+"""`find_source` tries them in this order."""
 
 
 def find_source(text: str) -> ImageSource:
-    """What a path or pattern names; a path that exists is never read as a pattern."""
+    """The source that a path, pattern or address names; an existing path is never a pattern."""
     shown = printable_path(text)
     if not text:
         raise InputError("the source is an empty text: give a folder, archive, list, table, pattern or address")
@@ -43,12 +43,12 @@ def find_source(text: str) -> ImageSource:
         if (source := kind.find(text)) is not None:
             return source.at(source.location)
     if os.path.exists(text):
-        raise InputError(f"{shown}: a socket, pipe or device; give a folder, archive, list, table or pattern")
+        raise InputError(f"{shown}: expected an image, folder, archive, list or table, found a device")
     raise InputError(f"{shown}: no such file or folder; patterns have one of * ? [")
 
 
 def make_source(kind: str, location: str) -> ImageSource:
-    """A source as a catalogue recorded it."""
+    """The source that a catalogue recorded."""
     for source in SOURCES:
         if source.kind == kind:
             return source(location)

@@ -1,4 +1,4 @@
-"""What lies on a network as a source: all below an address, what matches a pattern there, or one file."""
+"""Remote sources: all files below an address, a pattern, an archive, or one file."""
 
 from __future__ import annotations
 
@@ -35,18 +35,17 @@ _IMAGE_SUFFIXES = (
 
 
 class RemoteSource(ImageSource):
-    """All that lies below an address such as `s3://bucket/photos`."""
+    """All images below an address such as `s3://bucket/photos`."""
 
     kind: ClassVar[str] = "remote"
 
     @cached_property
     def root(self) -> str:
-        """The address itself."""
         return self.location
 
     @classmethod
     def find(cls, text: str) -> Self | None:
-        """Any address that no other kind of source claims."""
+        """Any address that no other kind of source accepts."""
         if not is_address(text):
             return None
         if is_web(text):
@@ -57,11 +56,9 @@ class RemoteSource(ImageSource):
         return cls(text.rstrip("/"))
 
     def is_there(self) -> bool:
-        """Always: only asking tells, which is left to the scan."""
         return True
 
     def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        """As the store lists them, archives entered."""
         empty = True
         for file in self._list():
             empty = False
@@ -83,7 +80,6 @@ class RemoteSource(ImageSource):
         return InputError(f"{printable_path(self.location)}: {problem}")
 
     def locate(self, item: ItemFields) -> Place:
-        """What to ask the store for."""
         address = f"{self.root}/{item.path}"
         place = Place(
             Path(address), printable_path(address), size_bytes=item.size_bytes, store=self.root, key=item.path
@@ -94,7 +90,7 @@ class RemoteSource(ImageSource):
 
 
 class RemoteGlobSource(RemoteSource):
-    """What a pattern such as `s3://bucket/shards/*.tar` matches; * stays within a folder, ** does not."""
+    """A pattern such as `s3://bucket/shards/*.tar`; * stays within a folder, ** does not."""
 
     kind: ClassVar[str] = "remote-glob"
     reach: ClassVar[Reach] = Reach.PART
@@ -102,12 +98,10 @@ class RemoteGlobSource(RemoteSource):
 
     @cached_property
     def root(self) -> str:
-        """The leading part in which nothing is a wildcard."""
         return self._split()[0]
 
     @classmethod
     def find(cls, text: str) -> Self | None:
-        """An address with a wildcard, where folders can be listed."""
         return cls(text.rstrip("/")) if is_address(text) and not is_web(text) and has_wildcard(text) else None
 
     def _list(self) -> Iterator[RemoteFile]:
@@ -124,7 +118,7 @@ class RemoteGlobSource(RemoteSource):
 
 
 class RemoteFileSource(RemoteSource):
-    """One file at an address: any for those who fetch it, an image for a gallery."""
+    """One file at an address; as a source of a gallery, one image."""
 
     kind: ClassVar[str] = "remote-file"
     is_one_item: ClassVar[bool] = True
@@ -132,19 +126,17 @@ class RemoteFileSource(RemoteSource):
 
     @cached_property
     def root(self) -> str:
-        """What the file lies in."""
         whole = plain_name(self.location) if is_web(self.location) else self.location
         return whole.rpartition("/")[0]
 
     @classmethod
     def find(cls, text: str) -> Self | None:
-        """An address that ends as the names of such files do."""
         name = plain_name(text) if is_web(text) else text
         is_meant = is_address(text) and "/" in name.partition("://")[2] and name.lower().endswith(cls._suffixes)
         return cls(text) if is_meant else None
 
     def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        """The file, or the archive's members; nothing where an image is gone."""
+        """The image, or the archive's members; nothing where an image is gone."""
         try:
             file = self._look()
         except FetchError as error:
@@ -154,7 +146,7 @@ class RemoteFileSource(RemoteSource):
         yield from _enter(self.root, file, known)
 
     def fetch(self) -> Path:
-        """The file on this machine, as it is now."""
+        """Download the file; its local path."""
         shown = printable_path(self.location)
         try:
             file = self._look()
@@ -165,7 +157,7 @@ class RemoteFileSource(RemoteSource):
     def _look(self) -> RemoteFile:
         store, name = open_store(self.root), self.location[len(self.root) + 1 :]
         file = retry(lambda: store.look(name))
-        # A server that tells nothing by which a change could be seen is asked anew every time.
+        # Without an ETag or time a change cannot be detected, so the file counts as new every time.
         return file if file.stamp else replace(file, stamp=time.time_ns())
 
 
@@ -188,10 +180,10 @@ def _enter(root: str, file: RemoteFile, known: Known) -> Iterator[FoundItem]:
 
 
 def _explain(error: FetchError) -> str:
-    """Why a place cannot be asked, and what to look at."""
+    """A fetch error with advice."""
     advice = {
-        NOT_FOUND: "nothing of this name is there; see how the bucket and the path are written",
-        NO_RIGHTS: "no rights to read it with the keys that were given, if any were",
+        NOT_FOUND: "nothing has this name; check the bucket and the path",
+        NO_RIGHTS: "no right to read it with the given keys, if any",
         REFUSED: "",
-    }.get(error.reason, "see the address, the network, and for buckets AWS_ENDPOINT_URL and AWS_REGION")
+    }.get(error.reason, "check the address, the network, and for buckets AWS_ENDPOINT_URL and AWS_REGION")
     return f"{error.detail}; {advice}" if advice else error.detail

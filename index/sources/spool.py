@@ -1,7 +1,7 @@
-"""Shards that are not read where they lie, remote and compressed ones, as plain archives in the user's cache folder.
+"""Spool of remote and compressed archives, as plain archives in the user's cache folder.
 
-A shard is fetched and unpacked once, to be listed, and read from there; those that were not used for longest go where
-all together are too large, and are fetched again when they are read. They may be deleted at any time.
+An archive is fetched and unpacked once, then listed and read from there. Where the spool is too large, the least
+recently used archives are removed; reading one again fetches it again. The folder may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ MAX_SPOOLED_BYTES = 20 << 30
 _FOLDER, _PROBLEM = "shards", ".problem"
 _PART_BYTES = 1 << 20
 _FORGOTTEN_NS = 86_400 * 10**9
-_LISTS = (".csv", ".parquet", ".tsv", ".jsonl", ".txt", ".lst")  # which are fetched as shards are
+_LISTS = (".csv", ".parquet", ".tsv", ".jsonl", ".txt", ".lst")  # remote lists are spooled too
 _one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """A plain archive; where the shard is damaged it ends before that, and `problem` says so."""
+    """A plain archive; of a damaged one the sound beginning, and the `problem`."""
 
     file: Path
     problem: str | None = None
 
 
 def spool_local(file: Path) -> Spooled:
-    """A compressed archive of this machine, unpacked."""
+    """Unpack a local compressed archive to the spool."""
     with open_file(file) as raw:
         status = os.fstat(raw.fileno())
         key = f"{os.path.realpath(file)}\n{status.st_size}\n{modified_ns(status)}"
@@ -56,7 +56,7 @@ def _read_parts(raw: io.FileIO, file: Path) -> Iterator[bytes]:
 
 
 def find_spooled(key: str, *, name: str) -> Spooled | None:
-    """What the folder holds of a shard; it counts as used now."""
+    """An archive of the spool, marked as used now."""
     file = _name_file(key, name)
     with suppress(OSError):
         os.utime(file)
@@ -66,15 +66,15 @@ def find_spooled(key: str, *, name: str) -> Spooled | None:
 
 
 def spool(key: str, *, name: str, fetch: Callable[[], Iterator[bytes]]) -> Spooled:
-    """A shard from the folder, where it is fetched and unpacked into if need be; one at a time.
+    """An archive of the spool, fetched and unpacked if needed; one at a time.
 
     Args:
-        key: another one for every shard, and for every state of it.
-        name: of the shard, whose ending says what is in it.
-        fetch: gives its bytes as they lie.
+        key: unique to the archive and its state.
+        name: of the archive; its suffix gives the format.
+        fetch: gives its bytes.
 
     Raises:
-        ImageError: it would be too large, or a package is needed to unpack it; and whatever `fetch` raises.
+        ImageError: it is too large, or unpacking needs a package; `fetch` may raise others.
         InputError: the folder cannot be written.
     """
     if (found := find_spooled(key, name=name)) is not None:
@@ -93,7 +93,7 @@ def spool(key: str, *, name: str, fetch: Callable[[], Iterator[bytes]]) -> Spool
                     problem.write_text(damage, encoding="utf-8")
         except OSError as error:
             raise InputError(
-                f"{printable_path(str(file.parent))}: the shard {printable_path(name)} cannot be unpacked there: "
+                f"{printable_path(str(file.parent))}: the archive {printable_path(name)} cannot be unpacked there: "
                 f"{error.strerror}; make room, or set XDG_CACHE_HOME to a folder with more"
             ) from error
         _prune(file)
@@ -101,7 +101,7 @@ def spool(key: str, *, name: str, fetch: Callable[[], Iterator[bytes]]) -> Spool
 
 
 def _write(file: Path, parts: Iterator[bytes], *, name: str) -> str | None:
-    """Write what comes; what is said of the damage that ends it."""
+    """Write the parts; the damage that ended them, if any."""
     written = 0
     with file.open("wb") as out:
         try:
@@ -124,7 +124,7 @@ def _name_file(key: str, name: str) -> Path:
 
 
 def _prune(kept: Path) -> None:
-    """Away with those that were not used for longest, while all are too large; what is being read can be read on."""
+    """Remove least recently used archives while the spool is too large; open files can be read on."""
     files = []
     for file in kept.parent.iterdir():
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Tables that name images: CSV, Parquet and JSON lines; pyarrow is loaded when the first Parquet file is read."""
+"""Tables of images: CSV, TSV, Parquet and JSON lines; pyarrow is imported for the first Parquet file."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from index.errors import InputError, MissingDependencyError
 from index.text import printable_path, valid_text
 
 _BATCH_ROWS, _BATCH_BYTES = 4096, 1 << 26  # of Parquet, held at once
-_MAX_ROW_CHARACTERS = 1 << 20  # of label and metadata, as much as a sidecar may have
-_MAX_CSV_CHARACTERS = 1 << 24  # of a cell; more is no table
+_MAX_ROW_CHARACTERS = 1 << 20  # of label and metadata, as for a sidecar
+_MAX_CSV_CHARACTERS = 1 << 24  # of a cell
 _MAX_PATH_CHARACTERS = 1 << 16
-_DICTIONARY_BYTES = 1 << 23  # of a Parquet column in which long texts that are given once may stand for many rows
+_DICTIONARY_BYTES = 1 << 23  # of a Parquet column whose dictionary is kept: few long texts may stand for many rows
 _csv_limit = threading.Lock()
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 _INT64 = range(-(2**63), 2**63)
-_TOO_LONG: Any = object()  # stands in the place of a cell that is far too long
+_TOO_LONG: Any = object()  # replaces a cell that is too long
 TABLE_SUFFIXES = (".csv", ".parquet", ".tsv", ".jsonl")
 _ADDRESS = re.compile(r"(?P<table>.+\.(?:csv|parquet|tsv|jsonl))#(?P<columns>[^#]*)", re.IGNORECASE | re.DOTALL)
 _EXAMPLE = "photos.csv#path=image,label=category"
@@ -37,13 +37,7 @@ _EXAMPLE = "photos.csv#path=image,label=category"
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """The names of a table's columns.
-
-    Attributes:
-        path: of where an image is.
-        label: of what it shows.
-        role: what the first one holds, `path` or `url`.
-    """
+    """The names of the columns of paths (or addresses, where `role` is `url`) and labels."""
 
     path: str = "path"
     label: str = "label"
@@ -60,7 +54,7 @@ USUAL = TableColumns()
 
 
 def split_address(text: str) -> tuple[str, dict[str, str]]:
-    """A table's file, and the columns that are named by role, of `photos.csv#path=image,label=category`.
+    """Split `photos.csv#path=image,label=category` into the file and the column names by role.
 
     >>> split_address("photos.csv#label=category"), split_address("photos.csv")
     (('photos.csv', {'label': 'category'}), ('photos.csv', {}))
@@ -73,20 +67,20 @@ def split_address(text: str) -> tuple[str, dict[str, str]]:
     known = {"label", "url" if "url" in names else "path"}
     if len(names) < len(pairs) or not names.keys() <= known or not all(names.values()):
         raise InputError(
-            f"{printable_path(text)}: after # the columns of path (or url) and label are expected, as in {_EXAMPLE}"
+            f"{printable_path(text)}: expected names of the columns path (or url) and label after #, as in {_EXAMPLE}"
         )
     return match["table"], names
 
 
 def make_address(table: str, columns: TableColumns) -> str:
-    """The text that `split_address` reads; the file's name alone where its columns are the usual ones."""
+    """The inverse of `split_address`; the file's name alone with the default columns."""
     names = ((columns.role, columns.path), ("label", columns.label))
     said = ",".join(f"{role}={quote(name, safe=' ')}" for role, name in names if name != role)
     return f"{table}#{said}" if said else table
 
 
 def say_columns(text: str, **columns: str) -> str:
-    """A table, or its address, as one that names these columns by role, unless it does; anything else as it is."""
+    """Add column names, by role, to the address of a table; names that it has stay, and other texts pass unchanged."""
     table, said = split_address(text)
     names = {**columns, **said}
     if not names or not table.lower().endswith(TABLE_SUFFIXES):
@@ -102,8 +96,8 @@ class TableRow:
         where: "line 3" or "row 2", for messages.
         path: as written; not empty and without NUL.
         label: stripped, "" for an empty one; None where the table has no such column.
-        metadata: the other columns as JSON values, without nulls and empty texts of CSV.
-        problem: why the row cannot be used; it then has neither label nor metadata.
+        metadata: the other columns as JSON values, without nulls and empty CSV cells.
+        problem: why the row cannot be used; then it has neither label nor metadata.
     """
 
     where: str
@@ -121,14 +115,12 @@ def read_table_rows(
     metadata: bool = True,
     checked: bool = True,
 ) -> Iterator[TableRow]:
-    """Every row in the table's order: Parquet or JSON lines where its name ends in `.parquet` or `.jsonl`, else CSV.
+    """Read a table in order: Parquet or JSON lines by the suffix `.parquet` or `.jsonl`, else CSV.
 
     Args:
-        path: the table.
-        columns: what its columns of path and label are called.
         required: which of `path` and `label` must be there.
-        metadata: whether the other columns are read.
-        checked: whether a row without a path, or whose path can be none, is an error.
+        metadata: whether to read the other columns.
+        checked: whether a row without a usable path is an error.
     """
     shown, check = printable_path(str(path)), partial(_require_columns, columns=columns, required=required)
     read = {".parquet": _read_parquet, ".jsonl": _read_json_lines}.get(path.suffix.lower(), _read_csv)
@@ -148,10 +140,7 @@ def read_table_rows(
 def _make_row(
     where: str, cells: dict[str, Any], columns: TableColumns, *, shown: str, metadata: bool, is_json: bool
 ) -> TableRow:
-    """A row of its cells by column; one with a problem where it says far more than a description does.
-
-    `is_json` tells that all cells of metadata are as they are to be kept.
-    """
+    """A row of its cells by column; one with far too much text has a problem. With `is_json` metadata is kept as is."""
     path = cells.pop(columns.path, None) or ""
     if path is _TOO_LONG:
         raise InputError(f"{shown}, {where}: the path is far too long")
@@ -169,7 +158,7 @@ def _make_row(
 
 
 def _count_characters(value: Any) -> int:
-    """About as many as the value has as JSON."""
+    """About the length of the value as JSON."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):
@@ -178,7 +167,7 @@ def _count_characters(value: Any) -> int:
 
 
 def read_column_names(path: Path) -> list[str]:
-    """What the columns of a CSV or Parquet file are called; none where it cannot be read, which reading it tells."""
+    """The column names of a CSV or Parquet file; none where it cannot be read, which `read_table_rows` reports."""
     try:
         if path.suffix.lower() == ".parquet":
             with import_pyarrow("reading Parquet").parquet.ParquetFile(path) as file:
@@ -209,27 +198,27 @@ def folder_label(relative_path: str) -> str | None:
 
 
 def find_table(text: str | Path, columns: TableColumns = USUAL) -> tuple[Path, TableColumns]:
-    """The file and the columns of a table, of which its address may name some: these go before those given."""
+    """The file and the columns of a table; column names in its address override `columns`."""
     if os.path.isfile(text):
         return Path(text), columns
     table, said = split_address(str(text))
     if "url" in said:
         raise InputError(
-            f"{printable_path(str(text))}: a list of addresses; files are wanted here, by a column path"
+            f"{printable_path(str(text))}: expected a table of files with a column path, found a list of addresses"
         )
     return Path(table), replace(columns, **said)
 
 
 def read_label_file(path: Path, *, columns: TableColumns = USUAL) -> dict[Path, str]:
-    """Absolute image path to label; else as `read_labels`."""
+    """As `read_labels`, with paths as `Path`."""
     return {Path(image): label for image, label in read_labels(path, columns=columns).items()}
 
 
 def read_labels(path: Path, *, columns: TableColumns = USUAL) -> dict[str, str]:
-    """Absolute normal image path to label, from a table's columns of path and label (others are ignored).
+    """Labels by absolute normal image path, from a CSV or Parquet table.
 
-    The table is Parquet where the file's name ends in `.parquet`, else CSV. Paths are relative to the table's own
-    folder, or absolute. An empty label, or a null, leaves the image unlabelled; numbers become text.
+    Paths are relative to the table's folder, or absolute. An empty label, or a null, leaves the image unlabelled;
+    numbers become text.
     """
     path, columns = find_table(path, columns)
     if not path.is_file():
@@ -245,7 +234,7 @@ def read_labels(path: Path, *, columns: TableColumns = USUAL) -> dict[str, str]:
 
 
 def read_column(path: Path, name: str, *, columns: TableColumns = USUAL) -> dict[str, str]:
-    """Absolute normal image path to the text in a column of a table; images without are left out."""
+    """Texts of a column by absolute normal image path; images without one are left out."""
     path, columns = find_table(path, columns)
     texts: dict[str, str] = {}
     for image, row in _rows_by_image(path, columns):
@@ -260,14 +249,13 @@ def read_column(path: Path, name: str, *, columns: TableColumns = USUAL) -> dict
 
 
 def _rows_by_image(path: Path, columns: TableColumns, **options: Any) -> Iterator[tuple[str, TableRow]]:
-    """Rows with the absolute normal path of their image."""
     root = str(path.resolve().parent)
     for row in read_table_rows(path, columns=columns, **options):
         yield os.path.normpath(os.path.join(root, row.path)), row
 
 
 def as_json(value: Any) -> Any:
-    """A value of a table or sidecar as JSON: times as ISO text, durations in seconds, null for infinities."""
+    """A value of a table or sidecar as JSON: times as ISO text, durations in seconds, infinities as null."""
     if isinstance(value, str):
         return valid_unicode(value)
     if value is None or isinstance(value, bool | int):
@@ -289,7 +277,7 @@ def as_json(value: Any) -> Any:
 
 
 def as_text(label: object) -> str:
-    """A label as text; whole numbers lose the `.0` that tables with gaps give them, nulls are empty."""
+    """A label as text: whole numbers without `.0`, which columns with gaps have; nulls are empty."""
     if label is None or (isinstance(label, float) and math.isnan(label)):
         return ""
     if isinstance(label, float) and label.is_integer():
@@ -299,14 +287,14 @@ def as_text(label: object) -> str:
 
 
 def valid_unicode(text: str) -> str:
-    r"""Text that every encoder takes: halves of surrogate pairs, which JSON can hold, are shown as escapes."""
+    r"""Text in which lone surrogates, which JSON can hold, are escaped."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 _Rows = Iterator[tuple[str, dict[str, Any]]]
-"""Where each row is, for messages, and its cells by column."""
+"""The position of each row, for messages, and its cells by column."""
 _Check = Callable[..., None]
-"""Refuses a table by the columns that it has."""
+"""Refuses a table by its columns."""
 
 
 def _read_csv(path: Path, columns: TableColumns, check: _Check, *, metadata: bool) -> _Rows:
@@ -329,7 +317,6 @@ def _read_csv(path: Path, columns: TableColumns, check: _Check, *, metadata: boo
 
 
 def _read_json_lines(path: Path, columns: TableColumns, check: _Check, *, metadata: bool) -> _Rows:
-    """One object a line, whose members are the columns."""
     shown = printable_path(str(path))
     try:
         with path.open(encoding="utf-8-sig") as file:
@@ -349,7 +336,7 @@ def _read_json_lines(path: Path, columns: TableColumns, check: _Check, *, metada
 
 
 def _next_row(rows: csv.DictReader[str]) -> dict[str, Any] | None:
-    """The next row, its cells longer than the module's usual limit, which is one for the whole process."""
+    """The next row; csv's limit on cells, which is global, is raised meanwhile."""
     with _csv_limit:
         usual = csv.field_size_limit(_MAX_CSV_CHARACTERS)
         try:
@@ -359,10 +346,7 @@ def _next_row(rows: csv.DictReader[str]) -> dict[str, Any] | None:
 
 
 def _require_columns(found: list[str], *, columns: TableColumns, required: tuple[str, ...], shown: str) -> None:
-    """Refuse a table in which the columns that are read are not there, or twice; others may be given twice.
-
-    Those are read that a reader requires, or that are not called as usual.
-    """
+    """Refuse a table in which a required or explicitly named column is missing or there twice."""
     named = {"path": columns.path, "label": columns.label}
     seen = ", ".join(printable_path(name or "") for name in found) or "none"
     wanted = [name for role, name in named.items() if role in required or name != role]
@@ -380,12 +364,12 @@ def _require_columns(found: list[str], *, columns: TableColumns, required: tuple
 
 
 def _find_delimiter(header: str) -> str:
-    """What separates the columns of a table: commas, or what stands in their place where there is none."""
+    """The delimiter of a table: comma, semicolon or tab, the first that its header has."""
     return next((sign for sign in ",;\t" if sign in header), ",")
 
 
 def _as_number(text: str) -> str | int | float:
-    """Numbers as JSON writes them; all else, and what a number cannot hold, stays text."""
+    """A number written as in JSON; anything else stays text."""
     match = _NUMBER.fullmatch(text)
     if match is None or len(text) > 40:
         return text
@@ -395,7 +379,6 @@ def _as_number(text: str) -> str | int | float:
 
 
 def import_pyarrow(purpose: str) -> Any:
-    """The pyarrow module, with its part for Parquet."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -422,7 +405,7 @@ def _read_parquet(path: Path, columns: TableColumns, check: _Check, *, metadata:
 
 
 def _long_columns(path: Path) -> list[str]:
-    """Columns of texts that are long and given once for many rows: to be read so, not written out row by row."""
+    """Columns whose dictionary is large: read as dictionaries, not expanded row by row."""
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path) as file:
@@ -440,7 +423,7 @@ def _long_columns(path: Path) -> list[str]:
 
 
 def _batches(file: Any, *, columns: list[str] | None) -> Iterator[Any]:
-    """The table in batches of few rows where these are long."""
+    """Batches of the table, of fewer rows where rows are long."""
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
         row_bytes = max(1, group.total_byte_size // max(1, group.num_rows))
@@ -449,7 +432,7 @@ def _batches(file: Any, *, columns: list[str] | None) -> Iterator[Any]:
 
 
 def _batch_rows(batch: Any) -> Iterator[dict[str, Any]]:
-    """Rows as Python's values; `_TOO_LONG` stands for those that are, and is a key of such a row."""
+    """Rows as Python values; `_TOO_LONG` replaces long values, and is a key of such a row."""
     names, columns = batch.schema.names, [_plain(column) for column in batch.columns]
     checked = [
         (name, column) for name, column in zip(names, columns, strict=True) if column.nbytes > _MAX_ROW_CHARACTERS
@@ -462,7 +445,7 @@ def _batch_rows(batch: Any) -> Iterator[dict[str, Any]]:
 
 
 def _is_long(column: Any, number: int) -> bool:
-    """Whether one cell has far too many bytes; looked up without making a value of it."""
+    """Whether one cell has too many bytes, without converting it."""
     from pyarrow import types
 
     if types.is_dictionary(column.type):
@@ -472,7 +455,7 @@ def _is_long(column: Any, number: int) -> bool:
 
 
 def _plain(column: Any) -> Any:
-    """A column without nanoseconds, which Python's times do not have."""
+    """A column with nanoseconds cast to microseconds, the precision of Python's times."""
     from pyarrow import duration, timestamp, types
 
     kind = column.type
@@ -482,7 +465,7 @@ def _plain(column: Any) -> Any:
 
 
 def _as_python(scalar: Any) -> Any:
-    """The value of one cell; None for a time that Python cannot hold, such as one before the year 1."""
+    """The value of one cell; None for a time out of Python's range."""
     try:
         return scalar.as_py()
     except UnicodeDecodeError:

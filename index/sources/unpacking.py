@@ -1,4 +1,4 @@
-"""Compressed archives as streams: what gzip, bzip2, xz and zstd packed comes out in parts, in bounded memory."""
+"""Streaming decompression of gzip, bzip2, xz and zstd, in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ MAX_LZMA_MEMORY = 1 << 28
 
 
 class DamagedError(Exception):
-    """What is packed is damaged from here on; what came before was given."""
+    """Damaged compressed data; what came before the damage was given."""
 
 
 def unpack(parts: Iterable[bytes], *, name: str) -> Iterator[bytes]:
-    """The unpacked bytes of a stream, which says itself how it is packed; what is not packed stays as it is.
+    """Decompress a stream by its magic bytes; an uncompressed one passes unchanged.
 
     Raises:
         DamagedError: it is damaged, or ends too soon.
-        ImageError: a package is needed for it.
+        ImageError: zstd is not installed.
     """
     source, start = iter(parts), b""
     while len(start) < _MOST_START and (part := next(source, b"")):
@@ -42,7 +42,7 @@ def _unpack(parts: Iterator[bytes], kind: str, *, name: str) -> Iterator[bytes]:
     for part in parts:
         packed = part
         while packed or not getattr(unpacker, "needs_input", True):
-            if unpacker.eof:  # several may follow each other, as `cat` and parallel packers make them
+            if unpacker.eof:  # several streams may follow each other, from `cat` and parallel compressors
                 if not (packed := packed.lstrip(b"\0")):
                     break
                 unpacker = begin()
@@ -61,7 +61,7 @@ def _unpack(parts: Iterator[bytes], kind: str, *, name: str) -> Iterator[bytes]:
 
 
 def _find_unpacker(kind: str, name: str) -> tuple[Callable[[], Any], tuple[type[Exception], ...]]:
-    """What makes an unpacker of a kind, and what it raises on damage."""
+    """The decompressor of a kind, and what it raises on damage."""
     if kind == "gzip":
         return _Gzip, (zlib.error,)
     if kind == "bzip2":
@@ -80,7 +80,7 @@ def _find_unpacker(kind: str, name: str) -> tuple[Callable[[], Any], tuple[type[
 
 
 class _Gzip:
-    """As the other unpackers; what is before damage is given first, where zlib gives nothing of a call that fails."""
+    """zlib with the interface of the others; it gives what precedes damage, unlike zlib itself."""
 
     needs_input = True
 

@@ -1,4 +1,4 @@
-"""A list of addresses as a source: a table with a column `url`, as img2dataset reads it, or a text of one a line."""
+"""Source of a list of web addresses: a table with a column `url`, as for img2dataset, or a text with one a line."""
 
 from __future__ import annotations
 
@@ -39,19 +39,18 @@ logger = logging.getLogger(__name__)
 
 
 class UrlListSource(ImageSource):
-    """The images at the addresses of http and https that a list names, wherever it lies."""
+    """The images at the http and https addresses of a list, which may be a local or remote file."""
 
     kind: ClassVar[str] = "urls"
     reach: ClassVar[Reach] = Reach.ANYWHERE
 
     @property
     def root(self) -> str:
-        """Nothing: addresses are whole."""
         return ""
 
     @classmethod
     def find(cls, text: str) -> Self | None:
-        """A list that says by its columns, its first line or its name that it has addresses."""
+        """A list that has addresses by its columns, its first line or its name."""
         file, said = (text, {}) if os.path.isfile(text) else split_address(text)
         if "path" in said or not (is_address(file) or os.path.isfile(file)):
             return None
@@ -61,14 +60,13 @@ class UrlListSource(ImageSource):
         return cls(make_address(file if is_address(file) else os.path.abspath(file), columns))
 
     def is_there(self) -> bool:
-        """Whether there is a file of this name; of one on a network only the scan tells."""
         file = self._open()[0]
         return is_address(file) or os.path.exists(file)
 
     def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
-        """In the list's order; the first row of an address counts. New ones are not asked, known ones if they changed.
+        """In the list's order; the first row of an address counts.
 
-        What cannot be asked at the moment is taken as unchanged.
+        Known addresses are asked with HEAD whether they changed; one that does not answer counts as unchanged.
         """
         unsure, asked = 0, map(known.recall, self._items())
         with closing(map_ahead(_look_again, asked, workers=_ASKED_AT_ONCE, ahead=_ASKED_AHEAD)) as found:
@@ -78,11 +76,10 @@ class UrlListSource(ImageSource):
         if unsure:
             shown = printable_path(self.location)
             logger.warning(
-                "%s: %d addresses did not say whether they changed, and are taken as unchanged", shown, unsure
+                "%s: %d addresses did not answer whether they changed, and count as unchanged", shown, unsure
             )
 
     def locate(self, item: ItemFields) -> Place:
-        """The address."""
         return Place(Path(item.path), printable_path(item.path), store="", key=item.path)
 
     def _open(self) -> tuple[str, TableColumns]:
@@ -104,9 +101,7 @@ class UrlListSource(ImageSource):
         named, columns = self._open()
         shown = printable_path(named)
         try:
-            file = (
-                RemoteFileSource(named).fetch() if is_address(named) else Path(named)
-            )  # fetched where it changed
+            file = RemoteFileSource(named).fetch() if is_address(named) else Path(named)
         except ImageError as error:
             raise InputError(f"{shown}: {error.detail}") from error
         try:
@@ -120,7 +115,7 @@ class UrlListSource(ImageSource):
 
 
 def _look_again(asked: tuple[FoundItem, bool]) -> tuple[FoundItem, bool]:
-    """An item as it is now where that is doubted, and whether its server said so."""
+    """An item, checked for a change where that is needed, and whether its server answered."""
     item, is_doubted = asked
     if not is_doubted:
         return item, True
@@ -133,12 +128,12 @@ def _look_again(asked: tuple[FoundItem, bool]) -> tuple[FoundItem, bool]:
         return item, False
     if now.stamp == item.mtime_ns != 0:
         return item, True
-    # Its server tells nothing by which a change can be seen, or it changed: other than before, so that it is read.
+    # Changed, or its server gives neither ETag nor time: another time than before, so that it is read.
     return replace(item, size_bytes=now.size_bytes or 0, mtime_ns=now.stamp or item.mtime_ns + 1), True
 
 
 def _has_addresses(file: str) -> bool:
-    """Whether a list is one of addresses: on a network any is; else its columns, or its first line, say so."""
+    """Whether a list has addresses: a remote one always, a local one by its columns or first line."""
     suffix = os.path.splitext(file)[1].lower()
     if is_address(file):
         return suffix in (*_TEXT_SUFFIXES, *TABLE_SUFFIXES)
@@ -146,7 +141,7 @@ def _has_addresses(file: str) -> bool:
         try:
             return is_web(next(iter(read_lines(file)), ""))
         except InputError:
-            return False  # who reads it as a list of paths says what is wrong
+            return False  # reading it as a list of paths reports the problem
     if suffix in (".tsv", ".jsonl"):
         return True
     names = read_column_names(Path(file)) if suffix in TABLE_SUFFIXES else []
@@ -154,7 +149,7 @@ def _has_addresses(file: str) -> bool:
 
 
 def _normalise(text: str) -> str:
-    """An address as it is asked: without dots in its path, which others would read as leading out of a folder."""
+    """An address with percent-encoding, and without `.`, `..` and fragment."""
     address = as_written(text.replace("\0", "%00"))
     try:
         parts = urlsplit(address)
@@ -166,7 +161,7 @@ def _normalise(text: str) -> str:
 
 
 def _row_item(address: str, row: TableRow) -> FoundItem:
-    """A row's address as an item; its row stands for one that is no address."""
+    """A row as an item; without a usable address it has a problem."""
     problem: tuple[str, str] | None = None
     try:
         check_web_address(address)

@@ -58,7 +58,7 @@ def fetch(address: str) -> bytes:
 @pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nX-Long: ", HEAD + b"3\r\nabc\r\n"], ids=["head", "part"])
 def test_what_comes_in_bits_is_not_waited_for_to_its_end(start: bytes) -> None:
     bits = [start, *[b"0"] * 100]
-    with sending(bits) as address, pytest.raises(FetchError, match="sends its answer in bits") as caught:
+    with sending(bits) as address, pytest.raises(FetchError, match="sends too slowly") as caught:
         fetch(address)
     assert caught.value.is_transient
 
@@ -70,7 +70,7 @@ def test_a_body_may_take_as_long_as_it_goes_on() -> None:
 
 def test_a_redirect_to_nowhere_is_told_as_one() -> None:
     with sending([b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n"]) as address:  # noqa: SIM117
-        with pytest.raises(FetchError, match="status 302, and says not where it leads"):
+        with pytest.raises(FetchError, match="status 302 without a location"):
             fetch(address)
 
 

@@ -159,7 +159,7 @@ def test_an_address_says_what_it_was_made_of(path: str, label: str, table: str) 
 )
 def test_an_address_that_is_not_understood_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(
-        InputError, match=r"after # the columns of path \(or url\) and label are expected, as in photos\.csv#"
+        InputError, match=r"expected names of the columns path \(or url\) and label after #, as in photos\.csv#"
     ):
         split_address(text)
 

@@ -137,14 +137,14 @@ def test_a_server_without_parts_is_asked_for_the_whole(web: FileServer, monkeypa
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("s3://none/photos", r"^s3://none/photos: NoSuchBucket.*nothing of this name"),
+        ("s3://none/photos", r"^s3://none/photos: NoSuchBucket.*nothing has this name"),
         ("s3://bucket/none", r"^s3://bucket/none: no file lies below it"),
-        ("s3://bucket/none.tar", r"^s3://bucket/none.tar: .*nothing of this name is there"),
-        ("s3://odd", r"a key that is no path .*odd//1.png.*name prefixes below which there is none$"),
+        ("s3://bucket/none.tar", r"^s3://bucket/none.tar: .*nothing has this name"),
+        ("s3://odd", r"a key is not a path .*odd//1.png.*give a prefix without such keys$"),
         ("s3://*/x", r"a pattern begins behind the bucket"),
         ("https://example.org/photos", r"http and https list nothing; give the address of an archive"),
         ("simplecache::sftp://host/photos", "no such file or folder"),
-        ("tar://x::sftp://host/photos", "only those of another machine"),
+        ("tar://x::sftp://host/photos", "expected an address of another machine"),
     ],
 )
 def test_what_cannot_be_found_is_said(buckets: FileServer, text: str, problem: str) -> None:
@@ -162,12 +162,12 @@ def test_keys_are_found_in_profiles(buckets: FileServer, monkeypatch: pytest.Mon
     monkeypatch.setenv("AWS_PROFILE", "mine")
     assert paths("s3://bucket") == ["1.png"]
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "stranger")
-    with pytest.raises(InputError, match=r"s3://bucket: AccessDenied.*no rights to read it with the keys"):
+    with pytest.raises(InputError, match=r"s3://bucket: AccessDenied.*no right to read it with the given keys"):
         paths("s3://bucket")
     monkeypatch.setattr(object_store, "_RETRIES", {"max_retries": 0})
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(
-        InputError, match=r"^s3://bucket: .*error sending request.*see the address.*AWS_ENDPOINT_URL"
+        InputError, match=r"^s3://bucket: .*error sending request.*check the address.*AWS_ENDPOINT_URL"
     ):
         paths("s3://bucket")
 
@@ -219,7 +219,7 @@ def test_a_request_is_answered_without_retries(web: FileServer, monkeypatch: pyt
     empty_shard_folder()
     web.asked.clear()
     assert read_indexed(places[0]) == PICTURES[0]
-    with pytest.raises(ImageError, match="in a packed shard that is not kept here"):
+    with pytest.raises(ImageError, match="compressed archive is not in the cache"):
         read_indexed(places[1])
     web.faults["/1.png"] = [Fault(503)]
     with pytest.raises(ImageError, match="status 503"):
