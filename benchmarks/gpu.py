@@ -31,8 +31,8 @@ from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
 from benchmarks.common.record import ending_in_words, print_machine
 from benchmarks.common.tables import format_table
 from index.images.preprocess import Pixels
+from index.model.builtin import find_builtin
 from index.model.embedder import Embedder
-from index.model.in_the_box import find_box
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.losses.interface import Batch, MetricLoss, build_loss
@@ -291,7 +291,7 @@ def measure_embedding(limits: Limits, options: argparse.Namespace) -> dict[str, 
                     **_time_torch(extractor, pixels, limits, precision=precision),
                 })  # fmt: skip
     for batch in options.embedding_batch:
-        rows.append(_time_model(options.model or find_box(), batch=batch, seed=options.seed))
+        rows.append(_time_model(options.model or find_builtin(), batch=batch, seed=options.seed))
     return {"crop": options.crop, "rows": rows}
 
 

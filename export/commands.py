@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def export(run: Path | None, out: Path, as_json: bool, **options: Any) -> None:
     """Write a trained RUN, or a backbone without any training, to one portable ONNX file.
 
-    A RUN is a folder of `retrieval train`. For --precision int8 it may be a model file too, or `box`, the model in the
-    box.
+    A RUN is a folder of `retrieval train`. For --precision int8 it may be a model file too, or `builtin`, the built-in
+    model.
 
     The file takes uint8 images, normalises them itself, gives unit vectors, and carries a JSON contract. It is written
     only if ONNX Runtime agrees with torch on real images.
@@ -37,7 +37,7 @@ def export(run: Path | None, out: Path, as_json: bool, **options: Any) -> None:
     Examples:
       retrieval export run --out model.onnx
       retrieval export run --out model-int8.onnx --precision int8
-      retrieval export box --out box-int8.onnx --precision int8 --images photos
+      retrieval export builtin --out builtin-int8.onnx --precision int8 --images photos
       retrieval export --backbone resnet50 --weights imagenet --out raw.onnx
       retrieval export --backbone resnet50 --weights imagenet --whiten photos/ --embedding-dim 128 --out white.onnx
     """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from index.config_fields import as_config, as_path, check_fields, option, refuse_given
 from index.errors import InputError, naming_extras
 from index.progress import Progress, no_progress
-from training.options.backbone_libraries import IN_THE_BOX
+from training.options.backbone_libraries import BUILTIN
 from training.options.config import POOLINGS, USUAL_DIM, VIEWS
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class ExportConfig:
     """What is exported in the place of a run, and in which precision."""
 
     backbone: str | None = option(
-        None, "Without RUN: any torchvision classification model, timm:NAME, open_clip:NAME, or box."
+        None, "Without RUN: any torchvision classification model, timm:NAME, open_clip:NAME, or builtin."
     )
     weights: str | None = option(None, "Without RUN: the backbone's weights.", metavar="pretrained|none|FILE")
     whiten: Path | None = option(None, "Without RUN: PCA-whiten on these images.", metavar="FOLDER")
@@ -66,7 +66,7 @@ class ExportConfig:
         if self.backbone is None:
             others = ("weights", "whiten", "embedding_dim", "resize", "crop", "view", "pooling", "cache")
             refuse_given(self, *others, needs="--backbone")
-        elif self.weights is None and self.backbone != IN_THE_BOX:
+        elif self.weights is None and self.backbone != BUILTIN:
             raise InputError("--backbone needs --weights pretrained, none or a FILE")
         if self.whiten is None:
             refuse_given(self, "embedding_dim", "cache", needs="--whiten")
@@ -109,11 +109,11 @@ def export(
     target = as_path(out, "out")
     with naming_extras("exporting"):
         from export.exports import export_again, export_run, export_untrained
-        from index.model.in_the_box import find_box
+        from index.model.builtin import find_builtin
     if run is None:
         return export_untrained(target, config, progress=progress)
     folder = as_path(run, "run")
-    if str(run) == IN_THE_BOX and not folder.exists():
-        folder = find_box()
+    if str(run) == BUILTIN and not folder.exists():
+        folder = find_builtin()
     write = export_again if folder.suffix == ".onnx" and folder.is_file() else export_run
     return write(folder, target, config, progress=progress)

@@ -11,7 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 from index.gallery.gallery import Gallery
-from index.model.in_the_box import find_box
+from index.model.builtin import find_builtin
 from index.writing.build import build_gallery
 
 LABELS = ("dress", "hat", "longsleeve", "outwear", "pants", "shirt", "shoes", "t-shirt")
@@ -47,7 +47,7 @@ class PageGallery:
 
 
 def build_page_gallery(folder: Path, *, shared: Path) -> PageGallery:
-    """Plant, and build the gallery `folder/clothes` with the model in the box."""
+    """Plant, and build the gallery `folder/clothes` with the built-in model."""
     chosen: list[tuple[str, str]] = []
     wrong: dict[str, str] = {}
     for label in LABELS:
@@ -62,7 +62,7 @@ def build_page_gallery(folder: Path, *, shared: Path) -> PageGallery:
             chosen.append((path, WRONG_LABELS[label] if is_wrong else label))
     copies = _plant_copies(folder, chosen)
     _write_table(folder / "clothes.csv", chosen)
-    build_gallery(model_path=find_box(), sources=[folder / "clothes.csv"], out=folder / "clothes")
+    build_gallery(model_path=find_builtin(), sources=[folder / "clothes.csv"], out=folder / "clothes")
     gallery = Gallery.open(folder / "clothes")
     ids = {image.path: image.id for image in gallery.sample(gallery.count, seed=0)}
     return PageGallery(folder / "clothes", ids, dict(chosen), wrong, copies)

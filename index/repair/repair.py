@@ -30,9 +30,9 @@ from index.faiss_library import import_faiss
 from index.gallery.computed_by import require_same_output, usual_runtime_of
 from index.limits import LOCK_WAIT_S
 from index.marks import GALLERY_MARK, PART_MARK, read_part
+from index.model.builtin import BUILTIN_MODEL
 from index.model.checksum import read_model_file
 from index.model.embedder import Embedder
-from index.model.in_the_box import BOX
 from index.progress import Progress, no_progress, no_steps
 from index.sources.registry import find_source
 from index.text import printable_path, valid_text
@@ -542,7 +542,7 @@ def _find_model(kept: Sequence[Path], given: Path | None, sha256: str | None, sh
     """
     candidates = list(kept) if given is None else [given]
     if sha256 is not None:
-        candidates.append(BOX)
+        candidates.append(BUILTIN_MODEL)
     for path in filter(Path.is_file, candidates):
         if sha256 is not None or path == given:
             if sha256 in (None, hash_file(path)):

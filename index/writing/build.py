@@ -18,8 +18,8 @@ from index.errors import GalleryError, GalleryMismatchError, InputError, Retriev
 from index.gallery.computed_by import usual_runtime_in
 from index.gallery.selection import Selection
 from index.marks import GALLERY_MARK, LOCK_NAME
+from index.model.builtin import find_builtin
 from index.model.embedder import Embedder
-from index.model.in_the_box import find_box
 from index.progress import no_steps
 from index.sources.local_source import FileSource, FolderSource
 from index.sources.registry import find_source
@@ -56,7 +56,7 @@ def build_gallery(
     only where something changed. Every item found is in the catalogue: indexed, a duplicate, or skipped with a reason.
 
     Args:
-        model_path: an exported model; None for the gallery's own, or of a new one for the model in the box.
+        model_path: an exported model; None for the gallery's own, or the built-in model for a new gallery.
         sources: folders, archives, globs, lists, tables, single images or addresses; see
             `index.sources.registry.find_source`.
         out: the gallery folder; made if there is none.
@@ -253,11 +253,11 @@ def _remove_unbegun(gallery: Path) -> None:
 
 
 def choose_model(gallery: Path) -> Path:
-    """The model of a gallery, or of a new one that in the box."""
+    """Model of a gallery, or the built-in model for a new one."""
     try:
         return find_model(gallery)
     except GalleryError:
-        return find_box()
+        return find_builtin()
 
 
 def _choose_store(catalog: CatalogWriter, given: StoreConfig | None, *, work: Workspace) -> str | None:

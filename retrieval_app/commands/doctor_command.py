@@ -118,11 +118,11 @@ def _measure_embedding(installed: Mapping[str, Mapping[str, str | None]]) -> dic
     from PIL import Image
 
     from index.model.backends.onnxruntime import import_onnxruntime
+    from index.model.builtin import find_builtin
     from index.model.embedder import Embedder
-    from index.model.in_the_box import find_box
     from index.threads import map_ahead
 
-    model = Embedder(find_box())
+    model = Embedder(find_builtin())
     pixels = np.random.default_rng(0).integers(0, 256, (_SIDE // 16, _SIDE // 16, 3), dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).resize((_SIDE, _SIDE)).save(file, "JPEG")
@@ -169,7 +169,7 @@ def _tell(report: Mapping[str, Any]) -> Iterator[str]:
     weights = report["weights"]
     names = ", ".join(map(printable_path, weights["files"])) or "none yet"
     yield f"weights that torchvision has fetched: {names} ({printable_path(weights['folder'])})"
-    yield "without any: --backbone box, the built-in model"
+    yield "without any: --backbone builtin, the built-in model"
     for problem in report["problems"]:
         yield f"PROBLEM: {problem}"
     if not report["problems"]:
@@ -177,27 +177,27 @@ def _tell(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 @click.command(short_help="Say what a model or a gallery is, and what runs it here.")
-@click.argument("what", type=PATH, metavar="MODEL|GALLERY|box")
+@click.argument("what", type=PATH, metavar="MODEL|GALLERY|builtin")
 @click.option("--runtime", is_flag=True, help="What runs its model here, in which precision, and why.")
 @backend_option
 @output_options
 @click.pass_context
 def info(context: click.Context, /, *, what: Path, runtime: bool, as_json: bool) -> None:
-    """Describe a MODEL file or a GALLERY; `box` is the built-in model.
+    """Describe a MODEL file or a GALLERY; `builtin` is the built-in model.
 
     With --runtime every runtime that is installed opens its model: which version it is, in which precision it
     computes, and whether it gives the same embeddings. The one that is marked runs the model, and why is said.
 
     \b
     Examples:
-      retrieval info box
+      retrieval info builtin
       retrieval info model.onnx --runtime
       retrieval info gallery --runtime --json
     """
     if not runtime and what.is_dir():
         context.invoke(gallery_info, gallery=what, as_json=as_json)
         return
-    from index.model.in_the_box import find_box
+    from index.model.builtin import find_builtin
     from index.versions.manifest import MODEL_NAME, Manifest
     from index.versions.versions import find_version
 
@@ -206,7 +206,7 @@ def info(context: click.Context, /, *, what: Path, runtime: bool, as_json: bool)
         current = find_version(what)
         model, recorded = current.folder / MODEL_NAME, Manifest.read(current).runtime
     else:
-        model = find_box() if str(what) == "box" and not what.exists() else what
+        model = find_builtin() if str(what) == "builtin" and not what.exists() else what
     document, lines = _describe_model(model)
     if recorded is not None:
         document["gallery_runtime"] = recorded

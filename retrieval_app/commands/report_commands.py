@@ -169,7 +169,7 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
     """Compare CANDIDATEs, two to eight, on IMAGES: what each finds, on the same queries, and where they differ.
 
     IMAGES are what `index build` takes as a SOURCE, with labels: a folder with a folder for each, a table, an archive.
-    A CANDIDATE is a model (.onnx), a gallery, the folder of a training run, or `box`, the model that comes with the
+    A CANDIDATE is a model (.onnx), a gallery, the folder of a training run, or `builtin`, the model that comes with the
     package; NAME= says how it is called. Every labelled image is a query for the others of its label.
 
     Nothing is embedded twice: vectors are kept in the cache folder by model and by content, a gallery's are taken as
@@ -179,8 +179,8 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
 
     \b
     Examples:
-      retrieval compare photos box model.onnx --out comparison
-      retrieval compare photos small=box large=large.onnx tuned=run --out comparison
+      retrieval compare photos builtin model.onnx --out comparison
+      retrieval compare photos small=builtin large=large.onnx tuned=run --out comparison
       retrieval compare photos.csv gallery model.onnx --out comparison --k 1,10 --json
     """
     from retrieval_app.comparing.compare_report import describe_comparison, format_comparison

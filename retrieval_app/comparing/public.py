@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SHOWN = 60
 """Queries on the page of every two candidates of which one is right and the other wrong."""
 FEWEST, MOST = 2, 8
-BOX = "box"
+BUILTIN = "builtin"
 MODEL, GALLERY, RUN = "model", "gallery", "run"
 TABLE_NAME, PAGE_NAME = "queries.csv", "compare.html"
 TABLE_START = ("path", "label", "sha256")
@@ -52,7 +52,7 @@ def compare(
 
     Args:
         images: what `build` takes as a source, with labels.
-        candidates: two to eight models, galleries, training runs, or `box` for the model that comes with the package;
+        candidates: two to eight models, galleries, training runs, or `builtin` for the built-in model;
             by their names, or as `path` and `name=path`.
         out: the folder of the page, `compare.html`, and of the table, `queries.csv`.
         labels: CSV or Parquet of `path,label`, in place of all other labels.
@@ -132,7 +132,7 @@ class Candidate:
 
 
 def read_candidates(given: Sequence[str | Path] | Mapping[str, str | Path]) -> list[Candidate]:
-    """Candidates from paths, texts `name=path` or `box`, or paths by name, in their order.
+    """Candidates from paths, texts `name=path` or `builtin`, or paths by name, in their order.
 
     A candidate without a name is called as its file or folder, with the folder above where two are alike.
 
@@ -165,8 +165,8 @@ def read_candidates(given: Sequence[str | Path] | Mapping[str, str | Path]) -> l
 def _split_name(text: str) -> tuple[str, str]:
     """(name, path) of `NAME=PATH`; the name is empty where there is none, as in a path that has a `=` in it.
 
-    >>> _split_name("small=box"), _split_name("models/a=1.onnx")
-    (('small', 'box'), ('', 'models/a=1.onnx'))
+    >>> _split_name("small=builtin"), _split_name("models/a=1.onnx")
+    (('small', 'builtin'), ('', 'models/a=1.onnx'))
     """
     name, separator, rest = text.partition("=")
     if not separator or not name.strip() or os.sep in name or os.path.exists(text):
@@ -176,12 +176,12 @@ def _split_name(text: str) -> tuple[str, str]:
 
 def _find_candidate(text: str) -> tuple[str, Path]:
     from index.marks import is_training_folder
+    from index.model.builtin import find_builtin
     from index.model.contract import find_contract
-    from index.model.in_the_box import find_box
     from index.versions.gallery_identity import Standing, recognise
 
-    if text == BOX:
-        return MODEL, find_box()
+    if text == BUILTIN:
+        return MODEL, find_builtin()
     path, shown = Path(text), printable_path(text)
     if path.is_dir():
         if is_training_folder(path):
@@ -197,5 +197,5 @@ def _find_candidate(text: str) -> tuple[str, Path]:
     what = "no model" if path.is_file() else "no such file or folder"
     raise InputError(
         f"{shown}: {what}; a candidate is an .onnx file of `retrieval export`, a gallery, the folder of a training "
-        f"run, or {BOX}, the model that comes with the package"
+        f"run, or {BUILTIN}, the model that comes with the package"
     )

@@ -131,7 +131,7 @@ def test_the_whole_way_from_training_to_serving_reports_nothing(machine: Machine
     found = machine.work / "found"
     machine.run(
         ("train", photos, "--out", run, *FLAGS), ("audit", run, "--out", audit),
-        ("export", run, "--out", exported / "model.onnx"), ("compare", photos, "box", run, "--out", found),
+        ("export", run, "--out", exported / "model.onnx"), ("compare", photos, "builtin", run, "--out", found),
         into=(run, audit, exported, found),
     )  # fmt: skip
     query = next(photos.rglob("*.jpg"))

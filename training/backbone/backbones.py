@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from index.errors import InputError
-from index.model.in_the_box import describe_box
+from index.model.builtin import describe_builtin
 from training.backbone.pooling import BothViews, PooledFeatures, PoolingLayout
-from training.options.backbone_libraries import DEFAULT_LIBRARY, IN_THE_BOX, LIBRARIES, find_library
+from training.options.backbone_libraries import BUILTIN, DEFAULT_LIBRARY, LIBRARIES, find_library
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ def load_backbone(name: str, weights: str, *, seed: int = 0, side: int | None = 
         weights = "pretrained"
     source = import_module(f"training.backbone.{library.module}")
     module, feature_dim = source.build_module(model, weights, seed=seed, side=side)
-    if name == IN_THE_BOX:  # runs and models name what it is: a later version may have another one
-        name = describe_box().backbone
+    if name == BUILTIN:  # runs and models name what it is: a later version may have another one
+        name = describe_builtin().backbone
     return Backbone(name, module.eval().requires_grad_(False), feature_dim)
 
 

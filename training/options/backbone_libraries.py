@@ -1,7 +1,7 @@
 """Libraries of backbones, and the preprocessing that each expects; nothing here imports torch at first.
 
-A name is `library:model`, or the model's alone for one of torchvision, or `box`. Another library is one entry here, and
-one module in `training/backbone` with functions `build_module` and `describe_input` as those of `timm_models`.
+A name is `library:model`, or a torchvision model's name alone, or `builtin`. Another library is one entry here, and one
+module in `training/backbone` with functions `build_module` and `describe_input` as those of `timm_models`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from index.images.preprocess import PreprocessConfig
 
 DEFAULT_LIBRARY = "torchvision"
-IN_THE_BOX = "box"
+BUILTIN = "builtin"
 """The name, without a library's, of the network that comes with this package."""
 
 
@@ -55,11 +55,11 @@ def _prepare_as_the_papers(model: str) -> PreprocessConfig:
     )
 
 
-def _prepare_as_the_box(_: str) -> PreprocessConfig:
+def _prepare_as_builtin(_: str) -> PreprocessConfig:
     """Its own size; it has learnt from whole images and from parts of them."""
-    from index.model.in_the_box import describe_box
+    from index.model.builtin import describe_builtin
 
-    own = describe_box().preprocess
+    own = describe_builtin().preprocess
     return replace(own, resize=own.crop * 8 // 7)
 
 
@@ -67,16 +67,16 @@ LIBRARIES: Mapping[str, BackboneLibrary] = {
     DEFAULT_LIBRARY: BackboneLibrary("torchvision_models", _prepare_as_the_papers, keeps_ratio=False),
     "timm": BackboneLibrary("timm_models", package=("timm", "timm")),
     "open_clip": BackboneLibrary("open_clip_models", package=("open_clip", "open_clip_torch")),
-    IN_THE_BOX: BackboneLibrary("box_models", _prepare_as_the_box),
+    BUILTIN: BackboneLibrary("builtin_models", _prepare_as_builtin),
 }
 
 
 def find_library(name: str) -> tuple[BackboneLibrary, str]:
     """The library of a backbone, and the model's name there."""
-    if name == IN_THE_BOX:
-        return LIBRARIES[IN_THE_BOX], ""
+    if name == BUILTIN:
+        return LIBRARIES[BUILTIN], ""
     library, _, model = name.partition(":") if ":" in name else (DEFAULT_LIBRARY, "", name)
-    if library not in LIBRARIES or library == IN_THE_BOX:
+    if library not in LIBRARIES or library == BUILTIN:
         raise InputError(f"--backbone {name!r} is of no known library; there is {', '.join(LIBRARIES)}")
     package = LIBRARIES[library].package
     if package is not None and find_spec(package[0]) is None:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from index.config_fields import check_fields, option
 from index.errors import InputError
 from index.sources.table_rows import USUAL, TableColumns
-from training.options.backbone_libraries import IN_THE_BOX
+from training.options.backbone_libraries import BUILTIN
 from training.options.losses import LossConfig
 from training.options.network import NetworkConfig
 
@@ -317,8 +317,8 @@ class TrainConfig:
         "file; imagenet is pretrained for torchvision.", metavar="pretrained|none|FILE", words=WEIGHTS,
     )  # fmt: skip
     backbone: str = option(
-        "resnet50", "Any torchvision classification model, timm:NAME or open_clip:NAME; box is the small network that "
-        "comes with the package, taken where no --weights are given.",
+        "resnet50", "Any torchvision classification model, timm:NAME or open_clip:NAME; builtin is the network of "
+        "the built-in model, the default where no --weights are given.",
     )  # fmt: skip
     seed: int = option(0, "Seed of everything random.", at_least=0, at_most=2**32 - 1)
     validate_every: int = option(10, "Recall@K in validation this often.", metavar="EPOCHS", at_least=1)
@@ -339,8 +339,10 @@ class TrainConfig:
                 f"--unfreeze trains with a loss, and --method {self.loss.method} is none: name a --network-method"
             )
 
-        if self.backbone == IN_THE_BOX and self.network.trains and self.network.network_batch_norm == "train":
-            raise InputError("--network-batch-norm train: --backbone box has none left, it is in the convolutions")
+        if self.backbone == BUILTIN and self.network.trains and self.network.network_batch_norm == "train":
+            raise InputError(
+                "--network-batch-norm train: --backbone builtin has none left, it is in the convolutions"
+            )
         smaller = self.network.network_crop
         if smaller is not None and smaller > self.input.crop:
             raise InputError(f"--network-crop must be at most --crop ({self.input.crop}), got {smaller}")

@@ -13,7 +13,7 @@ from typing import Any
 
 from index.config_fields import flag_of, make_config, option_names, refuse_unknown
 from index.errors import InputError
-from training.options.backbone_libraries import IN_THE_BOX, own_input
+from training.options.backbone_libraries import BUILTIN, own_input
 from training.options.config import (
     AUTO,
     ONE_VIEW,
@@ -61,7 +61,7 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
     Args:
         recipe: where the options come from that are not given: `default`, or `paper` for the papers' own values.
         given: options by their flags' names, with `_` for `-` (`lambda_` for --lambda). Files may be
-            paths, and are noted as absolute ones. Without `weights` the backbone is the one in the box.
+            paths, and are noted as absolute ones. Without `weights` the backbone is the built-in model's.
 
     Raises:
         InputError: naming the flag: an unknown option, a value that it does not take, or one that the method does not
@@ -71,9 +71,9 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
         raise InputError(f"--recipe must be one of {', '.join(RECIPES)}, got {recipe!r}")
     refuse_unknown(given, TrainConfig, *option_groups())
     if "weights" not in given:
-        if given.get("backbone", IN_THE_BOX) != IN_THE_BOX:
+        if given.get("backbone", BUILTIN) != BUILTIN:
             raise InputError("--weights is missing: pretrained, none or a FILE")
-        given = {"backbone": IN_THE_BOX, "weights": "pretrained", **given}
+        given = {"backbone": BUILTIN, "weights": "pretrained", **given}
     if given.get("epochs") is not None and given.get("steps") is not None:
         raise InputError("--epochs and --steps both say how long phase 2 is: give one of them")
     if given.get("time_budget") is not None and given.get("unfreeze") != FROZEN:

@@ -9,8 +9,8 @@ from PIL import Image
 
 from index.durable import hash_file
 from index.errors import ImageError, ModelFileError
+from index.model.builtin import BUILTIN_MODEL, find_builtin
 from index.model.embedder import Embedder
-from index.model.in_the_box import BOX, find_box
 from index.outputs import KIND, PICTURE
 from tests.conftest import draw_image
 from tests.models import EMBEDDING_DIM, PICTURE_DIM, PREPROCESS, write_tiny_model, write_two_output_model
@@ -94,16 +94,16 @@ def test_a_batch_that_the_runtime_refuses_names_the_model(tmp_path: Path) -> Non
 
 
 def test_it_answers_by_kind_and_by_picture_in_a_few_megabytes() -> None:
-    model = Embedder(find_box())
+    model = Embedder(find_builtin())
     assert list(model.contract.widths) == [KIND, PICTURE]
     assert 0 < model.contract.picture_threshold < 1
-    assert BOX.stat().st_size <= 6_000_000
+    assert BUILTIN_MODEL.stat().st_size <= 6_000_000
 
 
 def test_where_the_built_in_model_is_damaged_the_package_is_to_be_installed_again(tmp_path: Path) -> None:
-    box, data = tmp_path / "box.onnx", bytearray(BOX.read_bytes())
+    copy, data = tmp_path / "builtin.onnx", bytearray(BUILTIN_MODEL.read_bytes())
     data[len(data) // 2] ^= 1
     for _ in ("missing", "one bit"):
-        with pytest.raises(ModelFileError, match=r"box\.onnx: .*install that again, or name another model"):
-            find_box(box)
-        box.write_bytes(data)
+        with pytest.raises(ModelFileError, match=r"builtin\.onnx: .*install that again, or name another model"):
+            find_builtin(copy)
+        copy.write_bytes(data)

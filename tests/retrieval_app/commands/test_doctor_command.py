@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from index.model import in_the_box
+from index.model import builtin
 from index.model.backends.names import NAMES, VARIABLE
 from index.model.backends.registry import installed_backends
-from index.model.in_the_box import find_box
+from index.model.builtin import find_builtin
 from retrieval_app.commands import doctor_command
 from retrieval_app.commands.cli import main
 
@@ -37,9 +37,9 @@ def test_conflicting_packages_told(capsys: pytest.CaptureFixture[str], monkeypat
 
 
 def test_broken_model(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    damaged = tmp_path / "box.onnx"
-    damaged.write_bytes(in_the_box.BOX.read_bytes()[:-1000])
-    monkeypatch.setattr(in_the_box.find_box, "__defaults__", (damaged,))
+    damaged = tmp_path / "builtin.onnx"
+    damaged.write_bytes(builtin.BUILTIN_MODEL.read_bytes()[:-1000])
+    monkeypatch.setattr(builtin.find_builtin, "__defaults__", (damaged,))
     report = _examine(capsys, code=1)
     assert report["embedding"] is None
     assert "install that again" in report["problems"][0]
@@ -57,8 +57,8 @@ def tell(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
 
 
 def test_a_model_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    told = tell(capsys, "box")
-    assert told["model"] == str(find_box())
+    told = tell(capsys, "builtin")
+    assert told["model"] == str(find_builtin())
     assert (told["precision"], told["embedding_dim"], told["picture_dim"]) == ("float16", 128, 64)
 
 

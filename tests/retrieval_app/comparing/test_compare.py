@@ -21,7 +21,7 @@ import retrieval_app
 from index.durable import hash_file
 from index.embedding.cached import CACHE_NAME
 from index.errors import InputError, ModelFileError
-from index.model.in_the_box import BOX
+from index.model.builtin import BUILTIN_MODEL
 from index.public import build
 from retrieval_app.commands.cli import main
 from retrieval_app.comparing.compare_report import describe_comparison
@@ -54,14 +54,14 @@ def run(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> st
 def test_tables_and_files_are_written(work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     text = run(
-        capsys, work / "photos", "box", f"tiny={work / 'one.onnx'}", "--out", out, "--cache", tmp_path / "c"
+        capsys, work / "photos", "builtin", f"tiny={work / 'one.onnx'}", "--out", out, "--cache", tmp_path / "c"
     )
     assert text.splitlines()[2].endswith(("] better", "] worse", "] not clear"))
     assert "skipped files: 1 not-an-image" in text
     assert sorted(path.name for path in out.iterdir()) == ["compare.html", "queries.csv"]
     with (out / "queries.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert {"path", "label", "right box", "map_at_r box", "right tiny", "map_at_r tiny"} < rows[0].keys()
+    assert {"path", "label", "right builtin", "map_at_r builtin", "right tiny", "map_at_r tiny"} < rows[0].keys()
     assert len(rows) == COUNT
     assert rows[0]["sha256"] == hash_file(work / "photos" / rows[0]["path"])
 
@@ -204,7 +204,7 @@ def test_programs_name_candidates_by_a_mapping_and_hear_of_wrong_options(work: P
     with pytest.raises(InputError, match="k must be whole numbers"):
         retrieval_app.compare(work / "photos", named, tmp_path / "out", k=[0])
     with pytest.raises(InputError, match="candidates: expected several"):
-        retrieval_app.compare(work / "photos", "box", tmp_path / "out")
+        retrieval_app.compare(work / "photos", "builtin", tmp_path / "out")
 
 
 @pytest.fixture
@@ -219,18 +219,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_models_runs_galleries_and_the_box_are_told_apart_and_named(place: Path, small_gallery: Path) -> None:
+def test_models_runs_galleries_and_the_builtin_model_are_told_apart_and_named(
+    place: Path, small_gallery: Path
+) -> None:
     shutil.copytree(small_gallery, "found")
     Path("a=b.onnx").write_bytes(Path("one/model.onnx").read_bytes())
     assert read_candidates(
-        ["box", "one/model.onnx", "two/model.onnx", "run", "found", "small=box", "a=b.onnx", "c=a=b.onnx"]
+        ["builtin", "one/model.onnx", "two/model.onnx", "run", "found", "small=builtin", "a=b.onnx", "c=a=b.onnx"]
     ) == [
-        Candidate("box", "model", BOX),
+        Candidate("builtin", "model", BUILTIN_MODEL),
         Candidate("one/model", "model", Path("one/model.onnx")),  # of one name, and so called by their folders
         Candidate("two/model", "model", Path("two/model.onnx")),
         Candidate("run", "run", Path("run")),
         Candidate("found", "gallery", Path("found")),
-        Candidate("small", "model", BOX),
+        Candidate("small", "model", BUILTIN_MODEL),
         Candidate("a=b", "model", Path("a=b.onnx")),
         Candidate("c", "model", Path("a=b.onnx")),
     ]
@@ -239,10 +241,10 @@ def test_models_runs_galleries_and_the_box_are_told_apart_and_named(place: Path,
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["box"], "expected 2 to 8 candidates to compare, got 1"),
-        (["a=box", "a=run"], "2 candidates are called 'a'; give each a name of its own: NAME=PATH"),
-        (["box", "nothing"], "nothing: no such file or folder; a candidate is an .onnx file"),
-        (["box", "one"], "one: a folder, but neither a gallery .* nor a run"),
+        (["builtin"], "expected 2 to 8 candidates to compare, got 1"),
+        (["a=builtin", "a=run"], "2 candidates are called 'a'; give each a name of its own: NAME=PATH"),
+        (["builtin", "nothing"], "nothing: no such file or folder; a candidate is an .onnx file"),
+        (["builtin", "one"], "one: a folder, but neither a gallery .* nor a run"),
     ],
 )
 def test_anything_else_is_refused_with_what_was_expected(place: Path, given: list[str], message: str) -> None:

@@ -34,7 +34,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     (work / "photos" / KINDS[4]).rename(hostile)
     next(hostile.glob("*000.jpg")).rename(hostile / HOSTILE_FILE)
     write_photos(work / "photos", kinds=["shoes"], pictures_per_kind=1, seed=0, size=48)
-    models = {"box": "box", f"small {HOSTILE}": write_tiny_model(work / "one.onnx")}
+    models = {"builtin": "builtin", f"small {HOSTILE}": write_tiny_model(work / "one.onnx")}
     models["other"] = write_tiny_model(work / "two.onnx", seed=5)
     return retrieval_app.compare(work / "photos", models, work / "out", cache=work / "cache")
 
@@ -50,7 +50,7 @@ def test_the_page_has_what_the_comparison_found(comparison: Comparison) -> None:
     html = comparison.files[1].read_text(encoding="utf-8")
     assert "<b>61</b> images" in html
     assert "<b>60</b> queries" in html
-    assert [one["name"] for one in data["candidates"]] == ["box", f"small {HOSTILE}", "other"]
+    assert [one["name"] for one in data["candidates"]] == ["builtin", f"small {HOSTILE}", "other"]
     scoring = comparison.scoring
     recalls = re.findall(r'<td class="figures">(?:<b>)?([\d.]+) %', html)
     shown = [

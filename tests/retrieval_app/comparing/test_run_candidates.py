@@ -69,6 +69,6 @@ def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp
         run, exported = (one.vectors for one in found.embedded)
         assert float((run * exported).sum(axis=1).min()) > 0.9999
         assert [one.trained_on for one in found.embedded] == [24, 24]  # the file names the run beside it
-    alone = retrieval_app.compare(work / "photos", [model, "box"], tmp_path / "out", cache=tmp_path / "c")
+    alone = retrieval_app.compare(work / "photos", [model, "builtin"], tmp_path / "out", cache=tmp_path / "c")
     assert [one.trained_on for one in alone.embedded] == [None, None]
     assert "note: model was trained, and its file does not say on what" in format_comparison(alone)

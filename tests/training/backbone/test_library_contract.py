@@ -13,11 +13,11 @@ from safetensors.torch import save_file
 from torch.nn.functional import normalize
 
 from index.errors import InputError, MissingDependencyError, ModelFileError
+from index.model.builtin import BUILTIN_MODEL, describe_builtin
 from index.model.embedder import Embedder
-from index.model.in_the_box import BOX, describe_box
 from index.outputs import KIND
 from tests.training.small_towers import RESNET, SIDE, TIMM, VIT, WIDTH
-from training.backbone import box_models
+from training.backbone import builtin_models
 from training.backbone.backbones import arrange_images, load_backbone, require_input_size, with_features
 from training.options.backbone_libraries import LIBRARIES, find_library, preprocess_for
 from training.options.resolve import resolve
@@ -26,7 +26,7 @@ EXAMPLES = {  # a small model, and one of another architecture
     "torchvision": ("squeezenet1_1", "shufflenet_v2_x0_5"),
     "timm": ("timm:test_resnet", "timm:test_vit"),
     "open_clip": (f"open_clip:{VIT}", f"open_clip:{RESNET}"),
-    "box": ("box", "shufflenet_v2_x0_5"),
+    "builtin": ("builtin", "shufflenet_v2_x0_5"),
 }
 of_every_library = pytest.mark.parametrize("library", LIBRARIES)
 pytestmark = pytest.mark.usefixtures("small_towers")
@@ -67,7 +67,7 @@ def test_a_file_of_its_weights_makes_the_same_network(library: str, tmp_path: Pa
 def test_weights_of_another_architecture_are_refused_by_file_and_architecture(library, tmp_path) -> None:
     name, other = EXAMPLES[library]
     library, model = (
-        ("torchvision", describe_box().backbone) if library == "box" else (library, find_library(name)[1])
+        ("torchvision", describe_builtin().backbone) if library == "builtin" else (library, find_library(name)[1])
     )
     torch.save(load_backbone(other, "none").network.state_dict(), tmp_path / "weights.pth")
     with pytest.raises(InputError, match=rf"weights\.pth: these are not weights of .*{library}'s {model}"):
@@ -269,7 +269,7 @@ def test_preprocessing_is_the_models_own() -> None:
 
 def _last_layer() -> tuple[torch.Tensor, torch.Tensor]:
     """Of `kind`: (D, F) and (D,)."""
-    stored = {one.name: numpy_helper.to_array(one) for one in onnx.load(BOX).graph.initializer}
+    stored = {one.name: numpy_helper.to_array(one) for one in onnx.load(BUILTIN_MODEL).graph.initializer}
     return tuple(
         torch.from_numpy(
             next(stored[f"parts.kind.{name}{end}"] for end in ("", "_half") if f"parts.kind.{name}{end}" in stored)
@@ -280,23 +280,23 @@ def _last_layer() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_its_features_are_those_that_the_packaged_model_embeds() -> None:
-    sizes = preprocess_for("box", view="whole")
+    sizes = preprocess_for("builtin", view="whole")
     pixels = np.random.default_rng(0).integers(256, size=(4, sizes.crop, sizes.crop, 3), dtype=np.uint8)
     mean, std = (255 * torch.tensor(values).view(1, 3, 1, 1) for values in (sizes.mean, sizes.std))
-    backbone = load_backbone("box", "pretrained")
+    backbone = load_backbone("builtin", "pretrained")
     weight, bias = _last_layer()
     with torch.inference_mode():
         features = backbone.module(arrange_images(torch.from_numpy(pixels), mean, std)).flatten(1)
         found = normalize(features @ weight.T + bias)
     assert features.shape == (4, backbone.feature_dim)
-    assert backbone.name == describe_box().backbone, "which a run can load when another network is in the box"
-    np.testing.assert_allclose(found.numpy(), Embedder(BOX).giving(KIND).embed_batch(pixels), atol=2e-4)
+    assert backbone.name == describe_builtin().backbone, "which a run can load when another network is built in"
+    np.testing.assert_allclose(found.numpy(), Embedder(BUILTIN_MODEL).giving(KIND).embed_batch(pixels), atol=2e-4)
 
 
 def test_without_weights_it_is_what_trains() -> None:
     config = resolve()
-    assert (config.backbone, config.weights) == ("box", "pretrained")
-    assert resolve(backbone="box").weights == "pretrained"
+    assert (config.backbone, config.weights) == ("builtin", "pretrained")
+    assert resolve(backbone="builtin").weights == "pretrained"
     assert resolve(weights="imagenet").backbone == "resnet50"
     with pytest.raises(InputError, match="--weights is missing"):
         resolve(backbone="resnet50")
@@ -304,17 +304,17 @@ def test_without_weights_it_is_what_trains() -> None:
 
 def test_what_it_does_not_have_is_refused() -> None:
     with pytest.raises(InputError, match="of no known library"):
-        load_backbone("box:large", "pretrained")
-    with pytest.raises(InputError, match="--backbone box has none left"):
+        load_backbone("builtin:large", "pretrained")
+    with pytest.raises(InputError, match="--backbone builtin has none left"):
         resolve(unfreeze="all", network_batch_norm="train")
 
 
 def test_missing_weights_and_those_of_another_network_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = {**box_models._read_trunk(), "features.99.weight": torch.zeros(1)}
+    stored = {**builtin_models._read_trunk(), "features.99.weight": torch.zeros(1)}
     for found, said in (
         (stored, r"another network: features\.99\.weight"),
         ({}, "it lacks weights of its network"),
     ):
-        monkeypatch.setattr(box_models, "_read_trunk", lambda found=found: found)
+        monkeypatch.setattr(builtin_models, "_read_trunk", lambda found=found: found)
         with pytest.raises(ModelFileError, match=said):
-            load_backbone("box", "pretrained")
+            load_backbone("builtin", "pretrained")

@@ -1,4 +1,4 @@
-"""The network in the box as a backbone: its weights are read from the ONNX file that comes with the package."""
+"""The built-in network as a backbone: its weights are read from the ONNX file that comes with the package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 from index.errors import ModelFileError
-from index.model.in_the_box import describe_box, find_box
+from index.model.builtin import describe_builtin, find_builtin
 from training.backbone import torchvision_models
 
 _TRUNK, _HALF = "parts.trunk.", "_half"  # as the exporter names the network's own weights, and those in float16
@@ -23,7 +23,7 @@ def build_module(_: str, weights: str, *, seed: int, side: int | None = None) ->
     Raises:
         ModelFileError: the file that comes with the package is missing or damaged.
     """
-    name = describe_box().backbone
+    name = describe_builtin().backbone
     if weights != "pretrained":
         return torchvision_models.build_module(name, weights, seed=seed, side=side)
     module, feature_dim = torchvision_models.build_module(name, "none", seed=seed, side=side)
@@ -33,7 +33,7 @@ def build_module(_: str, weights: str, *, seed: int, side: int | None = None) ->
 
 def _read_trunk() -> dict[str, Tensor]:
     """The weights by their names in the network, float32."""
-    graph = onnx.load(find_box()).graph
+    graph = onnx.load(find_builtin()).graph
     return {
         weight.name.removeprefix(_TRUNK).removesuffix(_HALF): torch.from_numpy(
             numpy_helper.to_array(weight).astype(np.float32)
@@ -54,12 +54,12 @@ def _fill(module: nn.Module, stored: dict[str, Tensor]) -> None:
             _take_bias(stored, f"{before}.weight_bias", layer.bias)
         elif isinstance(layer, nn.Conv2d | nn.Linear):
             if f"{name}.weight" not in stored:
-                raise ModelFileError(str(find_box()), f"it lacks weights of its network: {name}.weight")
+                raise ModelFileError(str(find_builtin()), f"it lacks weights of its network: {name}.weight")
             layer.weight.copy_(stored.pop(f"{name}.weight"))
             _take_bias(stored, f"{name}.bias", layer.bias)
             before = name
     if stored:
-        raise ModelFileError(str(find_box()), f"it has weights of another network: {', '.join(stored)}")
+        raise ModelFileError(str(find_builtin()), f"it has weights of another network: {', '.join(stored)}")
 
 
 def _take_bias(stored: dict[str, Tensor], name: str, bias: Tensor | None) -> None:
