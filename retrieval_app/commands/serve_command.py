@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,19 +15,12 @@ from index.commands.option_files import config_file_option
 from index.config_fields import make_config
 from index.errors import InputError
 from index.text import printable_path
-from retrieval_app.api.security.rate_limits import RateConfig, SignInConfig
 from retrieval_app.commands.server_commands import token_file_option
-from retrieval_app.commands.settings_command import SettingsCommand, show_config_option
-from retrieval_app.server.options import ConnectionConfig, LogConfig, ServedGallery, ServeOptions
-from retrieval_app.serving.serving_config import ServingConfig
+from retrieval_app.commands.settings_command import SettingsCommand, show_config_option, show_settings
+from retrieval_app.server.options import ServedGallery, ServeOptions
 
 if TYPE_CHECKING:
     from retrieval_app.server.serve import Served
-
-_LIMITS: dict[str, type] = {
-    "limits": ServingConfig, "connections": ConnectionConfig, "sign_in": SignInConfig, "rates": RateConfig,
-    "logs": LogConfig,
-}  # fmt: skip
 
 
 class ServeCommand(SettingsCommand):
@@ -109,24 +100,21 @@ def serve(
       retrieval serve gallery --config serve.toml --photos-waiting 64 --show-config
       curl -s localhost:7860/v1/search/image?k=5 --data-binary @query.jpg
     """
-    from retrieval_app.api.security.addresses import is_loopback
     from retrieval_app.commands.serve_arguments import choose_galleries, choose_token
     from retrieval_app.server.serve import find_address, serve_gallery
 
     context = click.get_current_context()
-    with _explaining(context):
-        limits: dict[str, Any] = {name: make_config(kind, values) for name, kind in _LIMITS.items()}
+    writable, tokens = values.pop("writable"), values["tokens"]
+    try:
+        options = make_config(ServeOptions, {**values, "galleries": (ServedGallery(Path()),), "token": None})
+    except InputError as error:
+        assert isinstance(context.command, ServeCommand)
+        raise context.command.explain(context, error) from error
     if show_config:
-        from retrieval_app.commands.settings_command import show_settings
-
         show_settings(context, as_json=as_json)
         return
-    host, writable, tokens = values["host"], values.pop("writable"), values["tokens"]
-    own = {field.name: values[field.name] for field in fields(ServeOptions) if field.name in values}
-    with _explaining(context):
-        options = ServeOptions((ServedGallery(Path()),), **{**own, **limits, "token": None})
-    find_address(host, options.port)  # as all that is wrong, before a token is asked for or made
-    needed = writable or not is_loopback(host)
+    find_address(options.host, options.port)  # before a token is made
+    needed = writable or not options.is_loopback
     token = choose_token(
         context, file=token_file, no_token=no_token, needed=needed, writable=writable, tokens=tokens
     )
@@ -160,13 +148,3 @@ def serve(
     for gallery in options.galleries:
         click.echo(f"Opening {gallery.path} …", err=True)
     serve_gallery(options, on_ready=announce)
-
-
-@contextmanager
-def _explaining(context: click.Context) -> Iterator[None]:
-    """Says of a wrong value where it came from."""
-    try:
-        yield
-    except InputError as error:
-        assert isinstance(context.command, ServeCommand)
-        raise context.command.explain(context, error) from error

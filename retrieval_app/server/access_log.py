@@ -1,12 +1,12 @@
-"""The access log: a line of JSON for every request, another for each slow search; no token, no name of a photo.
+"""Access log: a JSON line for every request, another for each slow search, without tokens and names of photos.
 
     {"time": "2026-01-31T12:00:00.123Z", "event": "request", "request_id": "9f…", "method": "GET", …}
 
-A thread of its own writes the lines, so that no request waits for a disk. Lines that fit neither the queue nor the disk
-are dropped and counted. Whoever rotates the file may move it away at any time.
+A thread writes the lines, so that no request waits for a disk. Lines that fit neither the queue nor the disk are
+dropped and counted. The file may be moved away at any time, as log rotation does.
 
-Beside it OpenTelemetry spans, one a request, where its packages are installed and configured; else none of it is
-imported. They hold what a line of the log holds: automatic instrumentation would send URLs with tokens in them.
+Beside it OpenTelemetry spans, one a request, if its packages are installed and its variables set. Automatic
+instrumentation would send URLs with tokens in them.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from retrieval_app.server.options import LogConfig
 logger = logging.getLogger(__name__)
 
 STDOUT = Path("-")
+LINES_WAITING = 10_000
 MOST_SEARCHES = 8  # of one request that are listed one by one
 _MODE = 0o640
 _WARN_S = 60.0  # between two warnings that nothing can be written
@@ -45,11 +46,11 @@ _FLUSH_S = 3.0  # for what was not sent when the server ends
 
 @contextmanager
 def open_access_log(config: LogConfig) -> Iterator[list[Observer]]:
-    """Observers of requests that write the lines; none where no log is wanted."""
+    """Observers of requests that write the lines."""
     if config.access_log is None and config.slow_query_ms is None:
         yield []
         return
-    writer = LineWriter(config.access_log, capacity=config.log_lines_waiting)
+    writer = LineWriter(config.access_log)
 
     def write(record: RequestRecord) -> None:
         if config.access_log is not None:
@@ -65,14 +66,14 @@ def open_access_log(config: LogConfig) -> Iterator[list[Observer]]:
 
 
 class LineWriter:
-    """Lines of JSON that a thread adds to a file, in their order.
+    """A thread that adds JSON lines to a file, in their order.
 
     Args:
         path: of the file; `-` is standard output, None standard error.
         capacity: lines that wait; one more is dropped.
     """
 
-    def __init__(self, path: Path | None, *, capacity: int) -> None:
+    def __init__(self, path: Path | None, *, capacity: int = LINES_WAITING) -> None:
         self._file: _Stream | _File
         if path is None or path == STDOUT:
             self._file = _Stream(sys.stderr if path is None else sys.stdout)
@@ -83,7 +84,7 @@ class LineWriter:
                 shown = printable_path(str(path))
                 raise InputError(f"--access-log {shown}: cannot be written: {error.strerror}") from error
         self._queue = SimpleQueue[Any]()
-        self._capacity, self._refused, self._told = capacity, 0, 0
+        self._capacity, self._refused, self._reported = capacity, 0, 0
         self._listener = QueueListener(self._queue, self._file)
         self._listener.start()
 
@@ -92,12 +93,12 @@ class LineWriter:
         if self._queue.qsize() >= self._capacity:
             self._refused += 1
             return
-        self._tell_dropped()
+        self._report_dropped()
         self._put(line)
 
     def close(self) -> None:
-        """Write what waits, for a few seconds at most."""
-        self._tell_dropped()
+        """Write the lines that wait, for a few seconds at most."""
+        self._report_dropped()
         stopping = threading.Thread(target=self._listener.stop, daemon=True)
         stopping.start()
         stopping.join(_CLOSE_S)
@@ -106,12 +107,12 @@ class LineWriter:
 
     @property
     def dropped(self) -> int:
-        """Lines that no file has, of which a line tells how many there were."""
-        return self._refused + self._file.failed - self._told
+        """Lines that were dropped since a line reported their number."""
+        return self._refused + self._file.failed - self._reported
 
-    def _tell_dropped(self) -> None:
+    def _report_dropped(self) -> None:
         if count := self.dropped:
-            self._told += count
+            self._reported += count
             self._put({"time": _show_time(time.time()), "event": "dropped", "lines": count})
 
     def _put(self, line: dict[str, Any]) -> None:
@@ -119,7 +120,7 @@ class LineWriter:
 
 
 class _Stream(logging.StreamHandler[Any]):
-    """A stream whose failures are counted, and told once a minute."""
+    """A stream that counts failures, and logs one a minute."""
 
     failed, _warned_at, shown = 0, -_WARN_S, "standard output"
 
@@ -133,7 +134,7 @@ class _Stream(logging.StreamHandler[Any]):
 
 
 class _File(WatchedFileHandler, _Stream):
-    """A file that is opened anew where it was moved away, and that other users do not read."""
+    """A file that is opened again where it was moved away, and that other users cannot read."""
 
     def __init__(self, path: Path) -> None:
         self._path, self.shown = path, printable_path(str(path))
@@ -162,8 +163,7 @@ class _File(WatchedFileHandler, _Stream):
 def _describe(record: RequestRecord) -> dict[str, Any]:
     visitor = record.visitor
     return {
-        "time": _show_time(record.at_s), "event": "request", "request_id": record.request_id,
-        **_name_gallery(record), "method": record.method, "route": record.route,
+        **_begin_line("request", record), "method": record.method, "route": record.route,
         "query": hide_typed(record.query_string),
         "status": record.status, "bytes": record.sent_bytes, "ms": round(record.seconds * 1000, 3),
         "address": visitor.address, "name": visitor.name, "has_token": visitor.has_token,
@@ -173,16 +173,17 @@ def _describe(record: RequestRecord) -> dict[str, Any]:
 def _describe_slow(record: RequestRecord, *, ms: float) -> dict[str, Any]:
     watch = record.watch
     return {
-        "time": _show_time(record.at_s), "event": "slow_search", "request_id": record.request_id,
-        **_name_gallery(record), "route": record.route, "status": record.status, "ms": round(ms, 3),
+        **_begin_line("slow_search", record), "route": record.route, "status": record.status, "ms": round(ms, 3),
         "body_ms": round(watch.body_s * 1000, 3), "embed_ms": round(watch.embed_s * 1000, 3),
         "searches_count": len(watch.searches), "searches": [one.to_json() for one in watch.searches[:MOST_SEARCHES]],
     }  # fmt: skip
 
 
-def _name_gallery(record: RequestRecord) -> dict[str, str]:
-    """Which of several galleries it was; nothing where there is one only."""
-    return {} if record.gallery is None else {"gallery": record.gallery}
+def _begin_line(event: str, record: RequestRecord) -> dict[str, str]:
+    one_of_several = {} if record.gallery is None else {"gallery": record.gallery}
+    return {
+        "time": _show_time(record.at_s), "event": event, "request_id": record.request_id, **one_of_several
+    }  # fmt: skip
 
 
 def _show_time(seconds: float) -> str:
@@ -192,7 +193,7 @@ def _show_time(seconds: float) -> str:
 
 @contextmanager
 def open_spans() -> Iterator[list[Observer]]:
-    """What is to be told of requests, by the standard variables of OpenTelemetry; nothing without them."""
+    """Observers of requests that send OpenTelemetry spans, by its standard variables; none without them."""
     endpoint = next((name for name in _ENDPOINTS if os.environ.get(name)), None)
     if endpoint is None or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         yield []
@@ -202,6 +203,8 @@ def open_spans() -> Iterator[list[Observer]]:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
     except ModuleNotFoundError as error:
         logger.warning("%s is set, but %s is not installed: no spans; pip install 'retrieval-app[traces]'",
                        endpoint, error.name)  # fmt: skip
@@ -211,33 +214,13 @@ def open_spans() -> Iterator[list[Observer]]:
     provider = TracerProvider(resource=Resource.create(own), shutdown_on_exit=False)
     exporter = OTLPSpanExporter()
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    try:
-        yield [_Spans(provider.get_tracer("retrieval_app"))]
-    finally:
-        last = threading.Thread(target=provider.force_flush, name="spans", daemon=True)
-        last.start()
-        last.join(_FLUSH_S)
-        exporter.shutdown()  # which ends its waiting for a collector that is gone
-        provider.shutdown()
+    tracer, propagator = provider.get_tracer("retrieval_app"), TraceContextTextMapPropagator()
 
-
-class _Spans:
-    def __init__(self, tracer: Any) -> None:
-        from opentelemetry.trace import SpanKind, Status, StatusCode
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-        self._tracer, self._kind = tracer, SpanKind.SERVER
-        self._failed = Status(StatusCode.ERROR)
-        self._propagator = TraceContextTextMapPropagator()
-
-    def __call__(self, record: RequestRecord) -> None:
-        carrier = {} if record.traceparent is None else {"traceparent": record.traceparent}
+    def send(record: RequestRecord) -> None:
         end_ns = int(record.at_s * 1e9)
-        span = self._tracer.start_span(
-            f"{record.method} {record.route}",
-            context=self._propagator.extract(carrier),
-            kind=self._kind,
-            start_time=end_ns - int(record.seconds * 1e9),
+        span = tracer.start_span(
+            f"{record.method} {record.route}", kind=SpanKind.SERVER, start_time=end_ns - int(record.seconds * 1e9),
+            context=propagator.extract({} if record.traceparent is None else {"traceparent": record.traceparent}),
             attributes={
                 "http.request.method": record.method, "http.route": record.route,
                 "url.query": hide_typed(record.query_string), "http.response.status_code": record.status,
@@ -246,5 +229,14 @@ class _Spans:
             },
         )  # fmt: skip
         if record.status >= 500:
-            span.set_status(self._failed)
+            span.set_status(Status(StatusCode.ERROR))
         span.end(end_time=end_ns)
+
+    try:
+        yield [send]
+    finally:
+        last = threading.Thread(target=provider.force_flush, name="spans", daemon=True)
+        last.start()
+        last.join(_FLUSH_S)
+        exporter.shutdown()  # ends its waiting for a collector that is gone
+        provider.shutdown()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,10 +61,10 @@ _SMALLEST_COMPRESSED_BYTES = 1000  # what fits into one packet is as fast uncomp
 
 @contextmanager
 def open_server_app(options: ServeOptions, *, shared: Path | None = None) -> Iterator[ServerApp]:
-    """A server's application over its opened galleries, closed in the end.
+    """A server's application over its opened galleries, which are closed in the end.
 
     Args:
-        shared: folder of what the processes of a server have together; None where there is one.
+        shared: the folder that the processes of a server share; None where there is one process.
     """
     with ExitStack() as opened:
         yield ServerApp(options, shared=shared, opened=opened)
@@ -72,13 +72,11 @@ def open_server_app(options: ServeOptions, *, shared: Path | None = None) -> Ite
 
 def make_code(options: ServeOptions) -> str:
     """A code for the address of the first visit, which any process of the server takes."""
-    access = choose_access(options)
-    sign_in = SignIn(access, draw=draw_sign_in, spent=_place_sessions(options), config=options.sign_in)
-    return sign_in.make_code()
+    return SignIn(choose_access(options), draw=draw_sign_in, spent=_place_sessions(options)).make_code()
 
 
 def _place_sessions(options: ServeOptions, shared: Path | None = None) -> list[Path]:
-    """Where it is told which sessions were ended: in places that the order of galleries does not change."""
+    """Folders for ended sessions: places that the order of galleries does not change."""
     if options.tokens is not None:
         places = [options.tokens.with_name(f"{options.tokens.name}.sessions")]
     else:
@@ -87,11 +85,7 @@ def _place_sessions(options: ServeOptions, shared: Path | None = None) -> list[P
 
 
 class ServerApp:
-    """The application of a server: that of its only gallery, or those of several beside their list.
-
-    Attributes:
-        app: answers everything.
-    """
+    """The application of a server: that of its only gallery, or those of several beside their list."""
 
     def __init__(self, options: ServeOptions, *, shared: Path | None, opened: ExitStack) -> None:
         self._options, self._shared, self._opened = options, shared, opened
@@ -103,19 +97,19 @@ class ServerApp:
         self._observers = [
             *opened.enter_context(open_access_log(options.logs)), *opened.enter_context(open_spans())
         ]  # fmt: skip
-        self._logs = {served.name or "": ActivityLog(served.path) for served in options.galleries}
-        for log in self._logs.values():
-            opened.callback(log.close)
+        self._logs = {
+            served.name or "": opened.enter_context(closing(ActivityLog(served.path))) for served in options.galleries
+        }  # fmt: skip
         self._sign_in = SignIn(
-            self._access, draw=draw_sign_in, spent=spent, config=options.sign_in, root_path=self._root_path,
-            logs=self._logs,
+            self._access, draw=draw_sign_in, spent=spent, session_s=options.connections.session_s,
+            root_path=self._root_path, logs=self._logs,
         )  # fmt: skip
         self._rates, self._making = RateLimits(options.rates), opened.enter_context(hold_uploads())
         self._galleries = {served.name: self._open_gallery(served) for served in options.galleries}
         self.app: ASGIApp = self._galleries[None] if None in self._galleries else self._join()
 
     def end(self) -> None:
-        """End what would go on for long: the server is to end."""
+        """Cancel long work: the server ends."""
         for app in self._galleries.values():
             app.state.engine.refuse_costly()
             app.state.gradio.hang_up()
@@ -124,18 +118,17 @@ class ServerApp:
     def _protect(
         self, app: FastAPI, *, access: Access, sign_in: SignIn, metrics: Metrics, gallery: str | None = None
     ) -> None:
-        """Let an application be reached through the middleware only, and find in its state who may do what.
+        """Put the middleware around an application, and its access rules into its state.
 
-        The length of a compressed answer tells nothing that is kept from its reader: tokens and cookies stand in no
-        body, and no other site may ask.
+        The length of a compressed answer betrays nothing: tokens and cookies stand in no body, and no other site may
+        ask.
         """
         app.state.access, app.state.sign_in, app.state.metrics = access, sign_in, metrics
         options, origins = self._options, check_origins(self._options.cors_origins)
         app.add_middleware(GZipMiddleware, minimum_size=_SMALLEST_COMPRESSED_BYTES, compresslevel=5)
         app.add_middleware(
-            Security, limits=options.limits, access=access, sign_in=sign_in,
-            observers=[metrics.observe, *self._observers], rates=self._rates, origins=origins, gallery=gallery,
-            max_head_bytes=options.connections.max_head_bytes,
+            Security, limits=options.limits, access=access, sign_in=sign_in, rates=self._rates,
+            observers=[metrics.observe, *self._observers], origins=origins, gallery=gallery,
         )  # fmt: skip
         if origins:
             app.add_middleware(ApiCors, origins=origins)
@@ -144,25 +137,26 @@ class ServerApp:
         app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=proxies)
 
     def _place(self, gallery: str | None) -> str:
-        """The path below which a gallery is, without a slash at its end: the server's own for the only one."""
+        """The path below which a gallery is, without a slash at its end."""
         return self._root_path if gallery is None else f"{self._root_path}/g/{gallery}"
 
     def _open_gallery(self, served: ServedGallery) -> FastAPI:
-        """The application of one gallery."""
-        options, shared, opened = self._options, self._shared, self._opened
-        engine = Engine(served.path, config=options.limits, audit=options.audit, name=served.name, shared=shared)
-        opened.callback(engine.close)
-        review = ReviewStore.of_gallery(served.path)
-        opened.callback(review.close)
-        log = self._logs[served.name or ""]
+        options, limits, shared, opened = self._options, self._options.limits, self._shared, self._opened
+        engine = opened.enter_context(
+            closing(Engine(served.path, config=limits, audit=options.audit, name=served.name, shared=shared))
+        )
+        review, log = (
+            opened.enter_context(closing(ReviewStore.of_gallery(served.path))),
+            self._logs[served.name or ""],
+        )
         jobs = Jobs(
-            served.path, on_change=engine.live.refresh, open_gallery=engine.open_decided, limits=options.limits,
-            log=log, shared=shared,
+            served.path, on_change=engine.live.refresh, open_gallery=engine.open_decided, limits=limits, log=log,
+            shared=shared,
         )  # fmt: skip
         opened.callback(jobs.close)
-        engine.live.watch(poll_s=options.limits.poll_s)
+        engine.live.watch(poll_s=limits.poll_s)
         if shared is not None:
-            jobs.watch(poll_s=options.limits.poll_s)
+            jobs.watch(poll_s=limits.poll_s)
         if options.writable and (shared is None or _is_first(shared)):
             jobs.resume()
         access, sign_in = self._access, self._sign_in
@@ -170,10 +164,9 @@ class ServerApp:
             access = replace(access, galleries=frozenset((served.name,)), is_hidden=True)
             sign_in = sign_in.for_gallery(access)
         gradio = MountedApp(engine, making=self._making, root_path=self._place(served.name))
-        app = _create_gallery_app(gradio, asks_token=options.asks_token, has_gradio=shared is None)
+        app = _create_gallery_app(gradio, asks_token=access.asks_token, has_gradio=shared is None)
         app.state.engine, app.state.review, app.state.jobs, app.state.log = engine, review, jobs, log
         app.state.is_one_of_several = served.name is not None
-        limits = engine.config
         app.state.fetcher = PhotoFetcher(
             max_bytes=limits.max_upload_bytes, seconds=limits.fetch_s, at_once=limits.fetches_at_once
         )
@@ -182,7 +175,7 @@ class ServerApp:
         return app
 
     def _join(self) -> ASGIApp:
-        """Passes requests on to the application of a gallery by the path, or to those of the list and of none."""
+        """Routes requests by their path to a gallery, to the list of galleries, or to one that refuses them."""
         named = {name: app for name, app in self._galleries.items() if name is not None}
         metrics = Metrics()
         list_app = _create_list_app(named, asks_token=self._access.asks_token)
@@ -196,28 +189,27 @@ class ServerApp:
         none_app.router.routes[:] = [*sign_in_router.routes, Route("/{path:path}", refuse)]
         self._protect(none_app, access=hidden, sign_in=of_none, metrics=metrics)
 
-        async def pass_on(scope: Scope, receive: Receive, send: Send) -> None:
-            within, found = None, None
+        async def route(scope: Scope, receive: Receive, send: Send) -> None:
+            found = None
             if scope["type"] == "http":
                 within = strip_root_path(scope["path"], self._root_path)  # unless a proxy has taken that away
                 found = _GALLERY.fullmatch(scope["path"] if within is None else within)
             app: ASGIApp = list_app
             if found is not None:
                 name, rest = found[1], found[2]
-                below = self._place(name)
                 if rest is None:
-                    app = redirect_to_slash(scope, below)
+                    app = redirect_to_slash(scope, self._place(name))
                 elif name in named:
-                    app, scope["path"] = named[name], below + rest
+                    app, scope["path"] = named[name], self._place(name) + rest
                 else:  # answers as a gallery does that the visitor may not look into
                     app, scope["path"] = none_app, self._root_path + rest
             await app(scope, receive, send)
 
-        return pass_on
+        return route
 
 
 def _is_first(shared: Path) -> bool:
-    """Whether no process of this server was before: that one goes on with what an earlier server left."""
+    """Whether this is the first process of the server, which resumes the jobs of an earlier one."""
     try:
         (shared / "first").touch(exist_ok=False)
     except FileExistsError:
@@ -226,7 +218,7 @@ def _is_first(shared: Path) -> bool:
 
 
 def _create_gallery_app(gradio: MountedApp, *, asks_token: bool, has_gradio: bool) -> FastAPI:
-    """The routes of a gallery's page and API; what they answer with is found in the application's state."""
+    """The routes of a gallery's page and API, which find the gallery in the application's state."""
 
     @asynccontextmanager
     async def end_gradio(_: FastAPI) -> AsyncIterator[None]:
@@ -246,12 +238,12 @@ def _create_gallery_app(gradio: MountedApp, *, asks_token: bool, has_gradio: boo
 
 
 async def _refuse_gradio(_: Request) -> Response:
-    """Its conversations take several requests, which would reach processes that know nothing of each other."""
+    """A session of Gradio takes several requests, which would reach different processes."""
     raise ApiError("the Gradio app needs a server of one process: start one without --workers", status=404)
 
 
 def _create_list_app(galleries: Mapping[str, FastAPI], *, asks_token: bool) -> FastAPI:
-    """The application beside those of galleries, which begin and end with it."""
+    """The application of the list; those of the galleries begin and end with it."""
 
     @asynccontextmanager
     async def run_galleries(_: FastAPI) -> AsyncIterator[None]:
@@ -273,15 +265,12 @@ def _create_list_app(galleries: Mapping[str, FastAPI], *, asks_token: bool) -> F
 
 
 async def _send_list(request: Request) -> Response:
-    listed = await list_galleries(request, NoParameters())
     galleries = []
-    for entry in listed.galleries:
-        may = [
-            "search",
-            *(["review"] if entry.permissions.review else []),
-            *(["change"] if entry.permissions.write else []),
-        ]
-        galleries.append({**entry.model_dump(), "may": ", ".join(may)})
+    for entry in (await list_galleries(request, NoParameters())).galleries:
+        may = {"search": True, "review": entry.permissions.review, "change": entry.permissions.write}
+        galleries.append(
+            {**entry.model_dump(), "may": ", ".join(name for name, is_allowed in may.items() if is_allowed)}
+        )
     values = {"galleries": galleries, "who": name_signed_in(request), "styles": _LIST_STYLES}
     html = load_template("galleries.html").render(values)  # which escapes names
     return HTMLResponse(html, headers={"Cache-Control": "no-store"})

@@ -16,7 +16,7 @@ from retrieval_app.api.security.addresses import (
     check_root_path,
     is_loopback,
 )
-from retrieval_app.api.security.rate_limits import RateConfig, SignInConfig
+from retrieval_app.api.security.rate_limits import RateConfig
 from retrieval_app.api.security.rights import check_gallery_name
 from retrieval_app.api.security.tokens import check_token
 from retrieval_app.serving.serving_config import ServingConfig
@@ -26,10 +26,7 @@ MOST_WORKERS = 64
 
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
-    """Connections and heads of requests.
-
-    A page holds up to six connections while it loads.
-    """
+    """Connections and sessions. A page holds up to six connections while it loads."""
 
     connections: int = option(
         1024,
@@ -40,7 +37,11 @@ class ConnectionConfig:
     shutdown_s: int = option(
         15, "Seconds that requests under way have to be finished in when the server ends.", at_least=1
     )
-    max_head_bytes: int = option(64 * 1024, "Bytes of the head of a request.", at_least=1024)
+    session_s: float = option(
+        12 * 3600.0,
+        "Seconds that a browser stays signed in; each request in the second half of them begins them anew.",
+        at_least=1,
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -58,9 +59,6 @@ class LogConfig:
         None, "Log searches that take longer, with where the time went: in the access log, else on standard error.",
         at_least=0, metavar="MS",
     )  # fmt: skip
-    log_lines_waiting: int = option(
-        10_000, "Lines of logs that wait to be written; one more is dropped, which the log says.", at_least=1
-    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -68,12 +66,7 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServedGallery:
-    """A gallery of a server.
-
-    Attributes:
-        path: its folder.
-        name: by which it is one of several, below `/g/NAME/`; None for the only one.
-    """
+    """A gallery of a server: its folder, and its name where it is one of several, below `/g/NAME/`."""
 
     path: Path
     name: str | None = None
@@ -88,7 +81,7 @@ class ServeOptions:
     """Address and access.
 
     Attributes:
-        galleries: one without a name, or any number of them with different ones.
+        galleries: one without a name, or several with different names.
         token: that every request has to bring; None lets everybody search who can reach the address.
     """
 
@@ -128,7 +121,6 @@ class ServeOptions:
     )  # fmt: skip
     limits: ServingConfig = field(default_factory=ServingConfig)
     connections: ConnectionConfig = field(default_factory=ConnectionConfig)
-    sign_in: SignInConfig = field(default_factory=SignInConfig)
     rates: RateConfig = field(default_factory=RateConfig)
     logs: LogConfig = field(default_factory=LogConfig)
 
@@ -145,15 +137,15 @@ class ServeOptions:
             )
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port {self.port}: a port is a number in 0..65535 (0: any free one)")
-        if self.token is not None and self.tokens is not None:
-            raise InputError("--tokens takes the place of --token and --token-file: give one of them")
+        if self.token is not None:
+            if self.tokens is not None:
+                raise InputError("--tokens takes the place of --token and --token-file: give one of them")
+            check_token(self.token)
         if self.writable and not self.asks_token:
             raise InputError(
                 "--writable needs a token: give --token-file FILE, or set the variable RETRIEVAL_TOKEN, or "
                 "give tokens with names, --tokens FILE"
             )
-        if self.token is not None:
-            check_token(self.token)
         for name in self.allowed_hosts:
             check_host(name)
         check_root_path(self.root_path)
@@ -162,7 +154,7 @@ class ServeOptions:
 
     @classmethod
     def of(cls, gallery: Path, **options: Any) -> ServeOptions:
-        """Those of a server with one gallery."""
+        """The options of a server with one gallery."""
         return cls((ServedGallery(gallery),), **options)
 
     @property
@@ -177,13 +169,12 @@ class ServeOptions:
 
 
 def check_names(galleries: tuple[ServedGallery, ...]) -> None:
-    """See that galleries can be told apart; InputError where there is none, or several have no name or the same."""
-    names = [served.name for served in galleries]
+    """Refuse no gallery, several without names, and names or folders that occur twice."""
+    names, places = [served.name for served in galleries], [served.path.resolve() for served in galleries]
     if not galleries:
         raise InputError("there is no gallery to serve")
     if len(names) > 1 and None in names:
         raise InputError("each of several galleries needs a name, as in shop=photos/shop-gallery")
-    places = [served.path.resolve() for served in galleries]
     for at, (place, name) in enumerate(zip(places, names, strict=True)):
         if place in places[:at]:
             raise InputError(f"{printable_path(str(place))}: named twice; a gallery is served under one name")

@@ -1,4 +1,4 @@
-"""Serving galleries' pages and API: open, listen, run until told to end. Needs the extra `ui`."""
+"""`retrieval serve`: opens galleries, listens, and runs until interrupted. Needs the extra `ui`."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from retrieval_app.server.options import ServeOptions
 
 logger = logging.getLogger(__name__)
 _ELSEWHERE = {"0.0.0.0": (socket.AF_INET, "192.0.2.1", "127.0.0.1"), "::": (socket.AF_INET6, "2001:db8::1", "::1")}
-"""Of those that stand for all addresses: their family, an address of nobody, and that of the machine itself."""
+"""Hosts that stand for all addresses: their family, an address of nobody, and that of the machine itself."""
 _DISCARD_PORT = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server that answers.
+    """The addresses of a server that answers.
 
     Attributes:
         url: of the page; of several galleries of their list.
-        first_visit: the same, with a code that opens the page once and soon where a token is asked for.
+        first_visit: the same, with a code that signs in once where a token is required.
         by_name: the page by the machine's name, where it listens on all of its addresses.
         pages: of the galleries, by their names where there are several.
     """
@@ -42,16 +42,7 @@ class Served:
 
 
 def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] = lambda _: None) -> None:
-    """Serve pages and API until interrupted or terminated.
-
-    Args:
-        on_ready: called once it answers.
-
-    Raises:
-        GalleryError: a gallery cannot be opened.
-        InputError: the address cannot be used, or the port is taken.
-        MissingDependencyError: the packages of the extra `ui` are not installed.
-    """
+    """Serve pages and API until interrupted or terminated; `on_ready` is called once the server answers."""
     if options.audit is not None and not (options.audit / "audit.csv").is_file():
         raise InputError(
             f"--audit {printable_path(str(options.audit))}: expected the folder that `retrieval audit` wrote"
@@ -73,7 +64,7 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] =
         name = name_listened(options.host)
         by_name = None if name is None else write_url(name, port, root_path=below)
 
-        def tell() -> None:
+        def report() -> None:
             first_visit = url if options.token is None else f"{url}?code={make_code(options)}"
             names = [served.name for served in options.galleries if served.name is not None]
             on_ready(Served(url, first_visit, by_name, {name: f"{url}g/{name}/" for name in names}))
@@ -81,11 +72,15 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] =
                 threading.Thread(target=import_gradio, name="gradio").start()
 
         if options.workers > 1:
-            run_workers(options, listener=listener, on_ready=tell)
+            run_workers(options, listener=listener, on_ready=report)
             return
         with open_server_app(options) as served_app, suppress(KeyboardInterrupt):  # the usual way to end it
             run_server(
-                served_app.app, listener=listener, on_ready=tell, on_end=served_app.end, limits=options.connections
+                served_app.app,
+                listener=listener,
+                on_ready=report,
+                on_end=served_app.end,
+                limits=options.connections,
             )
 
 
@@ -100,7 +95,7 @@ def import_gradio() -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket."""
+    """A listening socket; InputError where the address cannot be used."""
     family, address = find_address(host, port)
     try:
         return socket.create_server(address, family=family)
@@ -113,7 +108,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def find_address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """What to listen on for a host: its family and its address."""
+    """The family and the address of a host."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError) as error:
@@ -123,7 +118,7 @@ def find_address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str,
 
 
 def choose_shown(host: str) -> str:
-    """An address that is listened on, as others ask for it; the machine's own where it is in no network."""
+    """The address to show for a host: of those that stand for all, the one by which the machine reaches others."""
     if host not in _ELSEWHERE:
         return host
     family, elsewhere, own = _ELSEWHERE[host]
@@ -136,7 +131,7 @@ def choose_shown(host: str) -> str:
 
 
 def name_listened(host: str) -> str | None:
-    """What this machine calls itself, where all its addresses are listened on; a network need not know it."""
+    """The machine's own name, where the server listens on all addresses; the network need not know it."""
     return socket.gethostname() if host in _ELSEWHERE else None
 
 

@@ -1,4 +1,4 @@
-"""MCP server of a gallery, over pipes or HTTP: open, listen, run until told to end. Needs the extra `agents`."""
+"""MCP server of a gallery, over pipes or HTTP. Needs the extra `agents`."""
 
 from __future__ import annotations
 
@@ -38,29 +38,22 @@ from retrieval_app.server.options import ServeOptions
 from retrieval_app.server.serve import choose_shown, listen, write_url
 from retrieval_app.serving.search_engine import Engine
 
-# Access control of MCP over HTTP. The protocol's package sees the token alone, not the client's address, by which wrong
-# tokens are slowed down; so `SignIn` checks here as it does for the API, and tells the package whose session it is.
+# The protocol's package sees the token alone, not the client's address, by which wrong tokens are slowed down. So
+# `SignIn` checks tokens here as it does for the API, and the package gets the visitor of each session.
 MCP_PATH = "/mcp"
-_BASE64, _BESIDE = 2, 1 << 20  # times as many bytes, at most, and those of the rest of a request
-_MOST_SESSIONS = 1000  # one more is told so; those that nobody uses end after half an hour
+_BASE64, _BESIDE = 2, 1 << 20  # size of an image in a request, and bytes of its rest
+_MOST_SESSIONS = 1000  # an unused one ends after half an hour
 _LEFT_TO_ACCESS = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-_AS_IN_THE_API = f"/v1{MCP_PATH}"  # refusals are told as the API tells them, and a token has to open that much
+_AS_IN_THE_API = f"/v1{MCP_PATH}"  # refusals look as in the API, and need the same rights
 
 
 class AgentAccess:
-    """Access control middleware: lets requests in that ask for this server and bring a token, where one is asked for.
-
-    Args:
-        app: of the protocol's package.
-        sign_in: finds out who asks.
-        hosts: the names that are answered to.
-    """
+    """Access control middleware of MCP: checks host, site and token."""
 
     def __init__(self, app: ASGIApp, *, sign_in: SignIn, hosts: HostNames) -> None:
         self._app, self._sign_in, self._hosts = app, sign_in, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection, as ASGI has it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -100,10 +93,9 @@ def serve_agents(
     """Serve until the client ends it, or Ctrl-C.
 
     Args:
-        options: gallery, address, tokens and names of hosts.
         stdio: speak on standard input and output, not over HTTP.
         writable: whether agents may decide about labels.
-        announce: is told the address of HTTP.
+        announce: takes the address of HTTP.
     """
     if not options.is_loopback and not options.asks_token:
         raise InputError(
@@ -146,5 +138,5 @@ def _serve_http(
         url = write_url(choose_shown(options.host), listener.getsockname()[1]).removesuffix("/") + MCP_PATH
         run_server(
             ProxyHeadersMiddleware(guarded, trusted_hosts=LOCAL_PROXIES), listener=listener,  # type: ignore[arg-type]
-            on_ready=lambda: announce(url), on_end=end,
+            on_ready=lambda: announce(url), on_end=end, limits=options.connections,
         )  # fmt: skip

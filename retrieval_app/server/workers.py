@@ -1,7 +1,6 @@
-"""Several processes that serve one gallery: uvicorn's supervisor over one socket.
+"""Worker processes of one gallery: uvicorn's supervisor over one socket.
 
-Each has a model and an index of its own. A folder has what they have together: photos that were sent, jobs, and what
-Prometheus counts.
+Each has a model and an index of its own. They share a folder of photos that were sent, jobs and metrics.
 """
 
 from __future__ import annotations
@@ -39,18 +38,13 @@ logger = logging.getLogger(__name__)
 _METRICS = "PROMETHEUS_MULTIPROC_DIR"
 _STARTED, _FAILED = "started", "failed"
 _LOOK_S = 0.1
-# Seconds in which a process answers its supervisor, also one that starts; else it is killed and another started. One
-# that is killed just as it is asked is waited for as long.
+# A process that does not answer its supervisor for so many seconds, also while it starts, is killed and replaced.
 _HUNG_S = 15
 _PAUSE_S = 1.0  # before another is started where one cannot open the gallery any more
 
 
 def run_workers(options: ServeOptions, *, listener: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serve in as many processes as the options say, until interrupted or terminated.
-
-    Args:
-        on_ready: called by a thread once one of them answers.
-    """
+    """Serve until interrupted or terminated; a thread calls `on_ready` once one of the processes answers."""
     threads = max(1, options.limits.workers // options.workers)
     each = replace(options, limits=replace(options.limits, threads=threads))
     ended = threading.Event()
@@ -63,7 +57,14 @@ def run_workers(options: ServeOptions, *, listener: socket.socket, on_ready: Cal
             timeout_worker_healthcheck=_HUNG_S,
         )  # fmt: skip
         quiet_uvicorn()
-        announcing = threading.Thread(target=_announce, args=(shared, on_ready, ended), daemon=True)
+
+        def announce() -> None:
+            while not (shared / _STARTED).exists():
+                if ended.wait(_LOOK_S):
+                    return
+            on_ready()
+
+        announcing = threading.Thread(target=announce, daemon=True)
         announcing.start()
         try:
             Multiprocess(config, sockets=[listener]).run()
@@ -75,15 +76,8 @@ def run_workers(options: ServeOptions, *, listener: socket.socket, on_ready: Cal
             raise RetrievalError(failed.read_text())
 
 
-def _announce(shared: Path, on_ready: Callable[[], None], ended: threading.Event) -> None:
-    while not (shared / _STARTED).exists():
-        if ended.wait(_LOOK_S):
-            return
-    on_ready()
-
-
 def create_worker_app(options: ServeOptions, shared: Path) -> ASGIApp:
-    """The application of one process, which is closed when its server has ended."""
+    """The application of one process, closed when its server has ended."""
     from retrieval_app.server.app import open_server_app
 
     log_warnings()
@@ -110,13 +104,12 @@ def create_worker_app(options: ServeOptions, shared: Path) -> ASGIApp:
             sys.exit(1)
         (shared / _FAILED).write_text(told)
         sys.exit(STARTUP_FAILURE)  # which ends the supervisor
-    return Lifecycle(
-        served.app, on_ready=(shared / _STARTED).touch, on_end=served.end, on_closed=opened.close
-    )  # fmt: skip
+    on_ready = (shared / _STARTED).touch
+    return Lifecycle(served.app, on_ready=on_ready, on_end=served.end, on_closed=opened.close)
 
 
 def _end_with(supervisor: int, shared: Path) -> None:
-    """End this process where its supervisor was killed, and cannot do it any more."""
+    """End this process where its supervisor was killed."""
     while os.getppid() == supervisor:
         time.sleep(_LOOK_S)
     shutil.rmtree(shared, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Access control: who may read, decide about labels and duplicates, and change the gallery itself."""
+"""Access control: who may search, decide about labels and duplicates, and change the gallery."""
 
 from __future__ import annotations
 
@@ -19,28 +19,23 @@ from retrieval_app.api.security.tokens import TokenBook, TokenEntry, are_equal, 
 if TYPE_CHECKING:
     from retrieval_app.server.options import ServeOptions
 
-OPEN_PATHS = frozenset(("/v1/health", "/v1/ready"))
-"""Those that need no token."""
-METRICS_PATH = "/v1/metrics"
-THIS_MACHINE, THE_TOKEN = "this machine", "the token"
-"""What visitors without a name are called in the log of what was done."""
-THE_OWNER = TokenEntry(THE_TOKEN, (WRITE,), "", datetime.min.replace(tzinfo=UTC))
-"""What the one token of a server opens: everything."""
+OPEN_PATHS = frozenset(("/v1/health", "/v1/ready"))  # need no token
+THE_OWNER = TokenEntry("the token", (WRITE,), "", datetime.min.replace(tzinfo=UTC))
+"""The entry of the one token of a server, which has every right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a server allows.
+    """Access rules of a server, or of one of its galleries.
 
     Attributes:
-        token: that every request but those for health must bring, and that may everything; None where there is none.
-        book: the tokens with names and rights of which every request must bring one, in the place of `token`.
-        loopback: whether only this machine reaches the server, if no proxy on it passes others on.
+        token: the one token, with all rights, that every request but those for health must bring; None without one.
+        book: the tokens with names and rights, in the place of `token`.
+        loopback: whether only this machine reaches the server, if no proxy on it forwards requests.
         writable: whether the gallery may be changed, which takes a token too.
-        fetches: whether photos are fetched from addresses that visitors name.
-        hosts: the names that it answers to.
-        galleries: the names of those, among several of a server, that requests are for; rights in one are rights here.
-        is_hidden: whether nobody is told that there is a gallery who has no right in it.
+        fetches: whether the server fetches photos from addresses that visitors name.
+        galleries: the names of those, among several, that requests are for; rights in one of them count.
+        is_hidden: whether visitors without a right in it must not learn that the gallery exists.
     """
 
     token: str | None = None
@@ -62,43 +57,30 @@ class Access:
         return self.token is not None or self.book is not None
 
     def session_key(self) -> bytes | None:
-        """The key of signed cookies, which end with what it comes from."""
+        """The key of session cookies, which end with the token or the file that it comes from."""
         if self.book is not None:
             return self.book.session_key()
         return None if self.token is None else _derive_key(self.token)
 
     def find(self, token: str) -> TokenEntry | None:
-        """What is known of a token; None of one that opens nothing."""
+        """The entry of a token; None of one that opens nothing."""
         if self.book is not None:
             return self.book.find(token)
         return THE_OWNER if self.token is not None and are_equal(token, self.token) else None
 
     def find_again(self, sha256: str) -> TokenEntry | None:
-        """What is known now of a token that opened a session."""
+        """The entry of the token that opened a session."""
         return THE_OWNER if self.book is None else self.book.find_again(sha256)
 
-    def opens_to_all(self, path: str) -> bool:
-        """Whether an address is answered to who brings no token."""
-        return path in OPEN_PATHS and not self.is_hidden
-
-    def rights_of(self, entry: TokenEntry) -> frozenset[str]:
-        """What a token with a name may here."""
-        return entry.rights_in(self.galleries)
-
-    def trusts(self, headers: Headers) -> bool:
-        """Whether who brings no token may decide: at the machine itself, where none is asked for."""
-        return not self.asks_token and self.loopback and not is_forwarded(headers)
-
-    def describe_untold(self, headers: Headers) -> Visitor:
-        """Who brings no token, where none is asked for."""
-        if self.trusts(headers):
-            return Visitor(rights=frozenset((READ, REVIEW, METRICS)), name=THIS_MACHINE)
+    def describe_stranger(self, headers: Headers) -> Visitor:
+        """A visitor of a server without tokens: at the machine itself, without a proxy, they may decide."""
+        if self.loopback and not is_forwarded(headers):
+            return Visitor(rights=frozenset((READ, REVIEW, METRICS)), name="this machine")
         return Visitor(rights=frozenset((READ, METRICS)))
 
 
 def choose_access(options: ServeOptions, *, secret: bytes | None = None) -> Access:
-    """Who may do what: of all galleries together where there are several; `secret` is that of sessions."""
-    names = frozenset(served.name for served in options.galleries if served.name is not None)
+    """Access rules by the options of a server, of all its galleries; `secret` is that of sessions."""
     hosts = choose_hosts(
         options.host, loopback=options.is_loopback, token=options.asks_token, allowed=options.allowed_hosts
     )
@@ -106,19 +88,15 @@ def choose_access(options: ServeOptions, *, secret: bytes | None = None) -> Acce
         token=options.token, book=None if options.tokens is None else TokenBook(options.tokens, secret=secret),
         # Behind a proxy that is named everybody is a stranger, whether it says so or not.
         loopback=options.is_loopback and not options.trusted_proxies,
-        writable=options.writable, fetches=options.fetches, hosts=hosts, galleries=names,
+        writable=options.writable, fetches=options.fetches, hosts=hosts,
+        galleries=frozenset(served.name for served in options.galleries if served.name is not None),
     )  # fmt: skip
 
 
 @cache
 def _derive_key(token: str) -> bytes:
-    """Slowly, as people choose tokens that a cookie is not to help to guess."""
+    """Slow, so that a cookie does not help to guess a token that somebody chose."""
     return hashlib.scrypt(token.encode(), salt=b"retrieval sessions", n=1 << 14, r=8, p=1)
-
-
-def may_reach(visitor: Visitor, path: str) -> bool:
-    """Whether an address may be asked for at all: who may not read has the metrics, if that."""
-    return READ in visitor.rights or path in OPEN_PATHS or (path == METRICS_PATH and METRICS in visitor.rights)
 
 
 def may(request: Request, right: str) -> bool:
@@ -132,9 +110,8 @@ class Require:
     """Dependency of a route: the visitor must have a right.
 
     Attributes:
-        right: which.
-        closed: what a server says that has no token, or lets nobody use the right.
-        refused: what it says to who has a token without the right.
+        closed: the refusal of a server that has no token, or lets nobody use the right.
+        refused: the refusal of a token without the right.
     """
 
     right: str
@@ -143,8 +120,8 @@ class Require:
 
     def __call__(self, request: Request) -> None:
         if not may(request, self.right):
-            has_other = find_visitor(request.scope).has_token
-            has_other = has_other and (self.right != WRITE or request.app.state.access.writable)
+            can_be_used = self.right != WRITE or request.app.state.access.writable
+            has_other = can_be_used and find_visitor(request.scope).has_token
             raise ApiError(self.refused if has_other else self.closed, status=403)
 
 
@@ -163,7 +140,7 @@ require_metrics = Require(METRICS, _NO_METRICS, _NO_METRICS)
 
 
 def require_fetching(request: Request) -> None:
-    """A route's dependency: photos must be fetched from addresses."""
+    """Dependency of a route: the server must fetch photos from addresses."""
     if not request.app.state.access.fetches:
         message = "this server fetches nothing: save the picture and send it, or start it with --fetch-addresses"
         raise ApiError(message, status=403)

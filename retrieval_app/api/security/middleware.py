@@ -1,6 +1,6 @@
-"""Access control middleware: only what the page and the API need gets through, and only in a sensible shape.
+"""Access control middleware: lets through only the addresses, methods and bodies that the page and the API need.
 
-Bodies are read here, whole. Beside it: the path below which a server lives, and CORS for the API.
+It reads bodies whole. Beside it: the root path of a server behind a proxy, and CORS for the API.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from retrieval_app.api.security.addresses import (
     name_client,
     strip_root_path,
 )
-from retrieval_app.api.security.rate_limits import RateConfig, RateLimits
+from retrieval_app.api.security.rate_limits import RateLimits
 from retrieval_app.api.security.rights import STRANGER, Visitor, find_visitor
 from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
 from retrieval_app.api.security.upload_limits import BodyRoom, Refused
@@ -45,17 +45,17 @@ _API = re.compile(r"/v1/.*", re.DOTALL)
 _PAGE = re.compile(r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+|docs(/[\w.-]*)?)", re.ASCII)
 _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _OF_BROWSERS = (b"origin", b"referer", b"cookie", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest")
-_CLIENT_LEFT = 499  # counted; nobody is there to get it
+MAX_HEAD_BYTES = 64 * 1024
+_CLIENT_LEFT = 499  # for the log
 
 
 class RootPath:
-    """Root path middleware: paths begin where the server does, whether a proxy takes the path before away or not."""
+    """Root path middleware: removes the path of a server behind a proxy, whether the proxy has removed it or not."""
 
     def __init__(self, app: ASGIApp, *, root_path: str) -> None:
         self._app, self._root_path = app, root_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection, as ASGI has it."""
         if scope["type"] == "http" and self._root_path:
             scope["root_path"] = self._root_path
             within = strip_root_path(scope["path"], self._root_path)
@@ -67,7 +67,7 @@ class RootPath:
 
 
 def redirect_to_slash(scope: Scope, path: str) -> RedirectResponse:
-    """The way to the page below a path, whose own addresses are relative to it."""
+    """A redirect to the page below a path, whose own addresses are relative to it."""
     query = scope["query_string"].decode("latin-1")
     headers = {name.decode(): value.decode() for name, value in SECURITY_HEADERS}
     address = f"{path}/" + (f"?{query}" if query else "")
@@ -85,34 +85,28 @@ class ApiCors(CORSMiddleware):
         )  # fmt: skip
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection, as ASGI has it."""
         is_api = scope["type"] == "http" and scope["path"].startswith("/v1/")
         await (super().__call__ if is_api else self.app)(scope, receive, send)
 
 
 class Security:
-    """Passes on what may pass, puts headers on every answer, and counts it.
+    """Refuses what nothing needs, reads bodies, adds headers to every response, and reports it to observers.
 
     Args:
-        observers: are told of the answers.
-        rates: how often one visitor may ask, at all galleries of a server together.
-        origins: of other sites whose pages may ask the API.
+        rates: limits of a visitor, at all galleries of a server together.
+        origins: other sites whose pages may use the API.
         gallery: the name of the one among several that requests are for.
-        max_head_bytes: of the head of a request; the parser bounds those alone that do not come at once.
     """
 
     def __init__(
-        self, app: ASGIApp, *, limits: ServingConfig, access: Access, sign_in: SignIn,
-        observers: Sequence[Observer] = (), rates: RateLimits | None = None,
-        origins: frozenset[str] = frozenset(), gallery: str | None = None, max_head_bytes: int = 64 * 1024,
+        self, app: ASGIApp, *, limits: ServingConfig, access: Access, sign_in: SignIn, rates: RateLimits,
+        observers: Sequence[Observer] = (), origins: frozenset[str] = frozenset(), gallery: str | None = None,
     ) -> None:  # fmt: skip
-        self._app, self._limits, self._access = app, limits, access
+        self._app, self._limits, self._access, self._sign_in, self._rates = app, limits, access, sign_in, rates
+        self._observers, self._origins, self._gallery = observers, origins, gallery
         self._bodies = BodyRoom(limits)
-        self._sign_in, self._observers, self._rates = sign_in, observers, rates or RateLimits(RateConfig())
-        self._origins, self._gallery, self._max_head_bytes = origins, gallery, max_head_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection, as ASGI has it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -152,13 +146,13 @@ class Security:
             status = status or _CLIENT_LEFT
         finally:
             visitor = find_visitor(scope)
-            if visitor is STRANGER:  # refused before anybody looked
+            if visitor is STRANGER:  # refused before `admit`
                 visitor = Visitor(address=name_client(scope))
             record = RequestRecord(
                 at_s=time.time(), seconds=time.perf_counter() - started, request_id=request_id,
                 method=scope["method"] if scope["method"] in METHODS else "other", route=_name_route(scope),
                 query_string=scope["query_string"][:MOST_QUERY_BYTES],
-                status=status or 500,  # an exception, which is answered further out
+                status=status or 500,  # an exception, which Starlette answers outside of this middleware
                 sent_bytes=sent_bytes, visitor=visitor, watch=watch, traceparent=headers.get("traceparent"),
                 gallery=self._gallery,
             )  # fmt: skip
@@ -166,14 +160,13 @@ class Security:
                 observe(record)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, *, announced: int) -> None:
-        """Give the request to the app, with its body read."""
         scope["headers"] = drop_forwarding(scope["headers"])
         asking.set(find_visitor(scope).address)
         if scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
+        started, watch = time.perf_counter(), watching.get()
         try:
-            started, watch = time.perf_counter(), watching.get()
             async with self._bodies.read(receive, announced=announced) as body:
                 if watch is not None:
                     watch.body_s = time.perf_counter() - started
@@ -200,8 +193,8 @@ class Security:
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         path, is_read = scope["path"], scope["method"] in ("GET", "HEAD")
         lines = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
-        if len(scope.get("raw_path") or path) + len(scope["query_string"]) + lines > self._max_head_bytes:
-            return refuse_with(scope, 431, f"the head of the request has more than {self._max_head_bytes:,} bytes")
+        if len(scope.get("raw_path") or path) + len(scope["query_string"]) + lines > MAX_HEAD_BYTES:
+            return refuse_with(scope, 431, f"the head of the request has more than {MAX_HEAD_BYTES:,} bytes")
         if not self._access.hosts.admit(scope, headers):
             # A page elsewhere must not reach this server by pointing its own name at its address.
             message = "this server answers only to names that it knows: retrieval serve --allowed-host NAME"
@@ -212,7 +205,7 @@ class Security:
             return refuse_with(scope, 404, "this server has nothing at that address")
         if is_read and (is_page or (is_of_gradio and not is_gradio_data(path))):
             return None
-        is_form = self._sign_in.asks and path == FORM_PATH and scope["method"] == "POST"
+        is_form = self._access.asks_token and path == FORM_PATH and scope["method"] == "POST"
         if is_page and not is_form:
             refusal = refuse_with(scope, 405, f"{scope['method'][:20]} is not among the methods of this address")
             refusal.headers["Allow"] = "GET, HEAD"
@@ -223,34 +216,33 @@ class Security:
         return None if is_read else self._refuse_body(scope, headers)
 
     def _refuse_body(self, scope: Scope, headers: Headers) -> Response | None:
-        length, is_form_of_files = _read_length(headers), scope["path"] == GRADIO_UPLOAD
-        is_image = scope["path"] in _IMAGE_PATHS or is_form_of_files
+        path, length, limits = scope["path"], _read_length(headers), self._limits
         if length is None:
             return refuse_with(scope, 411, "the body must announce its length: Content-Length")
-        is_form = scope["path"] == FORM_PATH
-        limits = self._limits
+        is_image, is_form = path in _IMAGE_PATHS or path == GRADIO_UPLOAD, path == FORM_PATH
         most = limits.max_upload_bytes if is_image else MAX_FORM_BYTES if is_form else limits.max_json_bytes
         if length > most:
             return refuse_with(scope, 413, f"the body has {length:,} bytes; at most {most:,} are taken")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        expected = None
         if kind.startswith("multipart/") and not (is_image and kind == "multipart/form-data"):
-            return refuse_with(scope, 415, "a form is taken of images alone; send JSON as the body itself")
-        if is_form:
-            return None if kind == FORM_TYPE else refuse_with(scope, 415, f"the body must be {FORM_TYPE}")
-        if length and not is_image and kind != "application/json" and not kind.endswith("+json"):
-            return refuse_with(scope, 415, "the body must be JSON, with Content-Type: application/json")
-        return None
+            expected = "a form is taken of images alone; send JSON as the body itself"
+        elif is_form and kind != FORM_TYPE:
+            expected = f"the body must be {FORM_TYPE}"
+        elif length and not (is_form or is_image or kind == "application/json" or kind.endswith("+json")):
+            expected = "the body must be JSON, with Content-Type: application/json"
+        return None if expected is None else refuse_with(scope, 415, expected)
 
 
 def _name_route(scope: Scope) -> str:
-    """The template of the route that answered: never what a client made up."""
+    """The template of the route, which holds no text of the client."""
     if not scope["path"].startswith("/v1"):
         return "gradio" if is_gradio(scope["path"]) else "page"
     return str(getattr(scope.get("route"), "path", "none"))
 
 
 def _read_length(headers: Headers) -> int | None:
-    """The announced length of the body, 0 without one; None where it is not told."""
+    """The announced length of the body, 0 without one; None where it is unknown."""
     if "transfer-encoding" in headers:
         return None
     length = headers.get("content-length", "0")

@@ -1,7 +1,4 @@
-"""Rights and visitors: read, review, write, or watch over the server; of the first three each includes those before.
-
-A right is of every gallery of a server, or with a colon of the one of a name: `review:shop`.
-"""
+"""Rights and visitors. A right holds in every gallery of a server, or with a colon in one: `review:shop`."""
 
 from __future__ import annotations
 
@@ -12,34 +9,28 @@ from typing import TYPE_CHECKING, cast
 
 from index.errors import InputError
 
-if TYPE_CHECKING:  # the options of a server are read where nothing of the extra `ui` is installed
+if TYPE_CHECKING:  # the options of a server are read where the extra `ui` is not installed
     from starlette.types import Scope
 
 READ, REVIEW, WRITE, METRICS = "read", "review", "write", "metrics"
 RIGHTS = (READ, REVIEW, WRITE, METRICS)
-"""Searching and looking; deciding about labels and duplicates; changing the gallery; what the server counts."""
+"""Searching and looking; deciding about labels and duplicates; changing the gallery; reading the server's metrics."""
 ALL = frozenset(RIGHTS)
-_INCLUDED = {
-    READ: frozenset((READ,)),
-    REVIEW: frozenset((READ, REVIEW)),
-    WRITE: ALL,
-    METRICS: frozenset((METRICS,)),
-}
+_INCLUDED = {READ: {READ}, REVIEW: {READ, REVIEW}, WRITE: ALL, METRICS: {METRICS}}
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
-def check_gallery_name(name: str) -> str:
-    """The name, if it may be one."""
+def check_gallery_name(name: str) -> None:
+    """Refuse a name that no gallery of a server can have."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f"{name[:80]!r} is no name of a gallery: expected 1 to 64 letters and digits of ASCII and . _ -, "
             "of which the first is a letter or digit, as in shop=photos/shop-gallery"
         )
-    return name
 
 
 def spread_rights(given: Iterable[str], *, galleries: Collection[str] = ()) -> frozenset[str]:
-    """The rights that are given in any of some galleries, and those that they include; nothing for what is no right.
+    """The rights in any of some galleries, with those that they include; unknown ones are nothing.
 
     >>> sorted(spread_rights(["review"]))
     ['read', 'review']
@@ -48,11 +39,11 @@ def spread_rights(given: Iterable[str], *, galleries: Collection[str] = ()) -> f
     """
     parts = (right.partition(":") for right in given)
     held = (right for right, colon, gallery in parts if not colon or gallery in galleries)
-    return frozenset().union(*(_INCLUDED.get(right, frozenset()) for right in held))
+    return frozenset().union(*(_INCLUDED.get(right, ()) for right in held))
 
 
 def check_rights(given: Iterable[str]) -> tuple[str, ...]:
-    """The rights, each once and in their order: those of all galleries, then those of one after the other."""
+    """The rights, each once, ordered by gallery; InputError for what is no right."""
     parts = {text: text.partition(":") for text in given}
     wrong = sorted(text for text, (right, _, _) in parts.items() if right not in RIGHTS)
     if wrong or not parts:
@@ -68,15 +59,13 @@ def check_rights(given: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """One who asks.
+    """The sender of a request.
 
     Attributes:
-        has_token: whether the request brought a token of the server's, or the cookie of somebody who had.
-        rights: what the visitor may.
-        name: who it is, for the log of what was done: a token's name, or words with a space, which no name has.
-        address: where the request comes from, as far as that cannot be made up.
-        by_tls: whether the browser spoke TLS.
-        signed_in: whether a cookie told who it is, which signing out ends.
+        has_token: whether the request brought a token, or the cookie of a session.
+        name: for the activity log: a token's name, or words with a space, which no token's name has.
+        address: that of the client, as far as it cannot be forged.
+        signed_in: whether by a cookie, which signing out ends.
     """
 
     has_token: bool = False
@@ -88,12 +77,12 @@ class Visitor:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the visitor may decide, and know the folders of the machine."""
+        """Whether the visitor may decide, and see the folders of the machine."""
         return REVIEW in self.rights
 
     @property
     def knows_failures(self) -> bool:
-        """Whether the visitor is told what went wrong inside the server."""
+        """Whether the visitor sees why the server failed."""
         return self.has_token and self.is_trusted
 
 
@@ -101,10 +90,10 @@ STRANGER = Visitor()
 
 
 def keep_visitor(scope: Scope, visitor: Visitor) -> None:
-    """Let the routes know who asks."""
+    """Store the visitor of a request for the routes."""
     scope["state"]["visitor"] = visitor
 
 
 def find_visitor(scope: Scope) -> Visitor:
-    """Who asks; a stranger where nobody has looked."""
+    """The visitor of a request; a stranger where none was stored."""
     return cast("Visitor", scope.get("state", {}).get("visitor", STRANGER))

@@ -1,7 +1,7 @@
-"""Session cookies and one-time codes: signed values, which every process of a server can check.
+"""Session cookies and one-time codes: signed values that every process of a server can check.
 
-The key comes from the token, or from the file of tokens and a secret that is not in it, so that values hold after a new
-start and end with the token.
+The key comes from the token, or from the token file and a secret beside it. So values outlive a restart, and end with
+the token.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _SECRET = "secret"
 
 @dataclass(frozen=True, slots=True)
 class SignedValue:
-    """What a cookie or a code says.
+    """A cookie or a code that was read.
 
     Attributes:
-        id: random; that of a session stays when its cookie is renewed.
-        owner: by what the token is known that it was given for.
-        until: when it ends, in seconds since 1970.
+        id: random; a session keeps it when its cookie is renewed.
+        owner: the hash of the token that it was given for.
+        until: its end, in seconds since 1970.
     """
 
     id: str
@@ -44,11 +44,11 @@ class SignedValue:
 
 
 class SignedValues:
-    """Values that only who has the key can make, that end, and that can be spent before; safe among threads.
+    """Signed values that expire, and can be spent before; safe among threads.
 
     Args:
-        folders: in each of which a file tells of each value that was spent; made when they are needed.
-        key: of the signatures; None reads no value.
+        folders: each gets a file for every spent value.
+        key: of the signatures; without one no value can be read.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class SignedValues:
         self._lock, self._cleaned_at, self._looked_at = threading.Lock(), -_CLEAN_S, -LOOK_S
 
     def make(self, kind: str, *, owner: str = "", seconds: float, of: SignedValue | None = None) -> str:
-        """A new value, or another of one that ends later."""
+        """A new value; or one with the id and owner of another, which it outlives."""
         made = of or SignedValue(secrets.token_urlsafe(16), owner, 0)
         text = f"{kind}.{made.id}.{made.owner}.{int(self._clock() + seconds)}"
         return f"{text}.{self._sign(text)}"
 
     def read(self, kind: str, value: str) -> SignedValue | None:
-        """What a value says; None where it is none, or holds no more: in other processes within `LOOK_S`."""
+        """A value that holds, or None; one spent by another process ends within `LOOK_S`."""
         text, _, signature = value.rpartition(".")
         expected = self._sign(text)
         if not expected or not are_equal(signature, expected):
@@ -81,17 +81,16 @@ class SignedValues:
         return None if name in self._spent else SignedValue(name, owner, int(until))
 
     def spend(self, value: SignedValue, *, keep_s: float = 0) -> bool:
-        """Let a value hold no more, in any process; False where it was spent already.
+        """End a value in all processes; False where it was spent already.
 
         Args:
-            value: what was read.
             keep_s: seconds that another value of the same id may still hold.
         """
         until = max(value.until, self._clock() + keep_s) + 1
         with self._lock:
             if value.id in self._spent:
                 return False
-            self._clean()
+            self._remove_old()
             is_first = True
             for folder in self._folders:
                 mark = folder / value.id
@@ -109,8 +108,8 @@ class SignedValues:
             self._spent.add(value.id)
         return is_first
 
-    def _clean(self) -> None:
-        """Remove what tells of values that are over, once in a while; files of others stay."""
+    def _remove_old(self) -> None:
+        """Remove files of expired values, once in a while; other files stay."""
         now = self._clock()
         if now - self._cleaned_at < _CLEAN_S:
             return
@@ -128,7 +127,7 @@ class SignedValues:
 
 
 def read_secret(folders: Sequence[Path]) -> bytes:
-    """A secret from the first folder that has one or takes a new one; where none does, one of this process alone."""
+    """The secret in the first folder that has one or takes a new one; else one of this process alone."""
     for folder in folders:
         file = folder / _SECRET
         try:

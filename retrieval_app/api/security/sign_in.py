@@ -1,6 +1,6 @@
-"""Signing in: by a header, by the one-time address, or by a token that is typed into the page.
+"""Signing in: by a header, by the one-time address, or by a token typed into the page.
 
-Of a request one credential is looked at: the code of the address, or else the header, or else the cookie.
+One credential of a request counts: the code of the address, else the header, else the cookie.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from starlette.types import Scope
 
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import SIGN_IN_HEADERS
-from retrieval_app.api.security.access import THE_OWNER, Access, may_reach
+from retrieval_app.api.security import rate_limits
+from retrieval_app.api.security.access import OPEN_PATHS, THE_OWNER, Access
 from retrieval_app.api.security.addresses import name_client
-from retrieval_app.api.security.rate_limits import FailedTries, SignInConfig
-from retrieval_app.api.security.rights import READ, STRANGER, Visitor, find_visitor, keep_visitor
+from retrieval_app.api.security.rate_limits import FailedTries
+from retrieval_app.api.security.rights import METRICS, READ, STRANGER, Visitor, find_visitor, keep_visitor
 from retrieval_app.api.security.sessions import Clock, SignedValue, SignedValues
 from retrieval_app.api.security.tokens import TokenEntry
 from retrieval_app.review.activity_log import REFUSED, SIGN_IN, SIGN_OUT, ActivityLog
@@ -37,89 +38,82 @@ logger = logging.getLogger(__name__)
 FORM_PATH, FORM_FIELD, SIGN_OUT_FIELD = "/", "token", "sign_out"
 FORM_TYPE = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES = 4096
+METRICS_PATH = "/v1/metrics"
+FIRST_VISIT_S = 600.0  # in which the printed address opens the page
+SESSION_S = 12 * 3600.0
 _CODE, _SESSION = "code", "session"
 _NO_GALLERY = "there is no such gallery here, or this token does not open it"
 
 Problem = Literal["wrong token", "wrong code", "token in address", "too many tries", "no page", "no gallery"]
 DrawPage = Callable[[str, Problem | None], str]
-"""The page with the field, for a form that is sent to an address; a problem is told above it."""
+"""The page with the field for the token, by the address of its form; a problem is shown above the field."""
 router = APIRouter(include_in_schema=False)
 
 
 class SignIn:
-    """Lets in who brings a token, and holds back who brings a wrong one.
+    """Admits requests with a token, and slows wrong ones down.
 
     Args:
-        draw: the page for those who come without a token.
-        spent: folders that tell of sessions that were ended, of all processes of the server and those after it;
-            without any there are no sessions and no codes.
-        config: how long wrong ones wait, and right ones hold.
-        root_path: below which the cookie of who is signed in is sent.
-        logs: of who did what, where it is told who came and went, by the names of the server's galleries.
+        draw: the page for visitors without a token.
+        spent: folders for ended sessions, shared by all processes of the server; without any there are no sessions.
+        session_s: seconds that a session lasts; each request in their second half begins them anew.
+        root_path: below which the cookie is sent.
+        logs: activity logs by the names of the server's galleries.
     """
 
     def __init__(
-        self, access: Access, *, draw: DrawPage, spent: Sequence[Path] = (), config: SignInConfig | None = None,
+        self, access: Access, *, draw: DrawPage, spent: Sequence[Path] = (), session_s: float = SESSION_S,
         root_path: str = "", logs: Mapping[str, ActivityLog] | None = None, clock: Clock = time.time,
     ) -> None:  # fmt: skip
-        self._access, self._draw, self._config = access, draw, config or SignInConfig()
-        self._cookie_path = f"{root_path}/"
+        self._access, self._draw, self._session_s, self._clock = access, draw, session_s, clock
+        self._cookie_path, self._logs = f"{root_path}/", logs or {}
         self._values = SignedValues(spent, key=access.session_key if spent else lambda: None, clock=clock)
-        self._tries, self._clock = FailedTries(self._config, tell=self._tell_wrong), clock
-        self._logs = logs or {}
+        self._tries = FailedTries(log=self._log_wrong)
+        self.close = self._tries.close
 
     def for_gallery(self, access: Access) -> SignIn:
-        """The same for one of several galleries of a server: who is signed in to one of them is in all."""
+        """The same sessions, with the access rules of one gallery of a server."""
         other = copy(self)
         other._access = access
         return other
 
-    @property
-    def asks(self) -> bool:
-        """Whether there is a token to be asked for."""
-        return self._access.asks_token
-
-    def close(self) -> None:
-        """Tell of the wrong tries that are not told yet."""
-        self._tries.close()
-
     def make_code(self) -> str:
-        """A code for the address of the first visit: it opens the page once, and nothing else."""
-        return self._values.make(_CODE, seconds=self._config.first_visit_s)
+        """A code for the address of the first visit: it opens the page once."""
+        return self._values.make(_CODE, seconds=FIRST_VISIT_S)
 
     async def admit(self, scope: Scope, headers: Headers) -> Response | None:
-        """Find out who asks; the answer where that is all there is to it."""
-        address = name_client(scope)
-        if not self.asks:
-            keep_visitor(scope, replace(self._access.describe_untold(headers), address=address))
+        """Store the visitor of a request; a response where that ends the request."""
+        access, path, address = self._access, scope["path"], name_client(scope)
+        if not access.asks_token:
+            keep_visitor(scope, replace(access.describe_stranger(headers), address=address))
             return None
         visitor = Visitor(address=address, by_tls=scope["scheme"] == "https")
         keep_visitor(scope, visitor)
-        if scope["path"] == FORM_PATH and scope["method"] == "POST":
+        if path == FORM_PATH and scope["method"] == "POST":
             return None
-        asked = _parse_form(scope["query_string"]) if scope["path"] == "/" else {}
-        if _CODE in asked and scope["method"] == "GET":
-            return await self._exchange(scope, headers, codes=asked[_CODE])
+        query = _parse_form(scope["query_string"]) if path == "/" else {}
+        if _CODE in query and scope["method"] == "GET":
+            return await self._exchange(scope, headers, codes=query[_CODE])
         given = _read_bearer(headers)
         entry = self._find_entry(scope, headers, given)
         if entry is not None:
-            rights = self._access.rights_of(entry)
+            rights = entry.rights_in(access.galleries)
             known = replace(visitor, has_token=True, rights=rights, name=entry.name, signed_in=given is None)
             keep_visitor(scope, known)
-            if self._access.is_hidden and not rights:
+            if access.is_hidden and not rights:
                 return self.refuse_unknown(scope)
-            if may_reach(known, scope["path"]):
+            if READ in rights or path in OPEN_PATHS or (path == METRICS_PATH and METRICS in rights):
                 return None
             message = "this token opens nothing here, but for /v1/metrics perhaps"
             return self._refuse(scope, 403, message, has_page=False)
         if given is not None:
             return await self._refuse_wrong(scope, "wrong token")
-        if self._access.opens_to_all(scope["path"]):
+        if path in OPEN_PATHS and not access.is_hidden:
             return None
-        return self._ask(scope, "token in address" if FORM_FIELD in asked else None)
+        return self._ask(scope, "token in address" if FORM_FIELD in query else None)
 
     async def take_form(self, scope: Scope, headers: Headers, body: bytes) -> Response:
-        """The answer to a token that was typed into the page, or to leaving it."""
+        """The response to a token typed into the page, or to signing out."""
         form = _parse_form(body)
         if SIGN_OUT_FIELD in form:
             return await self._sign_out(scope, headers)
@@ -129,58 +123,53 @@ class SignIn:
         entry = self._access.find(given[0].strip())
         if entry is None:
             return await self._refuse_wrong(scope, "wrong token")
-        rights = self._access.rights_of(entry)
+        rights = entry.rights_in(self._access.galleries)
         if READ in rights:
             return self._let_in(scope, entry, by="page")
         is_unknown = self._access.is_hidden and not rights
         return self.refuse_unknown(scope) if is_unknown else self._ask(scope, "no page")
 
     def renew(self, scope: Scope, headers: Headers) -> str | None:
-        """The cookie of who was answered, made anew where more than half of its time is over.
-
-        Not with the page's files, which caches that many share may keep.
-        """
+        """A new cookie in the second half of a session; not for the page's files, which shared caches may keep."""
         is_own = scope["path"] == "/" or scope["path"].startswith("/v1/")
         session = self._read_cookie(scope, headers) if is_own else None
-        if session is None or session.until - self._clock() > self._config.session_s / 2:
+        if session is None or session.until - self._clock() > self._session_s / 2:
             return None
         response = Response()
-        self._set_cookie(scope, response, self._values.make(_SESSION, seconds=self._config.session_s, of=session))
+        self._set_cookie(scope, response, self._values.make(_SESSION, seconds=self._session_s, of=session))
         return response.headers["set-cookie"]
 
     def find_rights(self, scope: Scope) -> frozenset[str]:
-        """What the one whose request was admitted already, at whatever gallery of the server, may here."""
-        if not self.asks:
+        """The rights here of a visitor whom any gallery of the server has admitted."""
+        if not self._access.asks_token:
             return find_visitor(scope).rights
         headers = Headers(scope=scope)
         entry = self._find_entry(scope, headers, _read_bearer(headers))
-        return frozenset() if entry is None else self._access.rights_of(entry)
-
-    def _find_entry(self, scope: Scope, headers: Headers, given: str | None) -> TokenEntry | None:
-        """The token of the header, or where there is none that of the session."""
-        return self._find_session(scope, headers) if given is None else self._access.find(given)
+        return frozenset() if entry is None else entry.rights_in(self._access.galleries)
 
     def refuse_unknown(self, scope: Scope) -> Response:
-        """The answer to who asks for a gallery that there is not, or that the token does not open: they look alike."""
-        return self._refuse(scope, 404, _NO_GALLERY, problem="no gallery", has_page=self.asks)
+        """The same response for a gallery that does not exist and for one that the token does not open."""
+        return self._refuse(scope, 404, _NO_GALLERY, problem="no gallery", has_page=self._access.asks_token)
+
+    def _find_entry(self, scope: Scope, headers: Headers, given: str | None) -> TokenEntry | None:
+        """The entry of the header's token, or without one that of the session, which ends with its token."""
+        if given is not None:
+            return self._access.find(given)
+        session = self._read_cookie(scope, headers)
+        return None if session is None else self._access.find_again(session.owner)
 
     def _read_cookie(self, scope: Scope, headers: Headers) -> SignedValue | None:
         # Browsers send the cookies of all ports of a host, and of those some are no cookies by the book.
         brought = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope))
         return None if brought is None else self._values.read(_SESSION, brought)
 
-    def _find_session(self, scope: Scope, headers: Headers) -> TokenEntry | None:
-        """The token that the cookie was given for; its session ends with it."""
-        session = self._read_cookie(scope, headers)
-        return None if session is None else self._access.find_again(session.owner)
-
     async def _sign_out(self, scope: Scope, headers: Headers) -> Response:
-        entry, session = self._find_session(scope, headers), self._read_cookie(scope, headers)
+        entry, session = self._find_entry(scope, headers, None), self._read_cookie(scope, headers)
         if session is not None:
-            await asyncio.to_thread(self._values.spend, session, keep_s=self._config.session_s)
+            await asyncio.to_thread(self._values.spend, session, keep_s=self._session_s)
         if entry is not None:
             self._record(SIGN_OUT, scope, entry)
-        response = _go_on(scope)
+        response = _redirect(scope)
         self._set_cookie(scope, response, "", max_age=0)
         return response
 
@@ -188,15 +177,14 @@ class SignIn:
         code = self._values.read(_CODE, codes[0]) if len(codes) == 1 else None
         if code is not None and await asyncio.to_thread(self._values.spend, code):
             return self._let_in(scope, THE_OWNER, by="code")
-        if self._find_session(scope, headers) is not None:
-            return _go_on(scope)
+        if self._find_entry(scope, headers, None) is not None:
+            return _redirect(scope)
         return await self._refuse_wrong(scope, "wrong code")
 
     def _let_in(self, scope: Scope, entry: TokenEntry, *, by: str) -> Response:
         self._record(SIGN_IN, scope, entry, by=by)
-        response = _go_on(scope)
-        value = self._values.make(_SESSION, owner=entry.sha256, seconds=self._config.session_s)
-        self._set_cookie(scope, response, value)
+        response = _redirect(scope)
+        self._set_cookie(scope, response, self._values.make(_SESSION, owner=entry.sha256, seconds=self._session_s))
         return response
 
     def _set_cookie(self, scope: Scope, response: Response, value: str, *, max_age: int | None = None) -> None:
@@ -207,7 +195,7 @@ class SignIn:
         )  # fmt: skip
 
     def _record(self, what: str, scope: Scope, entry: TokenEntry, **details: str) -> None:
-        """Tell who came or went in the logs of the galleries that the token opens."""
+        """Log signing in or out in the galleries that the token opens."""
         for name, log in self._logs.items():
             if entry.rights_in((name,)):
                 log.record(
@@ -215,11 +203,11 @@ class SignIn:
                     wait=False, **details,
                 )  # fmt: skip
 
-    def _tell_wrong(self, address: str, tries: int, *, by: str = "", request: str = "") -> None:
+    def _log_wrong(self, address: str, tries: int, *, by: str = "", request: str = "") -> None:
         what = "a used or wrong address code" if by == "code" else "a wrong token"
         logger.warning("%s from %s", what if tries == 1 else f"{tries:,} more wrong tries", address)
+        details = {"by": by} if by else {}
         for log in self._logs.values():
-            details = {"by": by} if by else {}
             log.record(
                 REFUSED, who=STRANGER.name, address=address, request=request, wait=False, tries=tries, **details
             )
@@ -230,7 +218,7 @@ class SignIn:
             return self._ask(scope, problem)
         message = "too many wrong tokens; wait before the next"
         refusal = self._refuse(scope, 429, message, problem="too many tries")
-        refusal.headers["Retry-After"] = str(ceil(self._config.failed_try_longest_wait_s))
+        refusal.headers["Retry-After"] = str(ceil(rate_limits.LONGEST_WAIT_S))
         refusal.headers["Connection"] = "close"  # the next guess costs a connection
         return refusal
 
@@ -243,7 +231,7 @@ class SignIn:
     def _refuse(
         self, scope: Scope, status: int, message: str, *, problem: Problem | None = None, has_page: bool = True
     ) -> Response:
-        """As JSON where the API was asked for, as the page with the field where a page was, else as a line."""
+        """JSON for the API, the page with the field for the page, a line of text for the rest."""
         if scope["path"].startswith("/v1"):
             return refuse_with(scope, status, message)
         if scope["path"] == "/" and has_page:
@@ -253,13 +241,13 @@ class SignIn:
 
 
 def _name_cookie(scope: Scope) -> str:
-    """Servers on other ports of the host have cookies of other names."""
+    """By the port: servers on other ports of a host need cookies of their own."""
     server = scope.get("server")
     return f"retrieval_{server[1] if server is not None else ''}"
 
 
 def _read_bearer(headers: Headers) -> str | None:
-    """The token of the header; another scheme is for a proxy before this server."""
+    """The token of the header; other schemes are for a proxy before this server."""
     given = headers.getlist("authorization")
     scheme, _, text = given[0].partition(" ") if given else ("", "", "")
     if scheme.lower() != "bearer":
@@ -272,13 +260,13 @@ def _parse_form(text: bytes) -> dict[str, list[str]]:
 
 
 def _address_after(scope: Scope) -> str:
-    """The page's address, without what was to open it."""
+    """The page's address without code and token."""
     parameters = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     kept = [(name, text) for name, text in parameters if name not in (_CODE, FORM_FIELD)]
     return f"./?{urlencode(kept)}" if kept else "./"
 
 
-def _go_on(scope: Scope) -> Response:
+def _redirect(scope: Scope) -> Response:
     response = RedirectResponse(_address_after(scope), status_code=303)
     response.headers["Cache-Control"] = "no-store"
     return response
@@ -286,6 +274,6 @@ def _go_on(scope: Scope) -> Response:
 
 @router.post(FORM_PATH)
 async def take_token(request: Request) -> Response:
-    """A cookie for the right token of those who typed one into the page, the form again for another; or the way out."""
+    """Sign in with a token typed into the page, or sign out."""
     sign_in: SignIn = request.app.state.sign_in
     return await sign_in.take_form(request.scope, request.headers, await request.body())

@@ -1,15 +1,13 @@
-"""Tokens: the one of a server, and files of tokens with names and rights.
+"""Tokens: the one token of a server, and token files with names and rights.
 
-A file keeps names, rights, ends and hashes. A token is 256 random bits, so a plain SHA-256 keeps it: nobody tries so
-many. Slow hashes are for passwords; here one would let anybody keep the server busy with wrong tokens. The salt of the
-file lets a hash be looked up in one step and makes those of two files differ.
+A token file keeps names, rights, days and salted SHA-256 hashes. A token is 256 random bits, so a slow hash would only
+help whoever keeps the server busy with wrong tokens.
 
     {"format": "retrieval-tokens", "format_version": 1, "salt": "9f…", "tokens": [
      {"name": "anna", "may": ["read", "review:shop"], "sha256": "3c…", "made_at": "2026-11-01T09:00:00+00:00",
       "days": 90}]}
 
-A server follows the file while it runs. One that is missing, damaged or open to others opens nothing until it is
-mended; the log says so.
+A running server follows the file. While it is missing, damaged or writable by others, no token opens anything.
 """
 
 from __future__ import annotations
@@ -52,17 +50,17 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def are_equal(text: str, expected: str) -> bool:
-    """Whether two texts are the same, in a time that does not tell how much of them is."""
+    """Comparison in constant time."""
     return hmac.compare_digest(text.encode("utf-8", "surrogatepass"), expected.encode())
 
 
 def make_token() -> str:
-    """A token that nobody guesses."""
-    return secrets.token_hex(16)  # 128 bits
+    """A random token of 128 bits."""
+    return secrets.token_hex(16)
 
 
 def check_token(text: str) -> None:
-    """Raise InputError where a text is too easily guessed, or no header can carry it."""
+    """Refuse a token that is easily guessed, or that no header can carry."""
     if not _ONE_TOKEN.fullmatch(text):
         raise InputError(
             f"a token has {MIN_CHARACTERS} to {MAX_CHARACTERS} characters of ASCII, and no spaces; this one, of "
@@ -71,55 +69,35 @@ def check_token(text: str) -> None:
 
 
 def read_token_file(path: Path) -> str:
-    """The token that a file holds; where there is no file, one is made that only its owner may read.
-
-    Raises:
-        InputError: the file cannot be read or made, or holds no token.
-    """
+    """The token of a file; a missing file is made with a new one, readable by its owner alone."""
     shown = f"--token-file {printable_path(str(path))}"
     try:
-        return _write_new(path)
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(number, "w", encoding="ascii") as file:
+            file.write(f"{make_token()}\n")
     except FileExistsError:
         pass
     except OSError as error:
         raise InputError(f"{shown}: cannot be made: {error.strerror}") from error
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_ONE_BYTES)
+        with path.open("rb") as opened:
+            token = opened.read(_MAX_ONE_BYTES).decode("utf-8", "replace").strip()
+        check_token(token)
     except OSError as error:
         raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
-    token = content.decode("utf-8", "replace").strip()
-    try:
-        check_token(token)
     except InputError as error:
         raise InputError(f"{shown}: {error}; or delete the file, and one is made") from error
     return token
 
 
 def is_open_to_others(path: Path) -> bool:
-    """Whether other users of the machine may do anything with a file."""
+    """Whether other users of the machine have any right to a file."""
     return bool(path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
-
-
-def _write_new(path: Path) -> str:
-    token = make_token()
-    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(number, "w", encoding="ascii") as file:
-        file.write(f"{token}\n")
-    return token
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEntry:
-    """What is kept of a token.
-
-    Attributes:
-        name: of whom or what brings it.
-        may: the rights that it was given, each of every gallery, or of the one whose name follows a colon.
-        sha256: of the file's salt and the token, 64 hexadecimal digits.
-        made_at: UTC.
-        days: that it holds from then on; None without an end.
-    """
+    """An entry of a token file: its rights, the hash of salt and token, and its days; None without an end."""
 
     name: str
     may: tuple[str, ...]
@@ -128,12 +106,12 @@ class TokenEntry:
     days: int | None = None
 
     def rights_in(self, galleries: Collection[str]) -> frozenset[str]:
-        """All that it may in any of these galleries of a server."""
+        """The rights in any of these galleries of a server, included ones too."""
         return spread_rights(self.may, galleries=galleries)
 
     @property
     def expires_at(self) -> datetime | None:
-        """From when on it opens nothing."""
+        """The end of its days."""
         return None if self.days is None else self.made_at + timedelta(days=self.days)
 
     def is_over(self) -> bool:
@@ -143,19 +121,25 @@ class TokenEntry:
 
 @dataclass(frozen=True, slots=True)
 class KnownTokens:
-    """What a file keeps: its salt, 64 hexadecimal digits, and the entries by name."""
+    """The content of a token file: its salt, 64 hexadecimal digits, and the entries by name."""
 
     salt: str
     entries: dict[str, TokenEntry] = field(default_factory=dict)
 
+    def find_hash(self, sha256: str) -> TokenEntry | None:
+        """The entry of a hash; all are compared, so that the time does not show how much of one is right."""
+        found = None
+        for entry in self.entries.values():
+            if hmac.compare_digest(entry.sha256, sha256):
+                found = entry
+        return None if found is None or found.is_over() else found
 
-def hash_token(salt: str, token: str) -> str:
-    """What a file keeps of a token."""
+
+def _hash_token(salt: str, token: str) -> str:
     return hashlib.sha256(salt.encode() + token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def check_name(name: str) -> str:
-    """The name, if it may be one."""
+def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InputError(
             f"{name[:80]!r} is no name of a token: expected 1 to 64 letters and digits of ASCII and . _ @ + -, "
@@ -171,29 +155,27 @@ def _encode(content: KnownTokens) -> bytes:
 
 
 def _decode(content: bytes) -> KnownTokens:
-    """What a file holds; InputError where not all of it is sound, as then nothing of it holds."""
+    """The tokens of a file; InputError where any part of it is damaged."""
     try:
         document = json.loads(content)
         if document["format"] != _FORMAT or document["format_version"] != _VERSION:
             raise ValueError("another format, or a version that this program does not know")
         entries = [_decode_entry(**values) for values in document["tokens"]]
         salt = _check_hex(document["salt"])
+        for what in ("name", "sha256"):
+            if not len({getattr(entry, what) for entry in entries}) == len(entries) <= MAX_TOKENS:
+                raise ValueError(f"names occur twice, or there are more than {MAX_TOKENS:,}")
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError, InputError) as error:
         raise InputError(f"no file of tokens, or a damaged one: {type(error).__name__}: {error}") from error
-    names, hashes = ({getattr(entry, what) for entry in entries} for what in ("name", "sha256"))
-    if not len(names) == len(hashes) == len(entries) <= MAX_TOKENS:
-        raise InputError(f"a damaged file of tokens: names occur twice, or there are more than {MAX_TOKENS:,}")
     return KnownTokens(salt, {entry.name: entry for entry in entries})
 
 
 def _decode_entry(*, name: str, may: list[str], sha256: str, made_at: str, days: int | None) -> TokenEntry:
     made = datetime.fromisoformat(made_at)
-    if made.tzinfo is None:
-        raise ValueError("a time without its zone")
-    if not isinstance(may, list) or isinstance(days, bool | float):
-        raise TypeError("expected a list of rights, and days as a whole number or none")
+    if made.tzinfo is None or not isinstance(may, list) or isinstance(days, bool | float):
+        raise TypeError("expected a time with its zone, a list of rights, and days as a whole number or none")
     rights = check_rights(map(str, may))
-    return TokenEntry(check_name(name), rights, _check_hex(sha256), made.astimezone(UTC), _check_days(days))
+    return TokenEntry(_check_name(name), rights, _check_hex(sha256), made.astimezone(UTC), _check_days(days))
 
 
 def _check_hex(value: str) -> str:
@@ -203,14 +185,10 @@ def _check_hex(value: str) -> str:
 
 
 def add_token(file: Path, name: str, *, may: Iterable[str], days: int | None = None) -> tuple[TokenEntry, str]:
-    """Add a token to a file, which is made where there is none; what is kept of it, and the token, which is not.
-
-    Raises:
-        InputError: the name is taken or none, the rights or days are, or the file is damaged or cannot be written.
-    """
+    """Add a token to a file, made if missing; its entry, and the token itself, which no file keeps."""
     rights = check_rights(may)
     with _changing(file, may_make=True) as kept:
-        if check_name(name) in kept.entries:
+        if _check_name(name) in kept.entries:
             raise InputError(
                 f"there is a token of the name {name} already; rotate or revoke it, or choose another name"
             )
@@ -220,57 +198,59 @@ def add_token(file: Path, name: str, *, may: Iterable[str], days: int | None = N
 
 
 def rotate_token(file: Path, name: str, *, days: int | None = None) -> tuple[TokenEntry, str]:
-    """Put a new token in the place of the one of a name, for `days` or as many as that had; else as `add_token`."""
+    """Replace the token of a name, for `days` or as many as it had; as `add_token`."""
     with _changing(file) as kept:
         before = _require(kept, name)
         return _put(kept, before if days is None else replace(before, days=_check_days(days)))
 
 
 def _put(kept: KnownTokens, entry: TokenEntry) -> tuple[TokenEntry, str]:
-    """Make a token for an entry, and keep that."""
     token = _PREFIX + secrets.token_urlsafe(32)
-    sha256, now = hash_token(kept.salt, token), datetime.now(UTC).replace(microsecond=0)
+    sha256, now = _hash_token(kept.salt, token), datetime.now(UTC).replace(microsecond=0)
     kept.entries[entry.name] = made = replace(entry, sha256=sha256, made_at=now)
     return made, token
 
 
 def revoke_token(file: Path, name: str) -> TokenEntry:
-    """Take the token of a name out of a file; what was kept of it. Raises as `rotate_token`."""
+    """Remove the token of a name from a file; its entry."""
     with _changing(file) as kept:
-        gone = _require(kept, name)
-        del kept.entries[name]
-    return gone
+        _require(kept, name)
+        return kept.entries.pop(name)
 
 
 def read_token_entries(file: Path) -> KnownTokens:
-    """All that a file keeps.
-
-    Raises:
-        InputError: it is missing, unreadable or damaged, or others may write to it and so add tokens of theirs.
-    """
+    """The content of a token file; InputError where it is missing, unreadable, damaged, or writable by others."""
     with _named(file):
         return _read(file)
 
 
 @contextmanager
 def _changing(file: Path, *, may_make: bool = False) -> Iterator[KnownTokens]:
-    """What a file keeps, which is written when the context ends without an error."""
+    """The content of a file, written when the context ends without an error."""
     path = Path(os.path.realpath(file))
     with _named(file):
         if not path.parent.is_dir():
             raise InputError("its folder does not exist; make it first")
-        with _alone(path.parent):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:  # the lock of the folder leaves no file behind, and ends with the process
+            end = time.monotonic() + _LOCK_S
+            while not try_lock(folder):
+                if time.monotonic() > end:
+                    problem = f"another process holds its folder since {_LOCK_S:g} seconds; stop it, and try again"
+                    raise InputError(problem)
+                time.sleep(_LOCK_LOOK_S)
             is_new = may_make and not os.path.lexists(path)
             kept = KnownTokens(secrets.token_hex(32)) if is_new else _read(path)
             yield kept
-            content = _encode(kept)
-            if len(content) > MAX_BYTES:
+            if len(content := _encode(kept)) > MAX_BYTES:
                 raise InputError(
                     f"the file would have {len(content):,} bytes, of at most {MAX_BYTES:,}: revoke tokens that nobody "
                     "uses, or give rights in all galleries where they are the same"
                 )
             with replacing(path, mode=0o600) as temporary:
                 temporary.write_bytes(content)
+        finally:
+            os.close(folder)
 
 
 def _read(path: Path) -> KnownTokens:
@@ -283,22 +263,6 @@ def _read(path: Path) -> KnownTokens:
                 "other users of this machine may write to it, and so add tokens of theirs: chmod 600 it"
             )
         return _decode(opened.read(MAX_BYTES))
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the lock of the file's folder, which leaves no file behind; it ends with the process, however that does."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        end = time.monotonic() + _LOCK_S
-        while not try_lock(descriptor):
-            if time.monotonic() > end:
-                problem = f"another process holds its folder since {_LOCK_S:g} seconds; stop it, and try again"
-                raise InputError(problem)
-            time.sleep(_LOCK_LOOK_S)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -331,11 +295,10 @@ def _check_days(days: int | None) -> int | None:
 
 
 class TokenBook:
-    """Tokens of a file; used by the event loop alone.
+    """The tokens of a file that a server follows; used by the event loop alone.
 
     Args:
-        file: made by `retrieval tokens add`.
-        secret: what the key of signed cookies needs besides the file; None makes one.
+        secret: from which, with the file's salt, the key of session cookies comes; None makes one.
         clock: of seconds.
     """
 
@@ -344,66 +307,53 @@ class TokenBook:
     ) -> None:
         self._file, self._clock = file, clock
         self._secret = secret or secrets.token_bytes(32)
-        self._state = self._look()
-        self._entries: KnownTokens | None = read_token_entries(file)
+        self._state = self._read_state()
+        self._known: KnownTokens | None = read_token_entries(file)
         self._looked_at = clock()
 
     def find(self, token: str) -> TokenEntry | None:
-        """What is known of a token; None of one that opens nothing."""
-        entries = self._current()
-        return None if entries is None else self._find_hash(entries, hash_token(entries.salt, token))
+        """The entry of a token; None of one that opens nothing."""
+        known = self._current()
+        return None if known is None else known.find_hash(_hash_token(known.salt, token))
 
     def find_again(self, sha256: str) -> TokenEntry | None:
-        """What is known now of a token that was found before; None where it opens nothing any more."""
-        entries = self._current()
-        return None if entries is None else self._find_hash(entries, sha256)
+        """The entry of a token that was found before; None where it opens nothing any more."""
+        known = self._current()
+        return None if known is None else known.find_hash(sha256)
 
     def session_key(self) -> bytes | None:
-        """The key of signed cookies: they end where the file is made anew, or opens nothing.
-
-        What the file says is not enough to make one.
-        """
-        entries = self._current()
-        return (
-            None if entries is None else hmac.digest(self._secret, b"sessions" + entries.salt.encode(), "sha256")
-        )
+        """The key of session cookies, which whoever reads the file cannot compute; None where it opens nothing."""
+        known = self._current()
+        return None if known is None else hmac.digest(self._secret, b"sessions" + known.salt.encode(), "sha256")
 
     def warn_of_others(self, galleries: Collection[str]) -> None:
-        """Log the galleries in which tokens have rights, and that are none of the server's: names may be mistyped."""
-        entries = self._current()
-        rights = () if entries is None else (right for entry in entries.entries.values() for right in entry.may)
+        """Log galleries in which tokens have rights and that the server does not have: names may be mistyped."""
+        known = self._current()
+        rights = () if known is None else (right for entry in known.entries.values() for right in entry.may)
         for name in sorted({right.partition(":")[2] for right in rights if ":" in right} - {*galleries}):
             logger.warning(
                 "tokens have rights in a gallery %s, which this server does not have by that name", name
             )
 
-    def _find_hash(self, entries: KnownTokens, sha256: str) -> TokenEntry | None:
-        """All are compared, in a time that does not tell how much of one is right."""
-        found = None
-        for entry in entries.entries.values():
-            if hmac.compare_digest(entry.sha256, sha256):
-                found = entry
-        return None if found is None or found.is_over() else found
-
     def _current(self) -> KnownTokens | None:
         now = self._clock()
         if now - self._looked_at < LOOK_S:
-            return self._entries
-        self._looked_at, state = now, self._look()
+            return self._known
+        self._looked_at, state = now, self._read_state()
         if state == self._state:
-            return self._entries
-        was_sound, self._state = self._entries is not None, state
+            return self._known
+        was_sound, self._state = self._known is not None, state
         try:
-            self._entries = read_token_entries(self._file)
+            self._known = read_token_entries(self._file)
             if not was_sound:
                 logger.warning("the file of tokens can be read again")
         except InputError as error:
-            self._entries = None
+            self._known = None
             logger.error("no token opens anything: %s", error)
-        return self._entries
+        return self._known
 
-    def _look(self) -> tuple[int, ...] | None:
-        """What tells a file from the one before; None where there is none."""
+    def _read_state(self) -> tuple[int, ...] | None:
+        """Tells a file from the one before; None where there is none."""
         try:
             status = self._file.stat()
         except OSError:

@@ -1,4 +1,4 @@
-"""Request bodies, read whole, with room for as many bytes as have arrived and not for those that are announced."""
+"""Request bodies: read whole, within a limit on the bytes of all bodies that have arrived so far."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.serving_config import ServingConfig
 
 SMALL_BYTES = 1024 * 1024
-"""Bodies of no more have a part of the room to themselves, so that no photos keep searches out."""
+"""Bodies of no more have a part of the limit to themselves, so that photos do not keep searches out."""
 _SMALL_SHARE = 8  # one part in as many
 _FULL = "the server is busy receiving other bodies; try again in a moment"
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a body was not taken, with the status to say it with."""
+    """The status and the message for a body that was not taken."""
 
     status: int
     message: str
@@ -42,25 +42,22 @@ class _Arriving:
 class BodyRoom:
     """The bytes of all bodies that are arriving or in use.
 
-    Where there is no more room, a body that has been arriving for longer than a window gives way to a newer one.
+    At the limit, a body that has been arriving for longer than a window gives way to a newer one.
+
+    Attributes:
+        held: bytes that there are now.
     """
 
     def __init__(self, config: ServingConfig) -> None:
-        self._config = config
-        self._held = 0
+        self._config, self.held = config, 0
         self._unfinished: dict[_Arriving, None] = {}  # the oldest first
-
-    @property
-    def held(self) -> int:
-        """Bytes that there are now."""
-        return self._held
 
     @asynccontextmanager
     async def read(self, receive: Receive, *, announced: int) -> AsyncIterator[bytes | Refused | None]:
-        """The body, which has its room until the end of the context; why there is none; None where the client left.
+        """The body, which counts until the end of the context; None where the client left.
 
         Raises:
-            BusyError: there is no room for it.
+            BusyError: the limit is reached.
         """
         body = _Arriving(announced, time.monotonic())
         self._unfinished[body] = None
@@ -68,7 +65,7 @@ class BodyRoom:
             yield await self._read(receive, body)
         finally:
             self._unfinished.pop(body, None)
-            self._held -= body.held
+            self.held -= body.held
 
     async def _read(self, receive: Receive, body: _Arriving) -> bytes | Refused | None:
         config, end = self._config, body.since + self._config.upload_s
@@ -90,7 +87,7 @@ class BodyRoom:
                 self._make_room(len(chunk), body)
                 body.data += chunk
                 body.held += len(chunk)
-                self._held += len(chunk)
+                self.held += len(chunk)
                 if not message.get("more_body", False):
                     self._unfinished.pop(body, None)
                     return bytes(body.data)
@@ -109,12 +106,12 @@ class BodyRoom:
         most = self._config.bytes_arriving
         if body.announced > SMALL_BYTES:
             most -= most // _SMALL_SHARE
-        while self._held + count > most:
+        while self.held + count > most:
             oldest = next(iter(self._unfinished), body)
             if oldest is body or time.monotonic() - oldest.since < self._config.upload_window_s:
                 raise BusyError(_FULL)
             del self._unfinished[oldest]
-            self._held -= oldest.held
+            self.held -= oldest.held
             oldest.held, oldest.is_displaced = 0, True
             oldest.data.clear()
             if oldest.waits is not None:

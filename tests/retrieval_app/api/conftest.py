@@ -16,7 +16,7 @@ from retrieval_app.api.errors import add_error_handlers, add_last_routes
 from retrieval_app.api.metrics import EngineCollector, Metrics
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.middleware import ApiCors, Security
-from retrieval_app.api.security.rate_limits import RateConfig, RateLimits, SignInConfig
+from retrieval_app.api.security.rate_limits import RateConfig, RateLimits
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
 from retrieval_app.page.shell import draw_sign_in
@@ -34,8 +34,7 @@ BASE_URL = "http://127.0.0.1:7860"
 @contextmanager
 def serve(
     gallery: Path, *, access: Access | None = None, config: ServingConfig | None = None,
-    sign_in: SignInConfig | None = None, rates: RateConfig | None = None,
-    origins: frozenset[str] = frozenset(),
+    rates: RateConfig | None = None, origins: frozenset[str] = frozenset(),
 ) -> Iterator[TestClient]:  # fmt: skip
     """A client of a server for a gallery: the API as the server has it, without the page."""
     engine = Engine(gallery, config=config or ServingConfig(threads=1))
@@ -45,7 +44,7 @@ def serve(
     app = make_api(asks_token=access.asks_token)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.log, app.state.metrics = log, Metrics(EngineCollector(engine))
-    app.state.sign_in = SignIn(access, draw=draw_sign_in, spent=[gallery / "annotations/sessions"], config=sign_in)
+    app.state.sign_in = SignIn(access, draw=draw_sign_in, spent=[gallery / "annotations/sessions"])
     add_error_handlers(app)
     add_last_routes(app)
     app.include_router(sign_in_router)

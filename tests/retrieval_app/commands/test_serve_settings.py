@@ -16,7 +16,10 @@ from retrieval_app.commands.settings_command import SettingsCommand, name_settin
 assert isinstance(serve, SettingsCommand)
 SETTINGS = {name_setting(option): option for option in serve.settings()}
 SECRET = "a-secret-of-the-tests"
-_OTHER = {"host": "127.0.0.2", "port": 8, "audit": ".", "config": None, "token": None, "backend": "openvino"}
+_OTHER = {
+    "host": "127.0.0.2", "port": 8, "audit": ".", "config": None, "token": None, "backend": "openvino",
+    "root-path": "/photos", "trusted-proxy": ["10.0.0.1"], "cors-origin": ["https://a.example"],
+}  # fmt: skip
 
 
 def _choose_value(option: click.Option) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from retrieval_app.api.security import rate_limits
-from retrieval_app.api.security.rate_limits import FailedTries, RateConfig, RateLimit, SignInConfig
+from retrieval_app.api.security.rate_limits import FailedTries, RateConfig, RateLimit
 from tests.retrieval_app.api.conftest import serve
 from tests.retrieval_app.api.security.conftest import Clock
 
@@ -72,18 +72,21 @@ def test_wrong_tries_wait_longer_until_an_address_is_quiet(clock: Clock, slept: 
         for _ in range(10):
             assert await tries.hold_back("192.0.2.1")
         assert await tries.hold_back("192.0.2.2")
-        clock.now += SignInConfig().failed_tries_forgotten_s + 1
+        clock.now += rate_limits.FORGOTTEN_S + 1
         await tries.hold_back("192.0.2.1")
 
     asyncio.run(run())
     assert slept[:4] == [0.1, 0.2, 0.4, 0.8]
-    assert slept[9] == SignInConfig().failed_try_longest_wait_s
+    assert slept[9] == rate_limits.LONGEST_WAIT_S
     assert slept[10:] == [slept[0]] * 2
 
 
-def test_no_more_wait_at_once_than_are_allowed_of_one_address_and_of_all() -> None:
+def test_no_more_wait_at_once_than_are_allowed_of_one_address_and_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limits, "MOST_WAITING", 3)
+    monkeypatch.setattr(rate_limits, "MOST_WAITING_IN_ALL", 5)
+
     async def run() -> tuple[list[bool], bool]:
-        tries = FailedTries(SignInConfig(failed_tries_waiting=3, failed_tries_waiting_in_all=5))
+        tries = FailedTries()
         asked = [tries.hold_back(address) for address in ["a"] * 6 + ["b"] * 6]
         first = await asyncio.gather(*asked)
         return first, await tries.hold_back("a")
@@ -104,36 +107,38 @@ def test_forged_addresses_use_no_memory(clock: Clock, slept: list[float], monkey
 
     tries = asyncio.run(run())
     assert len(tries._tries) == 10
-    assert len(tries._untold) <= 10 + 1  # and the sum of the others
+    assert len(tries._unlogged) <= 10 + 1  # and the sum of the others
     assert not tries._waiting
 
 
-def _tell(addresses: list[str], *, after: tuple[str, ...] = (), window_s: float = 60.0) -> list[tuple[str, int]]:
-    """What is told of wrong tries from these addresses, at once, and `after` a window."""
-    told = list[tuple[str, int]]()
+def _log(addresses: list[str], *, after: tuple[str, ...] = ()) -> list[tuple[str, int]]:
+    """The lines about wrong tries from these addresses, at once, and `after` a window."""
+    lines = list[tuple[str, int]]()
 
     async def run() -> None:
-        config = SignInConfig(failed_tries_log_s=window_s, failed_tries_waiting=0)
-        tries = FailedTries(config, tell=lambda address, count: told.append((address, count)))
+        tries = FailedTries(log=lambda address, count: lines.append((address, count)))
         for address in addresses:
             await tries.hold_back(address)
         if after:
-            await asyncio.sleep(1.5 * window_s)
+            await asyncio.sleep(1.5 * rate_limits.LOG_WINDOW_S)
         for address in after:
             await tries.hold_back(address)
         tries.close()
 
     asyncio.run(run())
-    return told
+    return lines
 
 
-def test_a_guesser_gets_a_line_and_another_at_the_end_of_the_window() -> None:
-    told = _tell(["192.0.2.1"] * 1000 + ["192.0.2.2"], after=("192.0.2.1",), window_s=0.2)
-    assert told == [("192.0.2.1", 1), ("192.0.2.2", 1), ("192.0.2.1", 999), ("192.0.2.1", 1)]
+def test_a_guesser_gets_a_line_and_another_at_the_end_of_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limits, "MOST_WAITING", 0)
+    monkeypatch.setattr(rate_limits, "LOG_WINDOW_S", 0.2)
+    lines = _log(["192.0.2.1"] * 1000 + ["192.0.2.2"], after=("192.0.2.1",))
+    assert lines == [("192.0.2.1", 1), ("192.0.2.2", 1), ("192.0.2.1", 999), ("192.0.2.1", 1)]
 
 
-def test_many_addresses_together_get_few_lines_and_no_try_is_left_out() -> None:
-    told = _tell([f"address {number % 12_500}" for number in range(25_000)])
-    assert len(told) == 21
-    assert told[-1][0] == "other addresses"
-    assert sum(count for _, count in told) == 25_000
+def test_many_addresses_together_get_few_lines_and_no_try_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limits, "MOST_WAITING", 0)
+    lines = _log([f"address {number % 12_500}" for number in range(25_000)])
+    assert len(lines) == 21
+    assert lines[-1][0] == "other addresses"
+    assert sum(count for _, count in lines) == 25_000

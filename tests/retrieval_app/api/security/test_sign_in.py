@@ -5,31 +5,29 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 from httpx import Response
 
-from retrieval_app.api.security import access
+from retrieval_app.api.security import access, rate_limits
 from retrieval_app.api.security.access import Access
-from retrieval_app.api.security.rate_limits import SignInConfig
 from retrieval_app.api.security.sessions import SignedValues, read_secret
-from retrieval_app.api.security.sign_in import SignIn
+from retrieval_app.api.security.sign_in import SESSION_S, SignIn
 from tests.retrieval_app.api.conftest import BASE_URL, TOKEN, serve
 from tests.retrieval_app.api.security.conftest import Clock
 
 FRIEND = {"Authorization": f"Bearer {TOKEN}"}
-SHORTLY = SignInConfig(failed_try_wait_s=0.001, failed_try_longest_wait_s=0.01)
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 @pytest.fixture
-def guarded(served: Path, request: pytest.FixtureRequest) -> Iterator[TestClient]:
+def guarded(served: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     """A server that asks for a token, follows no redirect by itself, and holds wrong tries back but shortly."""
-    limits = getattr(request, "param", SHORTLY)
-    with serve(served, access=Access(token=TOKEN, loopback=False), sign_in=limits) as client:
+    monkeypatch.setattr(rate_limits, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(rate_limits, "LONGEST_WAIT_S", 0.01)
+    with serve(served, access=Access(token=TOKEN, loopback=False)) as client:
         client.follow_redirects = False
         yield client
 
@@ -176,11 +174,11 @@ def test_who_opens_the_page_stays_signed_in(
     for timed in (_sign_in(guarded), _sign_in(guarded)._values):
         monkeypatch.setattr(timed, "_clock", clock)
     first = _send(guarded, f"token={TOKEN}").headers["set-cookie"].partition(";")[0]
-    clock.now += 0.4 * SHORTLY.session_s
+    clock.now += 0.4 * SESSION_S
     assert "set-cookie" not in guarded.get("/").headers  # it holds for long enough
-    clock.now += 0.4 * SHORTLY.session_s
+    clock.now += 0.4 * SESSION_S
     second = guarded.get("/").headers["set-cookie"].partition(";")[0]
-    clock.now += 0.4 * SHORTLY.session_s
+    clock.now += 0.4 * SESSION_S
     guarded.cookies.clear()
     for cookie, status in ((first, 401), (second, 200)):
         assert guarded.get("/v1/gallery", headers={"Cookie": cookie}).status_code == status
@@ -205,9 +203,9 @@ def test_the_cookie_is_for_tls_alone_where_a_proxy_here_speaks_it(guarded: TestC
         assert ("Secure" in cookie) is secure
 
 
-def test_wrong_tokens_wait_and_the_right_one_does_not(served: Path) -> None:
-    slow = SignInConfig(failed_try_wait_s=2, failed_tries_waiting=8)
-    with serve(served, access=Access(token=TOKEN), sign_in=slow) as client, client, ThreadPoolExecutor(20) as pool:
+def test_wrong_tokens_wait_and_the_right_one_does_not(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limits, "FIRST_WAIT_S", 2.0)
+    with serve(served, access=Access(token=TOKEN)) as client, client, ThreadPoolExecutor(20) as pool:
 
         def ask(text: str) -> tuple[int, float]:
             started = time.monotonic()
@@ -225,8 +223,8 @@ def test_wrong_tokens_wait_and_the_right_one_does_not(served: Path) -> None:
     assert sum(status == 429 for status, _ in answers) == 16 - 8
 
 
-@pytest.mark.parametrize("guarded", [replace(SHORTLY, failed_tries_waiting_in_all=0)], indirect=True)
-def test_too_many_wrong_tokens_at_once_are_sent_away(guarded: TestClient) -> None:
+def test_too_many_wrong_tokens_at_once_are_sent_away(guarded: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limits, "MOST_WAITING_IN_ALL", 0)
     response = guarded.get("/v1/gallery", headers={"Authorization": "Bearer wrong"})
     assert (response.status_code, response.json()["error"]["code"]) == (429, "too_many_tries")
     assert response.headers["connection"] == "close"
@@ -345,11 +343,11 @@ def test_a_session_is_ended_for_as_long_as_another_cookie_of_it_may_hold(
         monkeypatch.setattr(timed, "_clock", clock)
     clock.now = time.time()  # sessions of other tests are over by their files
     first = _send(guarded, f"token={TOKEN}").headers["set-cookie"].partition(";")[0]
-    clock.now += 0.8 * SHORTLY.session_s
+    clock.now += 0.8 * SESSION_S
     renewed = guarded.get("/v1/gallery").headers["set-cookie"].partition(";")[0]
     guarded.cookies.clear()
     guarded.post("/", content="sign_out=", headers={**FORM, "Cookie": first})
-    clock.now += 0.5 * SHORTLY.session_s  # when the first one is over
+    clock.now += 0.5 * SESSION_S  # when the first one is over
     guarded.cookies.clear()
     other = _send(guarded, f"token={TOKEN}").headers["set-cookie"].partition(";")[0]
     guarded.cookies.clear()
