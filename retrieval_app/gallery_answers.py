@@ -129,20 +129,20 @@ class GalleryAnswers:
         document: dict[str, Any] = found.to_json()
         return {name: document[name] for name in ("queries", "recall_at", "map_at_r", "grouped", "classes")}
 
-    async def list_doubts(self, count: int, tell: Tell = lambda *_: None) -> dict[str, Any]:
+    async def list_label_issues(self, count: int, tell: Tell = lambda *_: None) -> dict[str, Any]:
         """The labels that are most likely wrong, and how many are estimated to be."""
         snapshot = await self._follow()
-        doubts = await self._wait(lambda: snapshot.insights.doubts, tell)
-        items = doubts.items[: _bound(count)]
-        rows = await self._describe(snapshot.gallery.as_given, [doubt.id for doubt in items])
+        issues = await self._wait(lambda: snapshot.insights.label_issues, tell)
+        items = issues.items[: _bound(count)]
+        rows = await self._describe(snapshot.gallery.as_given, [issue.id for issue in items])
         listed = [
-            {**row, "wrong": round(doubt.wrong, 4), "suggested": doubt.suggested}
-            for row, doubt in zip(rows, items, strict=True)
+            {**row, "wrong": round(issue.wrong, 4), "suggested": issue.suggested}
+            for row, issue in zip(rows, items, strict=True)
         ]
         told = {
-            "judged": doubts.judged,
-            "wrong_share": doubts.wrong_share,
-            "is_lower_bound": doubts.is_lower_bound,
+            "judged": issues.judged,
+            "wrong_share": issues.wrong_share,
+            "is_lower_bound": issues.is_lower_bound,
         }
         return {**told, "items": listed}
 

@@ -29,8 +29,8 @@ from benchmarks.common.record import ending_in_words, find_weights, print_machin
 from benchmarks.common.tables import format_table
 from benchmarks.labels.known_labels import DATASETS, PARTS, list_images
 from index.labels.decisions import CHANGE, DROP
-from retrieval_app.api.doubt_list import apply_verdicts, page_doubts
-from retrieval_app.api.schemas import AcceptVerdicts, DoubtPage
+from retrieval_app.api.issue_list import apply_verdicts, page_issues
+from retrieval_app.api.schemas import AcceptVerdicts, LabelIssuePage
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import LiveGallery
 
@@ -148,8 +148,8 @@ def accept_at_thresholds(photos: list[Photo], path: Path) -> list[list[Any]]:
     """A row for each threshold; every step is undone before the next. The last one's list is ranked anew."""
     live, review, rows = LiveGallery(path), ReviewStore.of_gallery(path), []
     snapshot = live.current
-    snapshot.insights.wait("doubts")
-    page = DoubtPage(state="open", limit=1)
+    snapshot.insights.wait("label_issues")
+    page = LabelIssuePage(state="open", limit=1)
     for threshold in THRESHOLDS:
         counted = apply_verdicts(snapshot, review, AcceptVerdicts(threshold=threshold))
         body = AcceptVerdicts(threshold=threshold, digest=counted["digest"])
@@ -159,11 +159,11 @@ def accept_at_thresholds(photos: list[Photo], path: Path) -> list[list[Any]]:
         rows.append([threshold, *score(photos, labels), round(done["expected_wrong"]), "", ""])
         if threshold == THRESHOLDS[-1]:
             open_wrong = sum(p.given != p.right and (p.sha256, p.given) not in decisions for p in photos)
-            said = page_doubts(snapshot, review, page=page, names=False)
+            said = page_issues(snapshot, review, page=page, names=False)
             first = round(said["left"]["wrong"])
-            while said["learnt"] != len(decisions):
+            while said["decisions_used"] != len(decisions):
                 time.sleep(0.5)  # the list is ranked anew beside
-                said = page_doubts(snapshot, review, page=page, names=False)
+                said = page_issues(snapshot, review, page=page, names=False)
             rows[-1][-2:] = [open_wrong, f"{first}, anew {said['left']['wrong']:.0f}"]
         review.undo()
     live.close()

@@ -21,7 +21,7 @@ from index.labels.suspicion import (
     SHOWN,
     Chances,
     Judgement,
-    doubt_labels,
+    estimate_p_error,
     judge_by_planted,
     planted_each,
     score_labels,
@@ -136,7 +136,7 @@ class _Looks:
         seen = np.empty((len(self.labels), self.count), dtype=np.float32)
         for rows, shares in self.blocks():
             seen[rows] = shares
-        self.look_again(doubt_labels(seen, self.labels, before=self.before)[0].wrong)
+        self.look_again(estimate_p_error(seen, self.labels, before=self.before)[0].wrong)
         for rows, shares in self.blocks():
             seen[rows] = shares
         return seen
@@ -162,8 +162,7 @@ class _Looks:
 def join_confidences(one: Floats, other: Floats) -> Floats:
     """(B, C) of two classifiers to (B, C): the square of the mean of their roots, made to sum to 1.
 
-    A label that either believes is hardly doubted, as with their mean; that both say so still counts, as with their
-    product.
+    A label that either favours stays likely, as with their mean; agreement of both counts, as with their product.
     """
     both = np.square(np.sqrt(one) + np.sqrt(other))
     joined: Floats = both / both.sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""What kind of trouble a doubted label is: by rules that can be said in a sentence each."""
+"""Kinds of label issues, by one rule each, and verdicts: keep the label, change it or drop the image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from index.arrays import NO_ID, Floats, Ids, Labels, rows_by_value
 from index.labels.decisions import CHANGE, DROP, KEEP
 from index.labels.suspicion import Judgement
 
-SUSPECT = 0.5  # a label is doubted where it is at least as likely wrong as right
+SUSPECT = 0.5  # least probability of a label error for a verdict other than `keep`
 Mask = npt.NDArray[np.bool_]
 
 Kind: TypeAlias = Literal["wrong", "several", "mixed", "rare", "unlike", "copies"]
@@ -136,7 +136,7 @@ class KindTeller:
         self._are_mixed = {pair for one, two, _ in self.mixed for pair in ((one, two), (two, one))}
 
     def tell(self, row: int) -> Kind:
-        """The kind of a row whose label is doubted; the first that fits.
+        """The kind of the issue of a row; the first that fits.
 
         - `copies`: a duplicate of the image has another label; at least one of the two is wrong.
         - `unlike`: the image is unlike the others, so that no label is clear: it may show none of them.

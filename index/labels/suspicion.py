@@ -192,7 +192,7 @@ class Judgement:
         return others[: SHOWN - 1]
 
 
-def doubt_labels(
+def estimate_p_error(
     confidences: Floats, labels: Labels, *, before: Chances | None = None
 ) -> tuple[Chances, Mistakes]:
     """Score and chance that it is wrong of each label, and the mistakes that were planted to tell.
@@ -219,8 +219,8 @@ def doubt_labels(
 
 
 def suspect_labels(confidences: Floats, labels: Labels, *, before: Chances | None = None) -> Judgement:
-    """What (N, C) confidences say of (N,) labels; arguments as those of `doubt_labels`."""
-    found, mistakes = doubt_labels(confidences, labels, before=before)
+    """What (N, C) confidences say of (N,) labels; arguments as those of `estimate_p_error`."""
+    found, mistakes = estimate_p_error(confidences, labels, before=before)
     wrong = found.wrong
     count = confidences.shape[1]
     best, chances = _nothing_shown(len(labels))

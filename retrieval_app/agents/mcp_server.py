@@ -1,4 +1,4 @@
-"""MCP server over a gallery: tools to search, to look at images, and to see which labels are doubtful."""
+"""MCP server over a gallery: tools to search, to look at images and to list label issues."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def make_server(
         return SentImage(data=await _tell(answers.picture(image_id, side=_SIDE)), format="webp")
 
     @server.tool(annotations=_LOOKS)
-    async def doubted_labels(count: int = 20) -> dict[str, Any]:
+    async def list_label_issues(count: int = 20) -> dict[str, Any]:
         """The labels that are most likely wrong, what the images look like instead, and how many are wrong in all."""
-        return await _tell(answers.list_doubts(count))
+        return await _tell(answers.list_label_issues(count))
 
     @server.tool(annotations=_LOOKS)
     async def evaluate() -> dict[str, Any]:

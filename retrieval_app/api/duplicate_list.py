@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 from pydantic import Field
 
 from index.gallery.gallery import Gallery
-from index.labels.doubts import Doubts
+from index.labels.issues import LabelIssues
 from index.text import valid_text
-from retrieval_app.api.doubt_list import ReviewList, turn_to
+from retrieval_app.api.issue_list import ReviewList, turn_to
 from retrieval_app.api.schemas import Answer, DuplicatePage
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
 from retrieval_app.review.review_store import ReviewStore
@@ -82,13 +82,13 @@ def page_groups(
         if page.labels_differ in (None, _labels_differ(snapshot.gallery, group))
     ]
     shown, counts = turn_to(page, listed, decisions.__contains__)
-    doubts = snapshot.insights.doubts.value
+    issues = snapshot.insights.label_issues.value
     return {
         "state": "ready",
         "version": snapshot.version,
         **counts,
         "items": [
-            _describe_group(snapshot.gallery, name, groups[name], decisions.get(name), doubts) for name in shown
+            _describe_group(snapshot.gallery, name, groups[name], decisions.get(name), issues) for name in shown
         ],
         "can_undo": review.can_undo("duplicates"),
     }
@@ -123,18 +123,22 @@ def describe_duplicates(gallery: Gallery, groups: DuplicateReport | None, image_
 
 
 def _describe_group(
-    gallery: Gallery, name: str, group: DuplicateGroup, decision: DuplicateDecision | None, doubts: Doubts | None
+    gallery: Gallery,
+    name: str,
+    group: DuplicateGroup,
+    decision: DuplicateDecision | None,
+    issues: LabelIssues | None,
 ) -> dict[str, Any]:
     labels_differ = _labels_differ(gallery, group)
 
     def wrong(image: GroupedImage) -> float:
         """Probability that the label is wrong, where labels differ; half where it was not judged."""
-        if doubts is None or not labels_differ:
+        if issues is None or not labels_differ:
             return 0.0
         if (decided := gallery.decided.by_id.get(image.id)) is not None:
             return float(decided.label is None)
-        doubt = doubts.find(image.id)
-        return doubt.wrong if doubt else 0.0 if image.indexed and image.label is not None else 0.5
+        issue = issues.find(image.id)
+        return issue.wrong if issue else 0.0 if image.indexed and image.label is not None else 0.5
 
     here = [Subject(one.id, one.sha256, None, os.path.join(one.source, one.path)) for one in group.images]
     kept = () if decision is None else decision.find_kept(here)

@@ -18,10 +18,10 @@ from index.gallery.gallery import Gallery
 from index.network.remote_store import has_time
 from index.sources.reading import CHANGED
 from index.text import printable_path
-from retrieval_app.api.doubt_list import DoubtEntry, LabelDecisionEntry, describe_decision, describe_doubt
 from retrieval_app.api.duplicate_list import CopyEntry, describe_duplicates
 from retrieval_app.api.errors import ApiError, explain
 from retrieval_app.api.form_files import BYTES
+from retrieval_app.api.issue_list import LabelDecisionEntry, LabelIssueEntry, describe_decision, describe_issue
 from retrieval_app.api.request_context import (
     BareContext,
     Context,
@@ -77,7 +77,7 @@ class ImageList(Versioned):
 
 
 class ImageDetails(Answer):
-    """All that is known of an image; duplicates and doubts are empty until they are computed."""
+    """All that is known of an image; duplicates and the label issue are empty until they are computed."""
 
     id: int
     path: str
@@ -90,7 +90,7 @@ class ImageDetails(Answer):
     sha256: str | None
     indexed: bool = Field(description="false for a near-duplicate that the gallery set aside")
     copies: list[CopyEntry]
-    doubt: DoubtEntry | None
+    label_issue: LabelIssueEntry | None
     decision: LabelDecisionEntry | None
 
 
@@ -136,8 +136,8 @@ def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, 
     given = found[0]
     row = gallery.decided.apply(given)
     decision = review.label_decisions().get((given.sha256 or "", given.label))
-    doubts = snapshot.insights.doubts.value
-    doubt = None if doubts is None else doubts.find(image_id)
+    issues = snapshot.insights.label_issues.value
+    issue = None if issues is None else issues.find(image_id)
     return {
         "id": row.id,
         **describe_row(gallery, row, include=ROW_FIELDS, folders=folders),
@@ -146,7 +146,7 @@ def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, 
         "sha256": row.sha256,
         "indexed": given.status == "indexed",
         "copies": describe_duplicates(gallery, snapshot.insights.duplicates.value, image_id),
-        "doubt": None if doubt is None else describe_doubt(doubt, row, decision),
+        "label_issue": None if issue is None else describe_issue(issue, row, decision),
         "decision": describe_decision(decision),
     }
 
@@ -241,7 +241,7 @@ async def get_neighbour_labels(
 ) -> dict[str, Any]:
     """The labels of an image's neighbours.
 
-    The labels' shares among the nearest neighbours: why an image is found, or doubted.
+    The labels' shares among the nearest neighbours: why an image is found, or its label is an issue.
     """
     snapshot = context.snapshot
     shares = await context.engine.run(share_labels, snapshot.gallery, image_id, k=parameters.k)

@@ -15,22 +15,22 @@ from fastapi.responses import StreamingResponse
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision
 from index.text import printable_path, valid_text
-from retrieval_app.api.doubt_list import Accepted, DoubtList, apply_verdicts, page_doubts
 from retrieval_app.api.duplicate_list import GroupList, find_group, page_groups
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.gallery_routes import COMPUTING, Failed, send_unready
+from retrieval_app.api.issue_list import Accepted, LabelIssueList, apply_verdicts, page_issues
 from retrieval_app.api.request_context import BareContext, Context, RequestContext, make_router, responses
 from retrieval_app.api.schemas import (
     AcceptVerdicts,
     Answer,
-    DoubtPage,
     DuplicatePage,
     ExportRequest,
     GroupDecision,
     LabelChange,
     LabelChoice,
     LabelDecisions,
+    LabelIssuePage,
     ListFile,
     Undo,
 )
@@ -239,16 +239,16 @@ async def _pull(engine: Engine, blocks: Iterator[bytes]) -> AsyncIterator[bytes]
         yield block
 
 
-@router.get("/labels/doubts", **responses(DoubtList | Failed, also=COMPUTING))
-async def list_doubts(context: Context, page: Annotated[DoubtPage, Query()]) -> Any:
-    """Labels that may be wrong.
+@router.get("/labels/issues", **responses(LabelIssueList | Failed, also=COMPUTING))
+async def list_label_issues(context: Context, page: Annotated[LabelIssuePage, Query()]) -> Any:
+    """List label issues.
 
-    The most doubtful first, with why, what the label may be instead, and what was decided.
+    The most probable errors first, with kind, suggested labels, nearest images and the decision.
     """
-    doubts = context.snapshot.insights.doubts
-    if doubts.value is None:
-        return send_unready(context, doubts)
-    return await context.read(page_doubts, context.snapshot, context.review, page=page)
+    issues = context.snapshot.insights.label_issues
+    if issues.value is None:
+        return send_unready(context, issues)
+    return await context.read(page_issues, context.snapshot, context.review, page=page)
 
 
 @router.get("/duplicates", **responses(GroupList | Failed, also=COMPUTING))

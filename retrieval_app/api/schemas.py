@@ -316,8 +316,8 @@ class DuplicatePage(GroupPage):
     labels_differ: bool | None = Field(default=None, description="only groups whose images have different labels")
 
 
-class DoubtPage(GroupPage):
-    """A page of the doubted labels."""
+class LabelIssuePage(GroupPage):
+    """A page of the label issues."""
 
     label: FilterText | None = Field(default=None, description="only those given this label")
     suggested: FilterText | None = Field(default=None, description="only those suggested this label")

@@ -125,7 +125,7 @@ def doubts(place: Path, exports: tuple[str, ...], imported: Path | None, as_json
         emit(taken, as_json=as_json, text=text)
         return
     from index.gallery.gallery import Gallery
-    from index.labels.doubts import LOWER_BOUND
+    from index.labels.issues import LOWER_BOUND
     from retrieval_app.label_tools.formats import WRITERS
     from retrieval_app.label_tools.judged import judge_gallery, read_judged
 

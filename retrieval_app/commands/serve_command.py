@@ -55,7 +55,7 @@ class ServeCommand(SettingsCommand):
 )
 @click.option(
     "--audit", type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of a `retrieval audit`, whose doubts the Labels view shows in the place of the gallery's own.",
+    help="Folder of a `retrieval audit`: the Labels view shows its label issues instead of the gallery's own.",
 )  # fmt: skip
 @config_options(ServeOptions)
 @config_file_option("photos-waiting = 64", before="options and variables go before")

@@ -207,7 +207,7 @@ def mcp(
     gallery: str, port: int | None, host: str, allowed_hosts: tuple[str, ...], token_file: Path | None,
     tokens: Path | None, writable: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Let an agent search GALLERY, look at its images, and see which labels to doubt. It only looks, unless --writable.
+    """Let an agent search GALLERY, look at its images, and list label issues. It only looks, unless --writable.
 
     In its place, images may be named, as with `retrieval serve`. An agent is told to start the command itself: it says
     nothing on its standard output but the protocol, and ends with its input. With --http it prints its address; clients

@@ -1,4 +1,4 @@
-"""Gradio app: search by photo, how good the gallery is, and doubtful labels; the same as endpoints for clients."""
+"""Gradio app: search by photo, how good the gallery is, and label issues; the same as endpoints for clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradio.utils import get_upload_folder
 from gradio_client.utils import is_http_url_like
 
 from index.errors import RetrievalError
-from index.labels.doubts import LOWER_BOUND
+from index.labels.issues import LOWER_BOUND
 from index.outputs import KIND, PICTURE
 from index.text import printable_path
 from retrieval_app.api.errors import explain
@@ -60,7 +60,7 @@ Shown = tuple[list[tuple[str, str]], list[int]]
 """(file, caption) of each picture, and its id."""
 
 _ASKS_BY = {KIND: ("The same kind of thing", KIND), PICTURE: ("This very picture", PICTURE)}
-_SOME, _MOST_RESULTS, _MOST_DOUBTS = 24, 200, 200
+_SOME, _MOST_RESULTS, _MOST_ISSUES = 24, 200, 200
 _SIDE = 256  # pixels of a picture
 _RESULTS = 10  # of an endpoint, where a client names no number
 _KEPT_S = 3600  # pictures that Gradio has written down
@@ -160,7 +160,7 @@ class GalleryApp(gr.Blocks):
             "Which labels look wrong: what it is called → what it looks like, and how likely that is."
         )
         shown = gr.Gallery(
-            label="Doubted labels", columns=6, object_fit="cover", interactive=False, height="auto", buttons=[]
+            label="Label issues", columns=6, object_fit="cover", interactive=False, height="auto", buttons=[]
         )
         judge.click(self._judge, None, [told, shown], **_PRIVATE)
 
@@ -201,7 +201,7 @@ class GalleryApp(gr.Blocks):
 
     async def labels(self, count: int = _RESULTS) -> dict[str, Any]:
         """The labels that are most likely wrong, the likeliest first."""
-        return await _ask(self._answers.list_doubts(count))
+        return await _ask(self._answers.list_label_issues(count))
 
     async def _search_photo(self, photo: bytes | None, *options: Any) -> tuple[Any, ...]:
         if photo is None:
@@ -243,8 +243,8 @@ class GalleryApp(gr.Blocks):
         return told, recall, classes
 
     async def _judge(self, progress: gr.Progress = gr.Progress()) -> tuple[Any, ...]:  # noqa: B008
-        found = await _ask(self._answers.list_doubts(_MOST_DOUBTS, _telling(progress, "Judging")))
-        pictures, _ = await self._draw(found["items"], _caption_doubt)
+        found = await _ask(self._answers.list_label_issues(_MOST_ISSUES, _telling(progress, "Judging")))
+        pictures, _ = await self._draw(found["items"], _caption_issue)
         told = (
             f"Of {found['judged']:,} labels about {_percent(found['wrong_share'])} % are wrong; the {len(pictures):,} "
             "likeliest are shown. `retrieval serve` has a page to decide on them."
@@ -290,8 +290,8 @@ def _caption_hit(hit: dict[str, Any]) -> str:
     return " · ".join(filter(None, (_caption(hit), f"{hit['score']:.2f}", words)))
 
 
-def _caption_doubt(doubt: dict[str, Any]) -> str:
-    return f"{doubt['label']} → {doubt['suggested']}: {100 * doubt['wrong']:.0f} %"
+def _caption_issue(issue: dict[str, Any]) -> str:
+    return f"{issue['label']} → {issue['suggested']}: {100 * issue['wrong']:.0f} %"
 
 
 def _escape(text: str) -> str:

@@ -19,28 +19,28 @@ from pydantic import TypeAdapter
 from index.durable import replacing, try_lock
 from index.errors import RetrievalError
 from index.gallery.gallery import Gallery
-from index.labels.doubts import Doubts
+from index.labels.issues import LabelIssues
 from index.labels.suspicion import Chances
 from index.progress import Progress
 from index.text import printable_path
 from index.threads import multiplying_workers
 from retrieval_app.insights import calibration, label_issues, map_layout, quality
 from retrieval_app.insights.calibration import Calibration
-from retrieval_app.insights.label_issues import Decisions, FindIds, Learnt
+from retrieval_app.insights.label_issues import Decisions, FindIds
 from retrieval_app.insights.map_layout import MapLayout
 from retrieval_app.insights.quality import Quality
 from retrieval_app.reports import duplicates_report
 from retrieval_app.reports.duplicates_report import DuplicateReport
 
 logger = logging.getLogger(__name__)
-Name = Literal["calibration", "duplicates", "doubts", "learnt", "quality", "map"]
+Name = Literal["calibration", "duplicates", "label_issues", "updated_issues", "quality", "map"]
 NAMES: tuple[Name, ...] = (
     "calibration",
     "duplicates",
-    "doubts",
+    "label_issues",
     "quality",
     "map",
-)  # `learn` alone asks for "learnt"
+)  # `update_issues` alone asks for "updated_issues"
 Value = TypeVar("Value")
 RETRY_S = 10.0  # before what failed is tried again
 _RETRY_TIMES = 4  # as long as the attempt took, at least: what fails late shall not keep a core busy
@@ -109,9 +109,9 @@ class Insights:
         self._changed = threading.Condition()
         self._worker: threading.Thread | None = None
         self._closed = False
-        self._seen: Decisions = {}  # that the label issues were last learnt from, or should be
+        self._seen: Decisions = {}  # that the label issues were last updated with, or should be
         self._find_ids: FindIds | None = None
-        self._learnt: Learnt | None = None
+        self._updated: LabelIssues | None = None
         self._chances: Chances | None = None  # what scores meant before anybody had decided
         self._tasks: dict[Name, _Task] = {  # what takes longer comes later
             "calibration": _Task(
@@ -124,8 +124,8 @@ class Insights:
                 DuplicateReport,
             ),
             # An audit is soon read and may be made anew: it is read each time.
-            "doubts": _Task(Insights._find_doubts, Doubts if audit is None else None),
-            "learnt": _Task(Insights._learn_now),
+            "label_issues": _Task(Insights._find_label_issues, LabelIssues if audit is None else None),
+            "updated_issues": _Task(Insights._update_now),
             "quality": _Task(
                 lambda insights, gallery, progress: quality.assess_quality(
                     gallery, progress, duplicates=insights._settle("duplicates")
@@ -180,10 +180,10 @@ class Insights:
         return self.get("duplicates")
 
     @property
-    def doubts(self) -> Computed[Doubts]:
+    def label_issues(self) -> Computed[LabelIssues]:
         """Label issues, as people's decisions have changed them."""
-        base: Computed[Doubts] = self.get("doubts")
-        return base if base.value is None else Computed("ready", (self._learnt or Learnt(base.value)).doubts)
+        base: Computed[LabelIssues] = self.get("label_issues")
+        return base if base.value is None else Computed("ready", self._updated or base.value)
 
     @property
     def quality(self) -> Computed[Quality]:
@@ -198,20 +198,20 @@ class Insights:
             return computed
         return replace(computed, value=computed.value.with_decisions(self._gallery.decided))
 
-    def learn(self, decisions: Decisions, *, find_ids: FindIds) -> Learnt | None:
+    def update_issues(self, decisions: Decisions, *, find_ids: FindIds) -> LabelIssues | None:
         """Label issues as they are now; None before they are found.
 
-        Decisions that they were not learnt from start a task that learns from them, after a rest of four times as long
-        as the last one took. Those of an audit stay as they are: the gallery does not have its features.
+        Decisions that they do not contain start a task that detects them anew, after a rest of four times as long as
+        the last one took. Those of an audit stay as they are: the gallery does not have its features.
         """
-        base: Computed[Doubts] = self.get("doubts")
+        base: Computed[LabelIssues] = self.get("label_issues")
         if base.value is None:
             return None
         with self._changed:
-            task = self._tasks["learnt"]
+            task = self._tasks["updated_issues"]
             works = task.computed is not None and task.computed.state == "computing"
             if self._audit is not None or not decisions:
-                self._seen, self._find_ids, self._learnt = decisions, None, None
+                self._seen, self._find_ids, self._updated = decisions, None, None
             elif (
                 self._seen is not decisions
                 and dict(self._seen) != dict(decisions)
@@ -219,7 +219,7 @@ class Insights:
             ):
                 self._seen, self._find_ids = decisions, find_ids
                 self._begin(task)
-            return self._learnt or Learnt(base.value)
+            return self._updated or base.value
 
     def close(self) -> None:
         """Stop what is being computed at its next report of progress, and begin nothing more; does not wait."""
@@ -285,13 +285,13 @@ class Insights:
             logger.warning("%s: %s cannot be computed: %s", shown, name, found.message)
         finally:  # whatever happens, nobody waits in vain
             rest_s = _RETRY_TIMES * (monotonic() - began)
-            task.retry_at = monotonic() + (rest_s if name == "learnt" else max(RETRY_S, rest_s))
+            task.retry_at = monotonic() + (rest_s if name == "updated_issues" else max(RETRY_S, rest_s))
             self._set(task, found)
         return found.value
 
     def _load_or_compute(self, name: Name, gallery: Gallery) -> Any:
         task = self._tasks[name]
-        if name == "doubts":
+        if name == "label_issues":
             self._settle(
                 "duplicates"
             )  # accepting verdicts compares with them, also where an audit has the label issues
@@ -318,25 +318,25 @@ class Insights:
                 logger.warning("%s: not kept for the next start: %s", shown, error.strerror or error)
             return value
 
-    def _find_doubts(self, gallery: Gallery, progress: Progress) -> Doubts:
+    def _find_label_issues(self, gallery: Gallery, progress: Progress) -> LabelIssues:
         if self._audit is not None:
             return label_issues.read_audit(self._audit, self._given)
-        return label_issues.find_doubts(self._given, progress, duplicates=self._settle("duplicates"))
+        return label_issues.find_label_issues(self._given, progress, duplicates=self._settle("duplicates"))
 
-    def _learn_now(self, gallery: Gallery, progress: Progress) -> Learnt | None:
+    def _update_now(self, gallery: Gallery, progress: Progress) -> LabelIssues | None:
         """Label issues after the decisions that were seen last."""
         with self._changed:
-            decisions, find_ids, base = self._seen, self._find_ids, self.get("doubts").value
+            decisions, find_ids, base = self._seen, self._find_ids, self.get("label_issues").value
             if find_ids is None or base is None:
-                return self._learnt
+                return self._updated
             self._find_ids = None  # or it would keep alive a version that is no longer served
         duplicates = self._settle("duplicates") or duplicates_report.find_duplicate_groups(self._given)
         decided = {image_id: decisions[key].label_after for image_id, key in find_ids().items()}
-        self._learnt, self._chances = label_issues.learn_from(
+        self._updated, self._chances = label_issues.apply_decisions(
             self._given, decided, base=base, decisions=len(decisions), before=self._chances, duplicates=duplicates,
             progress=progress,
         )  # fmt: skip
-        return self._learnt
+        return self._updated
 
     def _set(self, task: _Task, computed: Computed[Any]) -> None:
         with self._changed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,7 +15,7 @@ from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision, LabelKey
-from index.labels.doubts import LEAST_DOUBT, Doubt, Doubts, collect_doubts, list_doubts
+from index.labels.issues import MIN_P_ERROR, LabelIssue, LabelIssues, collect_issues, list_label_issues
 from index.labels.judge import Settled, judge_labels
 from index.labels.kinds import KINDS
 from index.labels.suspicion import Chances
@@ -30,9 +30,9 @@ FindIds: TypeAlias = Callable[[], Mapping[int, LabelKey]]
 """Gives the images that decisions are about, by id; several may be one file."""
 
 
-def find_doubts(
+def find_label_issues(
     gallery: Gallery, progress: Progress = no_progress, *, duplicates: DuplicateReport | None = None
-) -> Doubts:
+) -> LabelIssues:
     """Label issues: the labels that the gallery's vectors contradict.
 
     Args:
@@ -41,28 +41,22 @@ def find_doubts(
     vectors, labels, ids, names = gallery.judging_labels().labelled_vectors()
     rows = np.flatnonzero(labels != UNLABELLED)
     groups = (duplicates or find_duplicate_groups(gallery)).groups_of(ids[rows])
-    found = list_doubts(vectors[rows], labels[rows], ids=ids[rows], names=names, groups=groups, progress=progress)
+    found = list_label_issues(
+        vectors[rows], labels[rows], ids=ids[rows], names=names, groups=groups, progress=progress
+    )
     return replace(found, is_lower_bound=gallery.knows_labels)
 
 
-@dataclass(frozen=True, slots=True)
-class Learnt:
-    """Label issues, and how many decisions they were learnt from."""
-
-    doubts: Doubts
-    decisions: int = 0
-
-
-def learn_from(
+def apply_decisions(
     gallery: Gallery,
     decided: Mapping[int, str | None],
     *,
-    base: Doubts,
+    base: LabelIssues,
     decisions: int,
     before: Chances | None,
     duplicates: DuplicateReport,
     progress: Progress = no_progress,
-) -> tuple[Learnt, Chances]:
+) -> tuple[LabelIssues, Chances]:
     """Label issues after people decided about some: detection runs again, with the decided labels as right.
 
     Args:
@@ -92,21 +86,21 @@ def learn_from(
     rows = np.flatnonzero((now != UNLABELLED) & ~is_dropped)
     used, labels = np.unique(now[rows], return_inverse=True)
     all_names = list(numbers)
-    found = list_doubts(
+    found = list_label_issues(
         vectors[rows], labels.astype(np.int64), ids=ids[rows], names=[all_names[number] for number in used],
         groups=duplicates.groups_of(ids[rows]), settled=Settled(is_settled[rows], before), progress=progress,
     )  # fmt: skip
     # What was decided stays listed as the issue that it was decided for.
-    kept = [doubt for doubt in base.items if doubt.id in decided]
-    items = sorted([*kept, *found.items], key=lambda doubt: -doubt.wrong)
+    kept = [issue for issue in base.items if issue.id in decided]
+    items = sorted([*kept, *found.items], key=lambda issue: -issue.wrong)
     # What is left counts as no more than before: decisions never raise the estimate.
-    wrong = sum(doubt.wrong for doubt in kept) + found.wrong_share * found.judged
+    wrong = sum(issue.wrong for issue in kept) + found.wrong_share * found.judged
     wrong = min(wrong, base.wrong_share * base.judged)
-    learnt = collect_doubts(items, judged=base.judged, wrong=wrong, mixed=found.mixed)
-    return Learnt(replace(learnt, is_lower_bound=base.is_lower_bound), decisions), before
+    updated = collect_issues(items, judged=base.judged, wrong=wrong, mixed=found.mixed)
+    return replace(updated, is_lower_bound=base.is_lower_bound, decisions=decisions), before
 
 
-def read_audit(path: Path, gallery: Gallery) -> Doubts:
+def read_audit(path: Path, gallery: Gallery) -> LabelIssues:
     """Label issues that an audit found, of the members of a gallery with the same bytes and label.
 
     An image whose bytes are not in the gallery, or have another label there, is left out.
@@ -131,10 +125,10 @@ def read_audit(path: Path, gallery: Gallery) -> Doubts:
             continue
         chance = read_number(row, "wrong", table)
         judged, wrong = judged + 1, wrong + chance
-        if chance >= LEAST_DOUBT:
-            items.append(_doubt(row, member, by_path, labels=labels, table=table))
-    items.sort(key=lambda doubt: -doubt.wrong)
-    return collect_doubts(items, judged=judged, wrong=wrong)
+        if chance >= MIN_P_ERROR:
+            items.append(_read_issue(row, member, by_path, labels=labels, table=table))
+    items.sort(key=lambda issue: -issue.wrong)
+    return collect_issues(items, judged=judged, wrong=wrong)
 
 
 def read_audit_table(table: Path, *, columns: Sequence[str]) -> list[dict[str, str]]:
@@ -183,21 +177,21 @@ def read_suggestions(row: Mapping[str, str], table: Path) -> tuple[tuple[str, fl
     )
 
 
-def _doubt(
+def _read_issue(
     row: Mapping[str, str],
     member: CatalogRow,
     by_path: Mapping[str, CatalogRow | None],
     *,
     labels: Mapping[int, str],
     table: Path,
-) -> Doubt:
+) -> LabelIssue:
     sides: dict[str, list[tuple[int, float]]] = {"agreeing": [], "disagreeing": []}
     for side, found in sides.items():
         for rank in _RANKS:
             other = by_path.get(row.get(f"{side}_{rank}", ""))
             if other is not None:
                 found.append((other.id, read_number(row, f"{side}_cosine_{rank}", table)))
-    return Doubt(
+    return LabelIssue(
         id=member.id,
         label=row["label"],
         wrong=read_number(row, "wrong", table),

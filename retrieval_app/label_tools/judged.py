@@ -45,7 +45,7 @@ class JudgedLabels:
         classes: sorted names of all labels.
         decisions: what people decided so far.
         confidences: gives (N, C) float32 in the order of the items, rows sum to 1; None where they are not known.
-        is_lower_bound: as of `index.labels.doubts.Doubts`.
+        is_lower_bound: as of `index.labels.issues.LabelIssues`.
     """
 
     items: tuple[JudgedLabel, ...]

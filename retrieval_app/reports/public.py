@@ -148,7 +148,7 @@ def describe_audit(outcome: AuditOutcome) -> dict[str, Any]:
 
 def format_audit(outcome: AuditOutcome) -> str:
     """The outcome for people."""
-    from index.labels.doubts import LOWER_BOUND
+    from index.labels.issues import LOWER_BOUND
     from training.audit.report import summarise_audit
 
     report, folder = outcome.report, outcome.files[0].parent

@@ -70,7 +70,7 @@ class LiveGallery:
     """
 
     def __init__(self, path: Path, *, audit: Path | None = None, filter_s: float | None = None) -> None:
-        """Open the current version; the doubts of an `audit` folder take the place of the gallery's own.
+        """Open the current version; the label issues of an `audit` folder replace the gallery's own.
 
         `filter_s` are the seconds that a filter may take.
         """

@@ -156,7 +156,7 @@ class Engine:
         name: str | None = None,
         shared: Path | None = None,
     ) -> None:
-        """Open the gallery; the doubts of an `audit` folder take the place of its own, a name that of its folder's.
+        """Open the gallery; the label issues of an `audit` folder replace its own, a name replaces that of its folder.
 
         A `shared` folder has what several processes of a server have together.
         """

@@ -54,7 +54,7 @@ def test_a_client_searches_by_id_by_file_and_by_a_picture_in_memory(
     assert by_picture[0]["is_copy"]
 
 
-def test_a_client_gets_vectors_quality_and_doubts(two: Gallery, client: Client) -> None:
+def test_a_client_gets_vectors_quality_and_label_issues(two: Gallery, client: Client) -> None:
     file = two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path
     assert len(client.predict(handle_file(file), api_name="/embed")) == two.width
     assert client.predict(api_name="/evaluate")["recall_at"][0]["k"] == 1

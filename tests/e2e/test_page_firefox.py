@@ -67,7 +67,7 @@ def test_the_other_views_are_used_by_key_dark_and_as_narrow_as_a_phone(open_visi
         visit.open_view(view)
         assert visit.fits_its_width(), view
     panel = visit.open_view("labels")
-    (first,) = visit.ask("labels/doubts?limit=1")["items"]
+    (first,) = visit.ask("labels/issues?limit=1")["items"]
     for key, decided in (("a", 1), ("u", 0)):
         visit.page.keyboard.press(key)
         expect(panel.get_by_text(re.compile(rf"^{decided} of \d+ decided"))).to_be_visible()

@@ -1,4 +1,4 @@
-"""The working lists of doubted labels and of duplicates in a real browser."""
+"""The working lists of label issues and of duplicates in a real browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from playwright.sync_api import Locator, expect  # noqa: E402
 
 
 def row_of(panel: Locator, item: dict[str, Any]) -> Locator:
-    """The row of a doubted image, or the card of a group."""
+    """The row of a label issue, or the card of a group."""
     path = item["path"] if "path" in item else item["images"][0]["path"]
     return panel.get_by_role("article", name=re.compile(re.escape(Path(path).name)))
 
@@ -36,14 +36,14 @@ def decided(visit: Visit, item: dict[str, Any]) -> dict[str, Any] | None:
 def wait_until_decided(visit: Visit, panel: Locator, count: int) -> None:
     """Until the page shows that so many are decided, and the server knows."""
     expect(panel.get_by_text(re.compile(f"^{count} of \\d+ decided"))).to_be_visible()
-    visit.wait_until(lambda: visit.ask("labels/doubts?limit=1&state=all")["decided"] == count)
+    visit.wait_until(lambda: visit.ask("labels/issues?limit=1&state=all")["decided"] == count)
 
 
 @pytest.mark.usefixtures("decisions")
 def test_labels_are_decided_by_key_and_undone(visit: Visit) -> None:
     page = visit.page
     panel = visit.open_view("labels")
-    items = visit.ask("labels/doubts?limit=10")["items"]
+    items = visit.ask("labels/issues?limit=10")["items"]
     start = next(place for place, item in enumerate(items) if item["verdict"] == "change")
     first, second, third, fourth = items[start : start + 4]
     expect(panel.get_by_role("article")).to_have_count(30)
@@ -83,13 +83,13 @@ def test_labels_are_decided_by_key_and_undone(visit: Visit) -> None:
 @pytest.mark.usefixtures("decisions")
 def test_decisions_teach_and_the_new_order_is_offered(visit: Visit) -> None:
     panel = visit.open_view("labels")
-    first, second = visit.ask("labels/doubts?limit=2")["items"]
+    first, second = visit.ask("labels/issues?limit=2")["items"]
     offered = panel.get_by_text("Your decisions have changed the order of the list.")
     expect(row_of(panel, first)).to_be_visible()
     expect(offered).to_be_hidden()
     visit.page.keyboard.press("a")
     wait_until_decided(visit, panel, 1)
-    visit.wait_until(lambda: visit.ask("labels/doubts?limit=1")["learnt"] == 1, seconds=90)
+    visit.wait_until(lambda: visit.ask("labels/issues?limit=1")["decisions_used"] == 1, seconds=90)
     visit.page.keyboard.press("l")
     expect(offered).to_be_visible()
     panel.get_by_role("button", name="Show it").click()
@@ -103,7 +103,7 @@ def test_decisions_teach_and_the_new_order_is_offered(visit: Visit) -> None:
 def test_decided_labels_are_found_again_and_others_can_be_written(visit: Visit) -> None:
     page = visit.page
     panel = visit.open_view("labels")
-    first, second = visit.ask("labels/doubts?limit=2")["items"]
+    first, second = visit.ask("labels/issues?limit=2")["items"]
     row_of(panel, first).get_by_role("button", name="Other label…").click()
     dialog = page.get_by_role("dialog", name="What does it show?")
     dialog.get_by_role("combobox", name="New label").fill("cape & <i>hood</i>")
@@ -131,7 +131,7 @@ def test_decided_labels_are_found_again_and_others_can_be_written(visit: Visit) 
 def test_labels_are_filtered_by_pair_and_accepted_at_once(visit: Visit) -> None:
     page = visit.page
     panel = visit.open_view("labels")
-    everything = visit.ask("labels/doubts?limit=100")
+    everything = visit.ask("labels/issues?limit=100")
     pair = next(pair for pair in everything["pairs"] if (pair["label"], pair["suggested"]) == ("hat", "shoes"))
     panel.get_by_role("combobox", name="Given and suggested label").select_option(f"hat → shoes ({pair['count']})")
     rows = panel.get_by_role("article")
@@ -169,11 +169,11 @@ def test_labels_are_filtered_by_pair_and_accepted_at_once(visit: Visit) -> None:
 def test_all_come_with_scrolling_and_the_keys_go_on_in_the_large_picture(visit: Visit) -> None:
     page = visit.page
     panel = visit.open_view("labels")
-    total = visit.ask("labels/doubts?limit=1")["total"]
+    total = visit.ask("labels/issues?limit=1")["total"]
     assert total > 30
     panel.get_by_role("article").last.scroll_into_view_if_needed()
     expect(panel.get_by_role("article")).to_have_count(total)
-    first, second, third = visit.ask("labels/doubts?limit=3")["items"]
+    first, second, third = visit.ask("labels/issues?limit=3")["items"]
     row_of(panel, first).focus()
     page.keyboard.press("z")
     dialog = page.get_by_role("dialog", name="Picture")
@@ -287,7 +287,7 @@ def test_where_nobody_may_decide_the_page_says_so(
 def test_labels_and_duplicates_are_decided_on_a_phone(open_visit: OpenVisit) -> None:
     visit = open_visit(phone=True, dark=True)
     panel = visit.open_view("labels")
-    first, second = visit.ask("labels/doubts?limit=2")["items"]
+    first, second = visit.ask("labels/issues?limit=2")["items"]
     row_of(panel, first).get_by_role("button", name=f"Keep {first['label']}").tap()
     row_of(panel, second).get_by_role("button", name="Drop image").tap()
     wait_until_decided(visit, panel, 2)

@@ -261,7 +261,7 @@ export interface paths {
         };
         /**
          * The labels of an image's neighbours
-         * @description The labels' shares among the nearest neighbours: why an image is found, or doubted.
+         * @description The labels' shares among the nearest neighbours: why an image is found, or its label is an issue.
          */
         get: operations["get_neighbour_labels"];
         put?: never;
@@ -374,7 +374,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/labels/doubts": {
+    "/v1/labels/issues": {
         parameters: {
             query?: never;
             header?: never;
@@ -382,10 +382,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Labels that may be wrong
-         * @description The most doubtful first, with why, what the label may be instead, and what was decided.
+         * List label issues
+         * @description The most probable errors first, with kind, suggested labels, nearest images and the decision.
          */
-        get: operations["list_doubts"];
+        get: operations["list_label_issues"];
         put?: never;
         post?: never;
         delete?: never;
@@ -975,96 +975,6 @@ export interface components {
             can_undo: boolean;
         };
         /**
-         * DoubtEntry
-         * @description A label that may be wrong, and why.
-         */
-        DoubtEntry: {
-            /** Id */
-            id: number;
-            /** Path */
-            path: string;
-            /** Label */
-            label: string;
-            /** Suggested */
-            suggested: string | null;
-            /**
-             * Wrong
-             * @description how likely the label is wrong, 0 to 1
-             */
-            wrong: number;
-            /** Suggestions */
-            suggestions: components["schemas"]["Suggestion"][];
-            /**
-             * Kind
-             * @description of trouble: `wrong`, another label fits better; `several` labels are likely; `mixed`, its label and the suggested one are given in each other's place; `rare`, its label has fewer than five images; `unlike`, the image is unlike the others; `copies`, a duplicate has another label
-             * @enum {string}
-             */
-            kind: "wrong" | "several" | "mixed" | "rare" | "unlike" | "copies";
-            /**
-             * Verdict
-             * @description what `POST /v1/labels/accept` does where the label is likely enough wrong: `change` it to `suggested`, or `drop` the image, which is unlike the others or has a near-duplicate with a more credible label; `keep` leaves it open
-             * @enum {string}
-             */
-            verdict: "keep" | "change" | "drop";
-            /** Agreeing */
-            agreeing: components["schemas"]["Neighbour"][];
-            /** Disagreeing */
-            disagreeing: components["schemas"]["OtherNeighbour"][];
-            decision: components["schemas"]["LabelDecisionEntry"] | null;
-        };
-        /**
-         * DoubtList
-         * @description Labels that may be wrong, the most doubtful first.
-         *
-         *     `open` and `decided` count those given `label`, suggested `suggested` and of `kind`; `total` those of them in the
-         *     asked state.
-         */
-        DoubtList: {
-            /**
-             * State
-             * @constant
-             */
-            state: "ready";
-            /** Version */
-            version: string;
-            /** Total */
-            total: number;
-            /** Open */
-            open: number;
-            /** Decided */
-            decided: number;
-            /**
-             * Wrong Share
-             * @description estimated share of wrong labels among all
-             */
-            wrong_share: number | null;
-            /**
-             * Is Lower Bound
-             * @description whether more are wrong: the model was trained with labels, and what it has learnt looks right
-             */
-            is_lower_bound: boolean;
-            /**
-             * Judged
-             * @description labels that were looked at
-             */
-            judged: number;
-            /** Items */
-            items: components["schemas"]["DoubtEntry"][];
-            /** Pairs */
-            pairs: components["schemas"]["LabelPair"][];
-            left: components["schemas"]["Left"];
-            kinds: components["schemas"]["KindCounts"];
-            /** Mixed */
-            mixed: components["schemas"]["MixedLabels"][];
-            /**
-             * Learnt
-             * @description decisions that the list was ranked anew with; it goes on learning beside the server
-             */
-            learnt: number;
-            /** Can Undo */
-            can_undo: boolean;
-        };
-        /**
          * EmbedAnswer
          * @description The unit vector of a photo.
          */
@@ -1416,7 +1326,7 @@ export interface components {
         };
         /**
          * ImageDetails
-         * @description All that is known of an image; duplicates and doubts are empty until they are computed.
+         * @description All that is known of an image; duplicates and the label issue are empty until they are computed.
          */
         ImageDetails: {
             /** Id */
@@ -1452,7 +1362,7 @@ export interface components {
             indexed: boolean;
             /** Copies */
             copies: components["schemas"]["CopyEntry"][];
-            doubt: components["schemas"]["DoubtEntry"] | null;
+            label_issue: components["schemas"]["LabelIssueEntry"] | null;
             decision: components["schemas"]["LabelDecisionEntry"] | null;
         };
         /**
@@ -1533,7 +1443,7 @@ export interface components {
         };
         /**
          * KindCounts
-         * @description How many doubted labels are of each kind of trouble, whichever are asked for.
+         * @description How many label issues there are of each kind, whatever the filter.
          */
         KindCounts: {
             /** Wrong */
@@ -1629,8 +1539,98 @@ export interface components {
             labelled: number;
         };
         /**
+         * LabelIssueEntry
+         * @description A label that may be wrong, and why.
+         */
+        LabelIssueEntry: {
+            /** Id */
+            id: number;
+            /** Path */
+            path: string;
+            /** Label */
+            label: string;
+            /** Suggested */
+            suggested: string | null;
+            /**
+             * Wrong
+             * @description how likely the label is wrong, 0 to 1
+             */
+            wrong: number;
+            /** Suggestions */
+            suggestions: components["schemas"]["Suggestion"][];
+            /**
+             * Kind
+             * @description of trouble: `wrong`, another label fits better; `several` labels are likely; `mixed`, its label and the suggested one are given in each other's place; `rare`, its label has fewer than five images; `unlike`, the image is unlike the others; `copies`, a duplicate has another label
+             * @enum {string}
+             */
+            kind: "wrong" | "several" | "mixed" | "rare" | "unlike" | "copies";
+            /**
+             * Verdict
+             * @description what `POST /v1/labels/accept` does where the label is likely enough wrong: `change` it to `suggested`, or `drop` the image, which is unlike the others or has a near-duplicate with a more credible label; `keep` leaves it open
+             * @enum {string}
+             */
+            verdict: "keep" | "change" | "drop";
+            /** Agreeing */
+            agreeing: components["schemas"]["Neighbour"][];
+            /** Disagreeing */
+            disagreeing: components["schemas"]["OtherNeighbour"][];
+            decision: components["schemas"]["LabelDecisionEntry"] | null;
+        };
+        /**
+         * LabelIssueList
+         * @description Label issues, the most probable errors first.
+         *
+         *     `open` and `decided` count those given `label`, suggested `suggested` and of `kind`; `total` those of them in the
+         *     asked state.
+         */
+        LabelIssueList: {
+            /**
+             * State
+             * @constant
+             */
+            state: "ready";
+            /** Version */
+            version: string;
+            /** Total */
+            total: number;
+            /** Open */
+            open: number;
+            /** Decided */
+            decided: number;
+            /**
+             * Wrong Share
+             * @description estimated share of wrong labels among all
+             */
+            wrong_share: number | null;
+            /**
+             * Is Lower Bound
+             * @description whether more are wrong: the model was trained with labels, and what it has learnt looks right
+             */
+            is_lower_bound: boolean;
+            /**
+             * Judged
+             * @description labels that were looked at
+             */
+            judged: number;
+            /** Items */
+            items: components["schemas"]["LabelIssueEntry"][];
+            /** Pairs */
+            pairs: components["schemas"]["LabelPair"][];
+            left: components["schemas"]["Left"];
+            kinds: components["schemas"]["KindCounts"];
+            /** Mixed */
+            mixed: components["schemas"]["MixedLabels"][];
+            /**
+             * Decisions Used
+             * @description decisions that this order takes into account; the next update follows
+             */
+            decisions_used: number;
+            /** Can Undo */
+            can_undo: boolean;
+        };
+        /**
          * LabelPair
-         * @description How many doubted labels have the same suggestion.
+         * @description How many label issues have the same label and suggestion.
          */
         LabelPair: {
             /** Label */
@@ -2178,8 +2178,6 @@ export type Crop = components['schemas']['Crop'];
 export type Decided = components['schemas']['Decided'];
 export type DecidedLabel = components['schemas']['DecidedLabel'];
 export type DecidedLabels = components['schemas']['DecidedLabels'];
-export type DoubtEntry = components['schemas']['DoubtEntry'];
-export type DoubtList = components['schemas']['DoubtList'];
 export type EmbedAnswer = components['schemas']['EmbedAnswer'];
 export type ErrorAnswer = components['schemas']['ErrorAnswer'];
 export type ErrorDetail = components['schemas']['ErrorDetail'];
@@ -2210,6 +2208,8 @@ export type LabelChoice = components['schemas']['LabelChoice'];
 export type LabelDecisionEntry = components['schemas']['LabelDecisionEntry'];
 export type LabelDecisions = components['schemas']['LabelDecisions'];
 export type LabelFacts = components['schemas']['LabelFacts'];
+export type LabelIssueEntry = components['schemas']['LabelIssueEntry'];
+export type LabelIssueList = components['schemas']['LabelIssueList'];
 export type LabelPair = components['schemas']['LabelPair'];
 export type LabelShare = components['schemas']['LabelShare'];
 export type LabelShares = components['schemas']['LabelShares'];
@@ -2794,7 +2794,7 @@ export interface operations {
             };
         };
     };
-    list_doubts: {
+    list_label_issues: {
         parameters: {
             query?: {
                 offset?: number;
@@ -2819,7 +2819,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DoubtList"] | components["schemas"]["Failed"];
+                    "application/json": components["schemas"]["LabelIssueList"] | components["schemas"]["Failed"];
                 };
             };
             /** @description It is being computed: ask again. */

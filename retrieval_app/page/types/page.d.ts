@@ -16,7 +16,7 @@ declare global {
   type Accepted = api.Accepted;
   type ClassEntry = api.ClassEntry;
   type Confusion = api.Confusion;
-  type DoubtEntry = api.DoubtEntry;
+  type LabelIssueEntry = api.LabelIssueEntry;
   type FacetEntry = api.FacetEntry;
   type GalleryFacts = api.GalleryFacts;
   type GalleryMap = api.GalleryMap;

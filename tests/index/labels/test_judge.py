@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from index.labels.gaussian_classes import GaussianClasses
 from index.labels.judge import BALANCE, RIDGES, Settled, join_confidences, judge_labels, judge_twice
 from index.labels.leave_one_out import LeaveOneOut
-from index.labels.suspicion import doubt_labels
+from index.labels.suspicion import estimate_p_error
 from tests.index.vector_sources import VectorSource
 
 
@@ -41,7 +41,7 @@ def test_both_looks_balance_labels_and_the_second_weighs_by_belief_and_is_averag
     classes = GaussianClasses(features, labels, count=2, prior=BALANCE, groups=None, tell=lambda _: None)
     regressed = look.confidences(rows)
     first = join_confidences(regressed, _in_order(classes))
-    believed = np.maximum(0.05, 1 - doubt_labels(first, labels)[0].wrong)
+    believed = np.maximum(0.05, 1 - estimate_p_error(first, labels)[0].wrong)
     weights = believed.copy()
     for label in range(2):
         of_label = labels == label

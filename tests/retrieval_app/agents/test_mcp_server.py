@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra `agents`")
 LOOKING = {
-    "describe_gallery", "list_images", "search_like_image", "search_like_photo", "look_at_image", "doubted_labels",
+    "describe_gallery", "list_images", "search_like_image", "search_like_photo", "look_at_image", "list_label_issues",
     "evaluate",
 }  # fmt: skip
 Ask = Callable[["Client"], Awaitable[Any]]
@@ -90,7 +90,7 @@ def test_a_gallery_is_described_listed_seen_and_judged(answers: GalleryAnswers, 
     assert base64.b64decode(shown.data)[8:12] == b"WEBP"
     assert "Error executing tool look_at_image" in _call(answers, "look_at_image", image_id=ids[VANISHED])
     assert _call(answers, "evaluate")["recall_at"][0]["k"] == 1
-    assert _call(answers, "doubted_labels", count=1)["judged"] > 0
+    assert _call(answers, "list_label_issues", count=1)["judged"] > 0
 
 
 def test_searches_match_gallery(answers: GalleryAnswers, gallery: Gallery, ids: dict[str, int]) -> None:

@@ -86,7 +86,7 @@ def _list_reads(client: TestClient) -> list[str]:
             asked.append(re.sub(r"\{\w+\}", str(value), template))
     everything = "include=label&include=path&include=source&include=metadata&limit=500"
     asked += [f"/v1/images?{everything}", "/v1/images/random?count=50&include=source,path,metadata"]
-    asked += [f"{path}?state=all&limit=100" for path in ("/v1/labels/doubts", "/v1/duplicates")]
+    asked += [f"{path}?state=all&limit=100" for path in ("/v1/labels/issues", "/v1/duplicates")]
     asked += ["/v1/images?where=sourc = 1", "/v1/images?where=(", "/v1/nothing", "/v1/images?after=x"]
     return asked
 

@@ -18,7 +18,7 @@ from PIL import Image
 from index.labels.decisions import LabelDecision
 from index.writing.build import build_gallery
 from retrieval_app.api import review_routes
-from retrieval_app.api.doubt_list import apply_verdicts, is_spared
+from retrieval_app.api.issue_list import apply_verdicts, is_spared
 from retrieval_app.api.schemas import AcceptVerdicts
 from retrieval_app.api.security.access import Access
 from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
@@ -53,20 +53,20 @@ def review(client: TestClient) -> Iterator[TestClient]:
             pass
 
 
-def test_doubted_labels_are_listed_with_why_and_can_be_narrowed(review: TestClient) -> None:
-    doubts = wait_for(review, "/v1/labels/doubts")
-    assert doubts["total"] == doubts["open"] == len(doubts["items"]) > 0
-    first = next(item for item in doubts["items"] if item["path"].startswith("red/wrong"))
+def test_label_issues_are_listed_with_kinds_and_can_be_filtered(review: TestClient) -> None:
+    issues = wait_for(review, "/v1/labels/issues")
+    assert issues["total"] == issues["open"] == len(issues["items"]) > 0
+    first = next(item for item in issues["items"] if item["path"].startswith("red/wrong"))
     assert (first["label"], first["suggested"], first["decision"]) == ("red", "blue", None)
     assert first["disagreeing"]
-    narrowed = review.get("/v1/labels/doubts", params={"label": "red", "suggested": "blue", "limit": 1}).json()
+    narrowed = review.get("/v1/labels/issues", params={"label": "red", "suggested": "blue", "limit": 1}).json()
     assert len(narrowed["items"]) == 1
-    assert review.get("/v1/labels/doubts", params={"label": "no such"}).json()["total"] == 0
+    assert review.get("/v1/labels/issues", params={"label": "no such"}).json()["total"] == 0
 
 
 def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient) -> None:
-    doubts = wait_for(review, "/v1/labels/doubts")
-    chosen, changed = doubts["items"][0]["id"], {"decision": "change", "label": "blue"}
+    issues = wait_for(review, "/v1/labels/issues")
+    chosen, changed = issues["items"][0]["id"], {"decision": "change", "label": "blue"}
 
     def decide(**choice: str) -> dict[str, Any]:
         body = {"decisions": [{"image_id": chosen, **choice}]}
@@ -75,9 +75,9 @@ def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient)
 
     assert (answer := decide(**changed))["decided"] == 1
     assert answer["can_undo"]
-    now = review.get("/v1/labels/doubts").json()
-    assert (now["open"], now["decided"]) == (doubts["open"] - 1, 1)
-    [decided] = review.get("/v1/labels/doubts", params={"state": "decided"}).json()["items"]
+    now = review.get("/v1/labels/issues").json()
+    assert (now["open"], now["decided"]) == (issues["open"] - 1, 1)
+    [decided] = review.get("/v1/labels/issues", params={"state": "decided"}).json()["items"]
     assert (decided["id"], decided["decision"]) == (chosen, changed)
     assert review.get(f"/v1/images/{chosen}").json()["decision"] == changed
     [listed] = review.get("/v1/labels/decisions").json()["decisions"]
@@ -86,7 +86,7 @@ def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient)
     assert review.get("/v1/labels/decisions").json()["decisions"] == []
     assert review.post("/v1/labels/undo").json() == {"undone": [chosen], "can_undo": True}
     assert review.post("/v1/labels/undo").json() == {"undone": [chosen], "can_undo": False}
-    assert review.get("/v1/labels/doubts").json()["open"] == doubts["open"]
+    assert review.get("/v1/labels/issues").json()["open"] == issues["open"]
     assert review.post("/v1/labels/undo").json() == {"undone": [], "can_undo": False}
 
 
@@ -107,7 +107,7 @@ def test_everything_shows_a_decided_label(review: TestClient, image_ids: dict[st
         "map": len(wait_for(review, "/v1/map")["ids"]),
         "blue": count_blue(),
         "found": len(search(image_ids["red/1.png"])),
-        "doubts": wait_for(review, "/v1/labels/doubts")["total"],
+        "label_issues": wait_for(review, "/v1/labels/issues")["total"],
     }
     choices = [
         {"image_id": changed, "decision": "change", "label": "blue", "label_seen": "red"},
@@ -130,7 +130,9 @@ def test_everything_shows_a_decided_label(review: TestClient, image_ids: dict[st
     shown_map = wait_for(review, "/v1/map")
     assert len(shown_map["ids"]) == before["map"] - 1
     assert shown_map["labels"][shown_map["label"][shown_map["ids"].index(changed)]] == "blue"
-    assert review.get("/v1/labels/doubts").json()["total"] == before["doubts"]  # of the given labels, as they were
+    assert (
+        review.get("/v1/labels/issues").json()["total"] == before["label_issues"]
+    )  # of the given labels, as they were
     listed = review.get("/v1/labels/decisions").json()["decisions"]
     assert [entry["image_id"] for entry in listed] == [changed, dropped]
     again = {"image_id": changed, "decision": "change", "label": "green", "label_seen": "blue"}
@@ -145,11 +147,11 @@ def test_everything_shows_a_decided_label(review: TestClient, image_ids: dict[st
 
 
 def test_verdicts_above_a_threshold_are_accepted_in_one_step_and_spare_a_copy(review: TestClient) -> None:
-    doubts = wait_for(review, "/v1/labels/doubts")
-    copies = [item for item in doubts["items"] if item["kind"] == "copies"]
+    issues = wait_for(review, "/v1/labels/issues")
+    copies = [item for item in issues["items"] if item["kind"] == "copies"]
     assert sorted(item["verdict"] for item in copies) == ["drop", "keep"]
     threshold = 0.6
-    likely = [item for item in doubts["items"] if item["wrong"] >= threshold and item["verdict"] != "keep"]
+    likely = [item for item in issues["items"] if item["wrong"] >= threshold and item["verdict"] != "keep"]
     body = {"threshold": threshold}
     preview = review.post("/v1/labels/accept", json=body).json()
     assert preview["changed"] + preview["dropped"] == len(likely) > 0
@@ -164,9 +166,9 @@ def test_verdicts_above_a_threshold_are_accepted_in_one_step_and_spare_a_copy(re
         (item["id"], item["verdict"], item["suggested"] if item["verdict"] == "change" else None)
         for item in likely
     }
-    left = review.get("/v1/labels/doubts").json()
-    assert left["left"]["wrong"] < doubts["left"]["wrong"]
-    assert left["open"] == doubts["open"] - len(likely)
+    left = review.get("/v1/labels/issues").json()
+    assert left["left"]["wrong"] < issues["left"]["wrong"]
+    assert left["open"] == issues["open"] - len(likely)
     again = review.post("/v1/labels/accept", json=body).json()
     assert (again["changed"], again["dropped"]) == (0, 0)
     undone = review.post("/v1/labels/undo", json={"step": done["step"]}).json()["undone"]
@@ -207,7 +209,7 @@ def test_suggestions_of_an_audit_that_nobody_could_type_are_left_open(served: Pa
             ),
         ])  # fmt: skip
     live, store = LiveGallery(served, audit=tmp_path), ReviewStore(tmp_path / "review.sqlite")
-    live.current.insights.wait("doubts", timeout=60)
+    live.current.insights.wait("label_issues", timeout=60)
     counted = apply_verdicts(live.current, store, AcceptVerdicts(threshold=0.5))
     body = AcceptVerdicts(threshold=0.5, digest=counted["digest"])
     assert apply_verdicts(live.current, store, body)["changed"] == counted["changed"] == 1
@@ -320,7 +322,7 @@ def test_duplicates_are_decided_and_undone(review: TestClient) -> None:
     group = next(group for group in groups["items"] if group["labels_differ"])
     paths = {image["path"] for image in group["images"]}
     assert {"red/0.jpg", "green/copy.jpg"} <= paths
-    wait_for(review, "/v1/labels/doubts")
+    wait_for(review, "/v1/labels/issues")
     differing = review.get("/v1/duplicates", params={"labels_differ": True}).json()["items"]
     assert [one["labels_differ"] for one in differing] == [True]
     assert {image["id"]: image["label"] for image in group["images"]}[differing[0]["best"]] == "red"

@@ -20,7 +20,7 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision
 from index.progress import Progress
 from retrieval_app.insights import background as background_module
-from retrieval_app.insights import label_issues as doubts_module
+from retrieval_app.insights import label_issues as issues_module
 from retrieval_app.insights import map_layout as map_module
 from retrieval_app.insights import quality as quality_module
 from retrieval_app.insights.background import NAMES, RETRY_S, Insights, read_result, write_result
@@ -64,16 +64,16 @@ def test_results_persist(
     assert {name: computed.state for name, computed in found.items()} == dict.fromkeys(NAMES, "ready")
     assert found["duplicates"].value == find_duplicate_groups(labelled)
     kept = {path.name for path in (tmp_path / labelled.version).iterdir()}
-    assert kept == {"duplicates.json", "doubts.json", "map.json", "quality.json"}
+    assert kept == {"duplicates.json", "label_issues.json", "map.json", "quality.json"}
     again = Insights(labelled, cache=tmp_path)
     for module, name in (
         (groups_module, "find_duplicate_groups"),
-        (doubts_module, "find_doubts"),
+        (issues_module, "find_label_issues"),
         (quality_module, "assess_quality"),
         (map_module, "lay_out"),
     ):
         monkeypatch.setattr(module, name, fail_expectedly)
-    for name in ("duplicates", "doubts", "quality"):
+    for name in ("duplicates", "label_issues", "quality"):
         assert again.wait(name, timeout=_PATIENCE).value == found[name].value
     first, second = found["map"].value, again.wait("map", timeout=_PATIENCE).value
     assert first.to_json() == second.to_json()
@@ -128,14 +128,14 @@ def test_failures_are_retried_later(labelled: Gallery, tmp_path: Path, monkeypat
     now, audit = [1000.0], tmp_path / "audit"
     monkeypatch.setattr(background_module, "monotonic", lambda: now[0])
     asked = Insights(labelled, cache=None, audit=audit)
-    assert asked.wait("doubts", timeout=_PATIENCE).state == "failed"
+    assert asked.wait("label_issues", timeout=_PATIENCE).state == "failed"
     audit.mkdir()
     (audit / "audit.csv").write_text("path,sha256,label,wrong,verdict\n")
     now[0] += RETRY_S - 1
-    assert asked.doubts.state == "failed"  # what cannot succeed is not tried at every call
+    assert asked.label_issues.state == "failed"  # what cannot succeed is not tried at every call
     now[0] += 1
-    assert asked.doubts.state == "computing"
-    found = asked.wait("doubts", timeout=_PATIENCE)
+    assert asked.label_issues.state == "computing"
+    found = asked.wait("label_issues", timeout=_PATIENCE)
     assert (found.state, found.value is not None and found.value.judged) == ("ready", 0)
     asked.close()
 
@@ -165,17 +165,17 @@ def test_closing_stops_the_work(labelled: Gallery, insights: Insights, monkeypat
         assert insights.wait(name, timeout=_PATIENCE).state == "failed"
 
 
-def test_a_decision_that_is_undone_before_it_is_learnt_from_stops_nothing(
+def test_a_decision_that_is_undone_before_the_update_stops_nothing(
     labelled: Gallery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     insights, held = Insights(labelled, cache=None), Held("a map")
-    assert insights.wait("doubts", timeout=_PATIENCE).state == "ready"
+    assert insights.wait("label_issues", timeout=_PATIENCE).state == "ready"
     monkeypatch.setattr(map_module, "lay_out", held)
     insights.get("map")
     assert held.begun.wait(_PATIENCE)
     decision = LabelDecision("a" * 64, "red", "drop")
-    insights.learn({decision.key: decision}, find_ids=lambda: {int(labelled.ids[0]): decision.key})
-    insights.learn({}, find_ids=dict)
+    insights.update_issues({decision.key: decision}, find_ids=lambda: {int(labelled.ids[0]): decision.key})
+    insights.update_issues({}, find_ids=dict)
     held.go_on.set()
     found = insights.wait("map", timeout=_PATIENCE)
     insights.close()
@@ -209,9 +209,9 @@ def test_a_gallery_with_next_to_nothing_has_it_all(unusual: Gallery) -> None:
     assert {one.state for one in found.values()} == {"ready"}
     assert found["calibration"].value is None
     assert found["duplicates"].value.groups == ()
-    doubts, quality = found["doubts"].value, found["quality"].value
-    assert 0 <= doubts.wrong_share <= 1
-    assert len(doubts.items) <= doubts.judged <= 2
+    issues, quality = found["label_issues"].value, found["quality"].value
+    assert 0 <= issues.wrong_share <= 1
+    assert len(issues.items) <= issues.judged <= 2
     assert (quality.problem is None) == (quality.map_at_r is not None)
     json.dumps(quality.to_json(), allow_nan=False)
     if quality.map_at_r is not None:

@@ -12,11 +12,11 @@ import pytest
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, KEEP, LabelDecision, LabelKey
-from index.labels.doubts import Doubts
+from index.labels.issues import LabelIssues
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.insights import background as background_module
 from retrieval_app.insights.background import Insights
-from retrieval_app.insights.label_issues import find_doubts, read_audit
+from retrieval_app.insights.label_issues import find_label_issues, read_audit
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
 from tests.models import tiny_contract, write_three_output_model, write_tiny_model
 from tests.retrieval_app.insights.conftest import MISLABELLED, draw_labelled
@@ -24,25 +24,25 @@ from training.audit.report import AuditedImage, AuditReport, Neighbour, write_au
 
 
 @pytest.fixture(scope="module")
-def doubts(labelled: Gallery) -> Doubts:
-    return find_doubts(labelled)
+def issues(labelled: Gallery) -> LabelIssues:
+    return find_label_issues(labelled)
 
 
-def test_planted_errors_rank_first(labelled: Gallery, doubts: Doubts, ids: dict[str, int]) -> None:
-    first = {doubt.id: doubt for doubt in doubts.items[: len(MISLABELLED)]}
+def test_planted_errors_rank_first(labelled: Gallery, issues: LabelIssues, ids: dict[str, int]) -> None:
+    first = {issue.id: issue for issue in issues.items[: len(MISLABELLED)]}
     assert first.keys() == {ids[path] for path in MISLABELLED}
     for path, shown in MISLABELLED.items():
-        doubt = first[ids[path]]
-        assert (doubt.label, doubt.suggested) == (path.partition("/")[0], shown)
-        assert doubt.wrong > 0.5
-        assert {label for _, _, label in doubt.disagreeing} == {shown}
-        for other, score in doubt.agreeing:
-            assert labelled.image(other).label == doubt.label
-            assert score == pytest.approx(float(labelled.vector(other) @ labelled.vector(doubt.id)), abs=1e-5)
-        assert doubts.find(ids[path]) is doubt
-    assert doubts.find(ids["blue/3.png"]) is None
-    assert doubts.judged == labelled.count
-    assert set(doubts.pairs) == {("red", "blue", 1), ("green", "red", 1)}
+        issue = first[ids[path]]
+        assert (issue.label, issue.suggested) == (path.partition("/")[0], shown)
+        assert issue.wrong > 0.5
+        assert {label for _, _, label in issue.disagreeing} == {shown}
+        for other, score in issue.agreeing:
+            assert labelled.image(other).label == issue.label
+            assert score == pytest.approx(float(labelled.vector(other) @ labelled.vector(issue.id)), abs=1e-5)
+        assert issues.find(ids[path]) is issue
+    assert issues.find(ids["blue/3.png"]) is None
+    assert issues.judged == labelled.count
+    assert set(issues.pairs) == {("red", "blue", 1), ("green", "red", 1)}
 
 
 def test_a_copy_does_not_vouch_for_its_like(build: Callable[[dict[str, str]], Gallery]) -> None:
@@ -53,13 +53,13 @@ def test_a_copy_does_not_vouch_for_its_like(build: Callable[[dict[str, str]], Ga
         (source / f"blue/copy_{number}.png").write_bytes((source / "blue/wrong.png").read_bytes())
     update_gallery(gallery.path)
     changed = Gallery.open(gallery.path)
-    found = find_doubts(changed, duplicates=find_duplicate_groups(changed))
-    assert {changed.image(doubt.id).path for doubt in found.items[:4]} == {
+    found = find_label_issues(changed, duplicates=find_duplicate_groups(changed))
+    assert {changed.image(issue.id).path for issue in found.items[:4]} == {
         "blue/wrong.png", "blue/copy_0.png", "blue/copy_1.png", "blue/copy_2.png"
     }  # fmt: skip
-    assert all(doubt.suggested == "red" and doubt.wrong > 0.5 for doubt in found.items[:4])
-    group = {doubt.id for doubt in found.items[:4]}
-    assert all(other not in group for doubt in found.items[:4] for other, _ in doubt.agreeing)
+    assert all(issue.suggested == "red" and issue.wrong > 0.5 for issue in found.items[:4])
+    group = {issue.id for issue in found.items[:4]}
+    assert all(other not in group for issue in found.items[:4] for other, _ in issue.agreeing)
 
 
 @pytest.mark.parametrize("is_free", [True, False])
@@ -71,46 +71,46 @@ def test_labels_are_judged_by_untrained_vectors_or_as_a_lower_bound(tmp_path: Pa
         write_tiny_model(model, contract=replace(tiny_contract(), method="spa").to_json())
     build_gallery(model_path=model, sources=[draw_labelled(tmp_path / "images")], out=tmp_path / "gallery")
     gallery = Gallery.open(tmp_path / "gallery")
-    found = find_doubts(gallery)
+    found = find_label_issues(gallery)
     assert found.is_lower_bound is not is_free
     judging = gallery.by("untrained" if is_free else "kind")
-    for doubt in found.items:
-        for other, score in doubt.agreeing:
-            assert score == pytest.approx(float(judging.vector(other) @ judging.vector(doubt.id)), abs=1e-5)
+    for issue in found.items:
+        for other, score in issue.agreeing:
+            assert score == pytest.approx(float(judging.vector(other) @ judging.vector(issue.id)), abs=1e-5)
     assert found.items[0].agreeing
 
 
-Learn = Callable[..., tuple[Doubts, int]]
+Update = Callable[..., tuple[LabelIssues, int]]
 Decide = Callable[..., LabelDecision]
 WRONG, SHOWN = next(iter(MISLABELLED.items()))
 
 
 @pytest.fixture(scope="module")
-def base(labelled: Gallery) -> Doubts:
-    return find_doubts(labelled)
+def base(labelled: Gallery) -> LabelIssues:
+    return find_label_issues(labelled)
 
 
 @pytest.fixture
-def learn(base: Doubts, labelled: Gallery, ids: dict[str, int]) -> Iterator[Learn]:
-    """Learns from decisions, and gives the list then, and the number of decisions that it has learnt from."""
+def update(base: LabelIssues, labelled: Gallery, ids: dict[str, int]) -> Iterator[Update]:
+    """Updates the list with decisions; gives it and the number of decisions in it."""
     insights = Insights(labelled, cache=None)
-    insights.wait("doubts", timeout=60)
+    insights.wait("label_issues", timeout=60)
 
-    def learn_from(*decisions: LabelDecision) -> tuple[Doubts, int]:
+    def apply(*decisions: LabelDecision) -> tuple[LabelIssues, int]:
         holding = {decision.key: decision for decision in decisions}
 
         def find() -> Mapping[int, LabelKey]:
             keys = {row.id: (row.sha256 or "", row.label) for row in labelled.rows(ids.values())}
             return {number: key for number, key in keys.items() if key in holding}
 
-        insights.learn(holding, find_ids=find)
-        assert insights.wait("learnt", timeout=60).state == "ready"
-        learnt = insights.learn(holding, find_ids=find)
-        assert learnt is not None
-        assert insights.doubts.value == learnt.doubts
-        return learnt.doubts, learnt.decisions
+        insights.update_issues(holding, find_ids=find)
+        assert insights.wait("updated_issues", timeout=60).state == "ready"
+        updated = insights.update_issues(holding, find_ids=find)
+        assert updated is not None
+        assert insights.label_issues.value == updated
+        return updated, updated.decisions
 
-    yield learn_from
+    yield apply
     insights.close()
 
 
@@ -123,23 +123,23 @@ def decide(labelled: Gallery, ids: dict[str, int]) -> Decide:
     return make
 
 
-def test_the_rest_is_ranked_anew(learn: Learn, decide: Decide, base: Doubts, ids: dict[str, int]) -> None:
-    doubts, decisions = learn(decide(WRONG, CHANGE, SHOWN))
+def test_the_rest_is_ranked_anew(update: Update, decide: Decide, base: LabelIssues, ids: dict[str, int]) -> None:
+    issues, decisions = update(decide(WRONG, CHANGE, SHOWN))
     assert decisions == 1
-    assert doubts.find(ids[WRONG]) == base.find(ids[WRONG])
-    assert (doubts.judged, doubts.wrong_share) == (base.judged, pytest.approx(base.wrong_share))
+    assert issues.find(ids[WRONG]) == base.find(ids[WRONG])
+    assert (issues.judged, issues.wrong_share) == (base.judged, pytest.approx(base.wrong_share))
     other = next(path for path in MISLABELLED if path != WRONG)
-    found = doubts.find(ids[other])
+    found = issues.find(ids[other])
     assert found is not None
     assert found.suggested == MISLABELLED[other]
 
 
-def test_a_new_label_is_suggested(learn: Learn, decide: Decide, base: Doubts, ids: dict[str, int]) -> None:
+def test_a_new_label_is_suggested(update: Update, decide: Decide, base: LabelIssues, ids: dict[str, int]) -> None:
     """Of twelve green pictures in their folder eleven are called `leaf`: the twelfth is one too."""
     green = sorted(path for path in ids if path.startswith("green/") and path not in MISLABELLED)
     assert all(base.find(ids[path]) is None for path in green)
-    doubts, _ = learn(*(decide(path, CHANGE, "leaf") for path in green[1:]))
-    found = doubts.find(ids[green[0]])
+    issues, _ = update(*(decide(path, CHANGE, "leaf") for path in green[1:]))
+    found = issues.find(ids[green[0]])
     assert found is not None
     assert found.suggested == "leaf"
 
@@ -153,32 +153,32 @@ def test_it_rests_longer_than_it_took(labelled: Gallery, decide: Decide, monkeyp
 
     monkeypatch.setattr(background_module, "monotonic", lambda: now[0])
     insights = Insights(labelled, cache=None)
-    insights.wait("doubts", timeout=60)
+    insights.wait("label_issues", timeout=60)
     first = {(decision := decide(WRONG, KEEP)).key: decision}
-    insights.learn(first, find_ids=find)
-    assert insights.wait("learnt", timeout=60).state == "ready"
+    insights.update_issues(first, find_ids=find)
+    assert insights.wait("updated_issues", timeout=60).state == "ready"
     second = {**first, ("0" * 64, "red"): decision}
-    for later, learnt_from in ((39, 1), (1, 2)):
+    for later, decisions_used in ((39, 1), (1, 2)):
         now[0] += later
-        insights.learn(second, find_ids=find)
-        assert insights.wait("learnt", timeout=60).state == "ready"
-        learnt = insights.learn(second, find_ids=find)
-        assert learnt is not None
-        assert learnt.decisions == learnt_from
+        insights.update_issues(second, find_ids=find)
+        assert insights.wait("updated_issues", timeout=60).state == "ready"
+        updated = insights.update_issues(second, find_ids=find)
+        assert updated is not None
+        assert updated.decisions == decisions_used
     insights.close()
 
 
-def test_an_audit_judges_by_what_the_gallery_does_not_have_and_learns_nothing(
+def test_an_audit_judges_by_what_the_gallery_does_not_have_and_is_not_updated(
     labelled: Gallery, ids: dict[str, int], decide: Decide, tmp_path: Path
 ) -> None:
     (tmp_path / "audit.csv").write_text("path,sha256,label,wrong,verdict\n", encoding="utf-8")
     insights = Insights(labelled, cache=None, audit=tmp_path)
-    base = insights.wait("doubts").value
+    base = insights.wait("label_issues").value
     decision = decide(WRONG, KEEP)
-    learnt = insights.learn({decision.key: decision}, find_ids=dict)
+    updated = insights.update_issues({decision.key: decision}, find_ids=dict)
     insights.close()
-    assert learnt is not None
-    assert (learnt.doubts, learnt.decisions) == (base, 0)
+    assert updated is not None
+    assert updated == base
 
 
 def write_audit(gallery: Gallery, out: Path) -> Path:
@@ -211,23 +211,23 @@ def write_audit(gallery: Gallery, out: Path) -> Path:
 
 
 def test_an_audit_is_read_as_label_issues(labelled: Gallery, ids: dict[str, int], tmp_path: Path) -> None:
-    doubts = read_audit(write_audit(labelled, tmp_path / "audit"), labelled)
-    assert [doubt.id for doubt in doubts.items] == [ids["red/wrong_0.png"], ids["blue/3.png"]]
-    first = doubts.items[0]
+    issues = read_audit(write_audit(labelled, tmp_path / "audit"), labelled)
+    assert [issue.id for issue in issues.items] == [ids["red/wrong_0.png"], ids["blue/3.png"]]
+    first = issues.items[0]
     assert (first.label, first.wrong, first.suggested) == ("red", 0.9, "blue")
     assert first.suggestions == (("blue", 0.8), ("green", 0.1))
     assert first.agreeing == ((ids["red/1.png"], 0.5),)  # the nearest is no member
     assert first.disagreeing == ((ids["blue/3.png"], 0.99, "blue"), (ids["blue/5.png"], 0.98, "blue"))
-    assert doubts.judged == 5
-    assert doubts.wrong_share == pytest.approx((0.9 + 0.2 + 3 * 0.01) / 5)
-    assert doubts.pairs == (("red", "blue", 1),)
-    assert doubts == read_audit(tmp_path / "audit" / "audit.csv", labelled)
+    assert issues.judged == 5
+    assert issues.wrong_share == pytest.approx((0.9 + 0.2 + 3 * 0.01) / 5)
+    assert issues.pairs == (("red", "blue", 1),)
+    assert issues == read_audit(tmp_path / "audit" / "audit.csv", labelled)
 
 
-def test_the_audit_takes_the_place_of_the_gallerys_own_doubts(labelled: Gallery, tmp_path: Path) -> None:
+def test_the_audit_replaces_the_gallerys_own_label_issues(labelled: Gallery, tmp_path: Path) -> None:
     asked = Insights(labelled, cache=tmp_path / "cache", audit=write_audit(labelled, tmp_path / "audit"))
-    assert asked.wait("doubts", timeout=60).value == read_audit(tmp_path / "audit", labelled)
-    assert not list((tmp_path / "cache").rglob("doubts.json"))
+    assert asked.wait("label_issues", timeout=60).value == read_audit(tmp_path / "audit", labelled)
+    assert not list((tmp_path / "cache").rglob("label_issues.json"))
     asked.close()
 
 

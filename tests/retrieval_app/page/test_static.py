@@ -169,7 +169,7 @@ def test_a_label_is_decided_as_it_was_seen_and_undone_by_its_step(page: Any) -> 
       const {drawLabelForm} = await import('/page/details/fix_label.js');
       const facts = {permissions: {review: true}, labels: {names: []}};
       let times = 0;
-      const image = {id: 5, label: 'polo', decision: null, doubt: null};
+      const image = {id: 5, label: 'polo', decision: null, label_issue: null};
       const form = drawLabelForm(image, {facts, decided: () => { times += 1; }});
       document.body.replaceChildren(form);
       const press = text => [...document.querySelectorAll('button')].find(b => b.textContent.includes(text)).click();

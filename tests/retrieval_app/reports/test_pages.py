@@ -162,7 +162,7 @@ class Visit:
             self.page.keyboard.press(key)
 
     def card(self, number: int) -> Locator:
-        return self.page.locator(".items > .doubt").nth(number)
+        return self.page.locator(".items > .issue").nth(number)
 
     def pressed(self, number: int) -> list[str]:
         """The decision on the card of a number: the buttons that are down."""
@@ -330,13 +330,13 @@ def test_earlier_decisions_are_shown_and_overruled(open_page: Callable[..., Visi
     ]
     visit = open_page(report, decisions=made)
     visit.page.get_by_role("button", name="Decided").click()
-    expect(visit.page.locator(".items > .doubt")).to_have_count(2)
+    expect(visit.page.locator(".items > .issue")).to_have_count(2)
     visit.card(0).locator("[aria-pressed=true]").click()
     visit.card(1).get_by_role("button", name="Drop image").click()
     visit.page.reload()
     expect(visit.page.locator("#done")).to_contain_text("1 of 5 decided")
     visit.page.get_by_role("button", name="Decided").click()
-    expect(visit.page.locator(".items > .doubt")).to_have_count(1)
+    expect(visit.page.locator(".items > .issue")).to_have_count(1)
     assert visit.pressed(0) == ["Drop image"]
 
 

@@ -51,7 +51,7 @@ export function drawLabelForm(image, {facts, decided}) {
       can && image.decision?.decision === 'drop' && button('Bring back', {class: 'small'}, () => decide('open')),
       toggle,
     ]),
-    drawDoubt(image, {can, decide}),
+    drawIssue(image, {can, decide}),
     form,
   ]);
   return element;
@@ -65,15 +65,15 @@ function drawDecision({decision, given_label: given}) {
 }
 
 /** @param {ImageDetails} image */
-function drawDoubt(image, {can, decide}) {
-  const {doubt} = image;
-  if (!doubt || image.decision) return null;
-  const {suggested} = doubt;
-  return make('div.doubt', [
+function drawIssue(image, {can, decide}) {
+  const {label_issue: issue} = image;
+  if (!issue || image.decision) return null;
+  const {suggested} = issue;
+  return make('div.issue', [
     icon('warning', 18),
     make('div.column', [
       make('span', [
-        `This label is doubted: ${percent(doubt.wrong)} likely wrong.`,
+        `Label issue: the label is wrong with a probability of ${percent(issue.wrong)}.`,
         suggested && ` Images that look like it are mostly ${quoted(suggested)}.`,
       ]),
       can

@@ -1,4 +1,4 @@
-// The page of an audit: labels in doubt are filtered, sorted and decided; the decisions become decisions.csv.
+// Page of an audit: label issues are filtered, sorted and decided; the decisions become decisions.csv.
 
 const COLUMNS = ['path', 'sha256', 'label', 'decision', 'new_label'];
 const KEYS = ['keep', 'change', 'drop'];

@@ -1,4 +1,4 @@
-// One doubted label as a row: the picture, given → suggested, why, and what can be decided.
+// Row of a label issue: the image, given → suggested label, kind, nearest images and the buttons to decide.
 
 import {bar} from '../core/charts.js';
 import {button, make, percent, refill, refillKeepingFocus, shownName, shownScore, shownText} from '../core/dom.js';
@@ -19,7 +19,7 @@ export const KEEP = {decision: 'keep', label: null};
 /** @type {LabelDecision} */
 export const DROP = {decision: 'drop', label: null};
 
-/** The decision that accepts the verdict. @param {DoubtEntry} item @returns {LabelDecision} */
+/** The decision that accepts the verdict. @param {LabelIssueEntry} item @returns {LabelDecision} */
 export const proposalOf = ({verdict, suggested}) =>
   verdict === 'change' ? {decision: 'change', label: suggested} : verdict === 'drop' ? DROP : KEEP;
 
@@ -58,7 +58,7 @@ const say = ({decision, label}, item) =>
 
 const named = (text, kind) => make('span', {class: `two-lines ${kind}`, title: shownText(text)}, shownName(text));
 
-/** "polo → t-shirt". @param {DoubtEntry} item */
+/** "polo → t-shirt". @param {LabelIssueEntry} item */
 export function drawPair(item) {
   return make('p.given-suggested', [
     named(item.label, 'given'),
@@ -73,7 +73,7 @@ export function drawPair(item) {
  * The row of an item; on: {focus(item), zoom(item), zoomNeighbour(neighbour, item), decide(item, decision | null),
  * ask(item), select(item, checked, event)}; no buttons where decisions cannot be made.
  *
- * @param {DoubtEntry} item
+ * @param {LabelIssueEntry} item
  */
 export function drawRow(item, {on, canReview}) {
   const name = shownText(item.path);
@@ -86,12 +86,12 @@ export function drawRow(item, {on, canReview}) {
       onclick: event => on.select(item, event.currentTarget.checked, event),
     });
   const picture = make(
-    'div.doubt-picture',
+    'div.issue-picture',
     zoomer(item.id, name, () => on.zoom(item)),
     box,
   );
-  const about = make('div.doubt-about', [
-    make('p.doubt-head', [
+  const about = make('div.issue-about', [
+    make('p.issue-head', [
       make('b', {class: item.wrong >= 0.5 ? 'bad' : ''}, percent(item.wrong)),
       ' chance that the label is wrong',
       make('span.chip', item.verdict),
@@ -101,9 +101,9 @@ export function drawRow(item, {on, canReview}) {
     make('div', {class: 'suggestions', role: 'group', 'aria-label': 'What it may be'}, [
       item.suggestions.slice(0, 3).map((suggestion, n) => drawSuggestion(item, suggestion, n, {on, canReview})),
     ]),
-    make('p', {class: 'clip small soft doubt-path', title: name}, name),
+    make('p', {class: 'clip small soft issue-path', title: name}, name),
   ]);
-  const near = make('div.doubt-near', [
+  const near = make('div.issue-near', [
     drawNear('Nearest with this label', item.agreeing, item, on),
     drawNear('Nearest with others', item.disagreeing, item, on),
   ]);
@@ -111,7 +111,7 @@ export function drawRow(item, {on, canReview}) {
   const node = make(
     'article',
     {
-      class: 'doubt-row',
+      class: 'issue-row',
       tabindex: 0,
       dataset: {id: item.id},
       'aria-label': `${name}, labelled ${shownText(item.label)}, ${percent(item.wrong)} chance of being wrong`,
@@ -163,7 +163,7 @@ function drawNear(title, neighbours, item, on) {
   return make('div', make('h3', title), items.length ? make('ul', items) : make('p.small.soft', 'None is near'));
 }
 
-/** A pressed button takes its decision back. @param {HTMLElement} place @param {DoubtEntry} item */
+/** A pressed button takes its decision back. @param {HTMLElement} place @param {LabelIssueEntry} item */
 function drawDecide(place, item, on) {
   const {decision} = item;
   const proposal = proposalOf(item);

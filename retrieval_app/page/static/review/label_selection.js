@@ -12,7 +12,7 @@ const [LEAST, MOST, USUAL] = [50, 99, 70];
 /**
  * Accepting the verdicts on all labels that are likely enough wrong, shown or not; `update` counts them anew.
  *
- * @param {import('./review_list.js').ReviewList<DoubtEntry, LabelDecision>} list
+ * @param {import('./review_list.js').ReviewList<LabelIssueEntry, LabelDecision>} list
  */
 export function makeAccept(list, readChoice) {
   const within = value => Math.min(MOST, Math.max(LEAST, Math.round(Number(value)) || USUAL));
@@ -64,16 +64,16 @@ export function makeAccept(list, readChoice) {
 /**
  * The selection and the bar that acts on it: `accept(items)`, `decide(items, decision)`.
  *
- * @param {import('./review_list.js').ReviewList<DoubtEntry, LabelDecision>} list
+ * @param {import('./review_list.js').ReviewList<LabelIssueEntry, LabelDecision>} list
  */
 export function makeSelection(list, {accept, decide, KEEP, DROP}) {
-  /** @type {Set<DoubtEntry>} */
+  /** @type {Set<LabelIssueEntry>} */
   const chosen = new Set();
   const element = make('div', {class: 'review-several', role: 'group', 'aria-label': 'Selected images', hidden: true});
-  /** @type {DoubtEntry | null} */
+  /** @type {LabelIssueEntry | null} */
   let anchor = null;
 
-  /** @param {DoubtEntry} item @param {boolean} checked @param {MouseEvent | null} event */
+  /** @param {LabelIssueEntry} item @param {boolean} checked @param {MouseEvent | null} event */
   function toggle(item, checked, event = null) {
     const range =
       event?.shiftKey && anchor && list.items.includes(anchor)

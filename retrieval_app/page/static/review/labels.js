@@ -1,4 +1,4 @@
-// Labels: the doubted ones as a working list, worst first; decided with one key each, undone with another.
+// Labels view: label issues, the most probable errors first; one key decides, another one undoes.
 
 import {gallery} from '../core/api.js';
 import {button, count, make, refill, shownText} from '../core/dom.js';
@@ -12,7 +12,7 @@ import {ReviewList} from './review_list.js';
 import {drawHint, FILE, KEPT, PAGE} from './label_file.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
-const ONE_LABEL = 'All labelled images have the same label, so that none can be doubted for another.';
+const ONE_LABEL = 'All labelled images have the same label: there is no other label to suggest.';
 const LOWER_BOUND =
   'This is a lower bound: the model was trained with labels, and wrong labels that it has learnt look right to it. '
   + 'A gallery of a model that was trained without labels, such as the one that comes with the package, gives the estimate. ';
@@ -35,7 +35,7 @@ export function start(panel) {
     key(['s'], 'Select, to decide several at once', () => view.act('s')),
     key(['Escape'], 'Select none', () => view.selection.clear()),
   ]);
-  const lead = 'Labels that the neighbours contradict, the most doubtful first.';
+  const lead = 'Label issues: labels that look wrong, the most probable errors first.';
   openView(panel, {title: 'Labels', lead, draw: open});
 }
 
@@ -47,22 +47,22 @@ async function open(body, about, retry) {
       notice({
         icon: 'label',
         title: 'This gallery has no labels',
-        text: 'Build it from folders named after their labels, or with a label file, and doubtful labels are listed here.',
+        text: 'Build it from folders named after their labels, or with a label file; label issues are then listed here.',
       }),
     ]);
     return;
   }
-  const first = await awaitReady(body, 'labels/doubts', {
+  const first = await awaitReady(body, 'labels/issues', {
     params: {...readFilter(), limit: PAGE},
     retry,
-    what: 'Looking for doubtful labels',
+    what: 'Finding label issues',
     why: 'Each label is compared with those of the images that look alike. This happens once for each version of the gallery.',
   });
   if (!first) return;
   about.textContent =
     described.labels.count === 1
       ? ONE_LABEL
-      : `${first.is_lower_bound ? LOWER_BOUND : ''}Here are the most doubtful labels, worst first. ${KEPT}`;
+      : `${first.is_lower_bound ? LOWER_BOUND : ''}The most probable label errors come first. ${KEPT}`;
   drawList(body, described, first);
 }
 
@@ -72,7 +72,7 @@ function describeLeft({judged, open: listed, left: {wrong, in_next: inNext, next
   const isChosen = filter.label || filter.suggested || filter.kind;
   const labels = isChosen ? 'labels of this choice' : `${judged.toLocaleString('en')} labels`;
   const pays = next && inNext < next / 10 ? ' It hardly pays to go on.' : '';
-  return `${some} of the ${labels} are estimated wrong and not decided yet; ${listed.toLocaleString('en')} doubtful ones are listed.${pays}`;
+  return `${some} of the ${labels} are estimated wrong and not decided yet; ${count(listed, 'open issue')} listed.${pays}`;
 }
 
 /** @type {(state?: State) => any} */
@@ -120,11 +120,11 @@ function drawList(body, described, first) {
   const progress = make('p.small.soft', [left, ' ', rankedAnew]);
   const mixed = make('p.small.soft', {hidden: true});
   const hint = make('span.small.soft.push.review-hint', drawHint());
-  const place = make('div.doubt-rows');
+  const place = make('div.issue-rows');
   const more = make('div.more-line');
 
   const list = new ReviewList({
-    path: 'labels/doubts',
+    path: 'labels/issues',
     area: 'labels',
     size: PAGE,
     readFilter,
@@ -133,7 +133,7 @@ function drawList(body, described, first) {
     words: wordsFor,
     keyOf: item => item.id,
     idsOf: item => [item.id],
-    drawItem: /** @param {DoubtEntry} item */ item =>
+    drawItem: /** @param {LabelIssueEntry} item */ item =>
       drawRow(item, {
         canReview,
         on: {
@@ -155,7 +155,7 @@ function drawList(body, described, first) {
     }),
     onChange(now, answer, fresh) {
       if (answer) drawOptions(answer);
-      if (fresh) ranked = answer.learnt;
+      if (fresh) ranked = answer.decisions_used;
       if (answer) drawProgress(answer);
       bar.update({...now.tally, state: now.filter.state});
       found.textContent = `${count(now.total, 'image')}${whichOf(now.filter)}`;
@@ -188,7 +188,7 @@ function drawList(body, described, first) {
 
   function drawProgress(answer) {
     left.textContent = describeLeft(answer, list.filter);
-    rankedAnew.hidden = answer.learnt === ranked;
+    rankedAnew.hidden = answer.decisions_used === ranked;
   }
 
   function drawOptions({pairs, kinds, mixed: mixedUp}) {
@@ -198,7 +198,7 @@ function drawList(body, described, first) {
       option('', 'Any kind of trouble', !filter.kind),
       Object.entries(KINDS).map(([name, {title}]) => option(name, `${title} (${kinds[name]})`, name === filter.kind)),
     ]);
-    const labels = [...new Set(pairs.map(entry => entry.label))]; // the most doubted first, as the pairs are
+    const labels = [...new Set(pairs.map(entry => entry.label))]; // in the order of the pairs: the most issues first
     refill(given, [
       option('', 'Any given label', !filter.label),
       labels.map(label => option(label, shownText(label), label === filter.label)),
@@ -224,7 +224,7 @@ function drawList(body, described, first) {
     const decisions = changes.map(([, decision]) => decision);
     confirmMany(decisions, run);
   }
-  /** @type {(item: DoubtEntry, label: string) => LabelDecision} */
+  /** @type {(item: LabelIssueEntry, label: string) => LabelDecision} */
   const labelled = (item, label) => (label === item.label ? KEEP : {decision: 'change', label});
   const ask = (item, onward = false) =>
     askLabel(item, names, label => list.decide([[item, labelled(item, label)]], {onward}));
@@ -285,14 +285,14 @@ function drawNothing(list) {
   const clear =
     chosen && button('Show all labels', {class: 'primary'}, () => choose({label: '', suggested: '', kind: ''}));
   if (chosen && filter.state !== 'decided') {
-    const text = 'No doubtful image of this choice is open.';
+    const text = 'No open label issue matches this choice.';
     return notice({icon: 'check', title: 'Nothing left here', text}, clear);
   }
   return drawNothingIn(list, {
     icon: 'label',
-    all: 'Every doubtful label has a decision. Download the file to use them.',
-    title: 'No doubtful labels',
-    text: 'None looks as a wrong one would: mistakes were planted, in thought, to see how these look here.',
+    all: 'Every label issue has a decision. Download the label file to use the decisions.',
+    title: 'No label issues',
+    text: 'No label looks wrong. The probabilities are calibrated on this gallery by simulated label noise.',
     more: clear,
   });
 }

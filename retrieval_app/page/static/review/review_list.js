@@ -36,7 +36,7 @@ export class ReviewList {
 
   /**
    * @param {{
-   *   path: 'labels/doubts' | 'duplicates', area: 'labels' | 'duplicates', size: number, readFilter: () => ListFilter,
+   *   path: 'labels/issues' | 'duplicates', area: 'labels' | 'duplicates', size: number, readFilter: () => ListFilter,
    *   keyOf: (item: Item) => any, idsOf: (item: Item) => number[], drawItem: (item: Item) => any,
    *   drawNothing: (list: any) => Child, pack: (changes: [Item, Decision | null][]) => any,
    *   words: (decision: Decision | null) => string, place: HTMLElement, more: HTMLElement,

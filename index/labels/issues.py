@@ -1,4 +1,4 @@
-"""The list of doubted labels, the likeliest to be wrong first, each with the images that people compare it with."""
+"""Label issues: labels that are probably wrong, with suggested labels and the nearest images to compare with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from index.labels.kinds import KINDS, SUSPECT, Kind, KindTeller, give_verdicts
 from index.progress import Progress, no_progress
 from index.vectors.exact import search_labels
 
-LEAST_DOUBT = 0.1  # chance of a wrong label from which on it is listed
+MIN_P_ERROR = 0.1  # chance of a wrong label from which on it is listed
 WITNESSES = 3  # of either kind
 LOWER_BOUND = (
     "This is a lower bound: the model was trained with labels, and wrong labels that it has learnt look right to it. "
@@ -26,7 +26,7 @@ _JUDGING = 10  # percent of the time; the rest is finding what to compare with
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class LabelIssue:
     """A label that may be wrong.
 
     Attributes:
@@ -71,40 +71,42 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubts:
-    """The doubted labels.
+class LabelIssues:
+    """The label issues of a gallery or an audit.
 
     Attributes:
-        items: those that are wrong with a chance of `LEAST_DOUBT` or more, and those of which a copy has another label;
+        items: those that are wrong with a chance of `MIN_P_ERROR` or more, and those of which a copy has another label;
             the likeliest first.
         wrong_share: estimated share (0..1) of these that is wrong.
         pairs: (label, suggested, count) of the items that are likely wrong, the most frequent first.
         mixed: (label, label, images) that are given in each other's place, the most images first.
         is_lower_bound: whether more labels are wrong than `wrong_share` says, for the model has learnt them.
+        decisions: number of people's decisions that the list takes into account.
     """
 
-    items: tuple[Doubt, ...]
+    items: tuple[LabelIssue, ...]
     judged: int
     wrong_share: float
     pairs: tuple[tuple[str, str, int], ...]
     mixed: tuple[tuple[str, str, float], ...] = ()
     is_lower_bound: bool = False
-    _by_id: dict[int, Doubt] = field(init=False, repr=False, compare=False)
+    decisions: int = 0
+    _by_id: dict[int, LabelIssue] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_by_id", {doubt.id: doubt for doubt in self.items})
+        object.__setattr__(self, "_by_id", {issue.id: issue for issue in self.items})
 
-    def find(self, image_id: int) -> Doubt | None:
-        """The doubt about the label of an image."""
+    def find(self, image_id: int) -> LabelIssue | None:
+        """The issue about the label of an image."""
         return self._by_id.get(image_id)
 
     def count_kinds(self) -> dict[str, int]:
         """How many items are of each kind of trouble."""
-        counts = Counter(doubt.kind for doubt in self.items)
+        counts = Counter(issue.kind for issue in self.items)
         return {kind: counts[kind] for kind in KINDS}
 
 
-def list_doubts(
+def list_label_issues(
     vectors: Vectors,
     labels: Labels,
     *,
@@ -113,23 +115,22 @@ def list_doubts(
     groups: Ids,
     settled: Settled | None = None,
     progress: Progress = no_progress,
-) -> Doubts:
-    """Judge every label that another row, which is no duplicate, has too; where all are the same nothing is doubted.
+) -> LabelIssues:
+    """Label issues among (N,) labels; labels that no row but near-duplicates shares, or all rows, are not checked.
 
     Args:
         vectors: (N, D) float32 unit rows.
         labels: (N,) int64, places in `names`, each of which some row has.
         ids: (N,) int64 of the images.
         groups: (N,) int64; rows of one group are duplicates.
-        settled: which labels somebody has decided, which are not doubted any more; None has none.
-        progress: told (done, total) of the labels: a tenth when all are judged, the rest as those to compare the
-            doubted ones with are found.
+        settled: the labels that somebody has decided, which are no issues any more; None: no label is decided.
+        progress: called with (done, total) labels: a tenth for the probabilities, the rest for the nearest images.
     """
     # Labels that a row of another group has too; none where there is but one label.
     with_group = np.unique(np.stack([labels, groups]), axis=1)[0]
     can_be_judged = (np.bincount(with_group, minlength=len(names))[labels] > 1) & (len(names) > 1)
     if not can_be_judged.any():
-        return collect_doubts([], judged=0, wrong=0.0)
+        return collect_issues([], judged=0, wrong=0.0)
 
     def tell(start: int, end: int) -> Progress:
         """Progress of a part, as progress of the whole between two percentages."""
@@ -145,13 +146,13 @@ def list_doubts(
     order = np.lexsort((judgement.own, -wrong))  # of those as likely wrong the one of least confidence first
     kinds = KindTeller(judgement, labels, groups, count=len(names))
     verdicts, _ = give_verdicts(judgement, labels, groups=groups, rare=kinds.rare, settled=~is_open)
-    asked = order[((wrong >= LEAST_DOUBT) | (kinds.copies & is_open))[order]]
+    asked = order[((wrong >= MIN_P_ERROR) | (kinds.copies & is_open))[order]]
     agreeing, disagreeing = search_labels(
         vectors, labels, k=WITNESSES, asked=asked, groups=groups, progress=tell(_JUDGING, 100)
     )
     progress(len(labels), len(labels))
     items = [
-        Doubt(
+        LabelIssue(
             id=int(ids[row]),
             label=names[labels[row]],
             wrong=float(wrong[row]),
@@ -165,7 +166,7 @@ def list_doubts(
         )
         for place, row in enumerate(asked.tolist())
     ]
-    return collect_doubts(
+    return collect_issues(
         items,
         judged=int(can_be_judged.sum()),
         wrong=float(wrong.sum()),
@@ -173,12 +174,12 @@ def list_doubts(
     )
 
 
-def collect_doubts(
-    items: Sequence[Doubt], *, judged: int, wrong: float, mixed: Sequence[tuple[str, str, float]] = ()
-) -> Doubts:
+def collect_issues(
+    items: Sequence[LabelIssue], *, judged: int, wrong: float, mixed: Sequence[tuple[str, str, float]] = ()
+) -> LabelIssues:
     """The items, of so many labels that were judged and so many that are estimated to be wrong."""
     counts = Counter((d.label, d.suggested) for d in items if d.wrong >= SUSPECT and d.suggested is not None)
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     pairs = tuple((label, suggested, count) for (label, suggested), count in ordered)
     share = wrong / judged if judged else 0.0
-    return Doubts(tuple(items), judged=judged, wrong_share=share, pairs=pairs, mixed=tuple(mixed))
+    return LabelIssues(tuple(items), judged=judged, wrong_share=share, pairs=pairs, mixed=tuple(mixed))

@@ -14,12 +14,11 @@ from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DROP, LabelDecision, LabelKey, check_label
-from index.labels.doubts import Doubt, Doubts
+from index.labels.issues import LabelIssue, LabelIssues
 from index.labels.kinds import Kind
 from index.text import valid_text
 from retrieval_app.api.errors import ApiError
-from retrieval_app.api.schemas import AcceptVerdicts, Answer, DoubtPage, GroupPage, Ready
-from retrieval_app.insights.label_issues import Learnt
+from retrieval_app.api.schemas import AcceptVerdicts, Answer, GroupPage, LabelIssuePage, Ready
 from retrieval_app.reports.duplicates_report import DuplicateGroup
 from retrieval_app.review.database import DecidedSinceError
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
@@ -27,7 +26,7 @@ from retrieval_app.review.subjects import find_decided_ids, find_subjects
 from retrieval_app.serving.live_gallery import Snapshot
 
 MAX_PAIRS = 200
-NEXT = 50  # doubted labels, of which it is said how many are probably wrong
+NEXT = 50  # open issues, of which the answer says how many are probably errors
 Item = TypeVar("Item")
 _keys_of: WeakKeyDictionary[Gallery, dict[int, LabelKey]] = WeakKeyDictionary()
 
@@ -59,7 +58,7 @@ class LabelDecisionEntry(Answer):
     label: str | None
 
 
-class DoubtEntry(Answer):
+class LabelIssueEntry(Answer):
     """A label that may be wrong, and why."""
 
     id: int
@@ -84,7 +83,7 @@ class DoubtEntry(Answer):
 
 
 class LabelPair(Answer):
-    """How many doubted labels have the same suggestion."""
+    """How many label issues have the same label and suggestion."""
 
     label: str
     suggested: str
@@ -92,7 +91,7 @@ class LabelPair(Answer):
 
 
 class KindCounts(Answer):
-    """How many doubted labels are of each kind of trouble, whichever are asked for."""
+    """How many label issues there are of each kind, whatever the filter."""
 
     wrong: int
     several: int
@@ -125,8 +124,8 @@ class ReviewList(Ready):
     decided: int
 
 
-class DoubtList(ReviewList):
-    """Labels that may be wrong, the most doubtful first.
+class LabelIssueList(ReviewList):
+    """Label issues, the most probable errors first.
 
     `open` and `decided` count those given `label`, suggested `suggested` and of `kind`; `total` those of them in the
     asked state.
@@ -137,13 +136,13 @@ class DoubtList(ReviewList):
         description="whether more are wrong: the model was trained with labels, and what it has learnt looks right"
     )
     judged: int = Field(description="labels that were looked at")
-    items: list[DoubtEntry]
+    items: list[LabelIssueEntry]
     pairs: list[LabelPair]
     left: Left
     kinds: KindCounts
     mixed: list[MixedLabels]
-    learnt: int = Field(
-        description="decisions that the list was ranked anew with; it goes on learning beside the server"
+    decisions_used: int = Field(
+        description="decisions that this order takes into account; the next update follows"
     )
     can_undo: bool
 
@@ -160,39 +159,38 @@ class Accepted(Answer):
     can_undo: bool
 
 
-def page_doubts(snapshot: Snapshot, review: ReviewStore, *, page: DoubtPage) -> dict[str, Any]:
-    """The document of /v1/labels/doubts, once they are there; what was decided meanwhile is learnt from."""
+def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage) -> dict[str, Any]:
+    """The document of /v1/labels/issues, once they are there; decisions of the meantime start an update."""
     decisions = review.label_decisions()
-    learnt = learn_doubts(snapshot, decisions)
-    doubts = learnt.doubts
-    keys = _find_keys(snapshot.gallery, doubts) if decisions else {}
-    chosen = filter_doubts(doubts, page)
-    shown, counts = turn_to(page, chosen, lambda doubt: keys.get(doubt.id) in decisions)
-    chances = [doubt.wrong for doubt in chosen if keys.get(doubt.id) not in decisions]
+    issues = current_issues(snapshot, decisions)
+    keys = _find_keys(snapshot.gallery, issues) if decisions else {}
+    chosen = filter_issues(issues, page)
+    shown, counts = turn_to(page, chosen, lambda issue: keys.get(issue.id) in decisions)
+    chances = [issue.wrong for issue in chosen if keys.get(issue.id) not in decisions]
     left = sum(chances)
-    if len(chosen) == len(doubts.items):  # labels below the list's threshold count, too
-        left = doubts.wrong_share * doubts.judged - sum(d.wrong for d in chosen if keys.get(d.id) in decisions)
-    rows = snapshot.gallery.rows(doubt.id for doubt in shown)
+    if len(chosen) == len(issues.items):  # labels below the list's threshold count, too
+        left = issues.wrong_share * issues.judged - sum(d.wrong for d in chosen if keys.get(d.id) in decisions)
+    rows = snapshot.gallery.rows(issue.id for issue in shown)
     items = [
-        describe_doubt(doubt, row, decisions.get((row.sha256 or "", row.given_label)))
-        for doubt, row in zip(shown, rows, strict=True)
+        describe_issue(issue, row, decisions.get((row.sha256 or "", row.given_label)))
+        for issue, row in zip(shown, rows, strict=True)
     ]
     return {
         "state": "ready",
         "version": snapshot.version,
         **counts,
-        "wrong_share": doubts.wrong_share,
-        "is_lower_bound": doubts.is_lower_bound,
-        "judged": doubts.judged,
+        "wrong_share": issues.wrong_share,
+        "is_lower_bound": issues.is_lower_bound,
+        "judged": issues.judged,
         "items": items,
         "pairs": [
             {"label": label, "suggested": other, "count": count}
-            for label, other, count in doubts.pairs[:MAX_PAIRS]
+            for label, other, count in issues.pairs[:MAX_PAIRS]
         ],
         "left": {"wrong": max(left, 0.0), "in_next": sum(chances[:NEXT]), "next": min(NEXT, len(chances))},
-        "kinds": doubts.count_kinds(),
-        "mixed": [{"labels": [one, two], "images": images} for one, two, images in doubts.mixed[:MAX_PAIRS]],
-        "learnt": learnt.decisions,
+        "kinds": issues.count_kinds(),
+        "mixed": [{"labels": [one, two], "images": images} for one, two, images in issues.mixed[:MAX_PAIRS]],
+        "decisions_used": issues.decisions,
         "can_undo": review.can_undo(),
     }
 
@@ -210,29 +208,29 @@ def apply_verdicts(
         ReviewError: the decisions cannot be kept.
     """
     decisions = review.label_decisions()
-    doubts = learn_doubts(snapshot, decisions).doubts
+    issues = current_issues(snapshot, decisions)
     wanted = [
-        doubt
-        for doubt in filter_doubts(doubts, body)
-        if doubt.wrong >= body.threshold
-        and (doubt.verdict == DROP or (doubt.verdict == CHANGE and _can_be_decided(doubt.suggested)))
+        issue
+        for issue in filter_issues(issues, body)
+        if issue.wrong >= body.threshold
+        and (issue.verdict == DROP or (issue.verdict == CHANGE and _can_be_decided(issue.suggested)))
     ]
     found = snapshot.insights.duplicates
     duplicates = found.value
     if duplicates is None:
         why = found.message or "they are still being looked for"
         raise ApiError(f"the near-duplicates are not known: {why}; ask again", status=409)
-    dropping = {doubt.id for doubt in doubts.items if doubt.verdict == DROP}
-    subjects = find_subjects(snapshot.gallery, [doubt.id for doubt in wanted])
-    chosen: dict[LabelKey, tuple[Doubt, LabelDecision]] = {}  # files of the same bytes and label are one
-    for doubt in wanted:
-        subject = subjects[doubt.id]
-        group = duplicates.find(doubt.id) if doubt.verdict == DROP else None
+    dropping = {issue.id for issue in issues.items if issue.verdict == DROP}
+    subjects = find_subjects(snapshot.gallery, [issue.id for issue in wanted])
+    chosen: dict[LabelKey, tuple[LabelIssue, LabelDecision]] = {}  # files of the same bytes and label are one
+    for issue in wanted:
+        subject = subjects[issue.id]
+        group = duplicates.find(issue.id) if issue.verdict == DROP else None
         if group is not None and is_spared(subject.label, group, dropping=dropping, decisions=decisions):
             continue
         if subject.key not in decisions and len(chosen) < MAX_STEP_DECISIONS:
-            new_label = doubt.suggested if doubt.verdict == CHANGE else None
-            chosen.setdefault(subject.key, (doubt, subject.decide(doubt.verdict, new_label=new_label)))
+            new_label = issue.suggested if issue.verdict == CHANGE else None
+            chosen.setdefault(subject.key, (issue, subject.decide(issue.verdict, new_label=new_label)))
     digest = _digest([decision for _, decision in chosen.values()])
     if body.digest not in (None, digest):
         message = "other labels would be decided now than were counted; count them again, without a digest"
@@ -244,7 +242,7 @@ def apply_verdicts(
         except DecidedSinceError as error:
             raise ApiError(str(error), status=409, field="digest") from error
     changed = sum(decision.decision == CHANGE for _, decision in chosen.values())
-    expected = sum(doubt.wrong for doubt, _ in chosen.values())
+    expected = sum(issue.wrong for issue, _ in chosen.values())
     return {
         "changed": changed,
         "dropped": len(chosen) - changed,
@@ -289,22 +287,22 @@ def _digest(decisions: Sequence[LabelDecision]) -> str:
     return hashlib.sha256("\n".join(made).encode()).hexdigest()
 
 
-def learn_doubts(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> Learnt:
-    """The doubts as the decisions have changed them so far."""
-    learnt = snapshot.insights.learn(decisions, find_ids=lambda: _find_decided(snapshot, decisions))
-    if learnt is None:
-        raise ApiError("the labels are still being looked at; ask again", status=409)
-    return learnt
+def current_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> LabelIssues:
+    """The label issues, as far as they were updated with the decisions."""
+    issues = snapshot.insights.update_issues(decisions, find_ids=lambda: _find_decided(snapshot, decisions))
+    if issues is None:
+        raise ApiError("the label issues are not computed yet; ask again", status=409)
+    return issues
 
 
-def filter_doubts(doubts: Doubts, wanted: DoubtPage | AcceptVerdicts) -> list[Doubt]:
+def filter_issues(issues: LabelIssues, wanted: LabelIssuePage | AcceptVerdicts) -> list[LabelIssue]:
     """Those of a given label, a suggested label and a kind, the likeliest to be wrong first."""
     return [
-        doubt
-        for doubt in doubts.items
-        if (wanted.label is None or doubt.label == wanted.label)
-        and (wanted.suggested is None or doubt.suggested == wanted.suggested)
-        and (wanted.kind is None or doubt.kind == wanted.kind)
+        issue
+        for issue in issues.items
+        if (wanted.label is None or issue.label == wanted.label)
+        and (wanted.suggested is None or issue.suggested == wanted.suggested)
+        and (wanted.kind is None or issue.kind == wanted.kind)
     ]
 
 
@@ -319,9 +317,9 @@ def turn_to(
     return listed[page.offset : page.offset + page.limit], counts
 
 
-def describe_doubt(doubt: Doubt, row: CatalogRow, decision: LabelDecision | None) -> dict[str, Any]:
-    """One doubt as the schema `DoubtEntry` has it."""
-    return {**doubt.to_json(), "path": valid_text(row.path), "decision": describe_decision(decision)}
+def describe_issue(issue: LabelIssue, row: CatalogRow, decision: LabelDecision | None) -> dict[str, Any]:
+    """One issue as the schema `LabelIssueEntry` has it."""
+    return {**issue.to_json(), "path": valid_text(row.path), "decision": describe_decision(decision)}
 
 
 def describe_decision(decision: LabelDecision | None) -> dict[str, Any] | None:
@@ -330,17 +328,17 @@ def describe_decision(decision: LabelDecision | None) -> dict[str, Any] | None:
 
 
 def _find_decided(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecision]) -> dict[int, LabelKey]:
-    """The images that decisions are about, of several that are one file all that are doubted."""
+    """The images of decisions by id; of several images of one file, all that have issues."""
     found = {number: key for key, number in find_decided_ids(snapshot.gallery, decisions.values()).items()}
-    doubts = snapshot.insights.doubts.value
-    keys = {} if doubts is None else _find_keys(snapshot.gallery, doubts)
+    issues = snapshot.insights.label_issues.value
+    keys = {} if issues is None else _find_keys(snapshot.gallery, issues)
     return found | {number: key for number, key in keys.items() if key in decisions}
 
 
-def _find_keys(gallery: Gallery, doubts: Doubts) -> dict[int, LabelKey]:
-    """What decisions about the doubted images are kept by."""
+def _find_keys(gallery: Gallery, issues: LabelIssues) -> dict[int, LabelKey]:
+    """The keys of decisions about images with issues, by image id."""
     keys = _keys_of.setdefault(gallery.as_given, {})
-    if missing := [doubt.id for doubt in doubts.items if doubt.id not in keys]:
+    if missing := [issue.id for issue in issues.items if issue.id not in keys]:
         with gallery.as_given.catalog() as catalog:
             keys |= {row.id: (row.sha256 or "", row.label) for row in catalog.rows_of(missing)}
-    return {doubt.id: keys[doubt.id] for doubt in doubts.items if doubt.id in keys}
+    return {issue.id: keys[issue.id] for issue in issues.items if issue.id in keys}
