@@ -27,7 +27,7 @@ class TrainCommand(OptionFileCommand):
     common = frozenset({
         "out", "val", "config_file", "recipe", "cache", "device", "workers", "resume", "as_json", "help_all",
         "weights", "backbone", "seed", "method", "embedding_dim", "min_confidence", "select", "protocol",
-        "max_per_class", "label_noise", "crop", "view", "pooling", "unfreeze", "network_epochs",
+        "max_per_class", "label_noise", "crop", "view", "pooling", "finetune", "epochs",
         "time_budget", "copies", "path_column", "label_column", "split_column", "log",
     })  # fmt: skip
 
@@ -94,7 +94,7 @@ def train(
     then the embedding is trained with these confidences. Wrong labels are expected; nothing needs to be cleaned first.
     --recipe paper trains Smooth Proxy-Anchor as its paper does, --method chooses among many others. A trial on classes
     and images held out tells whether training is worth it on your data, how firmly the head is held near its start, and
-    which embedding ships: --select trained takes the trained one whatever it says. --unfreeze goes on to train the
+    which embedding ships: --select trained takes the trained one whatever it says. --finetune goes on to train the
     network itself, or its last blocks, and ships that where it finds more of what it held out.
 
     \b
@@ -103,13 +103,13 @@ def train(
       retrieval train photos/ --weights imagenet --out run
       retrieval train labels.csv --weights mobilenet.safetensors --backbone mobilenet_v2 --out run --val test/
       retrieval train photos/ --weights imagenet --out run --select trained
-      retrieval train photos/ --weights imagenet --out run --unfreeze last-4 --time-budget 10m
+      retrieval train photos/ --weights imagenet --out run --finetune last-4 --time-budget 10m
       retrieval train photos/ --config mine.toml --out run
       retrieval train photos/ --weights imagenet --out run --method multi-similarity --min-confidence 0.1
       retrieval train CUB_200_2011/ --protocol cub-200-2011 --weights imagenet --out run --embedding-dim 64
       retrieval train photos/ --weights imagenet --out run --resume
       retrieval train photos/ --out run --log tensorboard:logs
-      torchrun --nproc-per-node 8 -m training photos/ --weights imagenet --out run --unfreeze all
+      torchrun --nproc-per-node 8 -m training photos/ --weights imagenet --out run --finetune all
     """
     context = click.get_current_context()
     machine = {name: options.pop(name) for name in option_names(Machine)}

@@ -1,6 +1,6 @@
 """Fine-tuning of the network by loss under label noise, beside untrained embeddings of equal width.
 
-Datasets x noise x losses x seeds, one after the other, each a run of `retrieval train --unfreeze` with the same options
+Datasets x noise x losses x seeds, one after the other, each a run of `retrieval train --finetune` with the same options
 of the network. The test images are searched with each run, and with the best untrained embedding of several views and
 poolings. The same command continues after a stop and skips the runs that have a record.
 
@@ -29,7 +29,7 @@ from index.threads import usable_cores
 
 SEEING = ("crop:own", "both:layers")
 NOISES = ("uniform:0.3", CLEAN)
-PLANNED = ("network_crop", "network_views", "network_share", "view", "pooling")  # beside depth, epochs or time
+PLANNED = ("image_size", "cached_views", "wise_ft_alpha", "view", "pooling")  # beside depth, epochs or time
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -40,11 +40,11 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--noise", action="append", metavar="KIND:P", help=f"default: {', '.join(NOISES)}")
     add("--variant", action="append", choices=tuple(VARIANTS), help=f"default: {DEFAULT}")
     add("--seeds", type=int, nargs="+", default=[0])
-    add("--unfreeze", default="last-8")
+    add("--finetune", default="last-8")
     add("--epochs", type=int, help="of the network (default: as `retrieval train`)")
-    add("--network-crop", type=int, help="default: as `retrieval train`")
-    add("--network-views", type=int, help="default: as `retrieval train`")
-    add("--network-share", type=float, help="default: as `retrieval train`")
+    add("--image-size", type=int, help="default: as `retrieval train`")
+    add("--cached-views", type=int, help="default: as `retrieval train`")
+    add("--wise-ft-alpha", type=float, help="default: as `retrieval train`")
     add("--view", help="of what ships (default: as `retrieval train`)")
     add("--pooling", help="default: as `retrieval train`")
     add("--time-budget", help="in place of --epochs")
@@ -62,9 +62,9 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def list_cells(options: argparse.Namespace, dataset: str, noise: str, variant: str) -> list[NetworkCell]:
     """One for every seed."""
-    plan: dict[str, Any] = {"unfreeze": options.unfreeze, "network_epochs": options.epochs}
+    plan: dict[str, Any] = {"finetune": options.finetune, "epochs": options.epochs}
     if options.time_budget is not None:
-        plan |= {"network_epochs": None, "time_budget": options.time_budget}
+        plan |= {"epochs": None, "time_budget": options.time_budget}
     plan |= {name: getattr(options, name) for name in PLANNED}
     given = tuple((name, value) for name, value in plan.items() if value is not None)
     return [NetworkCell(dataset, noise, variant, seed, given) for seed in options.seeds]
@@ -114,14 +114,14 @@ def report(
     text = f"{title}\n\n{format_table(head, rows)}"
     print(f"\n{text}", flush=True)
     seen = (options.view, options.pooling, options.epochs and f"{options.epochs}epochs")
-    plan = "_".join(filter(None, [str(options.time_budget or options.unfreeze), *seen]))
+    plan = "_".join(filter(None, [str(options.time_budget or options.finetune), *seen]))
     name = name_set(dataset, noise, plan)
     write_record(options.out / "results" / f"{name}.json", settings=vars(options), results=results, text=text)
 
 
 def _summarise(cell: Mapping[str, Any]) -> dict[str, Any]:
     network = cell["report"]["network"]
-    kept = ("unfreeze", "network_crop", "weights", "head", "ships", "tried", "epochs", "time_budget", "seconds")
+    kept = ("finetune", "image_size", "weights", "head", "ships", "tried", "epochs", "time_budget", "seconds")
     return {"name": cell["name"], "recall": cell["recall"], "seconds": cell["seconds"], "load": cell["load"],
             "network": {name: network.get(name) for name in kept}}  # fmt: skip
 

@@ -233,7 +233,7 @@ def fit_module(folder: GridFolder, labels: LabelSet) -> None:
     source = CachedSource(torch.from_numpy(features.train)[:, None].to(device))
     module = fit_confidence(
         source, torch.from_numpy(noisy).to(device), class_count=len(features.classes), config=ConfidenceConfig(),
-        batch_size=embedding.batch_size, weight_decay=embedding.weight_decay,
+        batch_size=embedding.head_batch_size, weight_decay=embedding.weight_decay,
         context=PhaseContext(seed=labels.seed, device=device, checkpoint=None),
     )  # fmt: skip
     confidences = compute_confidences(module, source.centre).cpu().numpy()

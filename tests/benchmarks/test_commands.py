@@ -63,8 +63,8 @@ def test_noise(tmp_path: Path, dataset: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_network(tmp_path: Path, dataset: str) -> None:
-    small = ("--weights", "none", "--unfreeze", "last-1", "--epochs", "1", "--width", "4", "--network-crop", "64")
-    asked = ("--dataset", dataset, "--noise", "clean", "--network-views", "0", "--rival", "crop:own")
+    small = ("--weights", "none", "--finetune", "last-1", "--epochs", "1", "--width", "4", "--image-size", "64")
+    asked = ("--dataset", dataset, "--noise", "clean", "--cached-views", "0", "--rival", "crop:own")
     results = run("network.__main__", tmp_path, *asked, *small, record="results/*.json")["default"]
     assert 0 <= results["recall_at_1"]["mean"] <= 100
     assert results["cells"][0]["seconds"]["processor"] > 0

@@ -43,7 +43,7 @@ def short_trainings() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resnet, "_resnet", make)
-        patch.setattr(options, "DEFAULT", {**options.DEFAULT, "steps": 30})
+        patch.setattr(options, "DEFAULT", {**options.DEFAULT, "head_steps": 30})
         yield
 
 

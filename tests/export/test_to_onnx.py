@@ -242,7 +242,7 @@ def test_a_run_that_is_not_finished_is_refused(pictures: Path, cache: Path, tmp_
 
 def test_a_run_without_its_check_images_cannot_be_exported(pictures: Path, cache: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    train(pictures, run, config=make_config(epochs=1), machine=make_machine(cache))
+    train(pictures, run, config=make_config(head_epochs=1), machine=make_machine(cache))
     for path in (run / "parity").iterdir():
         path.unlink()
     with pytest.raises(InputError, match=r"an export is verified on the run.s parity"):

@@ -78,13 +78,13 @@ def test_columns_of_a_folder_are_refused(pictures, options, capsys) -> None:
 
 def test_the_options_arrive_in_the_run(pictures, options, tmp_path) -> None:
     given = {
-        "lambda_": 0.2, "beta": 50.0, "epochs": 1, "negative_normalisation": "present", "seed": 7, "max_per_class": 4,
-        "label_noise": "uniform:0.5", "features": "cached:2", "min_confidence": 0.01,
+        "lambda_": 0.2, "beta": 50.0, "head_epochs": 1, "negative_normalisation": "present", "seed": 7,
+        "max_per_class": 4, "label_noise": "uniform:0.5", "features": "cached:2", "min_confidence": 0.01,
     }  # fmt: skip
     flags = [text for key, value in given.items() for text in ("--" + key.strip("_").replace("_", "-"), value)]
     assert _train(pictures, *options, *OF_MODULE, *flags) == 0
     stored = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
-    expected = make_config(**given, validate_every=10)
+    expected = make_config(**given, head_eval_every=10)
     assert stored == json.loads(json.dumps(dataclasses.asdict(expected)))
 
 
@@ -105,7 +105,8 @@ def test_every_config_field_has_a_flag_with_its_default_and_choices() -> None:
 
 
 def test_options_come_from_a_file_and_the_command_line_goes_before(pictures, options, tmp_path, capsys) -> None:
-    usual = {"weights": "none", "backbone": "squeezenet1_1", "resize": 40, "crop": 32, "embedding-dim": 8, "steps": 4,
+    usual = {"weights": "none", "backbone": "squeezenet1_1", "resize": 40, "crop": 32, "embedding-dim": 8,
+             "head-steps": 4,
              "trial": False, "seed": 3, "max-per-class": 5}  # fmt: skip
     lines = [f"{name} = {json.dumps(value)}" for name, value in usual.items()]
     (tmp_path / "mine.toml").write_text("\n".join(lines), encoding="utf-8")
@@ -128,7 +129,7 @@ RUN = ("--out", "run", "--cache", "cache", *EVERY_METHOD)
     ("status", "arguments", "message"),
     [
         (2, (), "Missing option '--out'"),
-        (2, (*RUN, "--epochs", "many"), "'many' is not a valid"),
+        (2, (*RUN, "--head-epochs", "many"), "'many' is not a valid"),
         (2, (*RUN, "--unknown"), "No such option"),
         (2, (*RUN, "--lambda", "2"), "--lambda must be greater than 0 and less than 1, got 2.0"),
         (2, (*RUN, "--crop", "99"), "--crop (99) must not exceed --resize (40)"),
@@ -175,7 +176,7 @@ def test_every_kind_of_method_trains_from_the_command_line(
     pictures, other_pictures, options, method, capsys
 ) -> None:
     given = ("--val", other_pictures, "--method", method, "--json")
-    short = () if method in RIVALS else ("--epochs", "1")
+    short = () if method in RIVALS else ("--head-epochs", "1")
     assert _train(pictures, *options[:4], *EVERY_METHOD, *short, *given) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["val"]["queries"] == 18

@@ -17,8 +17,8 @@ from training.options.config import TrainConfig
 RUNS: dict[str, tuple[TrainConfig, str]] = {
     "a head on fixed views": (make_config(features="cached:2"), "embedding"),
     "a head on live views": (make_config(features="live"), "confidence"),
-    "a whole network": (network_config(unfreeze="all", network_chunk=7), "network"),
-    "some blocks on kept views": (network_config(network_views=1), "network"),
+    "a whole network": (network_config(finetune="all", micro_batch_size=7), "network"),
+    "some blocks on kept views": (network_config(cached_views=1), "network"),
 }
 
 
@@ -40,9 +40,9 @@ def test_a_run_and_its_resume_keep_to_the_device_and_are_as_on_the_cpu(trainer, 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"network_method": "spa", "network_epochs": 1},
-        pytest.param({"network_method": "procsim", "network_epochs": 1}, marks=pytest.mark.slow),
-        pytest.param({"network_epochs": None, "time_budget": "2s"}, marks=pytest.mark.slow),
+        {"finetune_method": "spa", "epochs": 1},
+        pytest.param({"finetune_method": "procsim", "epochs": 1}, marks=pytest.mark.slow),
+        pytest.param({"epochs": None, "time_budget": "2s"}, marks=pytest.mark.slow),
     ],
 )
 def test_every_kind_of_loss_and_a_time_budget_keep_to_the_device(trainer: Trainer, changes) -> None:
@@ -59,7 +59,7 @@ def test_a_gpu_without_memory_ends_the_run_in_words(trainer: Trainer, monkeypatc
 
     monkeypatch.setattr("training.run.network.fit.backward_in_chunks", refuse)
     with pytest.raises(
-        RunError, match=r"no memory for a batch of the network .CUDA out of memory.: add --network-ch"
+        RunError, match=r"no memory for a batch of the network .CUDA out of memory.: add --micro-ba"
     ):
         trainer(config=network_config())
 

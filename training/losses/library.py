@@ -102,7 +102,7 @@ class CrossBatchMemory(LibraryLoss):
         if len(embeddings) > self.inner.memory_size:
             raise InputError(
                 f"--method cross-batch-memory remembers {self.inner.memory_size} embeddings, but a batch has "
-                f"{len(embeddings)}: lower --batch-size"
+                f"{len(embeddings)}: lower --head-batch-size"
             )
         return super().forward(embeddings, batch)
 

@@ -74,7 +74,7 @@ def choose_blocks(blocks: Sequence[Block], *, last: int | None, name: str) -> li
         return list(blocks)
     if last > len(blocks):
         raise InputError(
-            f"--unfreeze last-{last}: --backbone {name} has {len(blocks)} blocks; choose fewer, or --unfreeze all"
+            f"--finetune last-{last}: --backbone {name} has {len(blocks)} blocks; choose fewer, or --finetune all"
         )
     return list(blocks[-last:])
 

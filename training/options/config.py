@@ -157,13 +157,13 @@ class InputConfig:
             )
         if self.features != "live" and not re.fullmatch(r"cached:[1-9]\d*", self.features):
             raise InputError(f"--features must be cached:V with V of at least 1, or live; got {self.features!r}")
-        if self.view != "crop" and self.cached_views != 1:
+        if self.view != "crop" and self.fixed_views != 1:
             raise InputError(
                 f"--features {self.features} takes random crops, which go with --view crop, not with --view {self.view}"
             )
 
     @property
-    def cached_views(self) -> int | None:
+    def fixed_views(self) -> int | None:
         """Views a cached image has; None for live."""
         return None if self.features == "live" else int(self.features.partition(":")[2])
 
@@ -202,10 +202,12 @@ class ConfidenceConfig:
     confidence_epochs: int = option(40, "Most epochs of phase 1.", at_least=1)
     confidence_hidden: int = option(512, "Width of the confidence module's hidden layer.", at_least=1)
     confidence_lr: float = option(1e-4, "Learning rate of the confidence module.", above=0)
-    holdout: float = option(
+    confidence_val_share: float = option(
         0.1, "Share of the training images that only watch phase 1, to stop it early.", at_least=0, at_most=0.5
     )
-    patience: int = option(5, "Stop phase 1 after this many epochs without a better held-out loss.", at_least=1)
+    confidence_patience: int = option(
+        5, "Stop phase 1 after this many epochs without a better held-out loss.", at_least=1
+    )
     min_confidence: float | None = option(
         None, "Leave images out of phase 2 whose confidence in their own label is below this, with any trained method "
         '(the "without noise" of the SPA paper: 0.1).',
@@ -233,14 +235,14 @@ class EmbeddingConfig:
         "How firmly a whitened head is held near its start; the default recipe leaves it to the trial.",
         at_least=0,
     )
-    epochs: int = option(40, "Epochs of phase 2; its last weights are kept.", at_least=1)
-    steps: int | None = option(None, "Steps of phase 2, instead of epochs.", metavar="N", at_least=1)
-    batch_size: int = option(150, "Images a step, in both phases.", at_least=2)
+    head_epochs: int = option(40, "Epochs of phase 2; its last weights are kept.", at_least=1)
+    head_steps: int | None = option(None, "Steps of phase 2, instead of epochs.", metavar="N", at_least=1)
+    head_batch_size: int = option(150, "Images a step, in both phases.", at_least=2)
     images_per_class: int = option(
         0, "Images of one class that a batch has together; 0 draws images at random. Losses over pairs take 4 unless "
         "told otherwise.", metavar="N", at_least=0,
     )  # fmt: skip
-    lr: float = option(1e-4, "Learning rate of the embedding head.", above=0)
+    head_lr: float = option(1e-4, "Learning rate of the embedding head.", above=0)
     proxy_lr: float = option(1e-2, "Learning rate of the proxies.", above=0)
     weight_decay: float = option(1e-4, "AdamW's weight decay, in both phases.", at_least=0)
 
@@ -248,9 +250,10 @@ class EmbeddingConfig:
         check_fields(self)
         if self.hold is not None and self.hold > 0 and self.start != "whitened":
             raise InputError(f"--hold keeps a whitened head near its start, got --start {self.start}")
-        if self.images_per_class > self.batch_size:
+        if self.images_per_class > self.head_batch_size:
             raise InputError(
-                f"--images-per-class ({self.images_per_class}) must not exceed --batch-size ({self.batch_size})"
+                f"--images-per-class ({self.images_per_class}) must not exceed "
+                f"--head-batch-size ({self.head_batch_size})"
             )
 
     def wide(self, spanned: int) -> EmbeddingConfig:
@@ -321,7 +324,7 @@ class TrainConfig:
         "the built-in model, the default where no --weights are given.",
     )  # fmt: skip
     seed: int = option(0, "Seed of everything random.", at_least=0, at_most=2**32 - 1)
-    validate_every: int = option(10, "Recall@K in validation this often.", metavar="EPOCHS", at_least=1)
+    head_eval_every: int = option(10, "Recall@K in validation this often.", metavar="EPOCHS", at_least=1)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     picture: CopiesConfig = field(default_factory=CopiesConfig)
 
@@ -336,16 +339,14 @@ class TrainConfig:
             raise InputError(f"--{name} auto is chosen on a part of the data, as in a trial: leave out --no-trial")
         if self.network.trains and not self.network_loss.trains:
             raise InputError(
-                f"--unfreeze trains with a loss, and --method {self.loss.method} is none: name a --network-method"
+                f"--finetune trains with a loss, and --method {self.loss.method} is none: name a --finetune-method"
             )
 
-        if self.backbone == BUILTIN and self.network.trains and self.network.network_batch_norm == "train":
-            raise InputError(
-                "--network-batch-norm train: --backbone builtin has none left, it is in the convolutions"
-            )
-        smaller = self.network.network_crop
+        if self.backbone == BUILTIN and self.network.trains and self.network.batch_norm == "train":
+            raise InputError("--batch-norm train: --backbone builtin has none left, it is in the convolutions")
+        smaller = self.network.image_size
         if smaller is not None and smaller > self.input.crop:
-            raise InputError(f"--network-crop must be at most --crop ({self.input.crop}), got {smaller}")
+            raise InputError(f"--image-size must be at most --crop ({self.input.crop}), got {smaller}")
 
     @property
     def network_loss(self) -> LossConfig:

@@ -37,18 +37,24 @@ DEFAULT: Mapping[str, Any] = MappingProxyType({
     "select": "auto",
     "view": AUTO,
     "pooling": AUTO,
-    "steps": 300,
-    "batch_size": 256,
-    "lr": 1e-3,
+    "head_steps": 300,
+    "head_batch_size": 256,
+    "head_lr": 1e-3,
     "alpha": 4.0,
     "lambda_": 0.3,
 })  # fmt: skip
 LOOKED_AT = ("view", "pooling")  # what a look at a sample chooses
 _TRIED = ("select", *LOOKED_AT)  # what the default recipe leaves to the user's own data
 FILES = ("weights", "hierarchy", "guidance")
-_OF_MODULE = ("confidence_epochs", "confidence_hidden", "confidence_lr", "holdout", "patience")
+_OF_MODULE = (
+    "confidence_epochs",
+    "confidence_hidden",
+    "confidence_lr",
+    "confidence_val_share",
+    "confidence_patience",
+)
 _OF_TRAINING = (  # what a method that trains nothing has no use for
-    "min_confidence", "validate_every", "features", "confidences", *_OF_MODULE,
+    "min_confidence", "head_eval_every", "features", "confidences", *_OF_MODULE,
     *(name for name in option_names(EmbeddingConfig) if name != "embedding_dim"),
 )  # fmt: skip
 _OF_ANY_TRAINING = ("min_confidence", "confidences", *_OF_MODULE, "proxy_lr", "weight_decay")  # of the network too
@@ -74,12 +80,12 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
         if given.get("backbone", BUILTIN) != BUILTIN:
             raise InputError("--weights is missing: pretrained, none or a FILE")
         given = {"backbone": BUILTIN, "weights": "pretrained", **given}
-    if given.get("epochs") is not None and given.get("steps") is not None:
-        raise InputError("--epochs and --steps both say how long phase 2 is: give one of them")
-    if given.get("time_budget") is not None and given.get("unfreeze") != FROZEN:
-        if given.get("network_epochs") is not None:
-            raise InputError("--network-epochs and --time-budget both say how long the network trains: give one")
-        given = {"unfreeze": "last-4", "network_epochs": None, **given}
+    if given.get("head_epochs") is not None and given.get("head_steps") is not None:
+        raise InputError("--head-epochs and --head-steps both say how long phase 2 is: give one of them")
+    if given.get("time_budget") is not None and given.get("finetune") != FROZEN:
+        if given.get("epochs") is not None:
+            raise InputError("--epochs and --time-budget both say how long the network trains: give one")
+        given = {"finetune": "last-4", "epochs": None, **given}
     # Of the paper's recipe the width is its 64; else it is settled when images and backbone are known.
     width = {} if recipe == "paper" else {"embedding_dim": None}
     values = {**width, **_recipe_beside(recipe, given), **_own_sizes(given), **given}
@@ -120,18 +126,18 @@ def recipe_values(recipe: str, *, method: str | None = None) -> dict[str, Any]:
 def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
     method = given.get("method")
     values = recipe_values(recipe, method=method if method in METHODS else None)
-    if given.get("epochs") is not None:
-        values.pop("steps", None)
+    if given.get("head_epochs") is not None:
+        values.pop("head_steps", None)
     if given.get("start") == "random":
         values.pop("hold", None)
     if method is not None or given.get("trial") is False or given.get("guidance") is not None:
         closed: tuple[str, ...] = _TRIED  # a method that is named is wanted as it is; and there may be no trial
-    elif given.get("features", ONE_VIEW) != ONE_VIEW or given.get("unfreeze", FROZEN) != FROZEN:
+    elif given.get("features", ONE_VIEW) != ONE_VIEW or given.get("finetune", FROZEN) != FROZEN:
         closed = LOOKED_AT  # other views are random crops; a network that trains is no longer what a look has seen
     else:
         closed = ()
     values = {name: value for name, value in values.items() if name not in closed}
-    if given.get("unfreeze", FROZEN) != FROZEN:
+    if given.get("finetune", FROZEN) != FROZEN:
         values = _fit_to_a_network(values, recipe=recipe, method=method)
     if given.get("positive_weights") == "none":
         values.pop("negative_weights", None)
@@ -141,7 +147,7 @@ def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def _fit_to_a_network(values: dict[str, Any], *, recipe: str, method: str | None) -> dict[str, Any]:
     """What a recipe says to a run that trains the network: what suits a linear map need not suit that."""
     if method in RIVALS or (method is None and recipe == "default"):
-        values["network_method"] = RECIPE_METHOD
+        values["finetune_method"] = RECIPE_METHOD
     if method in RIVALS:
         values["confidences"] = DEFAULT["confidences"]
     elif recipe == "default":
@@ -181,9 +187,9 @@ def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
     if not config.picture.copies:
         yield "picture_dim", "--copies"
     if not config.network.trains:
-        yield from ((name, "--unfreeze") for name in option_names(NetworkConfig) if name != "unfreeze")
+        yield from ((name, "--finetune") for name in option_names(NetworkConfig) if name != "finetune")
     elif config.network.time_budget is not None:
-        yield "network_patience", "--network-epochs, not with --time-budget"
+        yield "patience", "--epochs, not with --time-budget"
     if not loss.trains:
         training = f"a method that trains, not with --method {loss.method}"
         used = _OF_ANY_TRAINING if config.network.trains else ()
@@ -201,5 +207,5 @@ def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
         yield from ((name, judged) for name in ("confidences", *_OF_MODULE))
     elif config.confidence.confidences != "module":
         yield from ((name, "--confidences module") for name in _OF_MODULE)
-    elif config.confidence.holdout == 0:
-        yield "patience", "--holdout above 0"
+    elif config.confidence.confidence_val_share == 0:
+        yield "confidence_patience", "--confidence-val-share above 0"

@@ -237,14 +237,14 @@ def require_shares(config: TrainConfig, *, processes: int) -> None:
     """Refuse what several processes cannot part among themselves."""
     if not config.network.trains:
         return
-    if config.network.network_batch_size < processes:
+    if config.network.batch_size < processes:
         raise InputError(
-            f"--network-batch-size {config.network.network_batch_size} has no image for each of {processes} "
+            f"--batch-size {config.network.batch_size} has no image for each of {processes} "
             "processes: raise it, or start fewer"
         )
-    if config.network.network_batch_norm == "train":
+    if config.network.batch_norm == "train":
         raise InputError(
-            "--network-batch-norm train takes one process: statistics of a part are not those of its batch; leave "
+            "--batch-norm train takes one process: statistics of a part are not those of its batch; leave "
             "it out, or start without torchrun"
         )
 

@@ -190,7 +190,7 @@ def require_runtime(machine: Machine, *, trains_network: bool) -> None:
     if asked in (AUTO, TORCH):
         return
     if trains_network:
-        raise InputError(f"--backend {asked} computes features of a frozen backbone, and --unfreeze trains it: "
+        raise InputError(f"--backend {asked} computes features of a frozen backbone, and --finetune trains it: "
                          "leave one of them out")  # fmt: skip
     if machine.device.type != "cpu":
         raise InputError(f"--backend {asked} computes features on the CPU: with it, --device cpu")

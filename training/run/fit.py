@@ -57,7 +57,7 @@ def find_beliefs(
     if config.confidence.confidences == "leave-one-out":
         return believe_others(source, labels, class_count=class_count, groups=groups, moments=sum_moments_together)
     module = fit_confidence(
-        source, labels, class_count=class_count, config=config.confidence, batch_size=config.embedding.batch_size,
+        source, labels, class_count=class_count, config=config.confidence, batch_size=config.embedding.head_batch_size,
         weight_decay=config.embedding.weight_decay, context=context,
     )  # fmt: skip
     return believe_module(module, source, labels)
@@ -77,7 +77,7 @@ def fit_confidence(
         labels: (N,) int64 given labels in 0..class_count-1.
         batch_size, weight_decay: of AdamW's steps.
     """
-    train_rows, held_rows = split_holdout(len(labels), holdout=config.holdout, seed=context.seed)
+    train_rows, held_rows = split_holdout(len(labels), holdout=config.confidence_val_share, seed=context.seed)
     generator = phase_generator(context.seed, "confidence", 0)
     module = ConfidenceModule(
         source.centre.shape[1], hidden=config.confidence_hidden, class_count=class_count, generator=generator
@@ -93,7 +93,7 @@ def fit_confidence(
         unpack_optimizer(optimizer, tensors)
         best_loss, waited, first_epoch = state["best_loss"], state["waited"], state["epoch"] + 1
     for epoch in range(first_epoch, config.confidence_epochs + 1):
-        if waited >= config.patience:
+        if waited >= config.confidence_patience:
             break
         started = time.perf_counter()
         generator = phase_generator(context.seed, "confidence", epoch)
@@ -260,9 +260,9 @@ def fit_embedding(
         loss_config=loss_config, config=config, context=context, guidance=guidance,
     )  # fmt: skip
     together: dict[str, Any] = {"labels": labels.cpu()[rows], "images_per_class": config.images_per_class}
-    epochs, last_steps = count_epochs(config, count_batches(size=config.batch_size, **together))
+    epochs, last_steps = count_epochs(config, count_batches(size=config.head_batch_size, **together))
     # Steps on few images are many epochs of one step each: a file for each would outlast the training.
-    checkpoint_every = 1 if config.steps is None else max(1, epochs // CHECKPOINTS)
+    checkpoint_every = 1 if config.head_steps is None else max(1, epochs // CHECKPOINTS)
     coordinates = None  # (N, K) on a whitened head's directions, where every image has the one cached view
     if isinstance(head, WhitenedHead) and source.views == 1:
         with torch.no_grad():
@@ -272,7 +272,7 @@ def fit_embedding(
         generator = phase_generator(context.seed, "embedding", epoch)
         seen, total = 0, torch.zeros((), device=context.device)
         positives = torch.zeros(2, device=context.device)  # positives, samples without one
-        batches = draw_batches(rows, config.batch_size, generator, **together)
+        batches = draw_batches(rows, config.head_batch_size, generator, **together)
         for drawn in islice(batches, last_steps if epoch == epochs else None):
             features = source.batch(drawn, generator=generator)
             batch = Batch(
@@ -347,7 +347,7 @@ def start_embedding(
         loss_module.start_at(means)
     head, loss_module = head.to(context.device), loss_module.to(context.device)
     groups = [
-        {"params": list(head.parameters()), "lr": config.lr, "weight_decay": config.weight_decay},
+        {"params": list(head.parameters()), "lr": config.head_lr, "weight_decay": config.weight_decay},
         *loss_module.parameter_groups(proxy_lr=config.proxy_lr, weight_decay=config.weight_decay),
     ]
     optimizer = torch.optim.AdamW(groups, fused=True)
@@ -374,7 +374,7 @@ def mean_embeddings(
 
 def count_epochs(config: EmbeddingConfig, batches: int) -> tuple[int, int | None]:
     """Epochs of `batches` steps each, and the steps of the last one (None: all of them)."""
-    if config.steps is None:
-        return config.epochs, None
-    epochs = -(-config.steps // batches)
-    return epochs, config.steps - (epochs - 1) * batches
+    if config.head_steps is None:
+        return config.head_epochs, None
+    epochs = -(-config.head_steps // batches)
+    return epochs, config.head_steps - (epochs - 1) * batches

@@ -210,7 +210,7 @@ def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, judge: s
         logger.warning(
             "a sample is positive for %.1f of %d classes on average: the confidences separate too little; %s",
             positives, class_count,
-            "raise --confidence-epochs or --confidence-lr, or lower --batch-size" if module else "raise --lambda",
+            "raise --confidence-epochs or --confidence-lr, or lower --head-batch-size" if module else "raise --lambda",
         )  # fmt: skip
     elif without > 0.5:
         logger.warning(

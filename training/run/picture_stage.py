@@ -124,6 +124,6 @@ def describe_picture(report: dict[str, Any] | None) -> list[str]:
         lines.append(
             f"warning: --copies did not work: {report['called_copies']:.1%} are called copies, at least "
             f"{LEAST_CALLED:.0%} were expected; the model gets no second output. Give it more images, let the network "
-            "train (--unfreeze), or find copies with the built-in model"
+            "train (--finetune), or find copies with the built-in model"
         )
     return lines

@@ -182,7 +182,7 @@ def prepare_training(job: Job, dataset: Dataset, *, data: Path, extractor: Extra
     images = run.read_labels()
     paths = [record.path for record in dataset.records] if images is None else [image.path for image in images]
     store, extracted = extract_together(
-        paths, extractor=extractor, views=config.input.cached_views or 1, machine=machine,
+        paths, extractor=extractor, views=config.input.fixed_views or 1, machine=machine,
         progress=partial(job.watcher.on_images, "features"),
     )  # fmt: skip
     if images is None:
@@ -203,7 +203,7 @@ def prepare_training(job: Job, dataset: Dataset, *, data: Path, extractor: Extra
         )
     features = torch.from_numpy(store.load([image.sha256 for image in images])).to(machine.device)
     source: FeatureSource = CachedSource(features)
-    if config.input.cached_views is None:
+    if config.input.fixed_views is None:
         paths = [image.path for image in images]
         source = LiveSource(paths, centre=features[:, 0], extractor=extractor, workers=machine.workers)
     return TrainingSet(images, source, records=dataset.records)

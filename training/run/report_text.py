@@ -24,7 +24,7 @@ def describe_network(network: Mapping[str, Any] | None) -> list[str]:
     held = network["held_out"]
     budget = "" if network["time_budget"] is None else f" of --time-budget {network['time_budget']}"
     lines = [
-        f"network: {network['unfreeze']} ({network['blocks']} of {network['of_blocks']} blocks, "
+        f"network: {network['finetune']} ({network['blocks']} of {network['of_blocks']} blocks, "
         f"{network['parameters'] / 1e6:.1f} M weights) with {network['method']} in {network['precision']} on "
         f"{network['device']}, {len(network['epochs']) - 1} epochs on {network['trained_on']:,} images, "
         f"{network['seconds']:.0f} s{budget}"
@@ -65,7 +65,7 @@ def _ask_for_time(network: Mapping[str, Any]) -> str:
     shown = f"MAP@R by judged epoch: {', '.join(f'{100 * one:.1f}' for one in course)}"
     if course[-1] <= max(course[:-1]):
         return f"more epochs would hardly help ({shown})"
-    way = "a longer --time-budget" if network["time_budget"] else "more --network-epochs"
+    way = "a longer --time-budget" if network["time_budget"] else "more --epochs"
     return f"it was still rising, so that {way} may help ({shown})"
 
 

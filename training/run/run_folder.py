@@ -43,7 +43,7 @@ _FILES = (
     "metrics.jsonl", "backbone.safetensors", "untrained.safetensors", "head.safetensors", "picture.safetensors",
     "confidences.csv", "trial.json", "network.json", "runtime.json", "report.json",
 )  # fmt: skip
-_OF_A_NETWORK = set(asdict(NetworkConfig())) - {"unfreeze"}  # nothing to a run that trains none
+_OF_A_NETWORK = set(asdict(NetworkConfig())) - {"finetune"}  # nothing to a run that trains none
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,8 +175,8 @@ def _list(
     require_input_size(backbone, config.input.crop)
     candidates = list_candidates(backbone, config.input, embedding_dim=config.embedding.embedding_dim or 1)
     if config.network.trains:
-        if config.network.network_crop is not None:
-            require_input_size(backbone, config.network.network_crop, flag="--network-crop")
+        if config.network.image_size is not None:
+            require_input_size(backbone, config.network.image_size, flag="--image-size")
         plan_blocks(backbone, config, side=config.input.crop)
     if is_new:
         check_hierarchy(dataset, config=config)
@@ -210,7 +210,7 @@ def _select_features(job: Job, listed: _Listed) -> Candidate:
 def _extract(job: Job, listed: _Listed, choice: Candidate, *, data: Path) -> _Features:
     """Features of all images, by torch or a quicker runtime; and the frozen weights, so that they can be had again."""
     config, machine = job.config, job.machine
-    views = config.input.cached_views or 1
+    views = config.input.fixed_views or 1
     in_torch = open_extractor(
         listed.backbone, config.input, view=choice.view, pooling=choice.pooling, machine=machine
     )
@@ -288,8 +288,8 @@ def _resolve_plan(
     embedding, network, sizes = config.embedding.wide(spanned), config.network, config.input
     hold = embedding.penalty if holdout is None else holdout["hold"]
     embedding = replace(embedding, hold=FIRM_HOLD if hold is None else hold)  # there was too little to try it on
-    if network.trains and network.network_crop is None:
-        network = replace(network, network_crop=smaller_side(features.extractor.backbone, sizes.crop))
+    if network.trains and network.image_size is None:
+        network = replace(network, image_size=smaller_side(features.extractor.backbone, sizes.crop))
     if sizes.is_open:
         sizes = sizes.settle(view=choice.view, pooling=choice.pooling)
     return replace(config, embedding=embedding, network=network, input=sizes)
@@ -310,7 +310,7 @@ def _fit(
         return _Fitted(method, head, len(training.images))
 
     def validate(epoch: int, head: torch.nn.Module) -> None:
-        if validation is not None and epoch % job.config.validate_every == 0:
+        if validation is not None and epoch % job.config.head_eval_every == 0:
             recall = validation.ungrouped.score(embed_features(head, validation.features)).recall
             job.run.append_metrics({"phase": "validation", "epoch": epoch, "recall": recall})
             job.watcher.on_validation(epoch, recall)

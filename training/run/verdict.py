@@ -233,7 +233,7 @@ def _conclude(best: str, *, by: str, winner: str | None, chooses: bool, but: str
         return f"The trained embedding is exported.{chosen}"
     if chooses:
         return f"Training did not help: the better one ({best}) is exported.{chosen}"
-    way = "leave out --unfreeze" if best == FROZEN_HEAD else f"--method {best}"
+    way = "leave out --finetune" if best == FROZEN_HEAD else f"--method {best}"
     return (
         f"Training did not help, but the options ask for the trained embedding, which is exported; {way} in a new "
         "--out gives the better one."

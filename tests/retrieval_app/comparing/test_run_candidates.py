@@ -15,7 +15,7 @@ from training.backbone.extract import Extractor
 
 QUICK = {
     "backbone": "squeezenet1_1", "weights": "none", "resize": 40, "crop": 32, "view": "crop", "pooling": "own",
-    "steps": 4,
+    "head_steps": 4,
 }  # fmt: skip
 
 

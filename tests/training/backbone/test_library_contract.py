@@ -306,7 +306,7 @@ def test_what_it_does_not_have_is_refused() -> None:
     with pytest.raises(InputError, match="of no known library"):
         load_backbone("builtin:large", "pretrained")
     with pytest.raises(InputError, match="--backbone builtin has none left"):
-        resolve(unfreeze="all", network_batch_norm="train")
+        resolve(finetune="all", batch_norm="train")
 
 
 def test_missing_weights_and_those_of_another_network_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

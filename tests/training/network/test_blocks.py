@@ -91,7 +91,7 @@ def test_the_last_blocks_are_chosen_or_all_and_more_than_there_are_is_refused() 
     blocks = [Block((str(number),)) for number in range(3)]
     assert choose_blocks(blocks, last=2, name="toy") == blocks[1:]
     assert choose_blocks(blocks, last=3, name="toy") == choose_blocks(blocks, last=None, name="toy") == blocks
-    with pytest.raises(InputError, match=r"--unfreeze last-4: --backbone toy has 3 blocks"):
+    with pytest.raises(InputError, match=r"--finetune last-4: --backbone toy has 3 blocks"):
         choose_blocks(blocks, last=4, name="toy")
 
 

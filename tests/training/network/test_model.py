@@ -166,7 +166,7 @@ def test_in_half_precision_embeddings_are_float32_and_nearly_the_same() -> None:
     assert torch.nn.functional.cosine_similarity(half, full).min() > 0.95
 
 
-CONFIG = NetworkConfig(unfreeze="last-3", network_lr=1e-3, network_decay=0.5, network_head_lr=0.02)
+CONFIG = NetworkConfig(finetune="last-3", lr=1e-3, layer_decay=0.5, finetune_head_lr=0.02)
 
 
 def _optimizer(model, loss) -> torch.optim.AdamW:
@@ -331,5 +331,5 @@ def test_the_largest_chunk_passes_whole_and_no_image_passes_more_than_once_with_
 
 
 def test_chunks_and_statistics_of_batches_do_not_go_together() -> None:
-    with pytest.raises(InputError, match="--network-chunk needs --network-batch-norm frozen"):
-        NetworkConfig(unfreeze="all", network_chunk=8, network_batch_norm="train")
+    with pytest.raises(InputError, match="--micro-batch-size needs --batch-norm frozen"):
+        NetworkConfig(finetune="all", micro_batch_size=8, batch_norm="train")

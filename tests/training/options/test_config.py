@@ -26,18 +26,19 @@ from training.options.network import NetworkConfig
 from training.options.resolve import RECIPES, resolve
 
 WRONG: list[tuple[str, Any]] = [
-    ("max_per_class", 1), ("resize", 0), ("crop", 0), ("crop", 41), ("seed", -1), ("seed", 2**32), ("epochs", 0),
+    ("max_per_class", 1), ("resize", 0), ("crop", 0), ("crop", 41), ("seed", -1), ("seed", 2**32), ("head_epochs", 0),
     *(("label_noise", text) for text in (
         "uniform", "uniform:1.5", "uniform:-0.1", "semantic:0.5", "0.5", "triplet:0.5", "nearest-class:")),
     ("hierarchy", "tree.csv"), ("features", "cached"), ("features", "cached:0"), ("features", "disk"),
-    ("confidence_epochs", 0), ("confidence_hidden", 0), ("confidence_lr", 0.0), ("patience", 0),
-    ("holdout", -0.1), ("holdout", 0.6), ("holdout", math.nan), ("min_confidence", 0.0), ("min_confidence", 1.0),
+    ("confidence_epochs", 0), ("confidence_hidden", 0), ("confidence_lr", 0.0), ("confidence_patience", 0),
+    ("confidence_val_share", -0.1), ("confidence_val_share", 0.6), ("confidence_val_share", math.nan),
+    ("min_confidence", 0.0), ("min_confidence", 1.0),
     ("kappa", -1.0), ("nca_scale", -0.1), ("ms_alpha", 0.0), ("ms_beta", -1.0), ("ms_base", 1.1), ("ms_base", -1.1),
     ("ms_epsilon", -0.1), ("procsim_lambda", 0.0), ("procsim_scale", 0.0), ("procsim_proxy_lr", math.inf),
     ("omega", -0.5), ("superloss_lambda", 0.0), ("positive_margin", -0.1), ("negative_margin", math.nan),
     ("alpha", 0.0), ("alpha", math.nan), ("beta", math.inf), ("delta", -0.1), ("lambda_", 0.0), ("lambda_", 1.0),
-    ("embedding_dim", 0), ("batch_size", 1), ("lr", 0.0), ("proxy_lr", -1.0), ("weight_decay", -1e-4),
-    ("validate_every", 0), ("recipe", "mine"),
+    ("embedding_dim", 0), ("head_batch_size", 1), ("head_lr", 0.0), ("proxy_lr", -1.0), ("weight_decay", -1e-4),
+    ("head_eval_every", 0), ("recipe", "mine"),
 ]  # fmt: skip
 
 
@@ -53,7 +54,7 @@ def test_a_wrong_value_is_named_with_its_flag(field: str, value: object) -> None
 PAPER: dict[str, Any] = {"recipe": "paper"}
 PROCSIM = PAPER | {"method": "procsim"}
 WHITENED = PAPER | {"start": "whitened"}
-ALL: dict[str, Any] = {"unfreeze": "all"}
+ALL: dict[str, Any] = {"finetune": "all"}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     # choices
     (PAPER | {"method": "spam"}, "--method must be one of spa, .*, got 'spam'"),
@@ -65,12 +66,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (PAPER | {"select": "best"}, "--select must be one of trained, auto, got 'best'"),
     ({"view": "half"}, "--view must be one of crop, whole, both, auto, got 'half'"),
     ({"pooling": "max"}, "--pooling must be one of own, gem, layers, auto, got 'max'"),
-    (ALL | {"network_method": "pca"}, "--network-method must be one of spa, "),
-    (ALL | {"network_batch_norm": "off"}, "--network-batch-norm must be one of frozen, train, got 'off'"),
+    (ALL | {"finetune_method": "pca"}, "--finetune-method must be one of spa, "),
+    (ALL | {"batch_norm": "off"}, "--batch-norm must be one of frozen, train, got 'off'"),
     # what no command line could say
     ({"epocs": 3}, r"epocs: no such option; did you mean epochs"),
     ({"alpha": "4", "method": "spa"}, "--alpha must be a number, got '4'"),
-    ({"batch_size": 2.5}, "--batch-size must be a whole number, got 2.5"),
+    ({"head_batch_size": 2.5}, "--head-batch-size must be a whole number, got 2.5"),
     ({"embedding_dim": True}, "--embedding-dim must be a whole number, got True"),
     ({"trial": "no"}, "--trial must be true or false, got 'no'"),
     ({"weights": 3}, "--weights must be text, got 3"),
@@ -82,13 +83,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (PAPER | {"label_noise": "uniform:0.5", "hierarchy": "/t.csv"},
      "--hierarchy /t.csv goes with --label-noise semantic:P, got --label-noise uniform:0.5"),
     (PAPER | {"method": "adaptive-proxy-anchor", "delta": 0.0}, "--delta must be greater than 0, where .*, got 0.0"),
-    (PAPER | {"images_per_class": 9, "batch_size": 8}, r"--images-per-class \(9\) must not exceed --batch-size \(8\)"),
+    (PAPER | {"images_per_class": 9, "head_batch_size": 8},
+     r"--images-per-class \(9\) must not exceed --head-batch-size \(8\)"),
     (PAPER | {"hold": 0.1}, "--hold keeps a whitened head near its start, got --start random"),
     (WHITENED | {"hold": -0.1}, "--hold must be at least 0, got -0.1"),
     (WHITENED | {"hold": math.nan}, "--hold must be at least 0, got nan"),
     (WHITENED | {"hold": math.inf}, "--hold must be at least 0, got inf"),
-    (PAPER | {"steps": 0}, "--steps must be at least 1, got 0"),
-    ({"epochs": 2, "steps": 3}, "--epochs and --steps both say how long phase 2 is"),
+    (PAPER | {"head_steps": 0}, "--head-steps must be at least 1, got 0"),
+    ({"head_epochs": 2, "head_steps": 3}, "--head-epochs and --head-steps both say how long phase 2 is"),
     ({"start": "random", "hold": 0.1}, "--hold keeps a whitened head near its start"),
     (PAPER | {"select": "auto", "trial": False}, "--select auto reads the trial: leave out --no-trial"),
     (PAPER | {"select": "auto", "trial": True, "method": "pca"}, "--select goes with a method that trains, not with"),
@@ -104,7 +106,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"view": "auto", "trial": False}, "--view auto is chosen on a part of the data, .* leave out --no-trial"),
     ({"pooling": "auto", "trial": False}, "--pooling auto is chosen on a part of the data"),
     ({"embedding_cost": 0}, "--embedding-cost must be at least 1"),
-    (ALL | {"network_crop": 225}, r"--network-crop must be at most --crop \(224\), got 225"),
+    (ALL | {"image_size": 225}, r"--image-size must be at most --crop \(224\), got 225"),
     # options that would do nothing
     ({"view": "both", "embedding_cost": 2}, "--embedding-cost goes with --view auto"),
     ({"picture_dim": 64}, "--picture-dim goes with --copies"),
@@ -115,36 +117,38 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (PROCSIM | {"proxy_lr": 0.1}, "--proxy-lr goes with --procsim-base proxy-nca"),
     (PROCSIM | {"procsim_base": "proxy-nca", "ms_base": 0.1}, "--ms-base goes with --procsim-base multi"),
     (PAPER | {"method": "superloss", "proxy_lr": 0.1}, "--proxy-lr goes with a loss with proxies, not with"),
-    (PAPER | {"method": "proxy-anchor", "holdout": 0.2}, "--holdout goes with what reads confidences"),
+    (PAPER | {"method": "proxy-anchor", "confidence_val_share": 0.2},
+     "--confidence-val-share goes with what reads confidences"),
     (PAPER | {"method": "proxy-anchor", "confidences": "module"}, "--confidences goes with what reads confidences"),
     (PAPER | {"confidences": "leave-one-out", "confidence_lr": 0.1}, "--confidence-lr goes with --confidences module"),
-    (PAPER | {"holdout": 0.0, "patience": 3}, "--patience goes with --holdout above 0"),
+    (PAPER | {"confidence_val_share": 0.0, "confidence_patience": 3},
+     "--confidence-patience goes with --confidence-val-share above 0"),
     *((PAPER | {"method": method, "min_confidence": 0.1}, f"--min-confidence goes with a method .*{method}")
       for method in RIVALS),
     *((PAPER | {"method": "pca", name: value}, f"--{name.replace('_', '-')} goes with a method that trains, not with")
-      for name, value in {"lr": 0.1, "start": "random", "holdout": 0.2, "features": "live", "validate_every": 3,
-                          "trial": True}.items()),
-    (ALL | {"method": "pca", "lr": 0.1}, "--lr goes with a method that trains"),
+      for name, value in {"head_lr": 0.1, "start": "random", "confidence_val_share": 0.2, "features": "live",
+                          "head_eval_every": 3, "trial": True}.items()),
+    (ALL | {"method": "pca", "head_lr": 0.1}, "--head-lr goes with a method that trains"),
     ({"method": "proxy-anchor", "negative_weights": "confidence"}, "--negative-weights goes with --positive-weights"),
-    ({"network_lr": 1e-3}, "--network-lr goes with --unfreeze, and would do nothing here"),
-    ({"time_budget": "10m", "unfreeze": "none"}, "--time-budget goes with --unfreeze, and would do nothing here"),
+    ({"lr": 1e-3}, "--lr goes with --finetune, and would do nothing here"),
+    ({"time_budget": "10m", "finetune": "none"}, "--time-budget goes with --finetune, and would do nothing here"),
     # the network
-    ({"unfreeze": "last-0"}, "--unfreeze must be none, all, or last-N with N of at least 1, got 'last-0'"),
-    ({"unfreeze": "some"}, "--unfreeze must be none, all"),
-    ({"unfreeze": "auto"}, "--unfreeze must be none, all, or last-N with N of at least 1, got 'auto'"),
-    ({"time_budget": "10m", "network_epochs": 3}, "--network-epochs and --time-budget both say how long the network"),
-    ({"time_budget": "10m", "network_patience": 3}, "--network-patience goes with --network-epochs, not with --time-b"),
+    ({"finetune": "last-0"}, "--finetune must be none, all, or last-N with N of at least 1, got 'last-0'"),
+    ({"finetune": "some"}, "--finetune must be none, all"),
+    ({"finetune": "auto"}, "--finetune must be none, all, or last-N with N of at least 1, got 'auto'"),
+    ({"time_budget": "10m", "epochs": 3}, "--epochs and --time-budget both say how long the network"),
+    ({"time_budget": "10m", "patience": 3}, "--patience goes with --epochs, not with --time-b"),
     *(({"time_budget": text}, "--time-budget must be a time with its unit, such as 90s, 30m or 1.5h; got")
       for text in ("45", "0m", "-5m", "ten minutes")),
     ({"time_budget": 600}, "--time-budget must be text, got 600"),
-    (ALL | {"network_epochs": None}, "--network-epochs must be a whole number without --time-budget, got None"),
-    (ALL | {"network_epochs": 0}, "--network-epochs must be at least 1, got 0"),
-    (ALL | {"network_batch_size": 1}, "--network-batch-size must be at least 2"),
-    (ALL | {"network_views": -1}, "--network-views must be at least 0, got -1"),
-    (ALL | {"network_lr": 0.0}, "--network-lr must be greater than 0"),
-    (ALL | {"network_decay": 1.5}, r"--network-decay must be in 0.01..1, got 1.5"),
-    (ALL | {"network_average": 1.0}, r"--network-average must be in 0..0.9999"),
-    (ALL | {"network_share": 1.5}, "--network-share must be greater than 0 and at most 1, got 1.5"),
+    (ALL | {"epochs": None}, "--epochs must be a whole number without --time-budget, got None"),
+    (ALL | {"epochs": 0}, "--epochs must be at least 1, got 0"),
+    (ALL | {"batch_size": 1}, "--batch-size must be at least 2"),
+    (ALL | {"cached_views": -1}, "--cached-views must be at least 0, got -1"),
+    (ALL | {"lr": 0.0}, "--lr must be greater than 0"),
+    (ALL | {"layer_decay": 1.5}, r"--layer-decay must be in 0.01..1, got 1.5"),
+    (ALL | {"ema": 1.0}, r"--ema must be in 0..0.9999"),
+    (ALL | {"wise_ft_alpha": 1.5}, "--wise-ft-alpha must be greater than 0 and at most 1, got 1.5"),
 ]  # fmt: skip
 
 
@@ -162,7 +166,7 @@ def test_options_that_do_go_together_are_taken() -> None:
     make_config(method="proxy-anchor", min_confidence=0.1)
     assert make_config(start="whitened", hold=0.5).embedding.hold == 0.5
     assert make_config(start="whitened").embedding.hold == 0
-    assert (make_config().embedding.steps, make_config(steps=7).embedding.steps) == (None, 7)
+    assert (make_config().embedding.head_steps, make_config(head_steps=7).embedding.head_steps) == (None, 7)
     assert make_config(select="auto", trial=True).selection.select == "auto"
 
 
@@ -178,7 +182,8 @@ def test_the_defaults_are_the_papers() -> None:
     embedding, spa = EmbeddingConfig(), SpaOptions()
     assert LossConfig() == LossConfig("spa", spa)
     assert (spa.alpha, spa.delta, spa.lambda_, spa.beta, spa.negative_normalisation) == (32, 0.1, 0.1, 100, "all")
-    assert (embedding.batch_size, embedding.epochs, embedding.lr, embedding.proxy_lr) == (150, 40, 1e-4, 1e-2)
+    assert (embedding.head_batch_size, embedding.head_epochs) == (150, 40)
+    assert (embedding.head_lr, embedding.proxy_lr) == (1e-4, 1e-2)
 
 
 @pytest.mark.parametrize("kind", NOISE_KINDS)
@@ -190,7 +195,7 @@ def test_kind_and_rate_of_the_noise_are_read_from_their_option(kind: str) -> Non
 
 @pytest.mark.parametrize(("text", "views"), [("cached:1", 1), ("cached:12", 12), ("live", None)])
 def test_the_number_of_views_is_read_from_the_features_option(text: str, views: int | None) -> None:
-    assert InputConfig(features=text).cached_views == views
+    assert InputConfig(features=text).fixed_views == views
 
 
 @pytest.mark.parametrize(
@@ -214,7 +219,7 @@ def test_the_whole_image_has_the_size_of_the_crop(view: str, given: dict[str, in
     ("given", "view", "pooling"),
     [
         ({}, "auto", "auto"),
-        ({"features": "cached:1", "select": "trained", "epochs": 3}, "auto", "auto"),
+        ({"features": "cached:1", "select": "trained", "head_epochs": 3}, "auto", "auto"),
         ({"view": "whole"}, "whole", "auto"),
         ({"pooling": "gem"}, "auto", "gem"),
         ({"recipe": "paper"}, "crop", "own"),
@@ -222,7 +227,7 @@ def test_the_whole_image_has_the_size_of_the_crop(view: str, given: dict[str, in
         ({"trial": False}, "crop", "own"),
         ({"features": "live"}, "crop", "own"),
         ({"features": "cached:4"}, "crop", "own"),
-        ({"unfreeze": "last-2"}, "crop", "own"),
+        ({"finetune": "last-2"}, "crop", "own"),
         ({"method": "procsim", "omega": 1.0, "guidance": "words.npz"}, "crop", "own"),
         ({"method": "pca", "view": "auto"}, "auto", "own"),
         ({"method": "multi-similarity", "pooling": "auto"}, "crop", "auto"),
@@ -238,25 +243,25 @@ def test_a_look_chooses_what_is_not_given_where_the_default_recipe_has_its_trial
     assert settled.resize == (224 if settled.view == "whole" else 256)
 
 
-def test_what_to_unfreeze_and_a_time_are_read_and_by_default_nothing_trains() -> None:
+def test_what_to_finetune_and_a_time_are_read_and_by_default_nothing_trains() -> None:
     assert not NetworkConfig().trains
     assert (NetworkConfig("all").trains, NetworkConfig("all").last_blocks) == (True, None)
     assert (NetworkConfig("last-12").trains, NetworkConfig("last-12").last_blocks) == (True, 12)
     for text, seconds in (("90s", 90), ("10m", 600), ("1.5h", 5400)):
         assert NetworkConfig("all", time_budget=text).budget_s == seconds
     for view in ("crop", "whole", "both"):
-        assert resolve(weights="none", unfreeze="all", view=view, network_crop=160).network.network_crop == 160
+        assert resolve(weights="none", finetune="all", view=view, image_size=160).network.image_size == 160
 
 
 def test_a_time_stands_in_the_place_of_epochs_and_trains_the_network_by_itself() -> None:
     recipe = resolve(weights="none", time_budget="10m")
-    assert (recipe.network.unfreeze, recipe.network.network_epochs) == ("last-4", None)
-    assert recipe.network_loss == resolve(weights="none", unfreeze="all").network_loss
-    assert resolve(weights="none", time_budget="10m", unfreeze="last-2").network.unfreeze == "last-2"
+    assert (recipe.network.finetune, recipe.network.epochs) == ("last-4", None)
+    assert recipe.network_loss == resolve(weights="none", finetune="all").network_loss
+    assert resolve(weights="none", time_budget="10m", finetune="last-2").network.finetune == "last-2"
 
 
 def test_the_default_recipe_trains_the_network_with_a_loss_of_its_own_and_the_head_as_ever() -> None:
-    plain, unfrozen = resolve(weights="none"), resolve(weights="none", unfreeze="last-2")
+    plain, unfrozen = resolve(weights="none"), resolve(weights="none", finetune="last-2")
     assert unfrozen.loss == plain.loss
     loss = unfrozen.network_loss
     assert (loss.method, loss.options.alpha, loss.options.delta) == ("proxy-anchor", 32, 0.1)
@@ -265,7 +270,7 @@ def test_the_default_recipe_trains_the_network_with_a_loss_of_its_own_and_the_he
 
 
 def test_a_method_that_is_named_trains_the_network_too_unless_another_is_named_for_it() -> None:
-    named = resolve(weights="none", unfreeze="all", method="multi-similarity")
+    named = resolve(weights="none", finetune="all", method="multi-similarity")
     assert named.network_loss == named.loss
     anchor, plain, frozen = (
         resolve(weights="none", method="proxy-anchor", **given)
@@ -275,15 +280,15 @@ def test_a_method_that_is_named_trains_the_network_too_unless_another_is_named_f
     found = [(one.loss.options.alpha, one.loss.options.positive_weights) for one in (anchor, plain, frozen)]
     assert found == [(32, "confidence"), (32, "none"), (4, "none")], "frozen as a linear map likes it"
     assert [one.loss.options.negative_weights for one in (anchor, plain)] == ["confidence", "none"]
-    paper = resolve("paper", weights="none", unfreeze="all")
+    paper = resolve("paper", weights="none", finetune="all")
     assert paper.network_loss == paper.loss == LossConfig("spa")
-    other = resolve(weights="none", unfreeze="all", method="multi-similarity", network_method="proxy-nca")
+    other = resolve(weights="none", finetune="all", method="multi-similarity", finetune_method="proxy-nca")
     assert (other.network_loss.method, other.network_loss.options.sample_weights) == ("proxy-nca", "confidence")
 
 
 @pytest.mark.parametrize("method", RIVALS)
 def test_a_method_without_training_leaves_the_network_the_loss_and_the_judge_of_the_recipe(method: str) -> None:
-    config = resolve(weights="none", unfreeze="all", method=method, min_confidence=0.1, proxy_lr=0.1)
+    config = resolve(weights="none", finetune="all", method=method, min_confidence=0.1, proxy_lr=0.1)
     assert config.network_loss.method == "proxy-anchor"
     assert config.confidence.confidences == "leave-one-out"
     assert config.needs_beliefs

@@ -45,7 +45,7 @@ NO_LOOK = ("--view", "crop", "--pooling", "own")
 UNTRIED = {"select": "trained", "view": "crop", "pooling": "own"}
 """What the recipe leaves to the trial and to a look, where there is none."""
 QUICK: dict[str, Any] = {
-    "recipe": "default", "trial": True, "select": "trained", "steps": 10, "batch_size": 16, "lr": 0.01,
+    "recipe": "default", "trial": True, "select": "trained", "head_steps": 10, "head_batch_size": 16, "head_lr": 0.01,
     "view": "crop", "pooling": "own", "hold": 0.2,
 }  # fmt: skip
 
@@ -69,7 +69,7 @@ def default_run(
 ) -> Path:
     """One run of the default recipe that keeps what it trains, through the command line. Not to be written to."""
     out = tmp_path_factory.mktemp("recipe") / "run"
-    options = ("--select", "trained", "--steps", "20", "--val", other_pictures)
+    options = ("--select", "trained", "--head-steps", "20", "--val", other_pictures)
     assert _train(pictures, "--out", out, "--cache", cache, *SMALL, *options) == 0
     return out
 
@@ -96,7 +96,11 @@ def test_either_recipe_goes_with_every_method(method: str) -> None:
 def test_the_default_recipe_is_the_default_in_python_too() -> None:
     config = resolve(weights="none")
     assert (config.loss.method, config.loss.options.sample_weights) == ("proxy-nca", "confidence")
-    assert (config.embedding.start, config.embedding.steps, config.embedding.epochs) == ("whitened", 300, 40)
+    assert (config.embedding.start, config.embedding.head_steps, config.embedding.head_epochs) == (
+        "whitened",
+        300,
+        40,
+    )
     assert config.selection.select == "auto"
     named = {"select": "auto", "view": "auto", "pooling": "auto", "method": "proxy-nca"}
     assert config == resolve("default", weights="none", **named)
@@ -142,7 +146,13 @@ def test_a_run_of_the_default_recipe_exports_and_the_file_agrees(default_run: Pa
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("method", "multi-similarity"), ("confidences", "module"), ("hold", 0.0), ("lr", 1e-4), ("nca_scale", 8.0)],
+    [
+        ("method", "multi-similarity"),
+        ("confidences", "module"),
+        ("hold", 0.0),
+        ("head_lr", 1e-4),
+        ("nca_scale", 8.0),
+    ],
 )
 def test_a_given_option_wins_over_the_recipe_even_with_the_papers_value(name: str, value: Any) -> None:
     config = flatten(dataclasses.asdict(resolve(weights="none", trial=False, **{name: value})))
@@ -161,14 +171,14 @@ def test_the_papers_recipe_is_exactly_the_defaults_of_the_configs() -> None:
 
 
 def test_epochs_take_the_place_of_the_recipes_steps_and_a_random_start_has_nothing_to_be_held_at() -> None:
-    embedding = resolve(weights="none", epochs=2, trial=False, start="random").embedding
-    assert (embedding.epochs, embedding.steps) == (2, None)
+    embedding = resolve(weights="none", head_epochs=2, trial=False, start="random").embedding
+    assert (embedding.head_epochs, embedding.head_steps) == (2, None)
     assert (embedding.start, embedding.hold) == ("random", 0.0)
 
 
 @pytest.mark.parametrize("method", ["multi-similarity", "pca"])
 def test_other_methods_train_with_the_default_recipe(pictures, options, tmp_path, method, capsys) -> None:
-    short = () if method == "pca" else ("--steps", "3")
+    short = () if method == "pca" else ("--head-steps", "3")
     assert _train(pictures, *options, "--method", method, *short, "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["method"] == method
@@ -206,7 +216,7 @@ def test_a_width_that_only_the_usable_images_do_not_span_leaves_no_run_folder(
     shutil.copytree(pictures, data)
     for picture in sorted(data.rglob("*.jpg"))[:3]:
         picture.write_bytes(b"no picture")
-    arguments = (data, "--out", tmp_path / "run", "--cache", cache, *SMALL, "--steps", "2", "--no-trial")
+    arguments = (data, "--out", tmp_path / "run", "--cache", cache, *SMALL, "--head-steps", "2", "--no-trial")
     assert _train(*arguments, "--embedding-dim", "45") == 1
     assert "45 images of 512 features span at most 44 directions" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
@@ -222,7 +232,7 @@ def test_data_too_small_for_a_trial_trains_and_says_so(pictures, cache, tmp_path
         (data / kind.name).mkdir(parents=True)
         for picture in sorted(kind.iterdir())[:2]:
             shutil.copy(picture, data / kind.name)
-    arguments = ("--out", tmp_path / "run", "--cache", cache, *SMALL, "--steps", "3", "--embedding-dim", "4")
+    arguments = ("--out", tmp_path / "run", "--cache", cache, *SMALL, "--head-steps", "3", "--embedding-dim", "4")
     assert _train(data, *arguments) == 0
     assert "no trial: too few images" in capsys.readouterr().out
     report = json.loads((tmp_path / "run" / "report.json").read_text())
@@ -246,7 +256,7 @@ def patches(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 WRECKED = (
-    *NO_LOOK, "--embedding-dim", "1", "--start", "random", "--lr", "100", "--steps", "30", "--select", "auto",
+    *NO_LOOK, "--embedding-dim", "1", "--start", "random", "--head-lr", "100", "--head-steps", "30", "--select", "auto",
 )  # fmt: skip
 """A head thrown about by its optimizer, which no data makes worth having."""
 
@@ -360,6 +370,6 @@ def test_copies_of_a_picture_are_judged_without_each_other(trainer: Trainer, mon
 
 def test_resuming_with_another_value_of_the_recipe_is_refused_by_name(trainer: Trainer) -> None:
     trainer(stop=("embedding", 2), **QUICK)
-    for name, value in (("steps", 11), ("select", "auto")):
+    for name, value in (("head_steps", 11), ("select", "auto")):
         with pytest.raises(RunError, match=rf"cannot resume with other options: .*{name} was .*, is '?{value}"):
             trainer(resume=True, **QUICK | {name: value})

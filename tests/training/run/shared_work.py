@@ -40,7 +40,7 @@ BATCHES = ((0, 5), (5, 10), (10, 12), (12, 13), (0, 13))  # shares are uneven, a
 CASES: dict[str, dict[str, Any]] = {
     "proxy-anchor": {"method": "proxy-anchor"},
     "spa": {"method": "spa"},
-    "in chunks": {"method": "proxy-nca", "network_chunk": 2},
+    "in chunks": {"method": "proxy-nca", "micro_batch_size": 2},
     "pairs": {"method": "multi-similarity"},
 }
 
@@ -87,8 +87,8 @@ def _extract(pictures: Path, machine: Machine) -> tuple[Tensor, list[str]]:
 def _take_steps(case: str) -> dict[str, Tensor]:
     """The weights of model and loss after some steps, and the features by them."""
     config = resolve(
-        backbone="resnet18", weights="none", resize=16, crop=SIDE, network_crop=SIDE, unfreeze="all",
-        embedding_dim=4, network_batch_size=5, trial=False, **CASES[case],
+        backbone="resnet18", weights="none", resize=16, crop=SIDE, image_size=SIDE, finetune="all",
+        embedding_dim=4, batch_size=5, trial=False, **CASES[case],
     )  # fmt: skip
     rng, rows = np.random.default_rng(5), np.arange(IMAGES)
     pixels = rng.integers(0, 255, (IMAGES, 16, 16, 3), dtype=np.uint8)

@@ -25,12 +25,12 @@ from training.run.train import train
 EXACT, ROUNDED = 1e-12, 1e-5
 """Of weights of about 1: in float64, and of a whole run in float32, whose sums have another order."""
 OPTIONS: dict[str, Any] = {
-    "embedding_dim": 8, "trial": False, "steps": 5, "unfreeze": "last-3", "network_epochs": 3,
-    "network_batch_size": 16, "network_judge_every": 1,
+    "embedding_dim": 8, "trial": False, "head_steps": 5, "finetune": "last-3", "epochs": 3,
+    "batch_size": 16, "eval_every": 1,
 }  # fmt: skip
 FLAGS = [
-    *("--precision", "float32", "--workers", "1", "--embedding-dim", "8", "--no-trial", "--steps", "5"),
-    *("--unfreeze", "last-3", "--network-epochs", "3", "--network-batch-size", "16", "--network-judge-every", "1"),
+    *("--precision", "float32", "--workers", "1", "--embedding-dim", "8", "--no-trial", "--head-steps", "5"),
+    *("--finetune", "last-3", "--epochs", "3", "--batch-size", "16", "--eval-every", "1"),
 ]
 
 
@@ -160,10 +160,10 @@ def test_alone_nothing_is_shared_and_everything_stays_as_it_is() -> None:
 
 
 def test_what_processes_cannot_part_is_refused() -> None:
-    with pytest.raises(InputError, match="--network-batch-size 16 has no image for each of 17 processes"):
-        require_shares(resolve(unfreeze="all", network_batch_size=16), processes=17)
-    follows = resolve(backbone="resnet18", weights="none", unfreeze="all", network_batch_norm="train")
-    with pytest.raises(InputError, match="--network-batch-norm train takes one process"):
+    with pytest.raises(InputError, match="--batch-size 16 has no image for each of 17 processes"):
+        require_shares(resolve(finetune="all", batch_size=16), processes=17)
+    follows = resolve(backbone="resnet18", weights="none", finetune="all", batch_norm="train")
+    with pytest.raises(InputError, match="--batch-norm train takes one process"):
         require_shares(follows, processes=2)
     require_shares(resolve(), processes=1000)
 

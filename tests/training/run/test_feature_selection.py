@@ -200,7 +200,7 @@ def affordable() -> Iterator[None]:
 
 
 def look_config(**changes: Any) -> TrainConfig:
-    quick = {"recipe": "default", "trial": True, "steps": 3, "resize": SIDE, "crop": SIDE // 2}
+    quick = {"recipe": "default", "trial": True, "head_steps": 3, "resize": SIDE, "crop": SIDE // 2}
     return make_config(**(quick | {"view": "auto", "pooling": "auto"} | changes))
 
 

@@ -23,7 +23,7 @@ from training.run.fit import fit_confidence, fit_embedding, split_holdout
 from training.run.phases import EpochReport, PhaseContext, phase_generator
 
 CLASSES = 3
-NOISY = {"wrong": 0.4, "confidence_lr": 0.05, "confidence_epochs": 60, "holdout": 0.3}
+NOISY = {"wrong": 0.4, "confidence_lr": 0.05, "confidence_epochs": 60, "confidence_val_share": 0.3}
 
 
 class StopError(Exception):
@@ -86,7 +86,7 @@ def _fit(
         "rows": None, "own": None,
     }  # fmt: skip
     given = {name: changes.pop(name, value) for name, value in given.items()}
-    options = {"embedding_dim": 4, "epochs": 3, "batch_size": 16, "lr": 0.01} | changes
+    options = {"embedding_dim": 4, "head_epochs": 3, "head_batch_size": 16, "head_lr": 0.01} | changes
     head = fit_embedding(
         given.pop("source"), given.pop("labels"), class_count=CLASSES, loss_config=loss_config(method, **(loss or {})),
         config=EmbeddingConfig(**options), **given,
@@ -105,7 +105,7 @@ def _fit_whitened(path: Path | None = None, *, method: str = "proxy-nca", **chan
 
 
 def test_the_confidence_module_learns_separable_classes_and_every_epoch_runs(tmp_path: Path) -> None:
-    module, reports = _fit_confidence(tmp_path / "c", holdout=0.0, patience=1)
+    module, reports = _fit_confidence(tmp_path / "c", confidence_val_share=0.0, confidence_patience=1)
     source, labels = _separable()
     assert (module(source.centre).argmax(dim=1) == labels).float().mean() > 0.95
     assert reports[-1].loss < reports[0].loss / 2
@@ -117,7 +117,9 @@ def test_the_confidence_module_learns_separable_classes_and_every_epoch_runs(tmp
 
 
 def test_the_reported_loss_is_the_mean_over_images_and_classes(tmp_path: Path) -> None:
-    _, reports = _fit_confidence(tmp_path / "c", confidence_epochs=1, confidence_lr=1e-12, holdout=0.2)
+    _, reports = _fit_confidence(
+        tmp_path / "c", confidence_epochs=1, confidence_lr=1e-12, confidence_val_share=0.2
+    )
     untrained = ConfidenceModule(8, hidden=16, class_count=CLASSES, generator=phase_generator(0, "confidence", 0))
     source, labels = _separable()
     train, held = split_holdout(60, holdout=0.2, seed=0)
@@ -129,7 +131,7 @@ def test_the_reported_loss_is_the_mean_over_images_and_classes(tmp_path: Path) -
 
 
 def test_early_stopping_returns_the_weights_of_the_best_held_out_epoch_and_stays_stopped(tmp_path: Path) -> None:
-    module, reports = _fit_confidence(tmp_path / "c", patience=3, **NOISY)
+    module, reports = _fit_confidence(tmp_path / "c", confidence_patience=3, **NOISY)
     losses = [report.held_out_loss for report in reports]
     best = min(range(len(losses)), key=losses.__getitem__)
     assert len(losses) == best + 1 + 3 < 60, "three epochs without a better one end the phase"
@@ -139,7 +141,7 @@ def test_early_stopping_returns_the_weights_of_the_best_held_out_epoch_and_stays
     again = nn.functional.binary_cross_entropy_with_logits(module.logits(source.centre[held]), targets[held])
     assert float(again) == pytest.approx(losses[best], rel=1e-6)
     assert float(again) < losses[-1]
-    resumed, more = _fit_confidence(tmp_path / "c", patience=3, **NOISY)
+    resumed, more = _fit_confidence(tmp_path / "c", confidence_patience=3, **NOISY)
     assert more == []
     assert all(torch.equal(t, resumed.state_dict()[name]) for name, t in module.state_dict().items())
 
@@ -160,7 +162,7 @@ def test_smooth_proxy_anchor_does_not_look_at_the_given_labels_in_phase_two(tmp_
 
 def test_positives_are_counted_as_confidences_above_lambda_of_the_images_that_take_part(tmp_path: Path) -> None:
     module, source = _fit_confidence(tmp_path / "c")[0], _separable()[0]
-    options = {"method": "spa", "batch_size": 7, "epochs": 1}
+    options = {"method": "spa", "head_batch_size": 7, "head_epochs": 1}
     _, (report,) = _fit(confidences=make_confidences(module, source), loss={"lambda_": 0.6}, **options)
     chosen = module(source.centre) > 0.6
     assert report.positives_per_sample == pytest.approx(float(chosen.sum()) / 60)
@@ -176,7 +178,7 @@ def test_positives_are_counted_as_confidences_above_lambda_of_the_images_that_ta
 @pytest.mark.parametrize("method", TRAINED_METHODS)
 def test_phase_two_pulls_the_classes_apart(tmp_path: Path, method: str) -> None:
     source, labels = _separable()
-    head, reports = _fit(method=method, epochs=30, confidences=_confidences_for(method, tmp_path))
+    head, reports = _fit(method=method, head_epochs=30, confidences=_confidences_for(method, tmp_path))
     rows = head(source.centre)
     cosines, same = rows @ rows.T, labels[:, None] == labels
     assert cosines[same].mean() > cosines[~same].mean() + 0.5
@@ -234,11 +236,11 @@ def test_without_a_checkpoint_the_same_weights_come_out_and_nothing_is_kept(tmp_
 
 def test_every_option_of_the_optimizer_reaches_its_weights(tmp_path: Path) -> None:
     def fit(name: str, **changes: float) -> dict[str, Tensor]:
-        _fit(tmp_path / name, **({"epochs": 2, "proxy_lr": 0.02, "weight_decay": 0.1} | changes))
+        _fit(tmp_path / name, **({"head_epochs": 2, "proxy_lr": 0.02, "weight_decay": 0.1} | changes))
         return load_checkpoint(tmp_path / name)[0]
 
-    base, start = fit("base"), fit("start", lr=1e-30, proxy_lr=1e-30)
-    slow_head, slow_proxies = fit("head", lr=1e-30), fit("proxies", proxy_lr=1e-30)
+    base, start = fit("base"), fit("start", head_lr=1e-30, proxy_lr=1e-30)
+    slow_head, slow_proxies = fit("head", head_lr=1e-30), fit("proxies", proxy_lr=1e-30)
     without_decay = fit("decay", weight_decay=0.0)
     for name in ("head.linear.weight", "loss.proxies"):
         assert not torch.equal(base[name], start[name])
@@ -253,7 +255,10 @@ def test_what_is_projected_once_trains_as_what_is_projected_in_every_step() -> N
     source = _separable()[0]
     heads = [
         _fit_whitened(
-            source=CachedSource(source.centre[:, None].expand(-1, views, -1)), embedding_dim=2, lr=0.05, epochs=5
+            source=CachedSource(source.centre[:, None].expand(-1, views, -1)),
+            embedding_dim=2,
+            head_lr=0.05,
+            head_epochs=5,
         )
         for views in (1, 2)  # two views that are one: they are drawn, and projected when they are
     ]
@@ -265,14 +270,16 @@ def test_a_firmly_held_head_stays_where_it_started_and_a_free_one_leaves() -> No
     source, labels = _separable(wrong=0.2)
     fitted = fit_within_classes(source.centre.numpy(), labels.numpy(), weights=_own().numpy(), embedding_dim=4)
     start = fitted.weight[:4]
-    moved = {hold: (_fit_whitened(hold=hold, epochs=30).weight - start).norm().item() for hold in (0.0, 0.1, 1e6)}
+    moved = {
+        hold: (_fit_whitened(hold=hold, head_epochs=30).weight - start).norm().item() for hold in (0.0, 0.1, 1e6)
+    }
     assert moved[1e6] < 0.01 * start.norm() < moved[0.1] < moved[0.0]
 
 
 @pytest.mark.parametrize(("steps", "start"), [(1, "random"), (4, "whitened"), (11, "random"), (11, "whitened")])
 def test_exactly_the_steps_that_are_asked_for_are_taken(steps: int, start: str) -> None:
     source = _CountingSource(_separable()[0].centre[:, None])
-    _, reports = _fit(method="proxy-nca", source=source, own=_own(), steps=steps, start=start, epochs=1)
+    _, reports = _fit(method="proxy-nca", source=source, own=_own(), head_steps=steps, start=start, head_epochs=1)
     whole, rest = divmod(steps, 4)  # four batches an epoch
     assert len(source.drawn) == steps
     assert [report.epoch for report in reports] == list(range(1, whole + (rest > 0) + 1))
@@ -285,8 +292,8 @@ def test_exactly_the_steps_that_are_asked_for_are_taken(steps: int, start: str) 
 
 
 def test_steps_that_make_whole_epochs_are_those_epochs() -> None:
-    assert torch.equal(_fit_whitened(steps=12).weight, _fit_whitened(epochs=3).weight)
-    assert not torch.equal(_fit_whitened(steps=11).weight, _fit_whitened(epochs=3).weight)
+    assert torch.equal(_fit_whitened(head_steps=12).weight, _fit_whitened(head_epochs=3).weight)
+    assert not torch.equal(_fit_whitened(head_steps=11).weight, _fit_whitened(head_epochs=3).weight)
 
 
 @pytest.mark.parametrize("method", ["proxy-nca", "multi-similarity"])
@@ -301,7 +308,7 @@ def test_a_held_phase_interrupted_after_any_epoch_goes_on_to_the_same_bits(tmp_p
     def fit(name: str, on_epoch: Any) -> Head:
         together = 4 if method == "multi-similarity" else 0
         context = _context(tmp_path / name, on_epoch)
-        return _fit_whitened(method=method, steps=11, images_per_class=together, context=context)
+        return _fit_whitened(method=method, head_steps=11, images_per_class=together, context=context)
 
     straight = fit("straight", lambda report: None)
     for _ in range(3):
@@ -344,6 +351,6 @@ def test_the_reported_loss_holds_what_the_hold_costs() -> None:
         _fit_whitened(context=_context(None, reports.append), **changes)
         return [one.loss for one in reports]
 
-    free, held = (report(hold=hold, epochs=1, batch_size=60) for hold in (0.0, 5.0))
+    free, held = (report(hold=hold, head_epochs=1, head_batch_size=60) for hold in (0.0, 5.0))
     assert free == held, "the first step is taken at the start, where nothing drifts"
-    assert report(hold=5.0, lr=0.1)[0] > report(hold=0.0, lr=0.1)[0]
+    assert report(hold=5.0, head_lr=0.1)[0] > report(hold=0.0, head_lr=0.1)[0]

@@ -45,7 +45,7 @@ def _data(count: int = 60, *, wrong: float = 0.2) -> tuple[CachedSource, Tensor]
 
 
 def _config(**changes: Any) -> TrainConfig:
-    return make_config(**({"method": "proxy-nca", "embedding_dim": 4, "epochs": 2} | changes))
+    return make_config(**({"method": "proxy-nca", "embedding_dim": 4, "head_epochs": 2} | changes))
 
 
 def _train(config: TrainConfig, **options: Any) -> tuple[Head, int]:
@@ -81,7 +81,7 @@ def test_an_image_below_the_least_confidence_does_not_train(judge: str) -> None:
 @pytest.mark.parametrize("method", ["spa", "multi-similarity", "cross-batch-memory"])
 def test_a_loss_trains_from_a_whitened_start_to_one_projection(method: str) -> None:
     judge = "module" if method == "spa" else "leave-one-out"
-    head, count = _train(_config(method=method, confidences=judge, start="whitened", hold=0.1, lr=0.01))
+    head, count = _train(_config(method=method, confidences=judge, start="whitened", hold=0.1, head_lr=0.01))
     assert isinstance(head, ProjectionHead)
     assert isinstance(_train(_config())[0], EmbeddingHead), "a random start stays the linear layer of the paper"
     assert (head.embedding_dim, count) == (4, 60)
@@ -147,8 +147,8 @@ def _start(
 
 @given(steps=st.integers(1, 500), batches=st.integers(1, 150))
 def test_the_epochs_of_any_number_of_steps_add_up_to_them(steps: int, batches: int) -> None:
-    assert count_epochs(EmbeddingConfig(epochs=7), batches) == (7, None)
-    epochs, last = count_epochs(EmbeddingConfig(steps=steps), batches)
+    assert count_epochs(EmbeddingConfig(head_epochs=7), batches) == (7, None)
+    epochs, last = count_epochs(EmbeddingConfig(head_steps=steps), batches)
     assert last is not None
     assert 1 <= last <= batches
     assert (epochs - 1) * batches + last == steps
@@ -189,7 +189,10 @@ def test_all_that_is_trained_and_nothing_else_is_in_the_optimizer() -> None:
     head, loss, optimizer, _ = _start()
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     assert [id(parameter) for parameter in trained] == [id(head.mix), id(loss.proxies)]
-    assert [group["lr"] for group in optimizer.param_groups] == [EmbeddingConfig().lr, EmbeddingConfig().proxy_lr]
+    assert [group["lr"] for group in optimizer.param_groups] == [
+        EmbeddingConfig().head_lr,
+        EmbeddingConfig().proxy_lr,
+    ]
 
 
 LABELS = st.lists(st.integers(0, 6), min_size=1, max_size=90).map(torch.tensor)

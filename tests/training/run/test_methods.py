@@ -33,7 +33,7 @@ def _checkpoint(run: Path) -> dict[str, list[float]]:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_loss_with_a_state_resumes_in_phase_two_to_the_same_bits(trainer: Trainer, name: str) -> None:
-    options = {**VARIANTS[name], "label_noise": "bernoulli:0.3", "epochs": 3}
+    options = {**VARIANTS[name], "label_noise": "bernoulli:0.3", "head_epochs": 3}
     trainer("straight", **options)
     trainer("resumed", stop=("embedding", 2), **options)
     trainer("resumed", resume=True, **options)
@@ -84,7 +84,7 @@ def test_images_below_the_least_confidence_take_no_part_in_phase_two(trainer, mo
         return draw(rows, size, generator, **together)
 
     monkeypatch.setattr(fit, "draw_batches", note)
-    options = {"min_confidence": 0.25, "confidence_epochs": 1, "epochs": 1, "label_noise": "uniform:0.3"}
+    options = {"min_confidence": 0.25, "confidence_epochs": 1, "head_epochs": 1, "label_noise": "uniform:0.3"}
     report = trainer(method="proxy-anchor", **options)
     rows = read_csv(trainer.folder / "run" / "confidences.csv")
     trusted = [number for number, row in enumerate(rows) if float(row["confidence"]) >= 0.25]

@@ -64,7 +64,7 @@ def test_noise_of_every_kind_is_on_record_and_reported(trainer: Trainer, hierarc
 
 
 def test_noise_is_the_same_after_an_interruption_and_another_with_another_seed(trainer, hierarchy) -> None:
-    options = _noisy("semantic", hierarchy, epochs=2)
+    options = _noisy("semantic", hierarchy, head_epochs=2)
     report = trainer("straight", **options)
     trainer("other", **_noisy("semantic", hierarchy, method="raw", seed=1))
     trainer(stop=("embedding", 1), **options)

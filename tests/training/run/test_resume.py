@@ -88,7 +88,7 @@ def test_resuming_a_finished_run_gives_its_report_and_touches_nothing(finished_r
 
 @pytest.mark.parametrize("features", ["live", pytest.param("cached:3", marks=pytest.mark.slow)])
 def test_other_sources_of_features_train_and_resume_to_the_same_bits(trainer: Trainer, features: str) -> None:
-    options = {"epochs": 2, "confidence_epochs": 2, "machine": make_machine(trainer.cache, workers=2)}
+    options = {"head_epochs": 2, "confidence_epochs": 2, "machine": make_machine(trainer.cache, workers=2)}
     trainer("plain", **options)
     trainer("straight", features=features, **options)
     trainer(stop=("embedding", 1), features=features, **options)
@@ -153,7 +153,7 @@ def test_a_resumed_run_knows_what_was_skipped_takes_no_new_images_and_refuses_ch
     first, second = sorted(data.rglob("*.jpg"))[:2]
     first.with_name("broken.jpg").write_bytes(b"")
     first.with_name("dangling.jpg").symlink_to(data / "nowhere")
-    options = {"data": data, "method": "proxy-anchor", "epochs": 2}
+    options = {"data": data, "method": "proxy-anchor", "head_epochs": 2}
     trainer("straight", **options)
     trainer(stop=("embedding", 1), **options)
     shutil.copytree(trainer.folder / "run", trainer.folder / "other")

@@ -134,7 +134,8 @@ def _features(labels: np.ndarray, *, told: bool = True) -> np.ndarray:
 def _config(**changes: Any) -> TrainConfig:
     """With a hold that is given, or every fold would train with each of them; None lets the trial choose."""
     quick = {
-        "recipe": "default", "trial": True, "hold": FIRM_HOLD, "embedding_dim": 4, "steps": 30, "batch_size": 64,
+        "recipe": "default", "trial": True, "hold": FIRM_HOLD, "embedding_dim": 4, "head_steps": 30,
+        "head_batch_size": 64,
     }  # fmt: skip
     return make_config(**(quick | changes))
 
@@ -166,7 +167,7 @@ def test_labels_that_tell_something_make_training_win(classes: int, images: int)
 
 
 def test_a_recipe_that_wrecks_the_embedding_loses_to_no_training() -> None:
-    trial = _run(np.arange(320) % 8, embedding_dim=16, start="random", hold=0.0, lr=100.0, steps=3)
+    trial = _run(np.arange(320) % 8, embedding_dim=16, start="random", hold=0.0, head_lr=100.0, head_steps=3)
     assert trial.unseen is not None
     assert _winner(trial) == trial.unseen.best_rival in RIVALS
 

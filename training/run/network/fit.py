@@ -93,16 +93,16 @@ def make_optimizer(
 ) -> torch.optim.AdamW:
     """AdamW with a group a block, one of the head, and those of the loss; `peak` is the rate that each shall reach.
 
-    The last block learns at `network_lr`, each before it at `network_decay` times the next one's. The network is not
+    The last block learns at `lr`, each before it at `layer_decay` times the next one's. The network is not
     decayed: it is held near its start instead.
     """
     levels = reversed(model.levels)
     groups: list[dict[str, Any]] = [
-        {"params": parameters, "lr": config.network_lr * config.network_decay**depth, "weight_decay": 0.0}
+        {"params": parameters, "lr": config.lr * config.layer_decay**depth, "weight_decay": 0.0}
         for depth, parameters in enumerate(levels)
     ]
     head = list(model.head.parameters())
-    groups.append({"params": head, "lr": config.network_head_lr, "weight_decay": weight_decay})
+    groups.append({"params": head, "lr": config.finetune_head_lr, "weight_decay": weight_decay})
     groups += loss.parameter_groups(proxy_lr=proxy_lr, weight_decay=weight_decay)
     for group in groups:
         group["peak"] = group["lr"]
@@ -262,7 +262,7 @@ class NetworkFit:
         if method != config.loss.method:
             per_class = LOSSES[method].images_per_class
         self._together: dict[str, Any] = {
-            "labels": self._labels[self._rows], "images_per_class": min(per_class, self._options.network_batch_size),
+            "labels": self._labels[self._rows], "images_per_class": min(per_class, self._options.batch_size),
         }  # fmt: skip
         self._shared: nn.Module = model
         self._steps = count_batches(size=self._batch_size(), **self._together)
@@ -292,10 +292,10 @@ class NetworkFit:
         return fitted
 
     def _is_done(self, fitted: FittedWeights) -> bool:
-        epochs = self._options.network_epochs
+        epochs = self._options.epochs
         if epochs is None:
             return self._elapsed >= 1
-        return len(fitted.epochs) > epochs or fitted.waited(epochs) >= self._options.network_patience
+        return len(fitted.epochs) > epochs or fitted.waited(epochs) >= self._options.patience
 
     def _note_time(self) -> None:
         """See which share of the time budget has elapsed; the clock of rank 0 counts."""
@@ -326,7 +326,7 @@ class NetworkFit:
         network = [p for level in self._model.levels for p in level]
         by_name = {id(p): name for name, p in self._model.named_parameters()}
         begun = [start[by_name[id(p)]] for p in network]
-        return partial(hold_near_start, network, begun, weight=self._options.network_penalty)
+        return partial(hold_near_start, network, begun, weight=self._options.backbone_l2_sp)
 
     def _run_epoch(self, epoch: int, fitted: FittedWeights, penalty: Callable[[], None]) -> None:
         started = time.perf_counter()
@@ -340,21 +340,19 @@ class NetworkFit:
             for number, (rows, views) in enumerate(drawn):
                 step = (epoch - 1) * self._steps + number
                 loss = self.step(rows, views, step, penalty=penalty)
-                average_weights(
-                    fitted.average, self._model.moving(), keep=self._options.network_average, step=step
-                )
+                average_weights(fitted.average, self._model.moving(), keep=self._options.ema, step=step)
                 total += loss * len(rows)
                 seen += len(rows)
                 self._note_time()
                 done = (epoch - 1) * len(self._rows) + seen
-                self._on_images(done, self._foresee(done, (self._options.network_epochs or 0) * len(self._rows)))
+                self._on_images(done, self._foresee(done, (self._options.epochs or 0) * len(self._rows)))
                 if self._elapsed >= 1:
                     break
         self._model.learn(False)
-        epochs = self._foresee(epoch, self._options.network_epochs or 0)
+        epochs = self._foresee(epoch, self._options.epochs or 0)
         mean_loss = require_finite(total.item() / seen, phase=NETWORK, epoch=epoch)  # waits for a GPU
         trained = time.perf_counter() - started
-        is_last = self._elapsed >= 1 or epoch == self._options.network_epochs
+        is_last = self._elapsed >= 1 or epoch == self._options.epochs
         with using_weights(self._model, fitted.average):
             found = self._judge(epoch, is_last=is_last)
         fitted.last = copy_weights(self._model)
@@ -367,17 +365,17 @@ class NetworkFit:
         """One step on the images `rows` (B,), of which `views` (n, …) shows this process's own; its loss."""
         part = self._team.part_of(len(rows))
         labels = self._labels[rows].to(self._device)
-        if self._options.network_epochs is None:
+        if self._options.epochs is None:
             set_rates(self._optimizer, step=min(int(_TICKS * self._elapsed), _TICKS), steps=_TICKS)
         else:
-            set_rates(self._optimizer, step=step, steps=self._steps * self._options.network_epochs)
+            set_rates(self._optimizer, step=step, steps=self._steps * self._options.epochs)
         batch = self._beliefs.batch(rows, labels)
         self._optimizer.zero_grad()
         loss = backward_in_chunks(
             self._shared,
             views.to(self._device, non_blocking=True),
             lambda own: self._loss(self._team.with_others(own[: part.stop - part.start], len(rows)), batch),
-            chunk=self._options.network_chunk,
+            chunk=self._options.micro_batch_size,
         )
         self._team.agree(self._loss.parameters())
         penalty()
@@ -387,14 +385,14 @@ class NetworkFit:
 
     def _batch_size(self) -> int:
         """Of batches as even as may be: a last one of a few images would be a step as long as any."""
-        size, count = self._options.network_batch_size, len(self._rows)
+        size, count = self._options.batch_size, len(self._rows)
         if self._together["images_per_class"]:
             return size
         return -(-count // -(-count // size))
 
     def _judge(self, epoch: int, *, is_last: bool = False) -> dict[str, float] | None:
         """What the network finds, and whom it believes, by one pass over the images that either needs."""
-        if epoch % self._options.network_judge_every and not is_last:
+        if epoch % self._options.eval_every and not is_last:
             return None
         searched, train = self._data.searched_rows(), self._data.split.train
         believes = self._config.judges_again and epoch > 0 and not is_last

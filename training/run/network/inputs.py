@@ -94,12 +94,12 @@ def smaller_side(backbone: Backbone, crop: int) -> int:
 
 def view_side(config: TrainConfig) -> int:
     """Pixels a side of the views that train; of `--view both` each is one of the two."""
-    return config.network.network_crop or config.input.crop
+    return config.network.image_size or config.input.crop
 
 
 def measure_precision(model: NetworkModel, pixels: Pixels, rows: Ids, *, config: TrainConfig) -> str:
     """`float32` or `bfloat16`, whichever trains faster on a batch of views of the (n,) first images named."""
-    batch = torch.from_numpy(rows[: config.network.network_batch_size])
+    batch = torch.from_numpy(rows[: config.network.batch_size])
     generator = phase_generator(config.seed, NETWORK, 0)
     views = draw_views(pixels, batch, side=view_side(config), generator=generator)
     return choose_precision(model, views.to(model.head.weight.device))
@@ -111,7 +111,7 @@ def build_model(
     """Around the extractor's backbone, which trains from these blocks on; the head is on its device."""
     model = NetworkModel(
         extractor.backbone, head, blocks, whole=config.network.last_blocks is None, mean=extractor.mean,
-        std=extractor.std, follows_batches=config.network.network_batch_norm == "train",
+        std=extractor.std, follows_batches=config.network.batch_norm == "train",
         convolutions=find_convolutions(extractor.backbone.module, side=view_side(config)),
     )  # fmt: skip
     model.head.to(extractor.device)
@@ -243,7 +243,7 @@ def keep_inputs(
         inputs.kept_bytes = sum(one.array.bytes for one in kept)
         require_space(
             [one.array for one in kept], what="inputs of the blocks that train, kept for all epochs,",
-            instead="choose another --cache, or fewer --network-views",
+            instead="choose another --cache, or fewer --cached-views",
         )  # fmt: skip
         watcher.on_note(
             f"network: of {' and '.join(what)} the frozen blocks run once: what they give takes "
@@ -280,10 +280,10 @@ def _choose_kept(
         centred = {**how, "dtype": str(extractor.dtype)}
         all_rows = np.arange(len(hashes))
         centre = KeptInputs.plan(usual, all_rows, hashes=hashes, views=1, how=centred, cache=machine.cache)
-    if tail is not None and 0 < options.network_views < (options.network_epochs or math.inf):
+    if tail is not None and 0 < options.cached_views < (options.epochs or math.inf):
         drawn = {**how, "dtype": str(model.precision), "side": side, "seed": config.seed}
         views = KeptInputs.plan(
-            tail, rows, hashes=[hashes[row] for row in rows], views=options.network_views, how=drawn,
+            tail, rows, hashes=[hashes[row] for row in rows], views=options.cached_views, how=drawn,
             cache=machine.cache,
         )  # fmt: skip
     centre_bytes = 0 if centre is None else centre.array.bytes

@@ -262,7 +262,7 @@ def _fit_and_choose(
     )  # fmt: skip
     fitted = fit.run()
     choice, head, shipped = choose_weights(
-        fitted, model, work.data, inputs=inputs, frozen=frozen, share=config.network.network_share,
+        fitted, model, work.data, inputs=inputs, frozen=frozen, share=config.network.wise_ft_alpha,
         frozen_features=np.zeros((0, 0), dtype=np.float32) if features is None else features,
     )  # fmt: skip
     return _Outcome(inputs, fit.prepared_s, fitted, choice, head, shipped)
@@ -276,8 +276,8 @@ def advising_on_gpu_memory() -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         said = str(error).split(". ")[0]
         raise RunError(
-            f"the GPU has no memory for a batch of the network ({said}): add --network-chunk 16, which gives the "
-            "same gradients, or lower --network-batch-size or --network-crop; in a new --out"
+            f"the GPU has no memory for a batch of the network ({said}): add --micro-batch-size 16, which gives the "
+            "same gradients, or lower --batch-size or --image-size; in a new --out"
         ) from error
 
 
@@ -346,8 +346,8 @@ def train_network(
     model.release()
     report = {
         "method": config.network_loss.method,
-        "unfreeze": config.network.unfreeze,
-        "network_crop": config.network.network_crop,
+        "finetune": config.network.finetune,
+        "image_size": config.network.image_size,
         "parameters": sum(p.numel() for level in model.levels for p in level),
         "precision": str(model.precision).removeprefix("torch."),
         "trained_on": len(train),

@@ -79,7 +79,7 @@ def test_a_store_has_every_epoch_the_options_and_the_main_figures(kind, told, fi
     }
     assert {name: stored.outcome[name] for name in expected} == pytest.approx(expected)
     assert stored.options["loss.method"] == "spa"
-    assert float(stored.options["embedding.epochs"]) == 4
+    assert float(stored.options["embedding.head_epochs"]) == 4
     assert stored.options["data.label_noise"] == "uniform:0.25"
     assert stored.options["data"] == str(finished_run.data)
 

@@ -16,7 +16,7 @@ from training.run.report_text import format_report
 
 
 def budget_config(time_budget: str) -> TrainConfig:
-    return network_config(network_epochs=None, time_budget=time_budget)
+    return network_config(epochs=None, time_budget=time_budget)
 
 
 @pytest.fixture

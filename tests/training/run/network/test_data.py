@@ -131,7 +131,7 @@ def _stage(*, unseen: int, seen: int, **changes: Any) -> dict[str, Any]:
     searched = {"unseen": unseen, "seen": seen}
     scores = [{part: score for part, count in searched.items() if count} for score in (0.25, 0.5)]
     return {
-        "unfreeze": "last-2", "blocks": 2, "of_blocks": 14, "parameters": 1_500_000, "method": "proxy-anchor",
+        "finetune": "last-2", "blocks": 2, "of_blocks": 14, "parameters": 1_500_000, "method": "proxy-anchor",
         "precision": "float32", "epochs": [{"map_at_r": {"unseen": one}} for one in (0.3, 0.2, 0.4)],
         "trained_on": 1234, "seconds": 61.4, "time_budget": None, "device": "CPU",
         "held_out": searched, "tried": {"frozen": scores[0], "average": scores[1]}, "weights": "average",

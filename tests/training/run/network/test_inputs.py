@@ -32,7 +32,7 @@ from training.run.train import train
 
 def kept_config(**changes: Any) -> TrainConfig:
     """Four epochs that take turns with two kept views."""
-    return network_config(**{"network_views": 2, "network_epochs": 4} | changes)
+    return network_config(**{"cached_views": 2, "epochs": 4} | changes)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_what_is_kept_has_the_size_that_the_report_says(kept_run: tuple[Path, Pa
 
 
 def test_runs_with_the_same_views_and_weights_share_what_is_kept(kept_run, trainer, fronts) -> None:
-    others: dict[str, Any] = {"network_lr": 1e-4, "network_epochs": 3}
+    others: dict[str, Any] = {"lr": 1e-4, "epochs": 3}
     report = trainer("same", config=kept_config(**others), machine=make_machine(kept_run[1]))
     assert report["network"]["kept_views"] == 2
     assert fronts == []
@@ -132,12 +132,12 @@ def test_kept_or_not_features_are_those_of_the_weights_as_they_are_now_and_epoch
 @pytest.mark.parametrize(
     ("changes", "kept"),
     [
-        ({"unfreeze": "all"}, (False, 0)),
-        ({"network_views": 0}, (True, 0)),
-        ({"network_views": 4}, (True, 0)),  # as many as epochs: no pass is saved
-        ({"unfreeze": "last-13"}, (False, 0)),  # its input is larger than the image
-        ({"unfreeze": "last-12", "network_views": 3}, (True, 0)),  # so are those of three views
-        ({"network_batch_norm": "train"}, (True, 2)),
+        ({"finetune": "all"}, (False, 0)),
+        ({"cached_views": 0}, (True, 0)),
+        ({"cached_views": 4}, (True, 0)),  # as many as epochs: no pass is saved
+        ({"finetune": "last-13"}, (False, 0)),  # its input is larger than the image
+        ({"finetune": "last-12", "cached_views": 3}, (True, 0)),  # so are those of three views
+        ({"batch_norm": "train"}, (True, 2)),
     ],
 )  # fmt: skip
 def test_what_takes_more_room_than_the_decoded_images_or_saves_no_pass_is_not_kept(

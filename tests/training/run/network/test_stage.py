@@ -47,8 +47,8 @@ def network_config(**changes: Any) -> TrainConfig:
     """Two epochs of the last three blocks, after a short linear start."""
     small: dict[str, Any] = {
         "backbone": BACKBONE, "weights": "none", "resize": 40, "crop": 32, "embedding_dim": 8, "trial": False,
-        "steps": 5, "unfreeze": "last-3", "network_epochs": 2, "network_batch_size": 16, "network_judge_every": 1,
-        "network_crop": 32,
+        "head_steps": 5, "finetune": "last-3", "epochs": 2, "batch_size": 16, "eval_every": 1,
+        "image_size": 32,
     }  # fmt: skip
     values = small | changes
     return resolve(**{name: value for name, value in values.items() if value is not None})
@@ -56,8 +56,8 @@ def network_config(**changes: Any) -> TrainConfig:
 
 def frozen_config() -> TrainConfig:
     """The linear start alone."""
-    idle = ("network_epochs", "network_batch_size", "network_judge_every", "network_crop")
-    return network_config(unfreeze="none", **dict.fromkeys(idle))
+    idle = ("epochs", "batch_size", "eval_every", "image_size")
+    return network_config(finetune="none", **dict.fromkeys(idle))
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_the_unfrozen_blocks_of_the_run_have_moved_and_no_others(network_run: Pa
 
 def test_what_ships_lies_half_way_between_the_start_and_the_trained_weights(network_run, trainer) -> None:
     with _an_epoch_finds_more():
-        whole = trainer(config=network_config(network_share=1))["network"]
+        whole = trainer(config=network_config(wise_ft_alpha=1))["network"]
     half = json.loads((network_run / "report.json").read_text())["network"]
     assert half["weights"] == f"{whole['weights']}, 0.5 of the way"
     start = load_backbone(BACKBONE, "none").network.state_dict()
@@ -179,7 +179,7 @@ def test_an_interrupted_stage_goes_on_to_the_same_bits(network_run, other_pictur
 
 @pytest.mark.slow
 def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(trainer, always_ships) -> None:
-    config = network_config(method="spa", confidences="leave-one-out", network_batch_norm="train", unfreeze="all")
+    config = network_config(method="spa", confidences="leave-one-out", batch_norm="train", finetune="all")
     trainer("whole", config=config)
     for epoch in (1, 2):
         trainer(stop=("network", epoch), resume=epoch > 1, config=config)
@@ -225,7 +225,7 @@ def test_a_killed_stage_leaves_a_run_that_goes_on_to_the_same_bits(network_run, 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_a_network_trains_in_the_faster_precision_and_goes_on_after_a_stop(trainer, always_ships) -> None:
     machine = make_machine(trainer.folder / "cache", device=torch.device("cuda"), precision="auto", workers=4)
-    options = {"config": network_config(unfreeze="all"), "machine": machine}
+    options = {"config": network_config(finetune="all"), "machine": machine}
     trainer(stop=("network", 1), **options)
     network = trainer(resume=True, **options)["network"]
     assert network["precision"] in ("float32", "bfloat16")
@@ -290,15 +290,15 @@ def test_what_ships_has_to_find_more_than_the_frozen_embedding() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"method": "spa", "recipe": "paper", "steps": None, "epochs": 1, "confidence_epochs": 1},
+        {"method": "spa", "recipe": "paper", "head_steps": None, "head_epochs": 1, "confidence_epochs": 1},
         {"backbone": "squeezenet1_1", "view": "both", "pooling": "layers", "resize": 48, "crop": 40,
-         "network_crop": 36},
+         "image_size": 36},
         *(
             pytest.param(changes, marks=pytest.mark.slow)
             for changes in (
-                {"method": "procsim", "network_judge_every": None},
-                {"method": "class-whitened", "steps": None, "trial": None, "network_method": "triplet"},
-                {"view": "whole", "resize": None, "network_crop": 24, "unfreeze": "all"},
+                {"method": "procsim", "eval_every": None},
+                {"method": "class-whitened", "head_steps": None, "trial": None, "finetune_method": "triplet"},
+                {"view": "whole", "resize": None, "image_size": 24, "finetune": "all"},
                 {"embedding_dim": 60, "start": "random", "method": "proxy-anchor", "min_confidence": 0.05},
             )
         ),
@@ -306,7 +306,7 @@ def test_what_ships_has_to_find_more_than_the_frozen_embedding() -> None:
 )  # fmt: skip
 def test_every_kind_of_run_can_train_its_network(trainer, other_pictures, always_ships, changes) -> None:
     """Methods of proxies and of pairs, judges of either kind, rivals, views and poolings; one epoch each."""
-    config = network_config(network_epochs=1, **changes)
+    config = network_config(epochs=1, **changes)
     report = trainer(config=config, val=other_pictures)
     assert report["method"] == report["network"]["method"] == config.network_loss.method
     backbone, head, state = RunFolder.open(trainer.folder / "run").load_trained()
@@ -318,10 +318,10 @@ def test_every_kind_of_run_can_train_its_network(trainer, other_pictures, always
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"unfreeze": "last-15"}, "last-15: --backbone mobilenet_v3_small has 14 blocks"),
+        ({"finetune": "last-15"}, "last-15: --backbone mobilenet_v3_small has 14 blocks"),
         (
-            {"backbone": "vit_b_32", "resize": 224, "crop": 224, "network_crop": 160},
-            "vit_b_32 cannot take images of --network-crop 160 pixels",
+            {"backbone": "vit_b_32", "resize": 224, "crop": 224, "image_size": 160},
+            "vit_b_32 cannot take images of --image-size 160 pixels",
         ),
     ],
 )
