@@ -22,7 +22,7 @@ from training.public import train_resolved
 
 
 class TrainCommand(OptionFileCommand):
-    """`--help` shows what most trainings need, with the default recipe's values, and the paper's where they differ."""
+    """`--help` shows the usual options, with the values of the default recipe and of spa-paper where they differ."""
 
     common = frozenset({
         "out", "val", "config_file", "recipe", "cache", "device", "workers", "resume", "as_json", "help_all",
@@ -35,10 +35,12 @@ class TrainCommand(OptionFileCommand):
         super().__init__(*args, **kwargs)
         settings = {option.name: option for option in self.settings()}
         for name, usual in DEFAULT.items():
-            paper = "" if settings[name].default is None else f"; paper: {settings[name].default}"
-            settings[name].show_default = f"{'the trial chooses' if usual is None else usual}{paper}"
+            paper = "" if settings[name].default is None else f"; spa-paper: {settings[name].default}"
+            settings[name].show_default = f"{'by holdout evaluation' if usual is None else usual}{paper}"
         width, weights = settings["embedding_dim"], settings["weights"]
-        width.show_default = f"{USUAL_DIM}, less where images or backbone allow no more; paper: {width.default}"
+        width.show_default = (
+            f"{USUAL_DIM}, less where images or backbone allow no more; spa-paper: {width.default}"
+        )
         weights.required = False
         weights.show_default = "without a --backbone the one that comes with the package"
         of_training = {"recipe", *option_names(TrainConfig, *option_groups())}
@@ -88,28 +90,18 @@ def train(
     data: Path, out: Path, val: Path | None, resume: bool, rank_timeout: float, log: tuple[str, ...], as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Train on DATA: a folder of class folders, a CSV or Parquet file with the columns path,label, or a --protocol.
+    """Train an image embedding on labelled photos, of which some labels may be wrong.
 
-    Two phases on a frozen backbone: a classifier that never sees the image it judges says which labels to believe,
-    then the embedding is trained with these confidences. Wrong labels are expected; nothing needs to be cleaned first.
-    --recipe paper trains Smooth Proxy-Anchor as its paper does, --method chooses among many others. A trial on classes
-    and images held out tells whether training is worth it on your data, how firmly the head is held near its start, and
-    which embedding ships: --select trained takes the trained one whatever it says. --finetune goes on to train the
-    network itself, or its last blocks, and ships that where it finds more of what it held out.
+    DATA is a folder of class folders, a CSV or Parquet file with the columns path and label, or a benchmark
+    (--protocol). The backbone stays frozen. A classifier first estimates the confidence of each label, from all images
+    but its own. Then a head is trained with these confidences as weights. A holdout evaluation compares it with
+    untrained embeddings and selects the one to export. --finetune also trains the last blocks of the backbone.
 
     \b
     Examples:
       retrieval train photos/ --out run
-      retrieval train photos/ --weights imagenet --out run
-      retrieval train labels.csv --weights mobilenet.safetensors --backbone mobilenet_v2 --out run --val test/
-      retrieval train photos/ --weights imagenet --out run --select trained
+      retrieval train photos/ --weights imagenet --out run --val test/
       retrieval train photos/ --weights imagenet --out run --finetune last-4 --time-budget 10m
-      retrieval train photos/ --config mine.toml --out run
-      retrieval train photos/ --weights imagenet --out run --method multi-similarity --min-confidence 0.1
-      retrieval train CUB_200_2011/ --protocol cub-200-2011 --weights imagenet --out run --embedding-dim 64
-      retrieval train photos/ --weights imagenet --out run --resume
-      retrieval train photos/ --out run --log tensorboard:logs
-      torchrun --nproc-per-node 8 -m training photos/ --weights imagenet --out run --finetune all
     """
     context = click.get_current_context()
     machine = {name: options.pop(name) for name in option_names(Machine)}

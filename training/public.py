@@ -39,10 +39,10 @@ def train(
         log: where else the training can be watched: `tensorboard:DIR`, `mlflow[:URI]`, `wandb[:PROJECT]`, one or more.
         **options: as `retrieval train` has them, with `_` for `-` (and `lambda_`): the fields of `Machine` (`device`,
             `workers`, `cache`, ...), of `TrainConfig` and the configs in it (`weights`, `method`, `epochs`,
-            `embedding_dim`, ...); the default recipe gives the others, or the paper's with `recipe="paper"`.
+            `embedding_dim`, ...); the default recipe gives the others, or the paper's with `recipe="spa-paper"`.
 
     Returns:
-        The report, as the run folder's report.json has it: Recall@K beside the untrained baselines, and the trial.
+        The report, as the run folder's report.json has it: Recall@K beside the untrained baselines, and the holdout.
 
     Raises:
         InputError: data, weights or options that cannot be used, or that the method does not use.

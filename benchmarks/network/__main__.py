@@ -110,7 +110,7 @@ def report(
     rows += [[name, f"{100 * one['recall']['1']:.2f}", "", "", ""] for name, one in rivals.items()]
     seeds = ", ".join(map(str, options.seeds))
     title = f"{dataset}, {noise}, {options.width}-d, Recall@1 in %, seeds {seeds}; 95 % over classes, seeds"
-    head = ["variant", "Recall@1", f"leads {best} by", "minutes of processor", "ships"]
+    head = ["variant", "Recall@1", f"leads {best} by", "minutes of processor", "selected"]
     text = f"{title}\n\n{format_table(head, rows)}"
     print(f"\n{text}", flush=True)
     seen = (options.view, options.pooling, options.epochs and f"{options.epochs}epochs")
@@ -121,15 +121,15 @@ def report(
 
 def _summarise(cell: Mapping[str, Any]) -> dict[str, Any]:
     network = cell["report"]["network"]
-    kept = ("finetune", "image_size", "weights", "head", "ships", "tried", "epochs", "time_budget", "seconds")
+    kept = ("finetune", "image_size", "weights", "head", "selected", "tried", "epochs", "time_budget", "seconds")
     return {"name": cell["name"], "recall": cell["recall"], "seconds": cell["seconds"], "load": cell["load"],
             "network": {name: network.get(name) for name in kept}}  # fmt: skip
 
 
 def _describe_times(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     minutes = [f"{cell['seconds']['processor'] / 60:.0f}" for cell in cells if cell["seconds"] is not None]
-    ships = ["network" if cell["report"]["network"]["ships"] else "frozen" for cell in cells]
-    return [", ".join(minutes), ", ".join(dict.fromkeys(ships))]
+    selected = ["network" if cell["report"]["network"]["selected"] else "frozen" for cell in cells]
+    return [", ".join(minutes), ", ".join(dict.fromkeys(selected))]
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from retrieval_app import train
 from training.backbone.extract import Extractor
 from training.data.datasets import Record
 from training.head.untrained import LabelledFeatures, fit_rivals
-from training.options.losses import CLASS_WHITENED
+from training.options.losses import WCCN
 from training.options.machine import Machine
 from training.options.resolve import resolve_input
 from training.run.display import watch_training
@@ -34,7 +34,7 @@ LOSSES = ("spa", "proxy-anchor", "multi-similarity", "proxy-nca", "procsim")
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     DEFAULT: {},
     UNWEIGHTED: {"method": "proxy-anchor", "positive_weights": "none"},
-    **{loss: {"recipe": "paper", "method": loss} for loss in LOSSES},
+    **{loss: {"recipe": "spa-paper", "method": loss} for loss in LOSSES},
 }
 """`default` is `retrieval train --finetune`, `unweighted` the same with all labels weighted alike.
 
@@ -67,7 +67,7 @@ class NetworkCell:
     def options(self, *, width: int) -> dict[str, Any]:
         """Of `retrieval_app.train`."""
         noise = {} if self.noise == CLEAN else {"label_noise": self.noise}
-        start = {} if self.variant in LOSSES else {"trial": False}
+        start = {} if self.variant in LOSSES else {"holdout": False}
         return {"backbone": "mobilenet_v2", "embedding_dim": width, "seed": self.seed,
                 **noise, **start, **VARIANTS[self.variant], **dict(self.plan)}  # fmt: skip
 
@@ -154,5 +154,5 @@ def _search_rivals(folder: Path, *, width: int) -> dict[str, dict[str, Any]]:
     return {
         name: record_scores(validation.score(embed_features(head, validation.features)))
         for name, head in rivals.items()
-        if name != CLASS_WHITENED
+        if name != WCCN
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.noise.grid import CLEAN, FILTERED, RECIPE, Cell, LabelSet
 from training.options.losses import RIVALS, UNTRAINED_METHODS
-from training.options.resolve import LOOKED_AT, recipe_values
+from training.options.resolve import SELECTED_FEATURES, recipe_values
 
 LAMBDAS, BETAS = (0.075, 0.1, 0.125, 0.15), (50.0, 100.0, 150.0, 200.0)
 UNWEIGHTED = "default-unweighted"  # the default recipe with a loss that gives all labels the same weight
@@ -32,9 +32,11 @@ class Setting:
         # The recipe's values are in the cell, so that another version of the recipe is another cell; --view and
         # --pooling set how images become features for all methods alike.
         if method == RECIPE:
-            values = {name: value for name, value in recipe_values(RECIPE).items() if name not in LOOKED_AT}
+            values = {
+                name: value for name, value in recipe_values(RECIPE).items() if name not in SELECTED_FEATURES
+            }
         else:
-            values = recipe_values("paper", method=method.removesuffix(FILTERED))
+            values = recipe_values("spa-paper", method=method.removesuffix(FILTERED))
         given = {name: value for name, value in (values | changes).items() if value is not None}
         return Cell(labels, method, self.width, given)
 

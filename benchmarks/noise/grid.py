@@ -27,10 +27,10 @@ from index.commands.console import progress_bar
 from index.evaluation.evaluate import nmi
 from training.backbone.extract import CachedSource
 from training.confidence.confidences import (
-    Beliefs,
     FixedConfidences,
-    believe_others,
+    LabelConfidences,
     compute_confidences,
+    leave_one_out_confidences,
     rows_to_trust,
 )
 from training.data.label_noise import add_label_noise, read_hierarchy
@@ -43,7 +43,7 @@ from training.options.config import (
     LabelNoise,
     TrainConfig,
 )
-from training.options.losses import CLASS_WHITENED, NEEDS_CONFIDENCES, RIVALS
+from training.options.losses import NEEDS_CONFIDENCES, RIVALS, WCCN
 from training.options.machine import resolve_device
 from training.options.resolve import resolve
 from training.run.fit import fit_confidence, fit_embedding, train_head
@@ -99,7 +99,7 @@ class Cell:
         given = {"seed": self.labels.seed, "embedding_dim": self.width, **self.settings}
         if self.method == RECIPE:
             return resolve(weights="none", **given)
-        return resolve("paper", weights="none", method=self.base_method, **given)
+        return resolve("spa-paper", weights="none", method=self.base_method, **given)
 
     @property
     def base_method(self) -> str:
@@ -114,7 +114,7 @@ class Cell:
     @property
     def needs_leave_one_out(self) -> bool:
         """Whether it reads leave-one-out confidences."""
-        return not self.needs_module and (self.method == CLASS_WHITENED or self.config().needs_beliefs)
+        return not self.needs_module and (self.method == WCCN or self.config().needs_confidences)
 
 
 def file_name(*parts: str) -> str:
@@ -251,7 +251,9 @@ def leave_one_out(folder: GridFolder, labels: LabelSet) -> None:
     """Write the leave-one-out confidences of a label set."""
     features, noisy = load_label_set(folder, labels)
     source = CachedSource(torch.from_numpy(features.train)[:, None])
-    found = believe_others(source, torch.from_numpy(noisy), class_count=len(features.classes), groups=None)
+    found = leave_one_out_confidences(
+        source, torch.from_numpy(noisy), class_count=len(features.classes), groups=None
+    )
     save_array(folder.leave_one_out(labels), torch.cat([each for _, each in found.confidences.blocks()]).numpy())
 
 
@@ -276,10 +278,10 @@ def run_cell(folder: GridFolder, cell: Cell) -> None:
 
 def _train(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarray) -> tuple[Head, int]:
     """The head, and the number of training images that it saw."""
-    beliefs = _load_confidences(folder, cell, noisy)
+    confidences = _load_confidences(folder, cell, noisy)
     if cell.base_method in RIVALS:
         width = min(cell.width, count_directions(features.train))
-        weights = None if beliefs is None else beliefs.weights.cpu().numpy()
+        weights = None if confidences is None else confidences.weights.cpu().numpy()
         images = LabelledFeatures(features.train, noisy, weights=weights)
         return fit_rival(cell.base_method, images, embedding_dim=width), len(features.train)
     device, config = resolve_device("auto"), cell.config()
@@ -288,24 +290,26 @@ def _train(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarr
     context = PhaseContext(seed=cell.labels.seed, device=device, checkpoint=None)
     count = len(features.classes)
     if cell.method == RECIPE:
-        return train_head(source, labels, class_count=count, config=config, context=context, beliefs=beliefs)
+        return train_head(
+            source, labels, class_count=count, config=config, context=context, confidences=confidences
+        )
     rows = None
-    if cell.method.endswith(FILTERED) and beliefs is not None:
-        rows = rows_to_trust(beliefs.own, min_confidence=MIN_CONFIDENCE)
-    reads = cell.base_method in NEEDS_CONFIDENCES and beliefs is not None
+    if cell.method.endswith(FILTERED) and confidences is not None:
+        rows = rows_to_trust(confidences.own, min_confidence=MIN_CONFIDENCE)
+    reads = cell.base_method in NEEDS_CONFIDENCES and confidences is not None
     head = fit_embedding(
         source, labels, class_count=count, loss_config=config.loss, config=config.embedding,
-        confidences=beliefs.confidences if reads and beliefs is not None else None, context=context, rows=rows,
-        own=None if beliefs is None else beliefs.weights,
+        confidences=confidences.by_class if reads and confidences is not None else None, context=context, rows=rows,
+        own=None if confidences is None else confidences.weights,
     )  # fmt: skip
     return head, len(labels) if rows is None else len(rows)
 
 
-def _load_confidences(folder: GridFolder, cell: Cell, noisy: np.ndarray) -> Beliefs | None:
+def _load_confidences(folder: GridFolder, cell: Cell, noisy: np.ndarray) -> LabelConfidences | None:
     """The confidences that a training reads; None where it reads none."""
     if not (cell.needs_module or cell.needs_leave_one_out):
         return None
     path = folder.module_confidences(cell.labels) if cell.needs_module else folder.leave_one_out(cell.labels)
     values = torch.from_numpy(np.load(path)).to(resolve_device("auto"))
     labels = torch.from_numpy(noisy).to(values.device)
-    return Beliefs.of(FixedConfidences(values), labels, against_others=not cell.needs_module)
+    return LabelConfidences.of(FixedConfidences(values), labels, against_others=not cell.needs_module)

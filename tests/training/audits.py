@@ -58,7 +58,7 @@ class MessyRun:
 def train_messy(data: Path, out: Path, *, cache: Path, watcher: Watcher | None = None, **changes: Any) -> MessyRun:
     """Raw features unless another method is asked for."""
     changes = {"backbone": BACKBONE, "method": "raw"} | changes
-    asked = {"weights": "none", "recipe": "paper", "trial": False, "label_noise": "uniform:0", **changes}
+    asked = {"weights": "none", "recipe": "spa-paper", "holdout": False, "label_noise": "uniform:0", **changes}
     train(data, out, config=make_config(**changes), asked=asked, machine=make_machine(cache), watcher=watcher)
     return MessyRun(out, data, cache)
 

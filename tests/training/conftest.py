@@ -26,7 +26,7 @@ IMAGES = (
     *("--backbone", BACKBONE, "--weights", "none", "--resize", "40", "--crop", "32"),
     *("--precision", "float32", "--workers", "1"),
 )
-EVERY_METHOD = (*IMAGES, "--embedding-dim", "8", "--recipe", "paper", "--no-trial")
+EVERY_METHOD = (*IMAGES, "--embedding-dim", "8", "--recipe", "spa-paper", "--no-holdout")
 FLAGS = (*EVERY_METHOD, "--head-epochs", "4", "--head-batch-size", "16")
 """The command line of `make_config` and `make_machine`; with `OF_MODULE` where the confidence module trains."""
 OF_MODULE = ("--confidence-epochs", "3", "--confidence-hidden", "16", "--confidence-lr", "0.01")
@@ -36,9 +36,9 @@ def make_config(**changes: Any) -> TrainConfig:
     """A quick run's options; any field of any concern can be changed by name."""
     quick = {
         "resize": 40, "crop": 32, "confidence_epochs": 3, "confidence_hidden": 16, "confidence_lr": 0.01,
-        "embedding_dim": 8, "head_epochs": 4, "head_batch_size": 16, "trial": False, "head_eval_every": 2,
+        "embedding_dim": 8, "head_epochs": 4, "head_batch_size": 16, "holdout": False, "head_eval_every": 2,
     }  # fmt: skip
-    top = {"backbone": BACKBONE, "weights": "none", "recipe": "paper"} | changes
+    top = {"backbone": BACKBONE, "weights": "none", "recipe": "spa-paper"} | changes
     idle = {name for name, _ in unused_options(resolve(**top))} | (
         {"head_epochs"} if "head_steps" in top else set()
     )

@@ -199,23 +199,23 @@ class _LeftOutColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class Beliefs:
-    """What phase 1 found.
+class LabelConfidences:
+    """Label confidences of the N training images, from phase 1.
 
     Attributes:
         own: (N,) float32 confidence of every image in its own label.
-        confidences: those in all classes.
+        by_class: confidences in all classes.
         weights: (N,) float32 in 0..1, how much every image counts where samples are weighed: the confidence of the
             module; of leave-one-out (p(y) / (p(y) + max of p(c) over other c))^2, as its p(y) alone is small for right
             labels too where classes are many, alike or rare.
     """
 
     own: Tensor
-    confidences: Confidences
+    by_class: Confidences
     weights: Tensor
 
     @classmethod
-    def of(cls, confidences: Confidences, labels: Tensor, *, against_others: bool = False) -> Beliefs:
+    def of(cls, confidences: Confidences, labels: Tensor, *, against_others: bool = False) -> LabelConfidences:
         """With the own confidences, and weights by these alone or against those in other classes."""
         own, weights = [], []
         for rows, found in confidences.blocks():
@@ -226,16 +226,16 @@ class Beliefs:
         return cls(torch.cat(own), confidences, torch.cat(weights or own))
 
 
-def believe_module(module: ConfidenceModule, source: FeatureSource, labels: Tensor) -> Beliefs:
-    """The beliefs of a trained confidence module."""
-    return Beliefs.of(make_confidences(module, source), labels)
+def confidences_of_module(module: ConfidenceModule, source: FeatureSource, labels: Tensor) -> LabelConfidences:
+    """The confidences of a trained confidence module."""
+    return LabelConfidences.of(make_confidences(module, source), labels)
 
 
-def believe_others(
+def leave_one_out_confidences(
     source: FeatureSource, labels: Tensor, *, class_count: int, groups: Tensor | None,
     moments: SumMoments = sum_moments,
-) -> Beliefs:  # fmt: skip
-    """The beliefs of a classifier that has not seen the image it judges, nor others of its group."""
+) -> LabelConfidences:  # fmt: skip
+    """The confidences of a classifier that has not seen the image it judges, nor others of its group."""
     device, given = source.centre.device, labels.cpu().numpy()
     judge = LeaveOneOut(
         source.centre.float().cpu().numpy(),
@@ -246,11 +246,11 @@ def believe_others(
     )
     if not fit_in_memory(len(given), class_count):
         asked = LeaveOneOutConfidences(judge, count=len(given), device=device)
-        return Beliefs.of(asked, labels, against_others=True)
+        return LabelConfidences.of(asked, labels, against_others=True)
     values = np.empty((len(given), class_count), dtype=np.float32)
     for rows, confidences in judge.blocks():
         values[rows] = confidences
-    return Beliefs.of(FixedConfidences(torch.from_numpy(values).to(device)), labels, against_others=True)
+    return LabelConfidences.of(FixedConfidences(torch.from_numpy(values).to(device)), labels, against_others=True)
 
 
 def make_confidences(module: ConfidenceModule, source: FeatureSource) -> Confidences:

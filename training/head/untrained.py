@@ -1,4 +1,4 @@
-"""Closed-form projections: PCA, whitening within classes, and the untrained methods and starts made of them."""
+"""Closed-form projections: PCA and within-class whitening, as methods and as initialisations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from index.arrays import Floats, Ids, Labels, normalise_rows
 from index.errors import InputError
 from index.labels.leave_one_out import LeaveOneOut
 from training.head.embedding_heads import Head, ProjectionHead, RawHead
-from training.options.losses import CLASS_WHITENED
+from training.options.losses import WCCN
 
 Doubles = npt.NDArray[np.float64]
 # Of the largest variance: directions below it are rounding, which whitening must not amplify.
@@ -108,8 +108,8 @@ def fit_within_classes(
     spanned = count_directions(features)
     if embedding_dim > spanned:
         raise InputError(
-            f"--embedding-dim {embedding_dim} exceeds what a whitened start can give: {features.shape[0]} images of "
-            f"{features.shape[1]} features span at most {spanned} directions; lower it, or choose --start random"
+            f"--embedding-dim {embedding_dim} exceeds what --init wccn can give: {features.shape[0]} images of "
+            f"{features.shape[1]} features span at most {spanned} directions; lower it, or choose --init random"
         )
     axes = fit_principal_axes(features, embedding_dim=min(spanned, max(embedding_dim, directions)))
     coordinates = (normalise_rows(features) - axes.mean.astype(np.float32)) @ axes.axes.T.astype(np.float32)
@@ -159,7 +159,7 @@ class LabelledFeatures:
         features: (N, F) float32.
         labels: (N,) int64 given labels in 0..C-1.
         groups: (N,) int64, the same for duplicates, which must not vouch for each other's labels; None: there are none.
-        weights: (N,) float32 in 0..1 how much each image counts, as `Beliefs` has them, where these are known already.
+        weights: (N,) float32 in 0..1, how much each image counts; None: by leave-one-out confidences.
     """
 
     features: Floats
@@ -180,13 +180,13 @@ def fit_rival(method: str, images: LabelledFeatures, *, embedding_dim: int) -> H
     """The head of one method of `RIVALS`.
 
     Args:
-        method: `class-whitened` reads the labels, the others do not.
+        method: `wccn` reads the labels, the others do not.
         embedding_dim: D; raw features have their own width F.
 
     Raises:
         InputError: the images do not span that many directions.
     """
-    if method != CLASS_WHITENED:
+    if method != WCCN:
         return fit_untrained(method, images.features, embedding_dim=embedding_dim)
     start = fit_within_classes(images.features, images.labels, weights=images.weigh(), embedding_dim=embedding_dim)
     return ProjectionHead(start.weight[:embedding_dim].clone(), start.bias[:embedding_dim].clone())
@@ -213,7 +213,7 @@ def fit_rivals(images: LabelledFeatures, *, embedding_dim: int) -> dict[str, Hea
     width = min(embedding_dim, count_directions(images.features))
     axes = fit_principal_axes(images.features, embedding_dim=width)
     return {
-        CLASS_WHITENED: fit_rival(CLASS_WHITENED, images, embedding_dim=width),
+        WCCN: fit_rival(WCCN, images, embedding_dim=width),
         "raw": RawHead(images.features.shape[1]),
         **{method: axes.projection(power=power) for method, power in POWERS.items()},
     }

@@ -25,10 +25,10 @@ VIEW_COSTS: Mapping[str, int] = MappingProxyType({"crop": 1, "whole": 1, "both":
 VIEWS = tuple(VIEW_COSTS)
 POOLINGS = ("own", "gem", "layers")
 ONE_VIEW = "cached:1"
-AUTO = "auto"  # of view and pooling: a look at a sample chooses
-HOLDS = (0.02, 0.06, 0.2, 0.6)  # that a trial tries; without one it is the usual one
-USUAL_HOLD = 0.06
-FIRM_HOLD = 0.2  # that it takes unless another finds clearly more
+AUTO = "auto"  # of view and pooling: feature selection on a sample
+L2_SP_WEIGHTS = (0.02, 0.06, 0.2, 0.6)  # that the holdout evaluation compares
+USUAL_L2_SP = 0.06  # without a holdout evaluation
+FIRM_L2_SP = 0.2  # that it selects unless another finds clearly more
 WEIGHTS = ("pretrained", "imagenet", "none")
 USUAL_DIM = 512  # of the embedding, where images and backbone allow it
 PROTOCOLS = ("folder", "tiny-imagenet", "webvision", "cub-200-2011", "cars-196", "sop", "in-shop")
@@ -169,7 +169,7 @@ class InputConfig:
 
     @property
     def is_open(self) -> bool:
-        """Whether a look has yet to choose the view or the pooling."""
+        """Whether feature selection has yet to choose the view or the pooling."""
         return AUTO in (self.view, self.pooling)
 
     @property
@@ -225,14 +225,15 @@ class EmbeddingConfig:
     embedding_dim: int | None = option(
         64, "Width of the embedding.", metavar="N", at_least=1, at_most=8192
     )  # None: `USUAL_DIM`, or as wide as images and backbone allow
-    start: str = option(
+    init: str = option(
         "random",
-        "The head's first weights: random, or PCA after whitening within classes, labels weighed by confidence.",
-        choices=("random", "whitened"),
+        "Initial weights of the head: random, or within-class whitening (WCCN) weighted by label confidence.",
+        choices=("random", "wccn"),
     )  # fmt: skip
-    hold: float | None = option(
+    l2_sp: float | None = option(
         0.0,
-        "How firmly a whitened head is held near its start; the default recipe leaves it to the trial.",
+        "Weight of the L2-SP penalty, which keeps the head near its WCCN initialisation. "
+        "The default recipe selects it by the holdout evaluation.",
         at_least=0,
     )
     head_epochs: int = option(40, "Epochs of phase 2; its last weights are kept.", at_least=1)
@@ -248,8 +249,8 @@ class EmbeddingConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.hold is not None and self.hold > 0 and self.start != "whitened":
-            raise InputError(f"--hold keeps a whitened head near its start, got --start {self.start}")
+        if self.l2_sp is not None and self.l2_sp > 0 and self.init != "wccn":
+            raise InputError(f"--l2-sp goes with --init wccn, got --init {self.init}")
         if self.images_per_class > self.head_batch_size:
             raise InputError(
                 f"--images-per-class ({self.images_per_class}) must not exceed "
@@ -269,26 +270,28 @@ class EmbeddingConfig:
 
     @property
     def penalty(self) -> float:
-        """The weight of a whitened head's drift: `hold`, or the usual one where no trial chose it."""
-        return USUAL_HOLD if self.hold is None else self.hold
+        """Weight of the L2-SP penalty: `l2_sp`, or the usual one where no holdout evaluation chose it."""
+        return USUAL_L2_SP if self.l2_sp is None else self.l2_sp
 
 
 @dataclass(frozen=True, slots=True)
 class SelectConfig:
-    """The trial: the recipe against untrained embeddings, on classes and images held out of the training data."""
+    """Holdout evaluation: training against untrained embeddings, on classes and images held out"""
 
-    trial: bool = option(True, "Train on a part of the data first, and search the classes held out.")
+    holdout: bool = option(
+        True, "Train on a part of the data first and evaluate on the classes and images held out."
+    )
     select: str = option(
         "trained",
-        "Which embedding becomes the run's: the trained one, or auto (of the default recipe): one without training, "
-        "of the same width, where training is clearly behind it in the trial.",
+        "Select the embedding to export: the trained one, or auto: an untrained one of the same width where the "
+        "holdout evaluation finds it clearly better.",
         choices=("trained", "auto"),
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.select == "auto" and not self.trial:
-            raise InputError("--select auto reads the trial: leave out --no-trial")
+        if self.select == "auto" and not self.holdout:
+            raise InputError("--select auto needs the holdout evaluation: leave out --no-holdout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,11 +335,13 @@ class TrainConfig:
         check_fields(self)
         if self.selection.select == "auto" and getattr(self.loss.options, "guidance", None) is not None:
             raise InputError(
-                "--select auto reads the trial, and there is none with --guidance: leave one of them out"
+                "--select auto needs the holdout evaluation, which --guidance does not allow: leave one of them out"
             )
-        if self.input.is_open and not self.selection.trial:
+        if self.input.is_open and not self.selection.holdout:
             name = "view" if self.input.view == AUTO else "pooling"
-            raise InputError(f"--{name} auto is chosen on a part of the data, as in a trial: leave out --no-trial")
+            raise InputError(
+                f"--{name} auto is selected on a part of the data, as in the holdout evaluation: leave out --no-holdout"
+            )
         if self.network.trains and not self.network_loss.trains:
             raise InputError(
                 f"--finetune trains with a loss, and --method {self.loss.method} is none: name a --finetune-method"
@@ -354,18 +359,18 @@ class TrainConfig:
         return self.network.choose_loss(self.loss)
 
     @property
-    def judges_again(self) -> bool:
-        """Whether labels can be judged again on the features of the network in training."""
+    def reestimates_confidences(self) -> bool:
+        """Whether fine-tuning estimates confidences again, on the features of the network in training."""
         reads = self.network_loss.needs_confidences or self.network_loss.weighs_samples
         return self.network.trains and reads and self.confidence.confidences == "leave-one-out"
 
     @property
-    def needs_beliefs(self) -> bool:
-        """Whether a loss, its start or the choice of images asks how far labels are believed."""
+    def needs_confidences(self) -> bool:
+        """Whether a loss, the initialisation or the choice of images reads label confidences."""
         losses = [self.loss] if self.loss.trains else []
         losses += [self.network_loss] if self.network.trains else []
         return bool(losses) and (
             any(loss.needs_confidences or loss.weighs_samples for loss in losses)
-            or (self.loss.trains and self.embedding.start == "whitened")
+            or (self.loss.trains and self.embedding.init == "wccn")
             or self.confidence.min_confidence is not None
         )

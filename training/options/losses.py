@@ -212,8 +212,8 @@ LOSSES: Mapping[str, LossEntry] = {
 LIBRARY_METHODS = tuple(name for name, entry in LOSSES.items() if entry.place.startswith("library:"))
 TRAINED_METHODS = tuple(name for name in LOSSES if name not in LIBRARY_METHODS)
 UNTRAINED_METHODS = ("raw", "pca", "pca-half-whitened", "pca-whitened")
-CLASS_WHITENED = "class-whitened"  # fitted to labels in closed form, without a step of training
-RIVALS = (CLASS_WHITENED, *UNTRAINED_METHODS)
+WCCN = "wccn"  # fitted to labels in closed form, without a step of training
+RIVALS = (WCCN, *UNTRAINED_METHODS)
 METHODS = (*LOSSES, *RIVALS)
 NEEDS_CONFIDENCES = frozenset(name for name, entry in LOSSES.items() if entry.needs_confidences)
 

@@ -25,15 +25,15 @@ from training.options.config import (
 from training.options.losses import LOSSES, METHODS, RIVALS, LossConfig, option_groups, options_of
 from training.options.network import FROZEN, RECIPE_METHOD, NetworkConfig
 
-RECIPES = ("default", "paper")
+RECIPES = ("default", "spa-paper")
 # How these were found, and what was tried beside them: docs/recipe.md.
 DEFAULT: Mapping[str, Any] = MappingProxyType({
     "method": "proxy-nca",
     "sample_weights": "confidence",
     "confidences": "leave-one-out",
     "nca_scale": 0.0,
-    "start": "whitened",
-    "hold": None,  # the trial's choice
+    "init": "wccn",
+    "l2_sp": None,  # chosen by the holdout evaluation
     "select": "auto",
     "view": AUTO,
     "pooling": AUTO,
@@ -43,8 +43,8 @@ DEFAULT: Mapping[str, Any] = MappingProxyType({
     "alpha": 4.0,
     "lambda_": 0.3,
 })  # fmt: skip
-LOOKED_AT = ("view", "pooling")  # what a look at a sample chooses
-_TRIED = ("select", *LOOKED_AT)  # what the default recipe leaves to the user's own data
+SELECTED_FEATURES = ("view", "pooling")  # by feature selection on a sample
+_TRIED = ("select", *SELECTED_FEATURES)  # what the default recipe leaves to the user's own data
 FILES = ("weights", "hierarchy", "guidance")
 _OF_MODULE = (
     "confidence_epochs",
@@ -87,7 +87,7 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
             raise InputError("--epochs and --time-budget both say how long the network trains: give one")
         given = {"finetune": "last-4", "epochs": None, **given}
     # Of the paper's recipe the width is its 64; else it is settled when images and backbone are known.
-    width = {} if recipe == "paper" else {"embedding_dim": None}
+    width = {} if recipe == "spa-paper" else {"embedding_dim": None}
     values = {**width, **_recipe_beside(recipe, given), **_own_sizes(given), **given}
     values.update({name: absolute_file(values[name]) for name in FILES if values.get(name) is not None})
     method = values.get("method", LossConfig().method)
@@ -117,7 +117,7 @@ def recipe_values(recipe: str, *, method: str | None = None) -> dict[str, Any]:
     if method not in LOSSES:
         return {}
     batches = {"images_per_class": LOSSES[method].images_per_class} if LOSSES[method].images_per_class else {}
-    if recipe == "paper":
+    if recipe == "spa-paper":
         return batches
     others = _LOSS_OPTIONS - set(option_names(options_of(method)))
     return {name: value for name, value in DEFAULT.items() if name not in others} | {"method": method} | batches
@@ -128,12 +128,12 @@ def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
     values = recipe_values(recipe, method=method if method in METHODS else None)
     if given.get("head_epochs") is not None:
         values.pop("head_steps", None)
-    if given.get("start") == "random":
-        values.pop("hold", None)
-    if method is not None or given.get("trial") is False or given.get("guidance") is not None:
-        closed: tuple[str, ...] = _TRIED  # a method that is named is wanted as it is; and there may be no trial
+    if given.get("init") == "random":
+        values.pop("l2_sp", None)
+    if method is not None or given.get("holdout") is False or given.get("guidance") is not None:
+        closed: tuple[str, ...] = _TRIED  # a named method is trained as it is
     elif given.get("features", ONE_VIEW) != ONE_VIEW or given.get("finetune", FROZEN) != FROZEN:
-        closed = LOOKED_AT  # other views are random crops; a network that trains is no longer what a look has seen
+        closed = SELECTED_FEATURES  # feature selection is for a frozen backbone and one view
     else:
         closed = ()
     values = {name: value for name, value in values.items() if name not in closed}
@@ -196,14 +196,14 @@ def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
         yield from ((name, training) for name in _OF_TRAINING if name not in used)
         if config.selection.select == "auto":
             yield "select", training
-        if config.selection.trial:
-            yield "trial", training
+        if config.selection.holdout:
+            yield "holdout", training
         return
     yield from loss.options.unused().items()
     if not LOSSES[loss.method].has_proxies:
         yield "proxy_lr", f"a loss with proxies, not with --method {loss.method}"
-    if not config.needs_beliefs:
-        judged = "what reads confidences: --method spa, --sample-weights, --start whitened or --min-confidence"
+    if not config.needs_confidences:
+        judged = "what reads confidences: --method spa, --sample-weights, --init wccn or --min-confidence"
         yield from ((name, judged) for name in ("confidences", *_OF_MODULE))
     elif config.confidence.confidences != "module":
         yield from ((name, "--confidences module") for name in _OF_MODULE)

@@ -14,9 +14,9 @@ from rich.table import Column
 
 from index.commands.console import ProgressLines
 from training.run.phases import NETWORK, EpochReport, Watcher
-from training.run.report_text import tell_trial
+from training.run.report_text import summarize_holdout
 
-_UNITS = {"look": "views", "trial": "folds"}
+_UNITS = {"feature_selection": "views", "holdout": "folds"}
 """What a stage counts, where that is not images."""
 
 
@@ -94,8 +94,8 @@ class _Bars:
 def _saying(say: Callable[[str], None]) -> Watcher:
     """What is told in a line of its own, on a terminal and elsewhere."""
 
-    def say_trial(trial: Mapping[str, Any]) -> None:
-        if line := tell_trial(trial):
+    def say_holdout(holdout: Mapping[str, Any]) -> None:
+        if line := summarize_holdout(holdout):
             say(line)
 
     def say_recall(epoch: int, recall: dict[int, float]) -> None:
@@ -104,7 +104,7 @@ def _saying(say: Callable[[str], None]) -> Watcher:
 
     return Watcher(
         on_validation=say_recall,
-        on_trial=say_trial,
+        on_holdout=say_holdout,
         on_note=say,
     )
 

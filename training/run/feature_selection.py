@@ -25,7 +25,7 @@ from training.options.config import AUTO, POOLINGS, VIEW_COSTS, InputConfig
 from training.run.features import extract_together
 from training.run.phases import Job
 from training.run.prepare import label_images, open_extractor
-from training.run.run_folder import FEATURE_CHOICE
+from training.run.run_folder import FEATURE_SELECTION
 from training.run.searches import ValidationSet, embed_features
 from training.run.verdict import measure_lead
 
@@ -147,7 +147,7 @@ def _extract(
     for number, view in enumerate(views):
 
         def tell(done: int, total: int, before: int = number) -> None:
-            job.watcher.on_images("look", before * total + done, len(views) * total)
+            job.watcher.on_images("feature_selection", before * total + done, len(views) * total)
 
         extractor = open_extractor(network, sizes, view=view, pooling=pooling, machine=job.machine)
         stores[view], extracted = extract_together(
@@ -197,7 +197,7 @@ def select_features(
                 store.add(list(new), sample.features[best][list(new.values()), None])
         return {**best.to_json(), **counts, "tried": tried}
 
-    chosen = job.run.keep_json(FEATURE_CHOICE, choose_candidate)
+    chosen = job.run.keep_json(FEATURE_SELECTION, choose_candidate)
     return next(one for one in candidates if (one.view, one.pooling) == (chosen["view"], chosen["pooling"]))
 
 

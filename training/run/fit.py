@@ -17,11 +17,11 @@ from index.errors import InputError, RunError
 from index.labels.leave_one_out import Doubles, Sums, Tell, sum_moments
 from training.backbone.extract import FeatureSource
 from training.confidence.confidences import (
-    Beliefs,
     ConfidenceModule,
     Confidences,
-    believe_module,
-    believe_others,
+    LabelConfidences,
+    confidences_of_module,
+    leave_one_out_confidences,
     rows_at_once,
     rows_to_trust,
 )
@@ -46,21 +46,23 @@ TrainedHead = EmbeddingHead | WhitenedHead
 CHECKPOINTS = 10  # of phase 2, where it is counted in steps
 
 
-def find_beliefs(
+def estimate_confidences(
     source: FeatureSource, labels: Tensor, *, class_count: int, config: TrainConfig, context: PhaseContext,
     groups: Tensor | None = None,
-) -> Beliefs:  # fmt: skip
+) -> LabelConfidences:  # fmt: skip
     """Phase 1 on N images with (N,) given labels: the confidence module, or leave-one-out, which keeps no checkpoint.
 
     `groups` (N,) int64 is the same for near-duplicates, which must not vouch for each other's labels.
     """
     if config.confidence.confidences == "leave-one-out":
-        return believe_others(source, labels, class_count=class_count, groups=groups, moments=sum_moments_together)
+        return leave_one_out_confidences(
+            source, labels, class_count=class_count, groups=groups, moments=sum_moments_together
+        )
     module = fit_confidence(
         source, labels, class_count=class_count, config=config.confidence, batch_size=config.embedding.head_batch_size,
         weight_decay=config.embedding.weight_decay, context=context,
     )  # fmt: skip
-    return believe_module(module, source, labels)
+    return confidences_of_module(module, source, labels)
 
 
 def fit_confidence(
@@ -168,23 +170,23 @@ def _help_summing(count: int) -> None:
     sum_moments(*own, count=count, add_up=team.add_up)
 
 
-def choose_rows(beliefs: Beliefs | None, *, config: TrainConfig) -> Tensor | None:
+def choose_rows(confidences: LabelConfidences | None, *, config: TrainConfig) -> Tensor | None:
     """Sorted numbers of the images that `--min-confidence` leaves for phase 2; None for all."""
     least = config.confidence.min_confidence
-    if least is None or beliefs is None:
+    if least is None or confidences is None:
         return None
-    return rows_to_trust(beliefs.own, min_confidence=least).cpu()
+    return rows_to_trust(confidences.own, min_confidence=least).cpu()
 
 
-def known_weights(beliefs: Beliefs | None, *, config: TrainConfig) -> Floats | None:
+def known_weights(confidences: LabelConfidences | None, *, config: TrainConfig) -> Floats | None:
     """(N,) how much each image counts, where leave-one-out has found it already."""
-    if beliefs is None or config.confidence.confidences != "leave-one-out":
+    if confidences is None or config.confidence.confidences != "leave-one-out":
         return None
-    return beliefs.weights.cpu().numpy()
+    return confidences.weights.cpu().numpy()
 
 
 def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> None:
-    """Refuse a width that a closed-form method, a whitened start, or what `--select auto` may take, cannot have.
+    """Refuse a width that a closed-form method, a WCCN initialisation, or what `--select auto` may take, cannot have.
 
     Args:
         count: of images that train, or a number that it cannot exceed.
@@ -195,8 +197,8 @@ def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> 
         return
     if not config.loss.trains:
         what, instead = f"--method {method}", "--method raw"
-    elif config.embedding.start == "whitened":
-        what, instead = "--start whitened", "--start random"
+    elif config.embedding.init == "wccn":
+        what, instead = "--init wccn", "--init random"
     elif config.selection.select == "auto":
         what, instead = "--select auto", "--select trained"
     else:
@@ -211,16 +213,16 @@ def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> 
 
 def train_head(
     source: FeatureSource, labels: Tensor, *, class_count: int, config: TrainConfig, context: PhaseContext,
-    beliefs: Beliefs | None, guidance: Guidance | None = None,
+    confidences: LabelConfidences | None, guidance: Guidance | None = None,
     on_head: Callable[[int, TrainedHead], None] | None = None,
 ) -> tuple[Head, int]:  # fmt: skip
     """Phase 2 as the options have it: the head, and how many of the N images it was trained on."""
-    rows = choose_rows(beliefs, config=config)
-    reads = config.loss.needs_confidences and beliefs is not None
+    rows = choose_rows(confidences, config=config)
+    reads = config.loss.needs_confidences and confidences is not None
     head = fit_embedding(
         source, labels, class_count=class_count, loss_config=config.loss, config=config.embedding,
-        confidences=beliefs.confidences if reads and beliefs is not None else None, context=context, rows=rows,
-        own=None if beliefs is None else beliefs.weights, guidance=guidance, on_head=on_head,
+        confidences=confidences.by_class if reads and confidences is not None else None, context=context, rows=rows,
+        own=None if confidences is None else confidences.weights, guidance=guidance, on_head=on_head,
     )  # fmt: skip
     return head, len(labels) if rows is None else len(rows)
 
@@ -232,23 +234,23 @@ def fit_embedding(
 ) -> Head:  # fmt: skip
     """Phase 2: the embedding head and the loss's own parameters, confidences frozen; the last weights are kept.
 
-    The confidence and the embedding of a step come from the same view. A whitened head is held near its start by
-    `hold` times its drift, and proxies begin at the class means of that start.
+    The confidence and the embedding of a step come from the same view. A head initialised by WCCN has an L2-SP penalty:
+    `l2_sp` times its drift. Proxies begin at the class means of that initialisation.
 
     Args:
         source: features of N training images.
         labels: (N,) int64 given labels; Smooth Proxy-Anchor does not look at them.
         confidences: from phase 1; None for methods without.
         rows: sorted numbers of the images that take part; None for all.
-        own: (N,) confidence of every image in its label, for a whitened start and for losses that weigh samples.
+        own: (N,) confidence of every image in its label, for a WCCN initialisation and for losses that weigh samples.
         guidance: similarities for ProcSim's language-guidance term.
         on_head: called with (epoch, head) after every epoch.
     """
-    weighs, is_whitened = loss_config.weighs_samples, config.start == "whitened"
+    weighs, is_whitened = loss_config.weighs_samples, config.init == "wccn"
     if loss_config.needs_confidences and confidences is None:
         raise ValueError(f"{loss_config.method} needs the confidence module of phase 1")
     if own is None and (weighs or is_whitened):
-        raise ValueError("sample weights and a whitened start need the confidences of phase 1")
+        raise ValueError("sample weights and --init wccn need the confidences of phase 1")
     rows = torch.arange(len(labels)) if rows is None else rows.cpu()
     if not len(rows):
         raise RunError(
@@ -319,7 +321,7 @@ def start_embedding(
 ) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:  # fmt: skip
     """Head, loss and optimizer, new or as the checkpoint has them, and the epoch to go on with.
 
-    A whitened head starts at within-class whitening, and proxies at the mean embeddings of their classes, both with
+    A head is initialised by within-class whitening, and proxies by the mean embeddings of their classes, both with
     images weighed by `own`; the proxy of a class without images is drawn.
     """
     generator = phase_generator(context.seed, "embedding", 0)

@@ -22,7 +22,7 @@ from training.run.verdict import QUESTIONS
 
 logger = logging.getLogger(__name__)
 
-MAIN = ("val/recall_at_1", "trial/new_classes/trained", "trial/new_photos/trained")
+MAIN = ("val/recall_at_1", "holdout/new_classes/trained", "holdout/new_photos/trained")
 """By which runs are compared."""
 _MLFLOW_TAG = "retrieval.run_id"
 _MLFLOW_STORE = "sqlite:///mlflow.db"  # in the working folder, whatever lies there of MLflow's earlier ways
@@ -44,28 +44,28 @@ def epoch_figures(line: Mapping[str, Any]) -> dict[str, float]:
     return figures | {f"recall_at_{k}": value for k, value in line.get("recall", {}).items()}
 
 
-def trial_figures(trial: Mapping[str, Any]) -> dict[str, float]:
-    """Recall@1 (fractions) by method, of every question that could be asked, and the hold that was chosen."""
-    hold = {} if trial["hold"] is None else {"trial/hold": trial["hold"]}
-    return hold | {
-        f"trial/{words.replace(' ', '_')}/{method}": recall
+def holdout_figures(holdout: Mapping[str, Any]) -> dict[str, float]:
+    """Recall@1 (fractions) by method in each part of the holdout evaluation, and the selected L2-SP weight."""
+    l2_sp = {} if holdout["l2_sp"] is None else {"holdout/l2_sp": holdout["l2_sp"]}
+    return l2_sp | {
+        f"holdout/{words.replace(' ', '_')}/{method}": recall
         for part, words in QUESTIONS.items()
-        if trial[part] is not None
-        for method, recall in trial[part]["recall_at_1"].items()
+        if holdout[part] is not None
+        for method, recall in holdout[part]["recall_at_1"].items()
     }
 
 
 def report_figures(report: Mapping[str, Any]) -> dict[str, float]:
-    """The main figures of a report: counts, seconds by phase, Recall@K, the trial, and the network stage."""
+    """The main figures of a report: counts, seconds by phase, Recall@K, the holdout evaluation, and fine-tuning."""
     figures = {f"data/{name}": report[name] for name in ("images", "trained_on", "classes", "skipped")}
     figures |= {f"seconds/{name}": phase["seconds"] for name, phase in report["phases"].items()}
     figures["seconds/total"] = report["seconds"]
-    if report["trial"] is not None:
-        figures |= trial_figures(report["trial"])
-    if report["beliefs"] is not None:
-        figures["beliefs/mean_weight"] = report["beliefs"]["mean_weight"]
+    if report["holdout"] is not None:
+        figures |= holdout_figures(report["holdout"])
+    if report["confidences"] is not None:
+        figures["confidences/mean_weight"] = report["confidences"]["mean_weight"]
     if (network := report["network"]) is not None:  # MAP@R on what it held out, of all that it chose among
-        figures["held_out/ships"] = float(network["ships"])
+        figures["held_out/selected"] = float(network["selected"])
         for name, parts in network["tried"].items():
             shown = name.replace(", ", "_").replace(" ", "_")
             figures |= {f"held_out/{shown}/{part}": found for part, found in parts.items()}
@@ -77,9 +77,9 @@ def report_figures(report: Mapping[str, Any]) -> dict[str, float]:
 
 
 def report_words(report: Mapping[str, Any]) -> dict[str, str]:
-    """What a report says that is no number: the method that ships, and what of an image its network sees."""
-    choice = report.get("feature_choice") or {}
-    return {"ships": report["method"]} | {
+    """Text values of a report: the exported method, the selected view and pooling."""
+    choice = report.get("feature_selection") or {}
+    return {"selected": report["method"]} | {
         name: str(choice[name]) for name in ("view", "pooling") if name in choice
     }
 
@@ -311,7 +311,7 @@ def open_loggers(
             on_validation=lambda epoch, recall: loggers.tell_line(
                 {"phase": "validation", "epoch": epoch, "recall": recall}
             ),
-            on_trial=lambda trial: loggers.tell_outcome(trial_figures(trial)),
+            on_holdout=lambda holdout: loggers.tell_outcome(holdout_figures(holdout)),
             on_report=lambda report: loggers.tell_outcome(report_figures(report), report_words(report)),
         )
         finished = True

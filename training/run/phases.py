@@ -86,7 +86,7 @@ class Watcher:
 
     `on_run(run)` when the run folder stands, new or to go on with, `on_phase(name)` when a phase begins,
     `on_images(description, done, total)`, `on_epoch(report)`, `on_validation(epoch, recall by K)`,
-    `on_trial(trial)` as it will stand in the report, `on_report(report)` at the end, `on_note(text)`.
+    `on_holdout(holdout)` as it will stand in the report, `on_report(report)` at the end, `on_note(text)`.
     """
 
     on_run: Callable[[RunFolder], None] = lambda _: None
@@ -94,7 +94,7 @@ class Watcher:
     on_images: Callable[[str, int, int], None] = lambda *_: None
     on_epoch: Callable[[EpochReport], None] = lambda _: None
     on_validation: Callable[[int, dict[int, float]], None] = lambda *_: None
-    on_trial: Callable[[Mapping[str, Any]], None] = lambda _: None
+    on_holdout: Callable[[Mapping[str, Any]], None] = lambda _: None
     on_report: Callable[[Mapping[str, Any]], None] = lambda _: None
     on_note: Callable[[str], None] = lambda _: None
 

@@ -49,7 +49,7 @@ def describe_network(network: Mapping[str, Any] | None) -> list[str]:
 
 
 def _name_exported(network: Mapping[str, Any]) -> str:
-    if not network["ships"]:
+    if not network["selected"]:
         why = "by --val" if network.get("left_by") == VAL else "which finds as much by the figures above"
         return f"the embedding on the frozen backbone, {why}; {_ask_for_time(network)}"
     if network["weights"] == START:
@@ -219,10 +219,10 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     if report["noise"] is not None:
         noise = report["noise"]
         lines.append(f"labels made wrong: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
-    lines += describe_choice(report.get("feature_choice"))
-    if report["beliefs"] is not None:
+    lines += describe_choice(report.get("feature_selection"))
+    if report["confidences"] is not None:
         lines.append(f"labels: `retrieval audit {report['run']}` estimates how many are wrong, and lists them")
-    lines += describe_trial(report["trial"])
+    lines += describe_holdout(report["holdout"])
     lines += describe_network(report.get("network"))
     lines += describe_picture(report.get("picture"))
     lines += describe_validation(report)
@@ -230,36 +230,36 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     return "\n".join([*lines, *([] if verdict is None else ["", f"verdict: {verdict['text']}"])])
 
 
-def describe_trial(trial: Mapping[str, Any] | None) -> list[str]:
-    """Lines for people, of what `Trial.to_json` gives; none where there was no trial."""
-    if trial is None:
+def describe_holdout(holdout: Mapping[str, Any] | None) -> list[str]:
+    """Lines for people, of what `HoldoutResult.to_json` gives; none where there was no holdout evaluation."""
+    if holdout is None:
         return []
-    parts = {name: trial[name] for name in QUESTIONS if trial[name] is not None}
+    parts = {name: holdout[name] for name in QUESTIONS if holdout[name] is not None}
     if not parts:
-        return ["no trial: too few images to hold some out, search them and train on the others"]
+        return ["no holdout evaluation: too few images to hold some out, search them and train on the others"]
     return [
         "",
-        *_tabulate(parts, hold=trial["hold"]),
+        *_tabulate(parts, l2_sp=holdout["l2_sp"]),
         *_describe_sizes(parts),
     ]
 
 
-def tell_trial(trial: Mapping[str, Any]) -> str:
+def summarize_holdout(holdout: Mapping[str, Any]) -> str:
     """One line while the training goes on: what was found with training and, at best of equal width, without."""
     found: list[str] = []
     for name, words in QUESTIONS.items():
-        if (part := trial[name]) is not None:
+        if (part := holdout[name]) is not None:
             trained, rival = (100 * part["recall_at_1"][method] for method in ("trained", part["best_rival"]))
             found.append(f"{words} {trained:.1f} ({'' if found else 'untrained '}{rival:.1f})")
-    return f"trial, Recall@1 %: {', '.join(found)}" if found else ""
+    return f"holdout, Recall@1 %: {', '.join(found)}" if found else ""
 
 
-def _tabulate(parts: Mapping[str, Mapping[str, Any]], *, hold: float | None) -> list[str]:
+def _tabulate(parts: Mapping[str, Mapping[str, Any]], *, l2_sp: float | None) -> list[str]:
     heads = [f"{QUESTIONS[name]} ({part['queries']})" for name, part in parts.items()]
-    lines = ["Trial: Recall@1 by the given labels, % (queries)" + "".join(f"{head:>20}" for head in heads)]
+    lines = ["Holdout: Recall@1 by the given labels, % (queries)" + "".join(f"{head:>20}" for head in heads)]
     first = next(iter(parts.values()))["recall_at_1"]
     for name in sorted(first, key=lambda name: -sum(part["recall_at_1"][name] for part in parts.values())):
-        shown = name if name != "trained" or hold is None else f"trained, hold {hold:g}"
+        shown = name if name != "trained" or l2_sp is None else f"trained, L2-SP {l2_sp:g}"
         values = "".join(f"{100 * part['recall_at_1'][name]:>20.2f}" for part in parts.values())
         lines.append(f"  {shown:<46}{values}")
     return lines

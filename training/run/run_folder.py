@@ -37,11 +37,13 @@ from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoi
 
 PARITY_IMAGES = 16
 FORMAT_VERSION = 1  # of a run
-FEATURE_CHOICE = "feature_choice.json"  # view and pooling that the run takes, and what they were chosen among
+FEATURE_SELECTION = (
+    "feature_selection.json"  # view and pooling that the run takes, and what they were chosen among
+)
 _FILES = (
-    "config.json", FEATURE_CHOICE, "features.json", "labels.csv", "skipped.csv", "environment.json",
+    "config.json", FEATURE_SELECTION, "features.json", "labels.csv", "skipped.csv", "environment.json",
     "metrics.jsonl", "backbone.safetensors", "untrained.safetensors", "head.safetensors", "picture.safetensors",
-    "confidences.csv", "trial.json", "network.json", "runtime.json", "report.json",
+    "confidences.csv", "holdout.json", "network.json", "runtime.json", "report.json",
 )  # fmt: skip
 _OF_A_NETWORK = set(asdict(NetworkConfig())) - {"finetune"}  # nothing to a run that trains none
 
@@ -251,7 +253,7 @@ class RunFolder:
         tensors, state = load_checkpoint(self.path / "backbone.safetensors")
         how = self.read_json("config.json")["config"]["input"]
         if AUTO in (how["view"], how["pooling"]):
-            how |= self.read_json(FEATURE_CHOICE)
+            how |= self.read_json(FEATURE_SELECTION)
         backbone = load_backbone(state["name"], "none", side=how["crop"])
         unpack_module(backbone.module, tensors, name="backbone")
         return with_features(backbone, view=how["view"], pooling=how["pooling"], side=how["crop"])
@@ -270,7 +272,7 @@ class RunFolder:
     def has_trained_network(self) -> bool:
         """Whether the backbone of a finished run was trained with its labels."""
         network = (self.find_json("report.json") or {}).get("network")
-        return network is not None and bool(network["ships"])
+        return network is not None and bool(network["selected"])
 
     def save_picture_head(self, head: PictureHead, *, threshold: float, is_kept: bool) -> None:
         """picture.safetensors: the second output's head, from which cosine on pictures are copies, whether it works."""

@@ -17,7 +17,7 @@ import torch
 from index.errors import InputError
 from training.backbone.backbones import Backbone, load_backbone, require_input_size
 from training.backbone.extract import Extractor
-from training.confidence.confidences import Beliefs
+from training.confidence.confidences import LabelConfidences
 from training.data.datasets import Dataset, require_outside
 from training.data.label_noise import describe_noise
 from training.head.embedding_heads import Head
@@ -25,19 +25,20 @@ from training.head.untrained import UNTRAINED_DIM, count_directions, fit_rival, 
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.interface import loss_class
 from training.network.decoded_images import MappedArray, place_decoded, require_room
-from training.options.config import FIRM_HOLD, TrainConfig
-from training.options.losses import CLASS_WHITENED, RIVALS, UNTRAINED_METHODS
+from training.options.config import FIRM_L2_SP, TrainConfig
+from training.options.losses import RIVALS, UNTRAINED_METHODS, WCCN
 from training.options.machine import Machine
 from training.run.distributed import require_same_files
 from training.run.feature_selection import Candidate, list_candidates, select_features
 from training.run.features import require_runtime, settle_runtime
 from training.run.fit import (
     choose_rows,
-    find_beliefs,
+    estimate_confidences,
     known_weights,
     require_directions,
     train_head,
 )
+from training.run.holdout import HoldoutData, evaluate_holdout
 from training.run.network.inputs import plan_blocks, smaller_side
 from training.run.network.stage import StageResult, train_network
 from training.run.phases import NETWORK, Job, Watcher
@@ -51,9 +52,8 @@ from training.run.prepare import (
     prepare_training,
     prepare_validation,
 )
-from training.run.run_folder import FEATURE_CHOICE, RunFolder
+from training.run.run_folder import FEATURE_SELECTION, RunFolder
 from training.run.searches import KnownImages, Searches, SearchScores, embed_features, plan_searches
-from training.run.trial import TrialData, run_trial
 from training.run.verdict import (
     FROZEN_HEAD,
     HOLDOUT,
@@ -156,7 +156,7 @@ def train(
     evaluation = _evaluate(job, features, confidences, fitted=fitted, stage=stage, verdict=verdict)
     report = _save(job, features, fitted=fitted, stage=stage, evaluation=evaluation)
     weight = None if confidences is None else float(confidences.weights.cpu().numpy().mean())
-    report |= {"trial": holdout, "beliefs": None if weight is None else {"mean_weight": weight}}
+    report |= {"holdout": holdout, "confidences": None if weight is None else {"mean_weight": weight}}
     run.write_json("report.json", {**report, "seconds": time.perf_counter() - started})
     watcher.on_report(report := run.read_json("report.json"))  # as a resume of the finished run gives it
     return report
@@ -201,7 +201,7 @@ def _select_features(job: Job, listed: _Listed) -> Candidate:
     """The view and pooling of the features: as the options say, or what finds most on a sample."""
     if not job.config.input.is_open:
         return listed.candidates[0]
-    with job.measure("look"):
+    with job.measure("feature_selection"):
         return select_features(
             job, listed.dataset.records, listed.candidates, views=len(listed.paths), network=listed.backbone
         )
@@ -237,27 +237,27 @@ def _extract(job: Job, listed: _Listed, choice: Candidate, *, data: Path) -> _Fe
 def _evaluate_holdout(job: Job, features: _Features) -> dict[str, Any] | None:
     """What training finds on classes and images held out, beside no training; measured once, also over a resume."""
     config, training = job.config, features.training
-    if not config.selection.trial or not config.loss.trains or features.guidance is not None:
+    if not config.selection.holdout or not config.loss.trains or features.guidance is not None:
         return None
-    with job.measure("trial"):
+    with job.measure("holdout"):
         holdout = job.run.keep_json(
-            "trial.json",
-            lambda: run_trial(
-                TrialData(training.features, training.labels.cpu().numpy(), training.copies, training.groups),
-                config=config, device=job.machine.device, progress=partial(job.watcher.on_images, "trial"),
+            "holdout.json",
+            lambda: evaluate_holdout(
+                HoldoutData(training.features, training.labels.cpu().numpy(), training.copies, training.groups),
+                config=config, device=job.machine.device, progress=partial(job.watcher.on_images, "holdout"),
             ).to_json(),
         )  # fmt: skip
-    job.watcher.on_trial(holdout)
+    job.watcher.on_holdout(holdout)
     return holdout
 
 
-def _estimate_confidences(job: Job, training: TrainingSet) -> Beliefs | None:
+def _estimate_confidences(job: Job, training: TrainingSet) -> LabelConfidences | None:
     """How far each label is believed, where anything reads it."""
-    if not job.config.needs_beliefs:
+    if not job.config.needs_confidences:
         return None
     with job.measure("confidence"):
         leaves_out = job.config.confidence.confidences == "leave-one-out"
-        found = find_beliefs(
+        found = estimate_confidences(
             training.source, training.labels, class_count=len(training.classes), config=job.config,
             context=job.context("confidence"),
             groups=torch.from_numpy(training.copies).to(job.machine.device) if leaves_out else None,
@@ -266,9 +266,9 @@ def _estimate_confidences(job: Job, training: TrainingSet) -> Beliefs | None:
     return found
 
 
-def _confidence_rows(training: TrainingSet, confidences: Beliefs) -> Iterator[list[object]]:
+def _confidence_rows(training: TrainingSet, confidences: LabelConfidences) -> Iterator[list[object]]:
     top = min(3, len(training.classes))
-    for rows, found in confidences.confidences.blocks():
+    for rows, found in confidences.by_class.blocks():
         values, numbers = found.topk(top, dim=1)
         for row, v, n in zip(rows.tolist(), values.tolist(), numbers.tolist(), strict=True):
             image = training.images[row]
@@ -280,14 +280,16 @@ def _confidence_rows(training: TrainingSet, confidences: Beliefs) -> Iterator[li
 
 def _resolve_plan(
     config: TrainConfig, features: _Features, *, choice: Candidate, holdout: Mapping[str, Any] | None,
-    confidences: Beliefs | None,
+    confidences: LabelConfidences | None,
 ) -> TrainConfig:  # fmt: skip
-    """The options with all that depends on the data: view and pooling, width, hold, and the size of random views."""
+    """The options with all that depends on the data: view, pooling, width, L2-SP weight, size of random views."""
     rows, centre = choose_rows(confidences, config=config), features.training.source.centre
     spanned = min(centre.shape[1], (len(centre) if rows is None else len(rows)) - 1)
     embedding, network, sizes = config.embedding.wide(spanned), config.network, config.input
-    hold = embedding.penalty if holdout is None else holdout["hold"]
-    embedding = replace(embedding, hold=FIRM_HOLD if hold is None else hold)  # there was too little to try it on
+    l2_sp = embedding.penalty if holdout is None else holdout["l2_sp"]
+    embedding = replace(
+        embedding, l2_sp=FIRM_L2_SP if l2_sp is None else l2_sp
+    )  # there was too little to try it on
     if network.trains and network.image_size is None:
         network = replace(network, image_size=smaller_side(features.extractor.backbone, sizes.crop))
     if sizes.is_open:
@@ -296,16 +298,16 @@ def _resolve_plan(
 
 
 def _fit(
-    job: Job, features: _Features, confidences: Beliefs | None, *, verdict: Mapping[str, Any] | None
+    job: Job, features: _Features, confidences: LabelConfidences | None, *, verdict: Mapping[str, Any] | None
 ) -> _Fitted:
-    """The head on the frozen backbone: trained, or of closed form where the holdout says so and --val does not."""
+    """The head on the frozen backbone: trained, or in closed form where the holdout evaluation selects that."""
     training, validation, method = features.training, features.validation, job.config.loss.method
     if verdict is not None and verdict["exported"] != TRAINED and not _chooses_by_val(job, features):
         method = verdict["exported"]
     if method in RIVALS:
         with job.measure("projection"):
             weights = known_weights(confidences, config=job.config)
-            labelled = training.labelled(weights, reads_labels=method == CLASS_WHITENED)
+            labelled = training.labelled(weights, reads_labels=method == WCCN)
             head: Head = fit_rival(method, labelled, embedding_dim=job.config.embedding.width)
         return _Fitted(method, head, len(training.images))
 
@@ -318,7 +320,7 @@ def _fit(
     with job.measure("embedding"):
         head, trained_on = train_head(
             training.source, training.labels, class_count=len(training.classes), config=job.config,
-            context=job.context("embedding", class_count=len(training.classes)), beliefs=confidences,
+            context=job.context("embedding", class_count=len(training.classes)), confidences=confidences,
             guidance=features.guidance, on_head=validate,
         )  # fmt: skip
     return _Fitted(method, head, trained_on)
@@ -345,7 +347,7 @@ def _ask_holdout(
 
 
 def _train_network(
-    job: Job, features: _Features, confidences: Beliefs | None, *, method: str
+    job: Job, features: _Features, confidences: LabelConfidences | None, *, method: str
 ) -> StageResult | None:
     """The backbone with a head of its own, beside the frozen embedding by `method`; None where it stays frozen."""
     if features.decoding is None:
@@ -358,7 +360,7 @@ def _train_network(
 
 
 def _evaluate(
-    job: Job, features: _Features, confidences: Beliefs | None, *, fitted: _Fitted, stage: StageResult | None,
+    job: Job, features: _Features, confidences: LabelConfidences | None, *, fitted: _Fitted, stage: StageResult | None,
     verdict: dict[str, Any] | None,
 ) -> _Evaluation:  # fmt: skip
     """The heads on --val, where there is one, and which of them is exported."""
@@ -414,13 +416,13 @@ def _save(
             head, method = stage.head, plan.network_loss.method
             run.save_backbone(extractor.backbone)
         else:  # copies are told by the backbone that is exported
-            network = {**stage.report, "ships": False, "left_by": VAL}
+            network = {**stage.report, "selected": False, "left_by": VAL}
             frozen = load_backbone(plan.backbone, plan.weights, seed=plan.seed, side=plan.input.crop)
             sizes = plan.input
             extractor = open_extractor(frozen, sizes, view=sizes.view, pooling=sizes.pooling, machine=job.machine)
     if exported in heads and exported not in (FROZEN_HEAD, TRAINED):
         head, method = heads[exported], exported
-    if method not in UNTRAINED_METHODS and (network is None or not network["ships"]):
+    if method not in UNTRAINED_METHODS and (network is None or not network["selected"]):
         width = min(UNTRAINED_DIM, count_directions(training.features))
         run.save_module("untrained", fit_untrained("pca", training.features, embedding_dim=width))
     run.save_head(head, method=method, class_count=len(training.classes))
@@ -444,7 +446,7 @@ def _save(
         "noise": None if plan.data.noise is None else _report_noise(training),
         "method": method,
         "embedding_dim": head.embedding_dim,
-        "feature_choice": run.find_json(FEATURE_CHOICE),
+        "feature_selection": run.find_json(FEATURE_SELECTION),
         "network": network,
     }
 

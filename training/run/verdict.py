@@ -65,7 +65,7 @@ def name_sizes(least: int, most: int) -> str:
 # Measured on drawn hits of equal methods, four rivals, two parts, 2,000 draws each: 4 to 5 of 100 are called clear on
 # either part at 5 to 40 classes; 8 to 9 without counting the parts.
 LEAST_CLASSES = 5  # below which nothing is clear
-_WRONG = 0.05  # of all trials of equal methods
+_WRONG = 0.05  # of all evaluations of equal methods
 _SHOWN = NormalDist().inv_cdf(0.975)  # standard deviations to either bound of the interval of 95 %
 
 
@@ -94,7 +94,7 @@ NEW_CLASSES, NEW_PHOTOS, MIXED = "new classes", "new photos", "the images of --v
 QUESTIONS = {"unseen": NEW_CLASSES, "seen": NEW_PHOTOS}  # of the parts of the holdout
 _NAMES = {  # with the verb that goes with them
     "raw": "raw features find", "pca": "PCA finds", "pca-half-whitened": "half-whitened PCA finds",
-    "pca-whitened": "whitened PCA finds", "class-whitened": "within-class whitening finds",
+    "pca-whitened": "whitened PCA finds", "wccn": "within-class whitening finds",
     FROZEN_HEAD: "the trained head on the frozen backbone finds",
 }  # fmt: skip
 

@@ -20,9 +20,9 @@ from training.confidence.confidences import (
     LeaveOneOutConfidences,
     TopConfidences,
     ViewConfidences,
-    believe_module,
-    believe_others,
     compute_confidences,
+    confidences_of_module,
+    leave_one_out_confidences,
     make_confidences,
     rows_to_trust,
 )
@@ -97,39 +97,39 @@ def _labels(count: int = 30) -> torch.Tensor:
 
 def test_the_beliefs_of_a_module_are_its_confidences_of_the_centre_crops() -> None:
     module, source = _module(), _source(4096 + 50, views=2)
-    beliefs = believe_module(module, source, _labels(4096 + 50))
+    confidences = confidences_of_module(module, source, _labels(4096 + 50))
     expected = module(source.centre)
-    blocks = list(beliefs.confidences.blocks())
+    blocks = list(confidences.by_class.blocks())
     assert torch.equal(torch.cat([rows for rows, _ in blocks]), torch.arange(4096 + 50))
     torch.testing.assert_close(torch.cat([c for _, c in blocks]), expected, rtol=0, atol=1e-6)
     own = expected.gather(1, _labels(4096 + 50)[:, None])[:, 0]
-    torch.testing.assert_close(beliefs.own, own, rtol=0, atol=1e-6)
-    assert torch.equal(beliefs.weights, beliefs.own)
-    assert isinstance(beliefs.confidences, ViewConfidences), "another view is asked for again"
+    torch.testing.assert_close(confidences.own, own, rtol=0, atol=1e-6)
+    assert torch.equal(confidences.weights, confidences.own)
+    assert isinstance(confidences.by_class, ViewConfidences), "another view is asked for again"
 
 
 @pytest.mark.parametrize("groups", [None, torch.arange(30) // 3])
 def test_the_beliefs_of_the_others_are_those_of_leave_one_out(groups: torch.Tensor | None) -> None:
     source = _source()
-    beliefs = believe_others(source, _labels(), class_count=4, groups=groups)
+    confidences = leave_one_out_confidences(source, _labels(), class_count=4, groups=groups)
     left_out = None if groups is None else groups.numpy()
     judge = LeaveOneOut(source.centre.numpy(), _labels().numpy(), count=4, groups=left_out)
     expected = torch.from_numpy(judge.confidences(np.arange(30)))
-    torch.testing.assert_close(beliefs.own, expected[torch.arange(30), _labels()])
-    torch.testing.assert_close(_read(beliefs.confidences.batch(torch.arange(30), source.centre)), expected)
-    torch.testing.assert_close(torch.cat([c for _, c in beliefs.confidences.blocks()]), expected)
+    torch.testing.assert_close(confidences.own, expected[torch.arange(30), _labels()])
+    torch.testing.assert_close(_read(confidences.by_class.batch(torch.arange(30), source.centre)), expected)
+    torch.testing.assert_close(torch.cat([c for _, c in confidences.by_class.blocks()]), expected)
     others = expected.clone()
     others[torch.arange(30), _labels()] = 0
-    against = beliefs.own / (beliefs.own + others.max(dim=1).values)
-    torch.testing.assert_close(beliefs.weights, against**2)
+    against = confidences.own / (confidences.own + others.max(dim=1).values)
+    torch.testing.assert_close(confidences.weights, against**2)
 
 
 def test_leave_one_out_in_memory_and_asked_for_again_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     source, rows = _source(views=3), torch.tensor([3, 0, 29, 3])
     monkeypatch.setattr(confidences, "_FIXED_VALUES", 30 * 4)
-    fixed = believe_others(source, _labels(), class_count=4, groups=None).confidences
+    fixed = leave_one_out_confidences(source, _labels(), class_count=4, groups=None).by_class
     monkeypatch.setattr(confidences, "_FIXED_VALUES", 30 * 4 - 1)
-    asked = believe_others(source, _labels(), class_count=4, groups=None).confidences
+    asked = leave_one_out_confidences(source, _labels(), class_count=4, groups=None).by_class
     assert isinstance(fixed, FixedConfidences)
     assert isinstance(asked, LeaveOneOutConfidences)
     view = source._views[rows, 1]

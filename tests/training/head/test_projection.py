@@ -26,7 +26,7 @@ from training.head.untrained import (
     fit_untrained,
     fit_within_classes,
 )
-from training.options.losses import CLASS_WHITENED, RIVALS, UNTRAINED_METHODS
+from training.options.losses import RIVALS, UNTRAINED_METHODS, WCCN
 from training.run.searches import ValidationSet, embed_features
 
 
@@ -125,11 +125,11 @@ def test_class_whitening_is_the_start_of_a_trained_head_with_the_beliefs_of_leav
     images = _labelled()
     own = np.square(LeaveOneOut(images.features, images.labels, count=3).own_against_others())
     start = fit_within_classes(images.features, images.labels, weights=own, embedding_dim=5)
-    head = fit_rival(CLASS_WHITENED, images, embedding_dim=5)
+    head = fit_rival(WCCN, images, embedding_dim=5)
     np.testing.assert_array_equal(head.weight.numpy(), start.weight[:5])
     np.testing.assert_array_equal(head.bias.numpy(), start.bias[:5])
     believed = replace(images, weights=np.linspace(0, 1, 40, dtype=np.float32))
-    other = fit_rival(CLASS_WHITENED, believed, embedding_dim=5)
+    other = fit_rival(WCCN, believed, embedding_dim=5)
     assert not np.array_equal(other.weight.numpy(), head.weight.numpy())
 
 
@@ -137,7 +137,7 @@ def test_one_method_refuses_a_width_that_the_comparison_of_all_narrows() -> None
     with pytest.raises(InputError, match=r"--embedding-dim 8 exceeds .* at most 5 directions"):
         fit_untrained("pca", _features(6), embedding_dim=8)
     widths = {name: head.embedding_dim for name, head in fit_rivals(_labelled(6), embedding_dim=8).items()}
-    assert widths == {"raw": 12, **dict.fromkeys((CLASS_WHITENED, *POWERS), 5)}
+    assert widths == {"raw": 12, **dict.fromkeys((WCCN, *POWERS), 5)}
     assert set(widths) == set(RIVALS)
 
 

@@ -51,9 +51,9 @@ def test_a_wrong_value_is_named_with_its_flag(field: str, value: object) -> None
     assert str(value) in str(caught.value)
 
 
-PAPER: dict[str, Any] = {"recipe": "paper"}
+PAPER: dict[str, Any] = {"recipe": "spa-paper"}
 PROCSIM = PAPER | {"method": "procsim"}
-WHITENED = PAPER | {"start": "whitened"}
+WHITENED = PAPER | {"init": "wccn"}
 ALL: dict[str, Any] = {"finetune": "all"}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     # choices
@@ -61,7 +61,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (PAPER | {"method": "adaptive-proxy-anchor", "margins": "many"}, "--margins must be one of single, .*, got 'many'"),
     (PROCSIM | {"procsim_threshold": "median"}, "--procsim-threshold must be one of otsu, .*'median'"),
     (PAPER | {"protocol": "cub"}, "--protocol must be one of folder, .*, got 'cub'"),
-    (PAPER | {"start": "pca"}, "--start must be one of random, whitened, got 'pca'"),
+    (PAPER | {"init": "pca"}, "--init must be one of random, wccn, got 'pca'"),
     (PAPER | {"confidences": "nobody"}, "--confidences must be one of module, leave-one-out, got 'nobody'"),
     (PAPER | {"select": "best"}, "--select must be one of trained, auto, got 'best'"),
     ({"view": "half"}, "--view must be one of crop, whole, both, auto, got 'half'"),
@@ -73,7 +73,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"alpha": "4", "method": "spa"}, "--alpha must be a number, got '4'"),
     ({"head_batch_size": 2.5}, "--head-batch-size must be a whole number, got 2.5"),
     ({"embedding_dim": True}, "--embedding-dim must be a whole number, got True"),
-    ({"trial": "no"}, "--trial must be true or false, got 'no'"),
+    ({"holdout": "no"}, "--holdout must be true or false, got 'no'"),
     ({"weights": 3}, "--weights must be text, got 3"),
     # options that do not go together
     (PROCSIM | {"omega": 0.5}, "--omega above 0 and --guidance FILE go together"),
@@ -85,17 +85,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (PAPER | {"method": "adaptive-proxy-anchor", "delta": 0.0}, "--delta must be greater than 0, where .*, got 0.0"),
     (PAPER | {"images_per_class": 9, "head_batch_size": 8},
      r"--images-per-class \(9\) must not exceed --head-batch-size \(8\)"),
-    (PAPER | {"hold": 0.1}, "--hold keeps a whitened head near its start, got --start random"),
-    (WHITENED | {"hold": -0.1}, "--hold must be at least 0, got -0.1"),
-    (WHITENED | {"hold": math.nan}, "--hold must be at least 0, got nan"),
-    (WHITENED | {"hold": math.inf}, "--hold must be at least 0, got inf"),
+    (PAPER | {"l2_sp": 0.1}, "--l2-sp goes with --init wccn, got --init random"),
+    (WHITENED | {"l2_sp": -0.1}, "--l2-sp must be at least 0, got -0.1"),
+    (WHITENED | {"l2_sp": math.nan}, "--l2-sp must be at least 0, got nan"),
+    (WHITENED | {"l2_sp": math.inf}, "--l2-sp must be at least 0, got inf"),
     (PAPER | {"head_steps": 0}, "--head-steps must be at least 1, got 0"),
     ({"head_epochs": 2, "head_steps": 3}, "--head-epochs and --head-steps both say how long phase 2 is"),
-    ({"start": "random", "hold": 0.1}, "--hold keeps a whitened head near its start"),
-    (PAPER | {"select": "auto", "trial": False}, "--select auto reads the trial: leave out --no-trial"),
-    (PAPER | {"select": "auto", "trial": True, "method": "pca"}, "--select goes with a method that trains, not with"),
-    (PROCSIM | {"select": "auto", "trial": True, "omega": 0.5, "guidance": "words.npz"},
-     "--select auto reads the trial, and there is none with --guidance"),
+    ({"init": "random", "l2_sp": 0.1}, "--l2-sp goes with --init wccn"),
+    (PAPER | {"select": "auto", "holdout": False}, "--select auto needs the holdout evaluation: leave out"),
+    (PAPER | {"select": "auto", "holdout": True, "method": "pca"}, "--select goes with a method that trains, not with"),
+    (PROCSIM | {"select": "auto", "holdout": True, "omega": 0.5, "guidance": "words.npz"},
+     "--select auto needs the holdout evaluation, which --guidance does not allow"),
     # sizes and crops that do not go with the view
     ({"view": "whole", "resize": 256}, r"--view whole .* --crop \(224\) .* got --resize 256: leave --resize out"),
     ({"view": "whole", "resize": 192}, r"--view whole .* got --resize 192"),
@@ -103,8 +103,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"view": "both", "resize": 200}, r"--crop \(224\) must not exceed --resize \(200\)"),
     ({"view": "whole", "features": "live"}, "--features live takes random crops, which go with --view crop"),
     ({"view": "both", "features": "cached:3"}, "--features cached:3 .* not with --view both"),
-    ({"view": "auto", "trial": False}, "--view auto is chosen on a part of the data, .* leave out --no-trial"),
-    ({"pooling": "auto", "trial": False}, "--pooling auto is chosen on a part of the data"),
+    ({"view": "auto", "holdout": False}, "--view auto is selected on a part of the data, .* leave out --no-holdout"),
+    ({"pooling": "auto", "holdout": False}, "--pooling auto is selected on a part of the data"),
     ({"embedding_cost": 0}, "--embedding-cost must be at least 1"),
     (ALL | {"image_size": 225}, r"--image-size must be at most --crop \(224\), got 225"),
     # options that would do nothing
@@ -126,8 +126,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *((PAPER | {"method": method, "min_confidence": 0.1}, f"--min-confidence goes with a method .*{method}")
       for method in RIVALS),
     *((PAPER | {"method": "pca", name: value}, f"--{name.replace('_', '-')} goes with a method that trains, not with")
-      for name, value in {"head_lr": 0.1, "start": "random", "confidence_val_share": 0.2, "features": "live",
-                          "head_eval_every": 3, "trial": True}.items()),
+      for name, value in {"head_lr": 0.1, "init": "random", "confidence_val_share": 0.2, "features": "live",
+                          "head_eval_every": 3, "holdout": True}.items()),
     (ALL | {"method": "pca", "head_lr": 0.1}, "--head-lr goes with a method that trains"),
     ({"method": "proxy-anchor", "negative_weights": "confidence"}, "--negative-weights goes with --positive-weights"),
     ({"lr": 1e-3}, "--lr goes with --finetune, and would do nothing here"),
@@ -164,10 +164,10 @@ def test_options_that_do_go_together_are_taken() -> None:
     make_config(label_noise="semantic:0.5", hierarchy="tree.csv")
     make_config(method="proxy-anchor", delta=0.0)
     make_config(method="proxy-anchor", min_confidence=0.1)
-    assert make_config(start="whitened", hold=0.5).embedding.hold == 0.5
-    assert make_config(start="whitened").embedding.hold == 0
+    assert make_config(init="wccn", l2_sp=0.5).embedding.l2_sp == 0.5
+    assert make_config(init="wccn").embedding.l2_sp == 0
     assert (make_config().embedding.head_steps, make_config(head_steps=7).embedding.head_steps) == (None, 7)
-    assert make_config(select="auto", trial=True).selection.select == "auto"
+    assert make_config(select="auto", holdout=True).selection.select == "auto"
 
 
 def test_no_two_options_share_a_name() -> None:
@@ -222,9 +222,9 @@ def test_the_whole_image_has_the_size_of_the_crop(view: str, given: dict[str, in
         ({"features": "cached:1", "select": "trained", "head_epochs": 3}, "auto", "auto"),
         ({"view": "whole"}, "whole", "auto"),
         ({"pooling": "gem"}, "auto", "gem"),
-        ({"recipe": "paper"}, "crop", "own"),
+        ({"recipe": "spa-paper"}, "crop", "own"),
         ({"method": "proxy-nca"}, "crop", "own"),
-        ({"trial": False}, "crop", "own"),
+        ({"holdout": False}, "crop", "own"),
         ({"features": "live"}, "crop", "own"),
         ({"features": "cached:4"}, "crop", "own"),
         ({"finetune": "last-2"}, "crop", "own"),
@@ -234,7 +234,9 @@ def test_the_whole_image_has_the_size_of_the_crop(view: str, given: dict[str, in
         ({"features": "live", "pooling": "auto"}, "crop", "auto"),
     ],
 )
-def test_a_look_chooses_what_is_not_given_where_the_default_recipe_has_its_trial(given, view, pooling) -> None:
+def test_view_and_pooling_are_selected_where_the_default_recipe_has_its_holdout_evaluation(
+    given, view, pooling
+) -> None:
     images = resolve(weights="none", **given).input
     assert (images.view, images.pooling) == (view, pooling)
     assert images.is_open == ("auto" in (view, pooling))
@@ -266,7 +268,7 @@ def test_the_default_recipe_trains_the_network_with_a_loss_of_its_own_and_the_he
     loss = unfrozen.network_loss
     assert (loss.method, loss.options.alpha, loss.options.delta) == ("proxy-anchor", 32, 0.1)
     assert (loss.options.positive_weights, loss.options.negative_weights) == ("confidence", "confidence")
-    assert (plain.judges_again, unfrozen.judges_again) == (False, True)
+    assert (plain.reestimates_confidences, unfrozen.reestimates_confidences) == (False, True)
 
 
 def test_a_method_that_is_named_trains_the_network_too_unless_another_is_named_for_it() -> None:
@@ -280,7 +282,7 @@ def test_a_method_that_is_named_trains_the_network_too_unless_another_is_named_f
     found = [(one.loss.options.alpha, one.loss.options.positive_weights) for one in (anchor, plain, frozen)]
     assert found == [(32, "confidence"), (32, "none"), (4, "none")], "frozen as a linear map likes it"
     assert [one.loss.options.negative_weights for one in (anchor, plain)] == ["confidence", "none"]
-    paper = resolve("paper", weights="none", finetune="all")
+    paper = resolve("spa-paper", weights="none", finetune="all")
     assert paper.network_loss == paper.loss == LossConfig("spa")
     other = resolve(weights="none", finetune="all", method="multi-similarity", finetune_method="proxy-nca")
     assert (other.network_loss.method, other.network_loss.options.sample_weights) == ("proxy-nca", "confidence")
@@ -291,5 +293,5 @@ def test_a_method_without_training_leaves_the_network_the_loss_and_the_judge_of_
     config = resolve(weights="none", finetune="all", method=method, min_confidence=0.1, proxy_lr=0.1)
     assert config.network_loss.method == "proxy-anchor"
     assert config.confidence.confidences == "leave-one-out"
-    assert config.needs_beliefs
-    assert not resolve(weights="none", method=method).needs_beliefs
+    assert config.needs_confidences
+    assert not resolve(weights="none", method=method).needs_confidences

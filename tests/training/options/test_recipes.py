@@ -41,12 +41,12 @@ PAIR_METHODS = {
 }  # fmt: skip
 SMALL = (*IMAGES, "--embedding-dim", "8")
 """A quick command line on which the recipe decides everything that it has a value for."""
-NO_LOOK = ("--view", "crop", "--pooling", "own")
+NO_SELECTION = ("--view", "crop", "--pooling", "own")
 UNTRIED = {"select": "trained", "view": "crop", "pooling": "own"}
-"""What the recipe leaves to the trial and to a look, where there is none."""
+"""Options that the recipe leaves to feature selection."""
 QUICK: dict[str, Any] = {
-    "recipe": "default", "trial": True, "select": "trained", "head_steps": 10, "head_batch_size": 16, "head_lr": 0.01,
-    "view": "crop", "pooling": "own", "hold": 0.2,
+    "recipe": "default", "holdout": True, "select": "trained", "head_steps": 10, "head_batch_size": 16, "head_lr": 0.01,
+    "view": "crop", "pooling": "own", "l2_sp": 0.2,
 }  # fmt: skip
 
 
@@ -77,8 +77,8 @@ def default_run(
 @pytest.mark.parametrize("method", METHODS)
 def test_either_recipe_goes_with_every_method(method: str) -> None:
     pairs = {"images_per_class": 4} if method in PAIR_METHODS else {}
-    assert recipe_values("paper", method=method) == pairs
-    paper = resolve("paper", method=method, weights="none").embedding
+    assert recipe_values("spa-paper", method=method) == pairs
+    paper = resolve("spa-paper", method=method, weights="none").embedding
     assert paper.images_per_class == pairs.get("images_per_class", 0)
     values = recipe_values("default", method=method)
     config = resolve(method=method, weights="none")
@@ -96,8 +96,8 @@ def test_either_recipe_goes_with_every_method(method: str) -> None:
 def test_the_default_recipe_is_the_default_in_python_too() -> None:
     config = resolve(weights="none")
     assert (config.loss.method, config.loss.options.sample_weights) == ("proxy-nca", "confidence")
-    assert (config.embedding.start, config.embedding.head_steps, config.embedding.head_epochs) == (
-        "whitened",
+    assert (config.embedding.init, config.embedding.head_steps, config.embedding.head_epochs) == (
+        "wccn",
         300,
         40,
     )
@@ -109,13 +109,13 @@ def test_the_default_recipe_is_the_default_in_python_too() -> None:
         TrainConfig(recipe="default")  # type: ignore[call-arg]
 
 
-def test_the_default_recipe_leaves_the_trial_and_the_confidences_of_the_others(default_run: Path) -> None:
+def test_the_default_recipe_leaves_the_holdout_and_the_confidences_of_the_others(default_run: Path) -> None:
     report = json.loads((default_run / "report.json").read_text())
     assert report["method"] == "proxy-nca"
-    assert report["trial"] == json.loads((default_run / "trial.json").read_text())
-    assert report["trial"]["folds"] == 2
-    assert report["trial"]["unseen"]["queries"] == 48
-    assert set(report["phases"]) == {"look", "features", "trial", "confidence", "embedding"}
+    assert report["holdout"] == json.loads((default_run / "holdout.json").read_text())
+    assert report["holdout"]["folds"] == 2
+    assert report["holdout"]["unseen"]["queries"] == 48
+    assert set(report["phases"]) == {"feature_selection", "features", "holdout", "confidence", "embedding"}
     rows = read_csv(default_run / "confidences.csv")
     assert len(rows) == 48
     assert all(0 < float(row["confidence"]) < 1 for row in rows)
@@ -149,19 +149,19 @@ def test_a_run_of_the_default_recipe_exports_and_the_file_agrees(default_run: Pa
     [
         ("method", "multi-similarity"),
         ("confidences", "module"),
-        ("hold", 0.0),
+        ("l2_sp", 0.0),
         ("head_lr", 1e-4),
         ("nca_scale", 8.0),
     ],
 )
 def test_a_given_option_wins_over_the_recipe_even_with_the_papers_value(name: str, value: Any) -> None:
-    config = flatten(dataclasses.asdict(resolve(weights="none", trial=False, **{name: value})))
+    config = flatten(dataclasses.asdict(resolve(weights="none", holdout=False, **{name: value})))
     recipe = {**recipe_values("default", method=config["method"]), **UNTRIED}
     assert config.items() >= ({**recipe, name: value}).items()
 
 
 def test_the_papers_recipe_is_exactly_the_defaults_of_the_configs() -> None:
-    found = resolve("paper", backbone="squeezenet1_1", weights="none", method="pca", embedding_dim=8)
+    found = resolve("spa-paper", backbone="squeezenet1_1", weights="none", method="pca", embedding_dim=8)
     expected = TrainConfig(
         backbone="squeezenet1_1", weights="none", data=configs.DataConfig(), input=configs.InputConfig(),
         confidence=configs.ConfidenceConfig(), loss=LossConfig(method="pca"), selection=configs.SelectConfig(),
@@ -171,9 +171,9 @@ def test_the_papers_recipe_is_exactly_the_defaults_of_the_configs() -> None:
 
 
 def test_epochs_take_the_place_of_the_recipes_steps_and_a_random_start_has_nothing_to_be_held_at() -> None:
-    embedding = resolve(weights="none", head_epochs=2, trial=False, start="random").embedding
+    embedding = resolve(weights="none", head_epochs=2, holdout=False, init="random").embedding
     assert (embedding.head_epochs, embedding.head_steps) == (2, None)
-    assert (embedding.start, embedding.hold) == ("random", 0.0)
+    assert (embedding.init, embedding.l2_sp) == ("random", 0.0)
 
 
 @pytest.mark.parametrize("method", ["multi-similarity", "pca"])
@@ -182,9 +182,9 @@ def test_other_methods_train_with_the_default_recipe(pictures, options, tmp_path
     assert _train(pictures, *options, "--method", method, *short, "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["method"] == method
-    assert (report["trial"] is None) == (method == "pca")
+    assert (report["holdout"] is None) == (method == "pca")
     config = _flat_config(tmp_path / "run")
-    assert config["start"] == ("random" if method == "pca" else "whitened")
+    assert config["init"] == ("random" if method == "pca" else "wccn")
     assert config.get("sample_weights") == ("confidence" if method == "multi-similarity" else None)
     assert isinstance(RunFolder.open(tmp_path / "run").load_trained()[1], ProjectionHead)
 
@@ -192,9 +192,9 @@ def test_other_methods_train_with_the_default_recipe(pictures, options, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [
-        (("--embedding-dim", "512"), "--start whitened can give: 48 images .* at most 47 .*--start random"),
+        (("--embedding-dim", "512"), "--init wccn can give: 48 images .* at most 47 .*--init random"),
         (
-            ("--embedding-dim", "48", "--start", "random", "--select", "auto"),
+            ("--embedding-dim", "48", "--init", "random", "--select", "auto"),
             "--select auto can give: 48 images .* at most 47 directions.*--select trained",
         ),
     ],
@@ -216,7 +216,7 @@ def test_a_width_that_only_the_usable_images_do_not_span_leaves_no_run_folder(
     shutil.copytree(pictures, data)
     for picture in sorted(data.rglob("*.jpg"))[:3]:
         picture.write_bytes(b"no picture")
-    arguments = (data, "--out", tmp_path / "run", "--cache", cache, *SMALL, "--head-steps", "2", "--no-trial")
+    arguments = (data, "--out", tmp_path / "run", "--cache", cache, *SMALL, "--head-steps", "2", "--no-holdout")
     assert _train(*arguments, "--embedding-dim", "45") == 1
     assert "45 images of 512 features span at most 44 directions" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
@@ -226,7 +226,7 @@ def test_a_width_that_only_the_usable_images_do_not_span_leaves_no_run_folder(
     assert json.loads(capsys.readouterr().out)["embedding_dim"] == 44, "as wide as they span, if not told"
 
 
-def test_data_too_small_for_a_trial_trains_and_says_so(pictures, cache, tmp_path, capsys) -> None:
+def test_data_too_small_for_a_holdout_trains_and_says_so(pictures, cache, tmp_path, capsys) -> None:
     data = tmp_path / "data"
     for kind in sorted(pictures.iterdir())[:3]:
         (data / kind.name).mkdir(parents=True)
@@ -234,10 +234,14 @@ def test_data_too_small_for_a_trial_trains_and_says_so(pictures, cache, tmp_path
             shutil.copy(picture, data / kind.name)
     arguments = ("--out", tmp_path / "run", "--cache", cache, *SMALL, "--head-steps", "3", "--embedding-dim", "4")
     assert _train(data, *arguments) == 0
-    assert "no trial: too few images" in capsys.readouterr().out
+    assert "no holdout evaluation: too few images" in capsys.readouterr().out
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["method"] == "proxy-nca"
-    assert (report["trial"]["unseen"], report["trial"]["seen"], report["trial"]["deciding"]) == (None, None, None)
+    assert (report["holdout"]["unseen"], report["holdout"]["seen"], report["holdout"]["deciding"]) == (
+        None,
+        None,
+        None,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +260,8 @@ def patches(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 WRECKED = (
-    *NO_LOOK, "--embedding-dim", "1", "--start", "random", "--head-lr", "100", "--head-steps", "30", "--select", "auto",
+    *NO_SELECTION, "--embedding-dim", "1", "--init", "random", "--head-lr", "100", "--head-steps", "30",
+    "--select", "auto",
 )  # fmt: skip
 """A head thrown about by its optimizer, which no data makes worth having."""
 
@@ -291,7 +296,7 @@ def test_where_training_loses_auto_exports_an_untrained_embedding_and_says_why(
         if by == "holdout":
             assert export_run(out, tmp_path / "model.onnx").min_cosine >= MIN_COSINE
     else:
-        assert set(report["phases"]) == {"features", "trial", "confidence", "projection"}
+        assert set(report["phases"]) == {"features", "holdout", "confidence", "projection"}
         assert len(audit_labels(run, machine=make_machine(cache)).images) == 100
     assert _train(*arguments, "--resume", "--json") == 0
     assert json.loads(capsys.readouterr().out) == report
@@ -311,7 +316,7 @@ def _named(watched: list[str]) -> Watcher:
     return Watcher(on_images=lambda name, done, total: watched.append(name))
 
 
-def test_a_run_stopped_after_its_trial_does_not_repeat_it_and_arrives_at_the_same_bits(
+def test_a_run_stopped_after_its_holdout_does_not_repeat_it_and_arrives_at_the_same_bits(
     trainer: Trainer, other_pictures: Path
 ) -> None:
     out, first, watched = trainer.folder / "run", trainer.folder / "straight", list[str]()
@@ -320,31 +325,31 @@ def test_a_run_stopped_after_its_trial_does_not_repeat_it_and_arrives_at_the_sam
     assert len({line["epoch"] for line in read_metrics(first)}) == 4, "10 steps, 3 an epoch"
     for epoch in (1, 4):
         trainer(stop=("embedding", epoch), resume=epoch > 1, **options)
-    written = (out / "trial.json").stat().st_mtime_ns
+    written = (out / "holdout.json").stat().st_mtime_ns
     report = trainer(resume=True, watcher=_named(watched), **options)
-    assert "trial" not in watched
-    assert (out / "trial.json").stat().st_mtime_ns == written
-    assert report["trial"] == straight["trial"]
+    assert "holdout" not in watched
+    assert (out / "holdout.json").stat().st_mtime_ns == written
+    assert report["holdout"] == straight["holdout"]
     assert trainer.weights() == trainer.weights("straight")
     assert figures(out) == figures(first)
     assert (out / "confidences.csv").read_bytes() == (first / "confidences.csv").read_bytes()
 
 
 @pytest.mark.slow
-def test_a_run_stopped_within_its_trial_tries_again_to_the_same_result(trainer: Trainer) -> None:
+def test_a_run_stopped_within_its_holdout_tries_again_to_the_same_result(trainer: Trainer) -> None:
     straight, watched = trainer("straight", **QUICK), list[str]()
-    trainer(stop=("trial", 1), **QUICK)
-    assert not (trainer.folder / "run" / "trial.json").exists()
+    trainer(stop=("holdout", 1), **QUICK)
+    assert not (trainer.folder / "run" / "holdout.json").exists()
     report = trainer(resume=True, watcher=_named(watched), **QUICK)
-    assert "trial" in watched
-    assert report["trial"] == straight["trial"]
+    assert "holdout" in watched
+    assert report["holdout"] == straight["holdout"]
     assert trainer.weights() == trainer.weights("straight")
 
 
-def test_the_trial_changes_nothing_in_the_head_that_is_trained(trainer: Trainer) -> None:
-    for name, trial in (("with", True), ("without", False)):
-        trainer(name, **QUICK | {"trial": trial})
-        assert (trainer.folder / name / "trial.json").exists() == trial
+def test_the_holdout_changes_nothing_in_the_head_that_is_trained(trainer: Trainer) -> None:
+    for name, holdout in (("with", True), ("without", False)):
+        trainer(name, **QUICK | {"holdout": holdout})
+        assert (trainer.folder / name / "holdout.json").exists() == holdout
     assert trainer.weights("with") == trainer.weights("without")
 
 
@@ -365,7 +370,7 @@ def test_copies_of_a_picture_are_judged_without_each_other(trainer: Trainer, mon
     twins = [run[row] for row, sha256 in enumerate(hashes) if hashes.count(sha256) > 1]
     assert len(twins) == 2
     assert twins[0] == twins[1]
-    assert len(folds) == 2, "and in the trial"
+    assert len(folds) == 2, "and in the holdout"
 
 
 def test_resuming_with_another_value_of_the_recipe_is_refused_by_name(trainer: Trainer) -> None:

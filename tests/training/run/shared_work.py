@@ -28,11 +28,11 @@ from training.run.checkpoint import save_checkpoint
 from training.run.distributed import Place, Team, join_processes
 from training.run.features import extract_together
 from training.run.fit import sum_moments_together
-from training.run.network.data import NetworkBeliefs, NetworkData, read_together
+from training.run.holdout import Split
+from training.run.network.data import LossConfidences, NetworkData, read_together
 from training.run.network.fit import NetworkFit
 from training.run.network.inputs import NetworkInputs, build_model, plan_blocks
 from training.run.phases import NETWORK, PhaseContext, phase_generator
-from training.run.trial import Split
 
 CPU = torch.device("cpu")
 CLASSES, IMAGES, SIDE = 3, 13, 12
@@ -88,7 +88,7 @@ def _take_steps(case: str) -> dict[str, Tensor]:
     """The weights of model and loss after some steps, and the features by them."""
     config = resolve(
         backbone="resnet18", weights="none", resize=16, crop=SIDE, image_size=SIDE, finetune="all",
-        embedding_dim=4, batch_size=5, trial=False, **CASES[case],
+        embedding_dim=4, batch_size=5, holdout=False, **CASES[case],
     )  # fmt: skip
     rng, rows = np.random.default_rng(5), np.arange(IMAGES)
     pixels = rng.integers(0, 255, (IMAGES, 16, 16, 3), dtype=np.uint8)
@@ -104,7 +104,7 @@ def _take_steps(case: str) -> dict[str, Tensor]:
     confidences = torch.from_numpy(rng.random((IMAGES, CLASSES)))
     fit = NetworkFit(
         model, loss, NetworkData(rows % CLASSES, CLASSES, Split(rows, rows[:0], rows[:0])),
-        inputs=inputs, beliefs=NetworkBeliefs(confidences[:, 0], confidences), config=config,
+        inputs=inputs, confidences=LossConfidences(confidences[:, 0], confidences), config=config,
         context=PhaseContext(seed=0, device=CPU, checkpoint=None),
     )  # fmt: skip
     fit.share()

@@ -39,10 +39,10 @@ from training.run.feature_selection import (
 from training.run.features import extract_together
 from training.run.phases import Job, Watcher
 from training.run.prepare import label_images, open_extractor
-from training.run.run_folder import FEATURE_CHOICE, RunFolder
+from training.run.run_folder import FEATURE_SELECTION, RunFolder
 from training.run.train import train
 
-OPEN = {"recipe": "default", "trial": True, "view": "auto", "pooling": "auto"}
+OPEN = {"recipe": "default", "holdout": True, "view": "auto", "pooling": "auto"}
 
 
 def read(
@@ -127,7 +127,7 @@ def test_an_image_that_cannot_be_read_is_left_out_of_every_view(pictures, tmp_pa
     assert hashlib.sha256(b"no image").hexdigest() not in sample.hashes
 
 
-AUTO = {"recipe": "default", "trial": True, "view": "auto", "pooling": "auto", "resize": 72, "crop": 64}
+AUTO = {"recipe": "default", "holdout": True, "view": "auto", "pooling": "auto", "resize": 72, "crop": 64}
 
 
 def candidates(backbone: str = "resnet18", *, embedding_dim: int = 8, **changes: Any) -> list[tuple[str, str]]:
@@ -200,22 +200,22 @@ def affordable() -> Iterator[None]:
 
 
 def look_config(**changes: Any) -> TrainConfig:
-    quick = {"recipe": "default", "trial": True, "head_steps": 3, "resize": SIDE, "crop": SIDE // 2}
+    quick = {"recipe": "default", "holdout": True, "head_steps": 3, "resize": SIDE, "crop": SIDE // 2}
     return make_config(**(quick | {"view": "auto", "pooling": "auto"} | changes))
 
 
 @pytest.fixture(scope="module")
 def run(framed: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run that has to see the frames. Not to be written to."""
-    out = tmp_path_factory.mktemp("look") / "run"
+    out = tmp_path_factory.mktemp("feature_selection") / "run"
     train(framed, out, config=look_config(), machine=make_machine(cache), val=framed)
     return RunFolder.open(out)
 
 
 def test_the_whole_image_is_taken_where_the_crop_shows_nothing(run: RunFolder, framed: Path) -> None:
     report = run.read_json("report.json")
-    choice = report["feature_choice"]
-    assert choice == run.read_json("feature_choice.json")
+    choice = report["feature_selection"]
+    assert choice == run.read_json("feature_selection.json")
     assert (choice["view"], choice["passes"], choice["images"]) == ("whole", 1, CLASSES * OF_EACH)
     assert len(choice["tried"]) == 6
     crop, whole = (
@@ -229,7 +229,7 @@ def test_the_whole_image_is_taken_where_the_crop_shows_nothing(run: RunFolder, f
 
 @pytest.mark.slow
 def test_everything_after_the_look_sees_what_was_chosen(run: RunFolder, cache: Path, tmp_path: Path) -> None:
-    choice = run.read_json("feature_choice.json")
+    choice = run.read_json("feature_selection.json")
     assert (run.preprocess().resize, run.preprocess().crop) == (SIDE // 2, SIDE // 2)
     for path in run.parity_paths():
         with Image.open(path) as image:
@@ -240,17 +240,17 @@ def test_everything_after_the_look_sees_what_was_chosen(run: RunFolder, cache: P
     assert (contract.view, contract.pooling) == ("whole", choice["pooling"])
 
 
-@pytest.mark.parametrize("stop", [("look", CLASSES * OF_EACH), ("features", CLASSES * OF_EACH // 2)])
+@pytest.mark.parametrize("stop", [("feature_selection", CLASSES * OF_EACH), ("features", CLASSES * OF_EACH // 2)])
 def test_a_run_that_ends_before_or_after_its_choice_goes_on_to_the_same_bits(run, framed, trainer, stop) -> None:
     given = {"data": framed, "val": framed, "machine": make_machine(trainer.folder / "cache")}
     trainer(stop=stop, config=look_config(), **given)
     stopped = RunFolder.open(trainer.folder / "run")
-    assert (stopped.find_json(FEATURE_CHOICE) is None) == (stop[0] == "look")
-    if stop[0] == "look":
+    assert (stopped.find_json(FEATURE_SELECTION) is None) == (stop[0] == "feature_selection")
+    if stop[0] == "feature_selection":
         with pytest.raises(RunError, match=r"gone through yet.* --resume"):
             stopped.preprocess()
     trainer(resume=True, config=look_config(), **given)
-    assert stopped.find_json(FEATURE_CHOICE) == run.find_json(FEATURE_CHOICE)
+    assert stopped.find_json(FEATURE_SELECTION) == run.find_json(FEATURE_SELECTION)
     assert weights(stopped.path) == weights(run.path)
     with pytest.raises(RunError, match="view was 'auto', is 'whole'"):
         trainer(resume=True, config=look_config(view="whole", resize=SIDE // 2), **given)
@@ -259,12 +259,12 @@ def test_a_run_that_ends_before_or_after_its_choice_goes_on_to_the_same_bits(run
 def test_a_resumed_run_keeps_its_choice_whatever_a_look_would_say_now(framed: Path, trainer: Trainer) -> None:
     trainer(data=framed, stop=("features", CLASSES * OF_EACH), config=look_config())
     run = RunFolder.open(trainer.folder / "run")
-    other = {**run.read_json("feature_choice.json"), "view": "crop", "pooling": "gem", "feature_dim": 512}
-    (run.path / "feature_choice.json").write_text(json.dumps(other))
+    other = {**run.read_json("feature_selection.json"), "view": "crop", "pooling": "gem", "feature_dim": 512}
+    (run.path / "feature_selection.json").write_text(json.dumps(other))
     (run.path / "features.json").unlink(missing_ok=True)
     report = trainer(data=framed, resume=True, config=look_config())
-    assert report["feature_choice"] == other
-    assert "look" in report["phases"]
+    assert report["feature_selection"] == other
+    assert "feature_selection" in report["phases"]
     assert run.preprocess().resize == SIDE
 
 
@@ -274,7 +274,7 @@ def test_two_classes_of_two_images_are_too_few_to_choose_by_and_untrained_method
     table = trainer.folder / "few.csv"
     rows = [f"{framed}/{label}/{number}.png,{label}" for label in range(2) for number in range(2)]
     table.write_text("\n".join(["path,label", *rows]) + "\n")
-    choice = trainer("few", data=table, config=look_config(embedding_dim=2, select="trained"))["feature_choice"]
+    choice = trainer("few", data=table, config=look_config(embedding_dim=2, select="trained"))["feature_selection"]
     assert (choice["view"], choice["pooling"], choice["tried"]) == ("crop", "own", [])
     report = trainer(data=framed, recipe="default", method="pca", view="auto", resize=SIDE, crop=SIDE // 2)
-    assert (report["method"], report["feature_choice"]["view"]) == ("pca", "whole")
+    assert (report["method"], report["feature_selection"]["view"]) == ("pca", "whole")

@@ -100,7 +100,7 @@ def _own() -> Tensor:
 
 def _fit_whitened(path: Path | None = None, *, method: str = "proxy-nca", **changes: Any) -> Head:
     weights = {"sample_weights": "confidence"} if method == "proxy-nca" else {}
-    options = {"start": "whitened", "hold": 0.1, "own": _own(), "wrong": 0.2} | changes
+    options = {"init": "wccn", "l2_sp": 0.1, "own": _own(), "wrong": 0.2} | changes
     return _fit(path, method=method, loss=weights, **options)[0]
 
 
@@ -212,12 +212,12 @@ def test_leaving_rows_out_trains_as_if_they_had_never_been_there(tmp_path: Path,
             {"source": CachedSource(torch.full((60, 1, 8), float("nan")))}, RunError,
             "the embedding loss of epoch 1 is nan; lower the learning rate",
         ),
-        ({"start": "whitened"}, ValueError, "sample weights and a whitened start need the confidences"),
+        ({"init": "wccn"}, ValueError, "sample weights and --init wccn need the confidences"),
         (
             {"method": "proxy-nca", "loss": {"sample_weights": "confidence"}}, ValueError,
-            "sample weights and a whitened start need the confidences",
+            "sample weights and --init wccn need the confidences",
         ),
-        ({"start": "whitened", "own": _own(), "embedding_dim": 9}, InputError, "--embedding-dim 9 .*at most 8 direct"),
+        ({"init": "wccn", "own": _own(), "embedding_dim": 9}, InputError, "--embedding-dim 9 .*at most 8 direct"),
     ],
 )  # fmt: skip
 def test_phase_two_refuses_what_it_cannot_train_and_leaves_no_checkpoint(
@@ -271,15 +271,16 @@ def test_a_firmly_held_head_stays_where_it_started_and_a_free_one_leaves() -> No
     fitted = fit_within_classes(source.centre.numpy(), labels.numpy(), weights=_own().numpy(), embedding_dim=4)
     start = fitted.weight[:4]
     moved = {
-        hold: (_fit_whitened(hold=hold, head_epochs=30).weight - start).norm().item() for hold in (0.0, 0.1, 1e6)
+        l2_sp: (_fit_whitened(l2_sp=l2_sp, head_epochs=30).weight - start).norm().item()
+        for l2_sp in (0.0, 0.1, 1e6)
     }
     assert moved[1e6] < 0.01 * start.norm() < moved[0.1] < moved[0.0]
 
 
-@pytest.mark.parametrize(("steps", "start"), [(1, "random"), (4, "whitened"), (11, "random"), (11, "whitened")])
+@pytest.mark.parametrize(("steps", "start"), [(1, "random"), (4, "wccn"), (11, "random"), (11, "wccn")])
 def test_exactly_the_steps_that_are_asked_for_are_taken(steps: int, start: str) -> None:
     source = _CountingSource(_separable()[0].centre[:, None])
-    _, reports = _fit(method="proxy-nca", source=source, own=_own(), head_steps=steps, start=start, head_epochs=1)
+    _, reports = _fit(method="proxy-nca", source=source, own=_own(), head_steps=steps, init=start, head_epochs=1)
     whole, rest = divmod(steps, 4)  # four batches an epoch
     assert len(source.drawn) == steps
     assert [report.epoch for report in reports] == list(range(1, whole + (rest > 0) + 1))
@@ -351,6 +352,6 @@ def test_the_reported_loss_holds_what_the_hold_costs() -> None:
         _fit_whitened(context=_context(None, reports.append), **changes)
         return [one.loss for one in reports]
 
-    free, held = (report(hold=hold, head_epochs=1, head_batch_size=60) for hold in (0.0, 5.0))
+    free, held = (report(l2_sp=l2_sp, head_epochs=1, head_batch_size=60) for l2_sp in (0.0, 5.0))
     assert free == held, "the first step is taken at the start, where nothing drifts"
-    assert report(hold=5.0, head_lr=0.1)[0] > report(hold=0.0, head_lr=0.1)[0]
+    assert report(l2_sp=5.0, head_lr=0.1)[0] > report(l2_sp=0.0, head_lr=0.1)[0]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from index.errors import InputError
 from tests.training.conftest import make_config
 from training.backbone.extract import CachedSource
-from training.confidence.confidences import Beliefs, FixedConfidences
+from training.confidence.confidences import FixedConfidences, LabelConfidences
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, WhitenedHead
 from training.head.untrained import fit_within_classes
 from training.losses.interface import MetricLoss
@@ -23,7 +23,7 @@ from training.run.fit import (
     TrainedHead,
     choose_rows,
     count_epochs,
-    find_beliefs,
+    estimate_confidences,
     require_directions,
     start_embedding,
     train_head,
@@ -51,16 +51,18 @@ def _config(**changes: Any) -> TrainConfig:
 def _train(config: TrainConfig, **options: Any) -> tuple[Head, int]:
     source, labels = _data()
     given = {"class_count": CLASSES, "config": config, "context": CONTEXT}
-    beliefs = find_beliefs(source, labels, **given) if config.needs_beliefs else None
-    return train_head(source, labels, beliefs=beliefs, **given, **options)
+    confidences = estimate_confidences(source, labels, **given) if config.needs_confidences else None
+    return train_head(source, labels, confidences=confidences, **given, **options)
 
 
 def test_the_images_left_for_training_are_those_confident_enough() -> None:
-    beliefs = Beliefs(torch.tensor([0.2, 0.9, 0.5, 0.1]), FixedConfidences(torch.zeros(4, 2)), torch.ones(4))
-    rows = choose_rows(beliefs, config=_config(min_confidence=0.5))
+    confidences = LabelConfidences(
+        torch.tensor([0.2, 0.9, 0.5, 0.1]), FixedConfidences(torch.zeros(4, 2)), torch.ones(4)
+    )
+    rows = choose_rows(confidences, config=_config(min_confidence=0.5))
     assert rows is not None
     assert rows.tolist() == [1, 2]
-    assert choose_rows(beliefs, config=_config()) is None
+    assert choose_rows(confidences, config=_config()) is None
     assert choose_rows(None, config=_config(min_confidence=0.5)) is None
 
 
@@ -70,7 +72,7 @@ def test_an_image_below_the_least_confidence_does_not_train(judge: str) -> None:
     options = {"confidences": judge, "sample_weights": "confidence"}
     if judge == "module":
         options["confidence_epochs"] = 20
-    own = find_beliefs(source, labels, class_count=CLASSES, config=_config(**options), context=CONTEXT).own
+    own = estimate_confidences(source, labels, class_count=CLASSES, config=_config(**options), context=CONTEXT).own
     least = float(own.median())
     _, count = _train(_config(**options, min_confidence=least))
     assert count == int((own >= least).sum())
@@ -81,7 +83,7 @@ def test_an_image_below_the_least_confidence_does_not_train(judge: str) -> None:
 @pytest.mark.parametrize("method", ["spa", "multi-similarity", "cross-batch-memory"])
 def test_a_loss_trains_from_a_whitened_start_to_one_projection(method: str) -> None:
     judge = "module" if method == "spa" else "leave-one-out"
-    head, count = _train(_config(method=method, confidences=judge, start="whitened", hold=0.1, head_lr=0.01))
+    head, count = _train(_config(method=method, confidences=judge, init="wccn", l2_sp=0.1, head_lr=0.01))
     assert isinstance(head, ProjectionHead)
     assert isinstance(_train(_config())[0], EmbeddingHead), "a random start stays the linear layer of the paper"
     assert (head.embedding_dim, count) == (4, 60)
@@ -91,8 +93,8 @@ def test_a_loss_trains_from_a_whitened_start_to_one_projection(method: str) -> N
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"start": "whitened"}, r"what --start whitened can give: 40 images .* 39 directions; .* --start random"),
-        ({"select": "auto", "trial": True}, r"what --select auto can give: .* --select trained"),
+        ({"init": "wccn"}, r"what --init wccn can give: 40 images .* 39 directions; .* --init random"),
+        ({"select": "auto", "holdout": True}, r"what --select auto can give: .* --select trained"),
     ],
 )
 def test_a_width_that_a_projection_cannot_have_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
@@ -105,7 +107,7 @@ def test_a_width_that_a_projection_cannot_have_is_refused_by_name(changes: dict[
     require_directions(3, 4, config=make_config(embedding_dim=512, method="raw"))
 
 
-@pytest.mark.parametrize("method", ["pca", "class-whitened"])
+@pytest.mark.parametrize("method", ["pca", "wccn"])
 def test_a_width_that_a_closed_form_method_cannot_have_is_refused_by_name(method: str) -> None:
     config = make_config(embedding_dim=40, method=method)
     with pytest.raises(InputError, match=f"what --method {method} can give: 40 images .* --method raw"):
@@ -114,9 +116,9 @@ def test_a_width_that_a_closed_form_method_cannot_have_is_refused_by_name(method
 
 
 def test_spa_weights_a_whitened_start_and_a_least_confidence_each_ask_for_confidences() -> None:
-    assert [method for method in METHODS if make_config(method=method).needs_beliefs] == ["spa"]
-    for changes in ({"sample_weights": "confidence"}, {"start": "whitened"}, {"min_confidence": 0.1}):
-        assert _config(**changes).needs_beliefs
+    assert [method for method in METHODS if make_config(method=method).needs_confidences] == ["spa"]
+    for changes in ({"sample_weights": "confidence"}, {"init": "wccn"}, {"min_confidence": 0.1}):
+        assert _config(**changes).needs_confidences
 
 
 KINDS = 3
@@ -134,13 +136,13 @@ def _blobs(count: int = 40) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _start(
-    *, start: str = "whitened", method: str = "proxy-nca", rows: Tensor | None = None, **changes: Tensor
+    *, start: str = "wccn", method: str = "proxy-nca", rows: Tensor | None = None, **changes: Tensor
 ) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:
     features, labels, own = _blobs()
     return start_embedding(
         CachedSource(changes.get("features", features)[:, None]), labels, class_count=KINDS + 1,
-        rows=torch.arange(len(labels)) if rows is None else rows, own=own if start == "whitened" else None,
-        loss_config=LossConfig(method=method), config=EmbeddingConfig(embedding_dim=2, start=start),
+        rows=torch.arange(len(labels)) if rows is None else rows, own=own if start == "wccn" else None,
+        loss_config=LossConfig(method=method), config=EmbeddingConfig(embedding_dim=2, init=start),
         context=PHASE, guidance=None,
     )  # fmt: skip
 
@@ -179,7 +181,7 @@ def test_proxies_start_at_the_mean_embedding_of_their_class_weighed_by_confidenc
             if labels[row] == label:
                 total += own[row] * head(features[row][None])[0].detach()
         torch.testing.assert_close(loss.proxies[label].detach(), total / total.norm())
-    drawn = _start(start="random", method=method)[1]
+    drawn = _start(init="random", method=method)[1]
     assert loss.proxies[KINDS].norm() > 0, "a class without images keeps a drawn proxy"
     assert loss.proxies.shape == drawn.proxies.shape
     assert epoch == 1

@@ -51,7 +51,7 @@ def test_a_library_that_is_not_installed_is_missed_before_any_features(trainer, 
     assert not list(trainer.folder.iterdir())
 
 
-@pytest.mark.parametrize("method", ["raw", "class-whitened"])
+@pytest.mark.parametrize("method", ["raw", "wccn"])
 def test_untrained_methods_go_through_no_phase_and_score_as_their_own_baseline(
     trainer: Trainer, other_pictures: Path, method: str
 ) -> None:

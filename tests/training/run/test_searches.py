@@ -127,7 +127,7 @@ def test_a_benchmark_is_asked_as_it_says_alone() -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_the_trial_is_told_groups_of_one_label_and_copies_are_of_one(named: bool) -> None:
+def test_the_holdout_is_told_groups_of_one_label_and_copies_are_of_one(named: bool) -> None:
     training, copies = _photos(seed=2, folder="train", named=named), np.arange(144)
     groups = find_holdout_groups(training, copies=copies)
     labels = np.array(training.labels)

@@ -55,9 +55,9 @@ def test_a_column_of_groups_is_heeded_in_validation_and_its_search_of_the_traini
         parts[part].append(f"{path},{path.parent.name},{'' if number < 4 else number // 4}")
     for part, rows in parts.items():
         (trainer.folder / f"{part}.csv").write_text("\n".join(["path,label,group", *rows]) + "\n")
-    report = trainer(data=trainer.folder / "train.csv", val=trainer.folder / "val.csv", trial=True)
+    report = trainer(data=trainer.folder / "train.csv", val=trainer.folder / "val.csv", holdout=True)
     assert report["val_groups"] == {"found_by": "the column 'group'", "groups": 11, "images": 22}
-    assert report["trial"] is not None
+    assert report["holdout"] is not None
     for scores in (report["val"], *report["baselines"].values()):
         assert scores["queries"] == scores["grouped"]["queries"] == scores["against_training"]["queries"] == 24
         assert scores["grouped"]["r_precision"] != scores["r_precision"]

@@ -12,14 +12,19 @@ from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
 from training.backbone.extract import CachedSource
-from training.confidence.confidences import Beliefs, TopConfidences, believe_others, fit_in_memory
+from training.confidence.confidences import (
+    LabelConfidences,
+    TopConfidences,
+    fit_in_memory,
+    leave_one_out_confidences,
+)
 from training.losses.interface import Batch
 from training.options.losses import LossConfig
 from training.run.distributed import current_team
 from training.run.fit import sum_moments_together
+from training.run.holdout import HoldoutData, Split
 from training.run.network.inputs import NetworkInputs
 from training.run.searches import embed_features
-from training.run.trial import Split, TrialData
 
 GALLERY = (
     10  # images of a class that those held out of it search: enough to compare weights, at a third of the cost
@@ -57,7 +62,7 @@ class NetworkData:
         embedded = embed(rows)
         embeddings = np.zeros((len(self.labels), embedded.shape[1]), dtype=np.float32)
         embeddings[rows] = embedded
-        parts = TrialData(embeddings, self.labels, groups=self.groups).searched(searched)
+        parts = HoldoutData(embeddings, self.labels, groups=self.groups).searched(searched)
         return {part: float(found.score(found.features).average_precision.mean()) for part, found in parts.items()}
 
     def score_features(self, head: nn.Module, features: Floats, rows: Ids) -> dict[str, float]:
@@ -96,7 +101,7 @@ def read_together(inputs: NetworkInputs, rows: Ids) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkBeliefs:
+class LossConfidences:
     """What losses read of the N images: (N,) weights and (N, C) confidences, the largest alone where these would not
     fit into memory; None where they do not.
     """
@@ -121,26 +126,26 @@ class NetworkBeliefs:
             found |= {f"top.{name}": getattr(self.confidences, name) for name in TopConfidences.__slots__}
         else:
             found["confidences"] = self.confidences
-        return {f"beliefs.{name}": value for name, value in found.items() if value is not None}
+        return {f"confidences.{name}": value for name, value in found.items() if value is not None}
 
     @classmethod
-    def unpack(cls, tensors: dict[str, Tensor]) -> NetworkBeliefs:
+    def unpack(cls, tensors: dict[str, Tensor]) -> LossConfidences:
         """What `pack` gave."""
-        top = [tensors.get(f"beliefs.top.{name}") for name in TopConfidences.__slots__]
+        top = [tensors.get(f"confidences.top.{name}") for name in TopConfidences.__slots__]
         kept = [part for part in top if part is not None]
-        confidences = TopConfidences(*kept) if kept else tensors.get("beliefs.confidences")
-        return cls(tensors.get("beliefs.weights"), confidences)
+        confidences = TopConfidences(*kept) if kept else tensors.get("confidences.confidences")
+        return cls(tensors.get("confidences.weights"), confidences)
 
     @classmethod
-    def of(cls, beliefs: Beliefs, loss: LossConfig) -> NetworkBeliefs:
+    def of(cls, confidences: LabelConfidences, loss: LossConfig) -> LossConfidences:
         """As phase 1 has them, of all images."""
-        weights = beliefs.weights.cpu() if loss.weighs_samples else None
+        weights = confidences.weights.cpu() if loss.weighs_samples else None
         if not loss.needs_confidences:
             return cls(weights)
-        blocks = (found.cpu() for _, found in beliefs.confidences.blocks())
+        blocks = (found.cpu() for _, found in confidences.by_class.blocks())
         first = next(blocks)
         whole = chain([first], blocks)
-        fits = fit_in_memory(len(beliefs.own), first.shape[1])
+        fits = fit_in_memory(len(confidences.own), first.shape[1])
         return cls(weights, torch.cat(list(whole)) if fits else TopConfidences.of(whole))
 
 
@@ -148,23 +153,23 @@ def _take(confidences: Tensor | TopConfidences, rows: Tensor) -> Tensor | TopCon
     return confidences[rows] if isinstance(confidences, Tensor) else confidences.take(rows)
 
 
-def judge_again(features: Tensor, data: NetworkData, loss: LossConfig) -> NetworkBeliefs:
+def reestimate_confidences(features: Tensor, data: NetworkData, loss: LossConfig) -> LossConfidences:
     """By leave-one-out among the images that train, which alone are judged: the others' labels play no part."""
     train = data.split.train
     groups = None if data.copies is None else torch.from_numpy(data.copies[train])
     classes, numbers = np.unique(data.labels[train], return_inverse=True)
-    judged = believe_others(
+    judged = leave_one_out_confidences(
         CachedSource(features[:, None]), torch.from_numpy(numbers), class_count=len(classes), groups=groups,
         moments=sum_moments_together,
     )  # fmt: skip
-    found = NetworkBeliefs.of(judged, loss)
+    found = LossConfidences.of(judged, loss)
     weights, confidences = None, None
     if found.weights is not None:
         weights = torch.zeros(len(data.labels))
         weights[train] = found.weights
     if found.confidences is not None:
         confidences = _place(found.confidences, data, classes)
-    return NetworkBeliefs(weights, confidences)
+    return LossConfidences(weights, confidences)
 
 
 def _place(found: Tensor | TopConfidences, data: NetworkData, classes: Ids) -> Tensor | TopConfidences:

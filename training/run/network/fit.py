@@ -22,7 +22,13 @@ from training.options.losses import LOSSES
 from training.options.network import NetworkConfig
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
 from training.run.distributed import current_team
-from training.run.network.data import NetworkBeliefs, NetworkData, judge_again, mean_score, read_together
+from training.run.network.data import (
+    LossConfidences,
+    NetworkData,
+    mean_score,
+    read_together,
+    reestimate_confidences,
+)
 from training.run.network.inputs import NetworkInputs
 from training.run.phases import (
     NETWORK,
@@ -232,7 +238,7 @@ class NetworkFit:
         model: at its start; in the end it has the last weights.
         loss: new, its proxies at their start.
         inputs: of the model's backbone.
-        beliefs: to begin with.
+        confidences: to begin with.
         context: the checkpoint is replaced after every epoch; that of rank 0 counts.
         on_images: called with (images seen, images of all epochs).
         begun: when the stage began, by `time.perf_counter`: a time budget counts from there.
@@ -243,7 +249,7 @@ class NetworkFit:
 
     def __init__(
         self, model: NetworkModel, loss: MetricLoss, data: NetworkData, *, inputs: NetworkInputs,
-        beliefs: NetworkBeliefs, config: TrainConfig, context: PhaseContext,
+        confidences: LossConfidences, config: TrainConfig, context: PhaseContext,
         on_images: Progress = lambda *_: None, begun: float | None = None,
     ) -> None:  # fmt: skip
         self._team = current_team()
@@ -252,7 +258,7 @@ class NetworkFit:
         self._used = self._elapsed = 0.0  # shares of the time from the first step to the deadline: before, and now
         self.prepared_s = 0.0
         self._model, self._loss, self._data, self._inputs = model, loss, data, inputs
-        self._beliefs, self._config, self._context, self._on_images = beliefs, config, context, on_images
+        self._confidences, self._config, self._context, self._on_images = confidences, config, context, on_images
         self._options = config.network
         self._device = context.device
         self._rows = torch.from_numpy(data.split.train)
@@ -369,7 +375,7 @@ class NetworkFit:
             set_rates(self._optimizer, step=min(int(_TICKS * self._elapsed), _TICKS), steps=_TICKS)
         else:
             set_rates(self._optimizer, step=step, steps=self._steps * self._options.epochs)
-        batch = self._beliefs.batch(rows, labels)
+        batch = self._confidences.batch(rows, labels)
         self._optimizer.zero_grad()
         loss = backward_in_chunks(
             self._shared,
@@ -395,12 +401,14 @@ class NetworkFit:
         if epoch % self._options.eval_every and not is_last:
             return None
         searched, train = self._data.searched_rows(), self._data.split.train
-        believes = self._config.judges_again and epoch > 0 and not is_last
+        believes = self._config.reestimates_confidences and epoch > 0 and not is_last
         rows = np.union1d(searched, train) if believes else searched
         features = read_together(self._inputs, rows)
         if believes:
-            self._beliefs = self._team.first_does(
-                lambda: judge_again(features[np.searchsorted(rows, train)], self._data, self._config.network_loss)
+            self._confidences = self._team.first_does(
+                lambda: reestimate_confidences(
+                    features[np.searchsorted(rows, train)], self._data, self._config.network_loss
+                )
             )
         return self._team.first_does(lambda: self._data.score_features(self._model.head, features.numpy(), rows))
 
@@ -416,7 +424,7 @@ class NetworkFit:
         load_weights(self._model, fitted.last)
         unpack_module(self._loss, tensors, name="loss")
         unpack_optimizer(self._optimizer, tensors)
-        self._beliefs = NetworkBeliefs.unpack(tensors)
+        self._confidences = LossConfidences.unpack(tensors)
         self._begun -= state["used_s"]
         self._used = state["share"]
 
@@ -443,7 +451,7 @@ class NetworkFit:
 
     def _save(self, epoch: int, fitted: FittedWeights) -> None:
         tensors, state = fitted.pack()
-        tensors |= pack_modules(loss=self._loss) | pack_optimizer(self._optimizer) | self._beliefs.pack()
+        tensors |= pack_modules(loss=self._loss) | pack_optimizer(self._optimizer) | self._confidences.pack()
         share = 0.0 if self._options.budget_s is None else self._measure_share()
         used = {"used_s": time.perf_counter() - self._begun, "share": share}
         self._context.save(tensors, state={"epoch": epoch, **used, **state})

@@ -19,7 +19,7 @@ from index.arrays import Floats
 from index.errors import RunError
 from index.images.preprocess import Pixels, PreprocessConfig
 from training.backbone.extract import Extractor, keep_freed_memory
-from training.confidence.confidences import Beliefs
+from training.confidence.confidences import LabelConfidences
 from training.head.embedding_heads import Head, ProjectionHead
 from training.head.untrained import LabelledFeatures, count_directions, fit_rival
 from training.losses.guidance import Guidance
@@ -27,13 +27,20 @@ from training.losses.interface import MetricLoss, ProxyLoss, build_loss
 from training.network.decoded_images import MappedArray, decode_images
 from training.network.model import Block, NetworkModel, find_blocks
 from training.options.config import TrainConfig
-from training.options.losses import CLASS_WHITENED, RIVALS
+from training.options.losses import RIVALS, WCCN
 from training.options.machine import Machine, name_device
 from training.run.checkpoint import pack_modules, unpack_module
 from training.run.distributed import current_team
 from training.run.features import SentExtractor
 from training.run.fit import choose_rows, mean_embeddings
-from training.run.network.data import NetworkBeliefs, NetworkData, judge_again, mean_score, read_together
+from training.run.holdout import TRAINED, HoldoutData, fit_heads, split_for_network
+from training.run.network.data import (
+    LossConfidences,
+    NetworkData,
+    mean_score,
+    read_together,
+    reestimate_confidences,
+)
 from training.run.network.fit import FittedWeights, NetworkFit, interpolate_weights, load_weights
 from training.run.network.inputs import (
     PRECISIONS,
@@ -46,7 +53,6 @@ from training.run.network.inputs import (
 from training.run.phases import NETWORK, Job, PhaseContext, Watcher, phase_generator
 from training.run.prepare import TrainingSet
 from training.run.searches import embed_features
-from training.run.trial import TRAINED, TrialData, fit_heads, split_for_network
 
 START = "start"  # weights that no epoch has bettered
 
@@ -60,16 +66,16 @@ class NetworkChoice:
     Attributes:
         tried: MAP@R by part of every candidate.
         weights, head: the best ones' names in it; None where nothing could be tried.
-        ships: whether the best finds more there than the run's frozen embedding.
+        selected: whether the best finds more there than the run's frozen embedding.
     """
 
     tried: dict[str, dict[str, float]] = field(default_factory=dict)
     weights: str = "average"
     head: str = "trained"
-    ships: bool = True
+    selected: bool = True
 
     @property
-    def shipping(self) -> str:
+    def selected_name(self) -> str:
         """The name in `tried` of the weights with their head."""
         return f"{self.weights}, head refitted" if self.head == "refitted" else self.weights
 
@@ -85,9 +91,7 @@ def fit_closed_form(
     numbers = np.unique(data.labels[rows], return_inverse=True)[1]
     groups = None if data.copies is None else data.copies[rows]
     width = min(embedding_dim, count_directions(features))
-    found = fit_rival(
-        CLASS_WHITENED, LabelledFeatures(features, numbers.astype(np.int64), groups), embedding_dim=width
-    )
+    found = fit_rival(WCCN, LabelledFeatures(features, numbers.astype(np.int64), groups), embedding_dim=width)
     assert isinstance(found, ProjectionHead)
     missing = embedding_dim - width
     weight = nn.functional.pad(found.weight, (0, 0, 0, missing))
@@ -114,7 +118,7 @@ def choose_weights(
     All processes call this, as they read features together; rank 0 judges, and has the head.
     """
     if len(fitted.epochs) == 1:  # no time was left to train
-        return NetworkChoice(weights=START, ships=False), model.head.freeze(), frozen_features
+        return NetworkChoice(weights=START, selected=False), model.head.freeze(), frozen_features
     choice = NetworkChoice()
     candidates = {"average": fitted.average, "last": fitted.last}
     if fitted.best_epoch != len(fitted.epochs) - 1:
@@ -133,7 +137,7 @@ def choose_weights(
     head: Head = model.head.freeze()
     if has_parts and current_team().is_first:
         head = _choose_head(choice, model.head.freeze(), data, features)
-        choice.ships = _beats_frozen(choice, frozen, frozen_features, data)
+        choice.selected = _beats_frozen(choice, frozen, frozen_features, data)
     return choice, head, features
 
 
@@ -165,7 +169,7 @@ def _beats_frozen(choice: NetworkChoice, frozen: Head | None, features: Floats, 
     if frozen is None:
         return True
     choice.tried["frozen"] = data.score(lambda rows: embed_features(frozen, features[rows]))
-    return mean_score(choice.tried[choice.shipping]) > mean_score(choice.tried["frozen"])
+    return mean_score(choice.tried[choice.selected_name]) > mean_score(choice.tried["frozen"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +189,11 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What every process has to know to take steps together; `beliefs` are those to begin with."""
+    """What every process has to know to take steps together; `confidences` are those to begin with."""
 
     data: NetworkData
     hashes: list[str]
-    beliefs: NetworkBeliefs
+    confidences: LossConfidences
     guidance: Guidance | None
     config: TrainConfig
 
@@ -257,7 +261,7 @@ def _fit_and_choose(
         watcher=watcher,
     )  # fmt: skip
     fit = NetworkFit(
-        model, loss.to(context.device), work.data, inputs=inputs, beliefs=work.beliefs, config=config,
+        model, loss.to(context.device), work.data, inputs=inputs, confidences=work.confidences, config=config,
         context=context, begun=begun, on_images=partial(watcher.on_images, "network images"),
     )  # fmt: skip
     fitted = fit.run()
@@ -284,7 +288,7 @@ def advising_on_gpu_memory() -> Iterator[None]:
 @advising_on_gpu_memory()
 @keep_freed_memory()
 def train_network(
-    job: Job, training: TrainingSet, *, confidences: Beliefs | None, method: str, guidance: Guidance | None,
+    job: Job, training: TrainingSet, *, confidences: LabelConfidences | None, method: str, guidance: Guidance | None,
     extractor: Extractor, decoding: MappedArray,
 ) -> StageResult:  # fmt: skip
     """Train the backbone and a head from the closed-form start on, and choose what ships on what is held out.
@@ -305,7 +309,7 @@ def train_network(
     train = split.train
     data = NetworkData(labels, len(training.classes), split, copies=training.copies, groups=training.groups)
     start = fit_closed_form(features[train], data, train, embedding_dim=config.embedding.width)
-    work = _Work(data, hashes, _first_beliefs(features, data, confidences, config), guidance, config)
+    work = _Work(data, hashes, _initial_confidences(features, data, confidences, config), guidance, config)
     frozen = _fit_frozen(features, data, method=method, config=config, machine=machine)
     team.ask(help_decoding, images, decoding, extractor.preprocess)
     pixels = decode_images(
@@ -341,7 +345,7 @@ def train_network(
         watcher=job.watcher, begun=started, frozen=frozen, features=features,
     )  # fmt: skip
     choice = found.choice
-    if not choice.ships:
+    if not choice.selected:
         load_weights(model, found.fitted.start)
     model.release()
     report = {
@@ -359,7 +363,7 @@ def train_network(
         "tried": choice.tried,
         "weights": choice.weights,
         "head": choice.head,
-        "ships": choice.ships,
+        "selected": choice.selected,
         "blocks": len(blocks),
         "of_blocks": len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
         "decoded_bytes": decoding.bytes,
@@ -371,26 +375,28 @@ def train_network(
         "prepared_s": found.prepared_s,
         "time_budget": config.network.time_budget,
     }
-    return StageResult(found.head, found.features, report) if choice.ships else StageResult(None, features, report)
+    return (
+        StageResult(found.head, found.features, report) if choice.selected else StageResult(None, features, report)
+    )
 
 
-def _first_beliefs(
-    features: Floats, data: NetworkData, confidences: Beliefs | None, config: TrainConfig
-) -> NetworkBeliefs:
+def _initial_confidences(
+    features: Floats, data: NetworkData, confidences: LabelConfidences | None, config: TrainConfig
+) -> LossConfidences:
     """Of leave-one-out without what is held out; of the confidence module as it is."""
     loss = config.network_loss
     if confidences is None or not (loss.weighs_samples or loss.needs_confidences):
-        return NetworkBeliefs()
-    if config.judges_again:
-        return judge_again(torch.from_numpy(features[data.split.train]), data, loss)
-    return NetworkBeliefs.of(confidences, loss)
+        return LossConfidences()
+    if config.reestimates_confidences:
+        return reestimate_confidences(torch.from_numpy(features[data.split.train]), data, loss)
+    return LossConfidences.of(confidences, loss)
 
 
 def _fit_frozen(
     features: Floats, data: NetworkData, *, method: str, config: TrainConfig, machine: Machine
 ) -> Head | None:
     """The run's embedding without this stage, by the images alone that train here; None where they allow none."""
-    images = TrialData(features, data.labels, data.copies, data.groups).take(data.split.train)
+    images = HoldoutData(features, data.labels, data.copies, data.groups).take(data.split.train)
     if method not in RIVALS:
         return fit_heads(images, config=config, device=machine.device).get(TRAINED)
     labels = np.unique(images.labels, return_inverse=True)[1].astype(np.int64)

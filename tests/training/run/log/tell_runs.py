@@ -36,12 +36,12 @@ def main() -> None:
 
     if "--kill" in sys.argv:
         tell("killed", also=Watcher(on_epoch=_kill))
-    tell("whole", trial=True)
+    tell("whole", holdout=True)
     tell("killed", resume=True)
     shutil.copytree(runs / "whole", runs / "later")
     document = json.loads((runs / "later" / "config.json").read_text())
     (runs / "later" / "config.json").write_text(json.dumps(document | {"run_id": "0123456789abcdef"}))
-    tell("later", resume=True, trial=True)
+    tell("later", resume=True, holdout=True)
     found = {kind: [asdict(stored) for stored in read_store(kind, store)] for kind in KINDS}
     (runs / "stores.json").write_text(json.dumps(found))
 

@@ -74,7 +74,7 @@ def test_a_store_has_every_epoch_the_options_and_the_main_figures(kind, told, fi
     stored = told.stores[kind]["whole"]
     assert_same_curves(stored.curves, curves_of(told.folder / "whole"))
     expected = report_figures(json.loads((told.folder / "whole" / "report.json").read_text()))
-    assert {"val/recall_at_1", "val/untrained/raw/recall_at_1", "beliefs/mean_weight", "seconds/total"} <= {
+    assert {"val/recall_at_1", "val/untrained/raw/recall_at_1", "confidences/mean_weight", "seconds/total"} <= {
         *expected
     }
     assert {name: stored.outcome[name] for name in expected} == pytest.approx(expected)
@@ -85,12 +85,12 @@ def test_a_store_has_every_epoch_the_options_and_the_main_figures(kind, told, fi
 
 
 @EVERY_KIND
-def test_the_trial_is_told_by_question_and_method(kind: str, told: ToldRuns) -> None:
+def test_the_holdout_is_told_by_question_and_method(kind: str, told: ToldRuns) -> None:
     stored = told.stores[kind]["whole"]
     report = json.loads((told.folder / "whole" / "report.json").read_text())
-    found = report["trial"]["unseen"]["recall_at_1"]
+    found = report["holdout"]["unseen"]["recall_at_1"]
     assert {"trained", "raw", "pca"} <= set(found)
-    assert {method: stored.outcome[f"trial/new_classes/{method}"] for method in found} == pytest.approx(found)
+    assert {method: stored.outcome[f"holdout/new_classes/{method}"] for method in found} == pytest.approx(found)
 
 
 @EVERY_KIND

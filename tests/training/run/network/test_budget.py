@@ -69,7 +69,7 @@ def test_preparation_that_uses_up_the_time_leaves_the_frozen_embedding_and_the_r
     config = budget_config("0.001s")
     report = trainer(config=config)
     network = report["network"]
-    assert (len(network["epochs"]), network["ships"], rates) == (1, False, [])
+    assert (len(network["epochs"]), network["selected"], rates) == (1, False, [])
     assert not [line for line in read_metrics(trainer.folder / "run") if line["phase"] == "network"]
     said = format_report(report, config=config)
     assert (

@@ -10,13 +10,13 @@ import torch
 
 from index.arrays import normalise_rows
 from training.confidence import confidences
-from training.confidence.confidences import Beliefs, FixedConfidences, TopConfidences
+from training.confidence.confidences import FixedConfidences, LabelConfidences, TopConfidences
 from training.losses.interface import read_columns
 from training.options.losses import LossConfig
-from training.run.network.data import GALLERY, NetworkBeliefs, NetworkData, mean_score
+from training.run.holdout import Split, split_for_network
+from training.run.network.data import GALLERY, LossConfidences, NetworkData, mean_score
 from training.run.network.fit import EpochScore, FittedWeights
 from training.run.report_text import describe_network
-from training.run.trial import Split, split_for_network
 
 RNG = np.random.default_rng(0)
 
@@ -111,11 +111,11 @@ VALUES = torch.softmax(torch.randn(9, 5, generator=torch.Generator().manual_seed
 @pytest.mark.parametrize(("most", "kind"), [(45, torch.Tensor), (44, TopConfidences)])
 def test_confidences_that_do_not_fit_into_memory_are_kept_as_the_largest(most, kind, monkeypatch) -> None:
     monkeypatch.setattr(confidences, "_FIXED_VALUES", most)
-    beliefs = Beliefs.of(FixedConfidences(VALUES), torch.arange(9) % 5)
-    assert NetworkBeliefs.of(beliefs, LossConfig("proxy-anchor")).pack() == {}
-    kept = NetworkBeliefs.of(beliefs, LossConfig("spa"))
+    found = LabelConfidences.of(FixedConfidences(VALUES), torch.arange(9) % 5)
+    assert LossConfidences.of(found, LossConfig("proxy-anchor")).pack() == {}
+    kept = LossConfidences.of(found, LossConfig("spa"))
     assert isinstance(kept.confidences, kind)
-    again = NetworkBeliefs.unpack(kept.pack())
+    again = LossConfidences.unpack(kept.pack())
     assert isinstance(again.confidences, kind)
     rows = torch.tensor([8, 1, 1])
     for found in (kept, again):
@@ -135,7 +135,7 @@ def _stage(*, unseen: int, seen: int, **changes: Any) -> dict[str, Any]:
         "precision": "float32", "epochs": [{"map_at_r": {"unseen": one}} for one in (0.3, 0.2, 0.4)],
         "trained_on": 1234, "seconds": 61.4, "time_budget": None, "device": "CPU",
         "held_out": searched, "tried": {"frozen": scores[0], "average": scores[1]}, "weights": "average",
-        "head": "trained", "ships": True,
+        "head": "trained", "selected": True,
     } | changes  # fmt: skip
 
 

@@ -46,7 +46,7 @@ BACKBONE = "mobilenet_v3_small"
 def network_config(**changes: Any) -> TrainConfig:
     """Two epochs of the last three blocks, after a short linear start."""
     small: dict[str, Any] = {
-        "backbone": BACKBONE, "weights": "none", "resize": 40, "crop": 32, "embedding_dim": 8, "trial": False,
+        "backbone": BACKBONE, "weights": "none", "resize": 40, "crop": 32, "embedding_dim": 8, "holdout": False,
         "head_steps": 5, "finetune": "last-3", "epochs": 2, "batch_size": 16, "eval_every": 1,
         "image_size": 32,
     }  # fmt: skip
@@ -256,7 +256,7 @@ def test_where_the_frozen_embedding_finds_more_it_ships_and_the_backbone_is_the_
     monkeypatch.setattr("training.run.network.stage._beats_frozen", lambda *_: False)
     trainer("plain", config=frozen_config())
     report = trainer(config=network_config())
-    assert (report["network"]["ships"], report["method"]) == (False, "proxy-nca")
+    assert (report["network"]["selected"], report["method"]) == (False, "proxy-nca")
     assert trainer.weights() == trainer.weights("plain")
     start, kept = _backbone(trainer.folder / "plain"), _backbone(trainer.folder / "run")
     assert all(torch.equal(tensor, kept[name]) for name, tensor in start.items())
@@ -290,16 +290,16 @@ def test_what_ships_has_to_find_more_than_the_frozen_embedding() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"method": "spa", "recipe": "paper", "head_steps": None, "head_epochs": 1, "confidence_epochs": 1},
+        {"method": "spa", "recipe": "spa-paper", "head_steps": None, "head_epochs": 1, "confidence_epochs": 1},
         {"backbone": "squeezenet1_1", "view": "both", "pooling": "layers", "resize": 48, "crop": 40,
          "image_size": 36},
         *(
             pytest.param(changes, marks=pytest.mark.slow)
             for changes in (
                 {"method": "procsim", "eval_every": None},
-                {"method": "class-whitened", "head_steps": None, "trial": None, "finetune_method": "triplet"},
+                {"method": "wccn", "head_steps": None, "holdout": None, "finetune_method": "triplet"},
                 {"view": "whole", "resize": None, "image_size": 24, "finetune": "all"},
-                {"embedding_dim": 60, "start": "random", "method": "proxy-anchor", "min_confidence": 0.05},
+                {"embedding_dim": 60, "init": "random", "method": "proxy-anchor", "min_confidence": 0.05},
             )
         ),
     ],

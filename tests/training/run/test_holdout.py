@@ -1,4 +1,4 @@
-"""The trial: what is held out, what it finds where labels tell something or nothing, and what follows."""
+"""Holdout evaluation: its splits, its result where labels tell something or nothing, and the verdict."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from index.labels.leave_one_out import LeaveOneOut
 from tests.training.conftest import make_config
 from training.head.untrained import POWERS
-from training.options.config import FIRM_HOLD, HOLDS, TrainConfig
+from training.options.config import FIRM_L2_SP, L2_SP_WEIGHTS, TrainConfig
 from training.options.losses import RIVALS
-from training.run import trial as trial_module
-from training.run.trial import Trial, TrialData, run_trial, split_for_trial
+from training.run import holdout as holdout_module
+from training.run.holdout import HoldoutData, HoldoutResult, evaluate_holdout, split_for_holdout
 from training.run.verdict import (
     BANDS,
     HOLDOUT,
@@ -45,8 +45,8 @@ def _labels(draw: st.DrawFn) -> np.ndarray:
 @settings(deadline=None, max_examples=80)
 @given(labels=_labels(), seed=st.integers(0, 2**32 - 1))
 def test_a_fold_parts_all_images_and_its_unseen_classes_never_train(labels: np.ndarray, seed: int) -> None:
-    splits = list(split_for_trial(labels, seed=seed))
-    again, other = (list(split_for_trial(labels, seed=given)) for given in (seed, seed ^ 1))
+    splits = list(split_for_holdout(labels, seed=seed))
+    again, other = (list(split_for_holdout(labels, seed=given)) for given in (seed, seed ^ 1))
     drawn = [[split.train.tolist() for split in found] for found in (splits, again, other)]
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2] or len(labels) < 100, "the seed decides"
@@ -68,7 +68,7 @@ def test_a_fold_parts_all_images_and_its_unseen_classes_never_train(labels: np.n
 @given(labels=_labels(), seed=st.integers(0, 1000))
 def test_few_classes_take_turns_and_of_many_a_fifth_is_held_out_once(labels: np.ndarray, seed: int) -> None:
     count = len(np.unique(labels))
-    splits = list(split_for_trial(labels, seed=seed))
+    splits = list(split_for_holdout(labels, seed=seed))
     unseen = [sorted(set(labels[split.unseen].tolist())) for split in splits]
     if count < 4:
         assert unseen == [[]]
@@ -89,7 +89,7 @@ def test_no_group_straddles_what_trains_and_what_is_searched(labels, seed, photo
     if not crossing:
         order = np.argsort(labels, kind="stable")
         groups[order] = groups.copy() * 1000 + labels[order]
-    for split in split_for_trial(labels, seed=seed, groups=groups):
+    for split in split_for_holdout(labels, seed=seed, groups=groups):
         searched = np.concatenate([split.unseen, split.seen])
         assert not set(groups[split.train].tolist()) & set(groups[searched].tolist())
         assert len(np.unique(np.concatenate([split.train, searched]))) == len(split.train) + len(searched)
@@ -100,13 +100,13 @@ def test_no_group_straddles_what_trains_and_what_is_searched(labels, seed, photo
                 assert 1 <= held_out <= len(np.unique(groups[labels == label])) / 2
 
 
-def test_photos_of_one_group_do_not_find_each_other_in_the_trial() -> None:
+def test_photos_of_one_group_do_not_find_each_other_in_the_holdout() -> None:
     """Each class has six pairs of photos, which show where they were taken and hardly what of."""
     labels, groups = np.arange(192) // 12, np.arange(192) // 2
     places = np.random.default_rng(1).normal(size=(96, 24))[groups]
     features = (_features(labels) + 3 * places).astype(np.float32)
     found, told = (
-        run_trial(TrialData(features, labels, groups=given), config=_config(), device=CPU).parts["unseen"]
+        evaluate_holdout(HoldoutData(features, labels, groups=given), config=_config(), device=CPU).parts["unseen"]
         for given in (None, groups)
     )
     assert found.recall_at_1["raw"] > 0.95
@@ -117,8 +117,8 @@ def test_photos_of_one_group_do_not_find_each_other_in_the_trial() -> None:
 def test_groups_that_leave_nothing_to_train_on_or_to_find_try_nothing() -> None:
     labels = np.arange(60) % 6
     for groups in (np.zeros(60, np.int64), labels):
-        data = TrialData(_features(labels), labels, groups=groups)
-        assert run_trial(data, config=_config(hold=None), device=CPU) == Trial(3, None, None, {})
+        data = HoldoutData(_features(labels), labels, groups=groups)
+        assert evaluate_holdout(data, config=_config(l2_sp=None), device=CPU) == HoldoutResult(3, None, None, {})
 
 
 def _features(labels: np.ndarray, *, told: bool = True) -> np.ndarray:
@@ -132,47 +132,49 @@ def _features(labels: np.ndarray, *, told: bool = True) -> np.ndarray:
 
 
 def _config(**changes: Any) -> TrainConfig:
-    """With a hold that is given, or every fold would train with each of them; None lets the trial choose."""
+    """With an L2-SP weight, or every fold would train with each of them; None compares them."""
     quick = {
-        "recipe": "default", "trial": True, "hold": FIRM_HOLD, "embedding_dim": 4, "head_steps": 30,
+        "recipe": "default", "holdout": True, "l2_sp": FIRM_L2_SP, "embedding_dim": 4, "head_steps": 30,
         "head_batch_size": 64,
     }  # fmt: skip
     return make_config(**(quick | changes))
 
 
-def _winner(trial: Trial) -> str | None:
-    return None if trial.deciding is None or trial.contradicted_on else trial.parts[trial.deciding].winner
+def _winner(holdout: HoldoutResult) -> str | None:
+    return None if holdout.deciding is None or holdout.contradicted_on else holdout.parts[holdout.deciding].winner
 
 
-def _run(labels: np.ndarray, *, told: bool = True, **changes: Any) -> Trial:
-    return run_trial(TrialData(_features(labels, told=told), labels), config=_config(**changes), device=CPU)
+def _run(labels: np.ndarray, *, told: bool = True, **changes: Any) -> HoldoutResult:
+    return evaluate_holdout(
+        HoldoutData(_features(labels, told=told), labels), config=_config(**changes), device=CPU
+    )
 
 
 @pytest.mark.parametrize(("classes", "images"), [(3, 30), (8, 20), (30, 12)])
 def test_labels_that_tell_something_make_training_win(classes: int, images: int) -> None:
     labels = np.arange(classes * images) % classes
-    trial = _run(labels)
-    assert _winner(trial) not in POWERS
-    assert trial.seen is not None
-    assert trial.seen.recall_at_1["trained"] > max(trial.seen.recall_at_1[name] for name in POWERS) + 0.05
-    assert (trial.unseen is None) == (classes < 4)
-    assert trial.folds == {3: 1, 8: 3, 30: 5}[classes]
-    for part in trial.parts.values():
+    holdout = _run(labels)
+    assert _winner(holdout) not in POWERS
+    assert holdout.seen is not None
+    assert holdout.seen.recall_at_1["trained"] > max(holdout.seen.recall_at_1[name] for name in POWERS) + 0.05
+    assert (holdout.unseen is None) == (classes < 4)
+    assert holdout.folds == {3: 1, 8: 3, 30: 5}[classes]
+    for part in holdout.parts.values():
         assert set(part.recall_at_1) == {"trained", *RIVALS}
         best = max(part.recall_at_1[name] for name in RIVALS)
         assert part.recall_at_1[part.best_rival] == best
         assert part.difference == pytest.approx(part.recall_at_1["trained"] - best)
         assert part.recall_at_1["trained"] > max(part.recall_at_1[name] for name in POWERS)
-    assert trial.unseen is None or trial.unseen.queries == len(labels)
+    assert holdout.unseen is None or holdout.unseen.queries == len(labels)
 
 
 def test_a_recipe_that_wrecks_the_embedding_loses_to_no_training() -> None:
-    trial = _run(np.arange(320) % 8, embedding_dim=16, start="random", hold=0.0, head_lr=100.0, head_steps=3)
-    assert trial.unseen is not None
-    assert _winner(trial) == trial.unseen.best_rival in RIVALS
+    holdout = _run(np.arange(320) % 8, embedding_dim=16, init="random", l2_sp=0.0, head_lr=100.0, head_steps=3)
+    assert holdout.unseen is not None
+    assert _winner(holdout) == holdout.unseen.best_rival in RIVALS
 
 
-def test_a_trial_repeats_itself_and_leaves_the_global_generators_alone() -> None:
+def test_a_holdout_repeats_itself_and_leaves_the_global_generators_alone() -> None:
     labels = np.arange(120) % 6
     state = torch.get_rng_state()
     first, again = _run(labels), _run(labels)
@@ -182,34 +184,36 @@ def test_a_trial_repeats_itself_and_leaves_the_global_generators_alone() -> None
 
 
 @pytest.mark.parametrize("method", ["multi-similarity", "spa"])
-def test_classes_of_two_images_are_enough_for_a_trial_of_unseen_classes(method: str) -> None:
-    trial = _run(np.repeat(np.arange(6), 2), method=method, embedding_dim=12)  # wider than the part that trains
-    assert trial.unseen is not None
-    assert (trial.unseen.queries, trial.seen) == (12, None)
-    assert 0 <= trial.unseen.recall_at_1["trained"] <= 1
+def test_classes_of_two_images_are_enough_for_a_holdout_of_unseen_classes(method: str) -> None:
+    holdout = _run(np.repeat(np.arange(6), 2), method=method, embedding_dim=12)  # wider than the part that trains
+    assert holdout.unseen is not None
+    assert (holdout.unseen.queries, holdout.seen) == (12, None)
+    assert 0 <= holdout.unseen.recall_at_1["trained"] <= 1
 
 
 def test_too_few_classes_and_images_try_nothing_and_train_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_module, "fit_heads", lambda *_, **__: pytest.fail("there is nothing to search"))
-    trial = _run(np.repeat(np.arange(3), 2), hold=None)
-    assert trial == Trial(1, None, None, {})
-    assert trial.deciding is None
+    monkeypatch.setattr(holdout_module, "fit_heads", lambda *_, **__: pytest.fail("there is nothing to search"))
+    holdout = _run(np.repeat(np.arange(3), 2), l2_sp=None)
+    assert holdout == HoldoutResult(1, None, None, {})
+    assert holdout.deciding is None
 
 
 def test_a_least_confidence_that_leaves_too_few_images_does_not_end_the_run() -> None:
     labels = np.arange(60) % 6
     features = _features(labels, told=False)
-    config = _config(min_confidence=0.9, hold=None)
-    assert run_trial(TrialData(features, labels), config=config, device=CPU) == Trial(3, None, None, {})
+    config = _config(min_confidence=0.9, l2_sp=None)
+    assert evaluate_holdout(HoldoutData(features, labels), config=config, device=CPU) == HoldoutResult(
+        3, None, None, {}
+    )
 
     judge = LeaveOneOut(features, labels, count=6)
     own = judge.confidences(np.arange(60))[np.arange(60), labels]
     few = _config(min_confidence=float(np.quantile(own, 0.8)), embedding_dim=16)
-    found = run_trial(TrialData(features, labels), config=few, device=CPU)
-    assert found.folds == 3, "a whitened start is then only as wide as the images trusted allow"
+    found = evaluate_holdout(HoldoutData(features, labels), config=few, device=CPU)
+    assert found.folds == 3, "a WCCN initialisation is then only as wide as the images trusted allow"
 
 
-def test_copies_of_a_picture_do_not_vouch_for_each_other_in_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_of_a_picture_do_not_vouch_for_each_other_in_the_holdout(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.arange(60) % 6
     groups = np.arange(60) // 12
     seen: list[list[int]] = []
@@ -220,8 +224,8 @@ def test_copies_of_a_picture_do_not_vouch_for_each_other_in_the_trial(monkeypatc
             super().__init__(features, *args, groups=groups, **options)
 
     monkeypatch.setattr("training.confidence.confidences.LeaveOneOut", Spy)
-    run_trial(TrialData(_features(labels), labels, groups), config=_config(), device=CPU)
-    splits = split_for_trial(labels, seed=0)
+    evaluate_holdout(HoldoutData(_features(labels), labels, groups), config=_config(), device=CPU)
+    splits = split_for_holdout(labels, seed=0)
     assert seen == [groups[split.train].tolist() for split in splits]
 
 
@@ -248,9 +252,9 @@ AHEAD, LEVEL, BEHIND = _part(0.1, 0.3), _part(-0.1, 0.2), _part(-0.3, -0.1)
 def test_new_classes_decide_and_new_photos_where_those_cannot_tell_and_neither_where_they_contradict(
     unseen: Comparison | None, seen: Comparison | None, deciding: str, winner: str | None
 ) -> None:
-    trial = Trial(1, unseen, seen, {})
-    assert (trial.deciding, _winner(trial)) == (deciding, winner)
-    told = json.loads(json.dumps(trial.to_json()))
+    holdout = HoldoutResult(1, unseen, seen, {})
+    assert (holdout.deciding, _winner(holdout)) == (deciding, winner)
+    told = json.loads(json.dumps(holdout.to_json()))
     verdict = reach_verdict(
         told[deciding], by=HOLDOUT, question=QUESTIONS[deciding], chooses=True, widths={"trained": 8, "raw": 64},
         contradicted_on=QUESTIONS.get(told["contradicted_on"]),
@@ -259,51 +263,55 @@ def test_new_classes_decide_and_new_photos_where_those_cannot_tell_and_neither_w
     assert verdict["outcome"] == {"trained": "trained", "raw": "untrained", None: "cannot tell"}[winner]
 
 
-def test_the_trial_takes_a_firm_hold_where_no_other_finds_clearly_more() -> None:
+def test_a_firm_l2_sp_weight_is_selected_where_no_other_finds_clearly_more() -> None:
     labels = np.arange(240) % 8
-    trial = _run(labels, hold=None)
-    assert set(trial.holds) == set(HOLDS)
-    assert trial.hold == FIRM_HOLD
-    again = _run(labels, hold=FIRM_HOLD)
-    assert again.holds == {}
+    holdout = _run(labels, l2_sp=None)
+    assert set(holdout.l2_sp_recall) == set(L2_SP_WEIGHTS)
+    assert holdout.l2_sp == FIRM_L2_SP
+    again = _run(labels, l2_sp=FIRM_L2_SP)
+    assert again.l2_sp_recall == {}
     assert [part.recall_at_1 for part in again.parts.values()] == [
-        part.recall_at_1 for part in trial.parts.values()
+        part.recall_at_1 for part in holdout.parts.values()
     ]
-    assert np.mean([part.recall_at_1["trained"] for part in trial.parts.values()]) == trial.holds[FIRM_HOLD]
+    assert (
+        np.mean([part.recall_at_1["trained"] for part in holdout.parts.values()])
+        == holdout.l2_sp_recall[FIRM_L2_SP]
+    )
 
 
 @pytest.mark.parametrize(
-    ("loose", "classes", "taken"), [(0.75, 20, 0.02), (0.52, 20, FIRM_HOLD), (0.75, 5, 0.02), (0.95, 4, FIRM_HOLD)]
+    ("loose", "classes", "taken"),
+    [(0.75, 20, 0.02), (0.52, 20, FIRM_L2_SP), (0.75, 5, 0.02), (0.95, 4, FIRM_L2_SP)],
 )
-def test_another_hold_has_to_lead_the_firm_one_by_more_than_chance(loose, classes, taken) -> None:
-    """Hits of 400 queries, half of them found with the firm hold, a share `loose` with the loosest."""
+def test_another_l2_sp_weight_has_to_lead_the_firm_one_by_more_than_chance(loose, classes, taken) -> None:
+    """Hits of 400 queries, half of them found with the firm weight, a share `loose` with the loosest."""
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(classes), 400 // classes)
 
     def draw(share: float) -> np.ndarray:
         return (generator.random(400) < share).astype(np.float64)
 
-    hits = {part: trial_module._Hits() for part in QUESTIONS}
+    hits = {part: holdout_module._Hits() for part in QUESTIONS}
     for found in hits.values():
         found._labels = [labels]
-        shares = {0.02: loose, 0.06: 0.45, FIRM_HOLD: 0.5, 0.6: 0.4}
-        found.by_method = {f"trained, hold {hold:g}": [draw(share)] for hold, share in shares.items()}
-    means, hold = trial_module._choose_hold(hits, config=_config(hold=None))
+        shares = {0.02: loose, 0.06: 0.45, FIRM_L2_SP: 0.5, 0.6: 0.4}
+        found.by_method = {f"trained, L2-SP {l2_sp:g}": [draw(share)] for l2_sp, share in shares.items()}
+    means, l2_sp = holdout_module._choose_l2_sp(hits, config=_config(l2_sp=None))
     assert max(means, key=lambda key: means[key]) == 0.02
-    assert hold == taken
+    assert l2_sp == taken
 
 
 def test_photos_of_classes_that_train_are_told_apart_by_how_many_these_have() -> None:
     labels = np.repeat(np.arange(9), [60, 60, 60, 20, 20, 20, 3, 3, 3])
-    trial = _run(labels)
-    assert trial.seen is not None
-    assert [band["images"] for band in trial.seen.by_class_size] == [[48, 48], [16, 16], [2, 2]]
-    assert sum(band["queries"] for band in trial.seen.by_class_size) == trial.seen.queries
-    assert trial.unseen is not None
-    assert trial.unseen.by_class_size == ()
+    holdout = _run(labels)
+    assert holdout.seen is not None
+    assert [band["images"] for band in holdout.seen.by_class_size] == [[48, 48], [16, 16], [2, 2]]
+    assert sum(band["queries"] for band in holdout.seen.by_class_size) == holdout.seen.queries
+    assert holdout.unseen is not None
+    assert holdout.unseen.by_class_size == ()
 
 
-METHODS, IMAGES = (TRAINED, "raw", "pca", "pca-whitened", "class-whitened"), 20
+METHODS, IMAGES = (TRAINED, "raw", "pca", "pca-whitened", "wccn"), 20
 
 
 def _clear_outcomes(classes: int, *, worse: float = 0.0, trials: int) -> list[str]:
@@ -319,10 +327,10 @@ def _clear_outcomes(classes: int, *, worse: float = 0.0, trials: int) -> list[st
             methods[0] -= worse
             hits = dict(zip(METHODS, (things + methods > 0).astype(np.float64), strict=True))
             parts.append(compare(hits, labels, seed=0, parts=2))
-        trial = Trial(1, *parts, {})
-        assert trial.deciding is not None
-        winner = trial.parts[trial.deciding].winner
-        winners += [] if winner is None or trial.contradicted_on else [winner]
+        holdout = HoldoutResult(1, *parts, {})
+        assert holdout.deciding is not None
+        winner = holdout.parts[holdout.deciding].winner
+        winners += [] if winner is None or holdout.contradicted_on else [winner]
     return winners
 
 

@@ -1,9 +1,9 @@
-"""Holdout evaluation ("trial"): whether training finds more than no training, on classes and images held out.
+"""Holdout evaluation: whether training finds more than no training, on classes and images held out.
 
 The user's own data stands in for what will be searched. Some classes are held out whole and searched among themselves
 (unseen classes), and of the others some images, which are searched among those that train (seen classes). The recipe
-trains on the rest, held near its start more or less firmly, its rivals are fitted on the rest, and Recall@1 compares
-them, by the labels as given: the wrong ones cost every method alike.
+trains on the rest with several L2-SP weights, and so are its untrained rivals. Recall@1 compares them by the given
+labels: the wrong ones cost every method alike.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from index.evaluation.comparison import PairedDifference, paired_bootstrap
 from index.evaluation.metrics import Scores
 from index.progress import Progress
 from training.backbone.extract import CachedSource
-from training.confidence.confidences import Beliefs
+from training.confidence.confidences import LabelConfidences
 from training.head.embedding_heads import Head
 from training.head.untrained import LabelledFeatures, count_directions, fit_rivals
-from training.options.config import FIRM_HOLD, HOLDS, TrainConfig
-from training.run.fit import choose_rows, find_beliefs, known_weights, train_head
+from training.options.config import FIRM_L2_SP, L2_SP_WEIGHTS, TrainConfig
+from training.run.fit import choose_rows, estimate_confidences, known_weights, train_head
 from training.run.phases import PhaseContext
 from training.run.searches import ValidationSet, embed_features
 from training.run.verdict import LEAST_CLASSES, QUESTIONS, TRAINED, Comparison, band_by_size, compare
@@ -45,7 +45,7 @@ class Split:
     seen: np.ndarray
 
 
-def split_for_trial(labels: np.ndarray, *, seed: int, groups: np.ndarray | None = None) -> Iterator[Split]:
+def split_for_holdout(labels: np.ndarray, *, seed: int, groups: np.ndarray | None = None) -> Iterator[Split]:
     """The folds: fifths of the classes, as many as hold out 25 classes; fewer than 25 all take a turn, in three folds.
 
     Below four classes none can be held out, and images alone are. Of every class that trains, a fifth of the images is
@@ -73,9 +73,9 @@ def split_for_trial(labels: np.ndarray, *, seed: int, groups: np.ndarray | None 
 def split_for_network(labels: np.ndarray, *, seed: int, groups: np.ndarray | None = None) -> Split:
     """What the network stage holds out: a tenth of the classes where there are 20 or more, and of the others' images.
 
-    Arguments and groups as in `split_for_trial`.
+    Arguments and groups as in `split_for_holdout`.
     """
-    generator = np.random.default_rng((seed, 1))  # not the classes that the trial holds out first
+    generator = np.random.default_rng((seed, 1))  # not the classes that the holdout evaluation holds out first
     classes = generator.permutation(np.unique(labels))
     held = classes[: len(classes) // 10] if len(classes) >= LEAST_CLASSES_OF_NETWORK else classes[:0]
     return hold_out(labels, held, share=NETWORK_SHARE, generator=generator, groups=groups, order=classes)
@@ -108,17 +108,18 @@ def _choose_groups(groups: np.ndarray, generator: np.random.Generator, *, share:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class HoldoutResult:
     """The outcome: on unseen classes and on seen ones; None for a part that the data is too small for.
 
-    `holds` is the mean Recall@1 of both parts by hold, where several were tried, and `hold` the one that is taken.
+    `l2_sp_recall` is the mean Recall@1 of both parts by L2-SP weight, where several were compared;
+    `l2_sp` is the selected weight.
     """
 
     folds: int
     unseen: Comparison | None
     seen: Comparison | None
-    holds: Mapping[float, float]
-    hold: float | None = None
+    l2_sp_recall: Mapping[float, float]
+    l2_sp: float | None = None
 
     @property
     def parts(self) -> dict[str, Comparison]:
@@ -140,14 +141,14 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, as they stand in the report."""
-        holds = {f"{hold:g}": recall for hold, recall in self.holds.items()}
+        l2_sp_recall = {f"{l2_sp:g}": recall for l2_sp, recall in self.l2_sp_recall.items()}
         decided = {"deciding": self.deciding, "contradicted_on": self.contradicted_on}
-        return {**asdict(self), "holds": holds, **decided}
+        return {**asdict(self), "l2_sp_recall": l2_sp_recall, **decided}
 
 
 @dataclass(frozen=True, slots=True)
-class TrialData:
-    """What a trial parts: the training images of a run.
+class HoldoutData:
+    """Training images of a run, to be split.
 
     Attributes:
         features: (N, F) float32 of the usual view.
@@ -162,10 +163,10 @@ class TrialData:
     copies: np.ndarray | None = None
     groups: np.ndarray | None = None
 
-    def take(self, rows: np.ndarray) -> TrialData:
+    def take(self, rows: np.ndarray) -> HoldoutData:
         """Some of the images."""
         parts = (self.features, self.labels, self.copies, self.groups)
-        return TrialData(*(None if part is None else part[rows] for part in parts))  # type: ignore[arg-type]
+        return HoldoutData(*(None if part is None else part[rows] for part in parts))  # type: ignore[arg-type]
 
     def searched(self, split: Split) -> dict[str, ValidationSet]:
         """What a fold searches, by part; without parts in which nothing can be found."""
@@ -181,16 +182,16 @@ class TrialData:
         return ValidationSet(self.features[rows], self.labels[rows], is_gallery, ks=(1,), groups=groups)
 
 
-def run_trial(
-    data: TrialData, *, config: TrainConfig, device: torch.device, progress: Progress = lambda *_: None
-) -> Trial:
+def evaluate_holdout(
+    data: HoldoutData, *, config: TrainConfig, device: torch.device, progress: Progress = lambda *_: None
+) -> HoldoutResult:
     """Train the recipe on parts of the data and search the rest.
 
     A fold with nothing to search for, or with too few (trusted) images to train on, is left out.
     """
-    splits = list(split_for_trial(data.labels, seed=config.seed, groups=data.groups))
+    splits = list(split_for_holdout(data.labels, seed=config.seed, groups=data.groups))
     hits: dict[str, _Hits] = {part: _Hits() for part in QUESTIONS}
-    given, holds, chosen = config, dict[float, float](), config.embedding.hold
+    given, l2_sp_recall, chosen = config, dict[float, float](), config.embedding.l2_sp
     has_many = len(np.unique(data.labels)) >= MANY_CLASSES
     for number, split in enumerate(splits):
         searched = data.searched(split)
@@ -199,20 +200,20 @@ def run_trial(
             heads = fit_heads(data.take(split.train), config=config, device=device)
         sizes = np.bincount(data.labels[split.train], minlength=int(data.labels.max()) + 1)
         for (part, validation), (name, head) in itertools.product(searched.items(), heads.items()):
-            name = _name_hold(chosen) if name == TRAINED and holds else name
+            name = _name_l2_sp(chosen) if name == TRAINED and l2_sp_recall else name
             hits[part].add(name, validation, head, sizes=sizes)
         progress(number + 1, len(splits))
-        # Of many classes the first fold chooses the hold; of few all of them do, and cost little.
-        if not holds and (has_many or number == len(splits) - 1):
-            holds, chosen = _choose_hold(hits, config=given)
-            config = replace(config, embedding=replace(config.embedding, hold=chosen))
+        # Of many classes the first fold selects the L2-SP weight; of few all of them do, and cost little.
+        if not l2_sp_recall and (has_many or number == len(splits) - 1):
+            l2_sp_recall, chosen = _choose_l2_sp(hits, config=given)
+            config = replace(config, embedding=replace(config.embedding, l2_sp=chosen))
     parts = sum(bool(found.by_method) for found in hits.values())
     unseen, seen = (found.compare(chosen, seed=config.seed, parts=parts) for found in hits.values())
-    return Trial(len(splits), unseen, seen, holds, chosen)
+    return HoldoutResult(len(splits), unseen, seen, l2_sp_recall, chosen)
 
 
-def fit_heads(images: TrialData, *, config: TrainConfig, device: torch.device) -> dict[str, Head]:
-    """The trained heads, one a hold, and all rivals; as wide as the run's, or as the images that train allow.
+def fit_heads(images: HoldoutData, *, config: TrainConfig, device: torch.device) -> dict[str, Head]:
+    """Trained heads, one for each L2-SP weight, and all rivals; as wide as the run's, or as the images allow.
 
     Empty where these span no direction at all.
     """
@@ -222,57 +223,58 @@ def fit_heads(images: TrialData, *, config: TrainConfig, device: torch.device) -
     copies = None if images.copies is None else torch.from_numpy(images.copies).to(device)
     context = PhaseContext(seed=config.seed, device=device, checkpoint=None)
     parts: dict[str, Any] = {"class_count": len(classes), "context": context}
-    beliefs: Beliefs | None = None
-    if config.needs_beliefs:
-        beliefs = find_beliefs(source, given, **parts, config=config, groups=copies)
-    trusted = choose_rows(beliefs, config=config)
+    confidences: LabelConfidences | None = None
+    if config.needs_confidences:
+        confidences = estimate_confidences(source, given, **parts, config=config, groups=copies)
+    trusted = choose_rows(confidences, config=config)
     width = count_directions(images.features if trusted is None else images.features[trusted.numpy()])
     if width == 0:
         return {}
     width = min(width, config.embedding.width)
     heads: dict[str, Head] = {}
-    for name, hold in _list_holds(config):
-        embedding = replace(config.embedding, embedding_dim=width, hold=hold)
+    for name, l2_sp in _list_l2_sps(config):
+        embedding = replace(config.embedding, embedding_dim=width, l2_sp=l2_sp)
         trained, _ = train_head(
-            source, given, **parts, config=replace(config, embedding=embedding), beliefs=beliefs
+            source, given, **parts, config=replace(config, embedding=embedding), confidences=confidences
         )
         heads[name] = trained.cpu()
-    weights = known_weights(beliefs, config=config)
+    weights = known_weights(confidences, config=config)
     labelled = LabelledFeatures(images.features, numbers.astype(np.int64), images.copies, weights)
     return {**heads, **fit_rivals(labelled, embedding_dim=width)}
 
 
-def _list_holds(config: TrainConfig) -> Iterator[tuple[str, float]]:
-    """What is tried, by name: every hold where the run leaves it open."""
-    hold = config.embedding.hold
-    if hold is not None:
-        yield TRAINED, hold
+def _list_l2_sps(config: TrainConfig) -> Iterator[tuple[str, float]]:
+    """L2-SP weights to compare, by name: one where the options give it."""
+    l2_sp = config.embedding.l2_sp
+    if l2_sp is not None:
+        yield TRAINED, l2_sp
     else:
-        yield from ((_name_hold(value), value) for value in HOLDS)
+        yield from ((_name_l2_sp(value), value) for value in L2_SP_WEIGHTS)
 
 
-def _name_hold(hold: float | None) -> str:
-    return f"{TRAINED}, hold {hold:g}"
+def _name_l2_sp(l2_sp: float | None) -> str:
+    return f"{TRAINED}, L2-SP {l2_sp:g}"
 
 
-def _choose_hold(hits: Mapping[str, _Hits], *, config: TrainConfig) -> tuple[dict[float, float], float | None]:
-    """Mean Recall@1 of both parts by hold, and the hold to take: a firm one, or the best where that clearly leads.
+def _choose_l2_sp(hits: Mapping[str, _Hits], *, config: TrainConfig) -> tuple[dict[float, float], float | None]:
+    """Mean Recall@1 of both parts by L2-SP weight, and the selected weight.
 
-    On fewer classes than `LEAST_CLASSES` in a part nothing leads clearly.
+    That is `FIRM_L2_SP`, or the best where it clearly leads. On fewer classes than `LEAST_CLASSES` in a part nothing
+    leads clearly.
     """
     parts = [part for part in hits.values() if part.by_method]
-    if config.embedding.hold is not None or not parts:
-        return {}, config.embedding.hold
-    names = {hold: name for name, hold in _list_holds(config)}
+    if config.embedding.l2_sp is not None or not parts:
+        return {}, config.embedding.l2_sp
+    names = {l2_sp: name for name, l2_sp in _list_l2_sps(config)}
     found = [part.recall() for part in parts]
-    means = {hold: float(np.mean([part[name] for part in found])) for hold, name in names.items()}
-    best = max(means, key=lambda hold: (means[hold], hold))
-    leads = [part.lead(names[best], names[FIRM_HOLD], seed=config.seed) for part in parts]
+    means = {l2_sp: float(np.mean([part[name] for part in found])) for l2_sp, name in names.items()}
+    best = max(means, key=lambda l2_sp: (means[l2_sp], l2_sp))
+    leads = [part.lead(names[best], names[FIRM_L2_SP], seed=config.seed) for part in parts]
     # Both parts together: their mean lead against what chance makes of it, half an interval of 95 %.
     chance = float(np.sqrt(np.sum([(lead.high - lead.low) ** 2 for lead in leads]))) / 2
     has_classes = min(part.classes for part in parts) >= LEAST_CLASSES
     is_clear = has_classes and sum(lead.mean for lead in leads) > chance
-    return means, best if is_clear else FIRM_HOLD
+    return means, best if is_clear else FIRM_L2_SP
 
 
 class _Hits:
@@ -304,11 +306,11 @@ class _Hits:
         first, second = (np.concatenate(self.by_method[method]) for method in (name, over))
         return paired_bootstrap(first, second, seed=seed, clusters=np.concatenate(self._labels))
 
-    def compare(self, hold: float | None, *, seed: int, parts: int) -> Comparison | None:
+    def compare(self, l2_sp: float | None, *, seed: int, parts: int) -> Comparison | None:
         """All folds' queries together; None without any."""
         if not self.by_method:
             return None
-        names = {_name_hold(hold): TRAINED} if hold is not None else {}
+        names = {_name_l2_sp(l2_sp): TRAINED} if l2_sp is not None else {}
         joined = {names.get(name, name): np.concatenate(parts) for name, parts in self.by_method.items()}
         joined = {name: found for name, found in joined.items() if not name.startswith(f"{TRAINED}, ")}
         labels, sizes = np.concatenate(self._labels), np.concatenate(self._sizes)
