@@ -1,4 +1,4 @@
-"""Makes the ANN index of a version: chooses its kind, builds it, measures it with vectors held out, and writes it."""
+"""Building an ANN index: choose its kind, build it, measure it with held-out vectors, and write it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from index.vectors.tuning import choose_again, describe_flat, tune_ann
 from index.versions.manifest import HELD_OUT_NAME, INDEX_NAME
 
 FLAT_ROWS = 100_000
-MIN_ROWS = 1_000  # of an index that is not exact: fewer give no queries to measure it with
+MIN_ROWS = 1_000  # of an index that is not exact: fewer give too few queries to measure it
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 logger = logging.getLogger(__name__)
@@ -50,10 +50,10 @@ def choose_ann(
     reduced_width: int | None = None,
     machine_bytes: int | None = None,
 ) -> AnnPlan:
-    """The ANN index for `count` vectors of `width` numbers.
+    """The ANN index for `count` vectors of `width` dimensions.
 
     Args:
-        reduced_width: numbers of a rotated vector that are enough to find candidates by; None: all are needed.
+        reduced_width: rotated dimensions that suffice to find candidates; None: all.
         machine_bytes: memory of the machine; None: of this one.
     """
     limit = config.memory_bytes or (machine_bytes or machine_memory()) // 2
@@ -74,14 +74,14 @@ def choose_ann(
 
 
 def list_kinds(count: int, config: AnnConfig) -> Sequence[IndexKind]:
-    """The kinds that so many vectors may get where they are not to be scanned, the first choice first."""
+    """The kinds, other than a scan, for so many vectors, the first choice first."""
     if config.kind is not None:
         return [config.kind]
     return [kind for kind in KINDS.values() if not kind.is_exact and count <= kind.most_rows]
 
 
 def find_reason_for_flat(count: int, config: AnnConfig) -> str | None:
-    """Why so many vectors are to be searched by a scan; None where they are not."""
+    """Why so many vectors are searched by a scan; None where they get an index."""
     if config.kind is not None and config.kind.is_exact:
         return "asked for"
     if config.kind is None and count <= FLAT_ROWS:
@@ -92,7 +92,7 @@ def find_reason_for_flat(count: int, config: AnnConfig) -> str | None:
 
 
 def machine_memory() -> int:
-    """Bytes of memory that this process may use: those of the machine, or of its container."""
+    """Bytes of memory of the machine or the container."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in _CGROUP_LIMITS:
         path = Path(name)
@@ -110,13 +110,12 @@ def build_ann_index(
     queries: Vectors | None = None,
     begin_step: BeginStep = no_steps,
 ) -> dict[str, Any]:
-    """Build and measure an ANN index over the shards, and write it into a folder; what a manifest says of it.
+    """Build, measure and write an ANN index over the shards; its entry in the manifest.
 
-    Some vectors, taken at random, are put into it only after they have asked, so that they are queries that it has
-    never seen. A scan has no file.
+    Random held-out vectors are added only after they served as unseen queries. A scan has no file.
 
     Args:
-        queries: (n, D) float32 unit vectors to measure it with; None: those that were put in last.
+        queries: (n, D) float32 unit vectors to measure it with; None: the held-out ones.
     """
     stored = StoredRows.of(shards)
     with faiss_threads(usable_cores()):
@@ -157,10 +156,9 @@ def retune_ann_index(
     queries: Vectors | None = None,
     begin_step: BeginStep = no_steps,
 ) -> dict[str, Any]:
-    """Measure a built index again, and choose its parameters again; what a manifest says of it now.
+    """Measure a built index again and choose its parameters again; its new entry in the manifest.
 
-    Without queries only latencies are measured: an index does not change, and neither does what it found for vectors
-    that it had not seen then.
+    Without queries only latencies are measured: recall on held-out vectors does not change.
     """
     described = {**described, **asdict(config)}
     if search.index is None:
@@ -181,15 +179,15 @@ def _describe_scan(search: VectorSearch) -> dict[str, Any]:
 
 
 def choose_held_out(count: int) -> Ids:
-    """(n,) int64 rising positions of the vectors that an index over `count` gets last."""
+    """(n,) int64 rising positions of the held-out vectors of `count`."""
     size = min(_HELD_OUT, int(_HELD_OUT_SHARE * count))
     return np.sort(np.random.default_rng(_SEED).choice(count, size=size, replace=False))
 
 
 def find_reduced_axes(stored: StoredRows) -> Vectors | None:
-    """(d, D) float32 orthonormal axes that hold 85 % of the vectors' energy, if they are clearly fewer than D.
+    """(d, D) float32 orthonormal axes with 85 % of the vectors' energy, if d is clearly less than D.
 
-    They are the first eigenvectors of the second moment of a sample, not of its covariance: inner products count.
+    They are eigenvectors of the second moment of a sample, not of its covariance, because inner products count.
     """
     if stored.width <= _WIDE:
         return None

@@ -1,4 +1,4 @@
-"""Options of a gallery's vectors, where they lie and what their ANN index is, in a module that loads nothing heavy."""
+"""Options of the store of vectors and of the ANN index, in a module that loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 
 @dataclass(frozen=True, slots=True)
 class AnnConfig:
-    """What the ANN index may cost, and what it must find.
-
-    A gallery remembers what was given; every later command on it goes on with that.
-    """
+    """Options of the ANN index, which a gallery remembers."""
 
     index_type: str = option(
         "auto", f"How vectors are searched: {list_summaries()}. auto is flat up to 100,000 images, above what fits in "
@@ -48,12 +45,11 @@ class AnnConfig:
 
     @property
     def kind(self) -> IndexKind | None:
-        """What is asked for; None: whatever suits."""
         return KINDS.get(self.index_type)
 
     @property
     def memory_bytes(self) -> int | None:
-        """The limit in bytes, 1 GB being 10^9 and 1 GiB 2^30; None without one, 0 where it is no size."""
+        """The limit in bytes, 1 GB being 10^9 and 1 GiB 2^30; None without one, 0 where it is not a size."""
         if not self.memory_limit:
             return None
         found = _SIZE.fullmatch(self.memory_limit.strip())
@@ -63,22 +59,19 @@ class AnnConfig:
         return int(float(found[1]) * base ** _POWERS.get((found[2] or "").upper(), 0))
 
     def to_text(self) -> str:
-        """The text that a catalogue keeps."""
+        """The JSON text in a catalogue."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str | None) -> AnnConfig:
-        """The config that a catalogue keeps; the defaults where it has none."""
+        """The config of a catalogue's text; the defaults without one."""
         values: Mapping[str, object] = {} if text is None else json.loads(text)
         return cls(**values)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """Where the vectors lie.
-
-    A gallery remembers what was given when it was made; every later command on it goes on with that.
-    """
+    """The store of the vectors, which a new gallery remembers."""
 
     store: str = option(
         FILES, "files keeps vectors and their index in the gallery's folder; milvus keeps them in collections of a "
@@ -99,18 +92,15 @@ class StoreConfig:
             )
 
     def show(self) -> str:
-        """For people."""
         return f"{self.store} {self.uri}".strip()
 
     def to_text(self) -> str:
-        """The text that a catalogue keeps."""
         return json.dumps(asdict(self))
 
     def describe(self) -> dict[str, Any] | None:
-        """What a manifest says of it; nothing of files."""
+        """The manifest's entry; None for files."""
         return None if self.store == FILES else {"type": self.store, "uri": self.uri}
 
     @classmethod
     def from_text(cls, text: str | None) -> StoreConfig:
-        """The config that a catalogue keeps; files where it has none."""
         return cls() if text is None else cls(**json.loads(text))

@@ -1,7 +1,7 @@
-"""The ANN index (approximate nearest neighbours), one file of faiss: built, written, mapped, searched with parameters.
+"""ANN index (approximate nearest neighbours): built, written, mapped and searched with faiss.
 
-It is read-only once it is built: what comes later lies beside it. Parameters go with each call and never onto
-the index, which many threads may share.
+A built index is read-only; later vectors lie beside it. Search parameters go with each call, because threads share the
+index.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ class AnnIndex:
     """A built ANN index.
 
     Attributes:
-        faiss_index: numbers its vectors from 0 on.
-        type, kind: the name of its kind, and the kind.
-        rows: (m,) int64 stored position of each of its vectors, in the order that it numbers them.
-        mapped: the file that the faiss index reads as long as it lives; None where it is in memory.
-        is_reduced: whether its scores are of fewer numbers than the vectors have.
-        most_effort: the effort from which on nothing more is looked at.
+        rows: (m,) int64 stored position of each of its vectors.
+        mapped: the file that the faiss index reads; None in memory.
+        is_reduced: whether it holds fewer dimensions than the vectors have.
+        most_effort: the effort from which on nothing more is searched.
     """
 
     def __init__(
@@ -50,20 +48,18 @@ class AnnIndex:
 
     @property
     def has_full_scores(self) -> bool:
-        """Whether its scores are the vectors' own but for a rounding to bytes, number by number."""
+        """Whether its scores differ from the vectors' own only by rounding each number to a byte."""
         return self.kind.has_full_scores and not self.is_reduced
 
     def search(self, queries: Vectors, *, k: int, effort: int, among: Bits | None = None) -> tuple[Floats, Ids]:
-        """The k nearest that so much effort finds for each of (Q, D) queries: scores of the index, and positions.
+        """The k nearest for each of (Q, D) float32 queries: (Q, k) float32 scores of the index, (Q, k) positions.
+
+        -1 where there are fewer.
 
         Args:
-            queries: float32.
             k: at most the effort, where the kind keeps it.
-            effort: how hard to look, as the kind counts it.
-            among: a bit for each of the m vectors, set where it may be found; see `index.vectors.stored_rows.pack`.
-
-        Returns:
-            (Q, k) float32, and (Q, k) int64, -1 where there are fewer.
+            effort: the kind's search parameter.
+            among: a bit for each of the m vectors that may be found; see `index.vectors.stored_rows.pack`.
         """
         if among is None:
             parameters = _parameters(self.type, effort, self.is_reduced)
@@ -80,7 +76,7 @@ def _make_parameters(kind: str, effort: int, is_reduced: bool, **others: Any) ->
     return import_faiss().SearchParametersPreTransform(index_params=parameters) if is_reduced else parameters
 
 
-_parameters = lru_cache(maxsize=256)(_make_parameters)  # making them takes as long as a tenth of a search
+_parameters = lru_cache(maxsize=256)(_make_parameters)  # making them takes a tenth of a search
 
 
 def build_ann(
@@ -92,7 +88,7 @@ def build_ann(
     seed: int,
     progress: Progress = no_progress,
 ) -> AnnIndex:
-    """Build the planned ANN index over some stored positions; it is trained on a sample of them.
+    """Build a planned ANN index over some stored positions, trained on a sample.
 
     Args:
         rows: (m,) int64 rising positions.
@@ -110,7 +106,7 @@ def build_ann(
 
 
 def extend_ann(index: AnnIndex, stored: StoredRows, rows: Ids, *, progress: Progress = no_progress) -> AnnIndex:
-    """The index with some more stored positions; the one given must not be used any more."""
+    """Add stored positions to an index; the given object must not be used any more."""
     progress(0, len(rows))
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         index.faiss_index.add(np.ascontiguousarray(stored.gather(rows[start : start + _ROWS_AT_ONCE])))
@@ -119,10 +115,7 @@ def extend_ann(index: AnnIndex, stored: StoredRows, rows: Ids, *, progress: Prog
 
 
 def _rotate(axes: Vectors) -> Any:
-    """A projection on the axes, which keeps the order of inner products as far as they hold the vectors.
-
-    Unlike faiss's own PCA it does not take the mean off, which would change that order.
-    """
+    """A projection on the axes. Unlike faiss's PCA it keeps the mean, so that the order of inner products stays."""
     faiss = import_faiss()
     rotation = faiss.LinearTransform(axes.shape[1], len(axes), False)
     faiss.copy_array_to_vector(np.ascontiguousarray(axes, dtype=np.float32).ravel(), rotation.A)
@@ -132,18 +125,17 @@ def _rotate(axes: Vectors) -> Any:
 
 
 def write_ann(index: AnnIndex, path: Path) -> None:
-    """Write it as a file."""
     faiss = import_faiss()
-    with path.open("wb") as file:  # by itself faiss does not notice that the end of a file was not written
+    with path.open("wb") as file:  # faiss's own writer misses a full disk at the end of a file
         faiss.write_index(index.faiss_index, faiss.PyCallbackIOWriter(file.write, _WRITTEN_AT_ONCE))
 
 
 def map_ann(path: Path, *, described: Mapping[str, Any], width: int, rows: Ids) -> AnnIndex:
-    """Map an ANN index whose checksum was verified before: its pages are read when they are needed."""
+    """Map an ANN index, whose checksum was verified before; pages are read on demand."""
     faiss, shown = import_faiss(), printable_path(str(path))
     try:
         mapped = np.memmap(path, dtype=np.uint8, mode="r")
-    except (OSError, ValueError) as error:  # a file without a byte cannot be mapped
+    except (OSError, ValueError) as error:  # an empty file cannot be mapped
         raise GalleryDamagedError(shown, f"cannot be mapped: {error}") from error
     # faiss's own mapping (IO_FLAG_MMAP copies graphs, IO_FLAG_MMAP_IFC does not) crashes on some files that were cut;
     # the tables that are skipped are of L2 distances.

@@ -1,7 +1,7 @@
-"""Exact search in memory: the nearest rows of a matrix, of all, or of the same and of other labels.
+"""Exact search in memory with NumPy: the nearest rows of a matrix, or the nearest of the same and of other labels.
 
-A blocked float32 product finds candidates by a proven bound on its error; only these are multiplied in float64 and
-rounded once to float32, so that equal rows tie wherever they stand. `search.VectorSearch` searches stored vectors.
+A blocked float32 product finds candidates by a proven error bound. Candidates are multiplied in float64 and rounded
+once to float32, so that equal rows tie. `search.VectorSearch` searches stored vectors.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from index.progress import Progress, no_progress
 _PRODUCTS_AT_ONCE = 1 << 24  # 64 MB
 _CANDIDATES_AT_ONCE = 1 << 20
 _PAIRS_AT_ONCE = 512  # whose rows stay in the processor's cache
-_MOST_ROUNDS, _HEAPS = 64, 4  # of dealing columns out, to so many heaps for each neighbour
+_MOST_ROUNDS, _HEAPS = 64, 4  # columns are dealt to so many heaps for each neighbour
 _LARGEST = 1e37  # product that float32 holds with room to spare
 _LOWEST = np.finfo(np.float32).min
 _UNIT = 2.0**-24  # of one rounding to float32
 _SPARE_ROUNDINGS = 32
-_LEAST = 1e-20  # more than underflow takes from products
+_LEAST = 1e-20  # above the error of underflow
 
 Integers = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The k nearest of n queries: `cosines` (n, k) float32 falling, or other products, and `rows` (n, k) int64.
+    """The k nearest of n queries: (n, k) float32 falling `cosines`, or other products, and (n, k) int64 `rows`.
 
-    Ties go to the smaller row; where there are fewer than k, `NO_ID` with -inf fills up.
+    Ties go to the smaller row; fewer than k are padded with `NO_ID` and -inf.
     """
 
     cosines: Floats
@@ -40,11 +40,10 @@ class Nearest:
 
     @classmethod
     def none(cls, count: int, k: int) -> Nearest:
-        """Nobody near anybody."""
         return cls(np.full((count, k), -np.inf, dtype=np.float32), np.full((count, k), NO_ID, dtype=np.int64))
 
     def of(self, place: int) -> list[tuple[int, float]]:
-        """(row, cosine) of those of one query, nearest first."""
+        """(row, cosine) of one query, nearest first."""
         pairs = zip(self.rows[place].tolist(), self.cosines[place].tolist(), strict=True)
         return [(row, cosine) for row, cosine in pairs if row != NO_ID]
 
@@ -64,8 +63,8 @@ def search(
         queries: (Q, D) float32.
         gallery: (N, D) float32.
         k: at least 1.
-        own: (Q,) int64, a row of the gallery that each query does not find, `NO_ID` for none; None: they find all.
-        groups: (N,) int64; a query does not find the rows of the group of its own row either.
+        own: (Q,) int64, a gallery row that each query does not find, `NO_ID` for none.
+        groups: (N,) int64; a query does not find its own row's group either.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -94,9 +93,8 @@ def search_labels(
         vectors: (N, D) float32.
         labels: (N,) int64.
         k: of each, at least 1.
-        asked: (n,) int64 rows; None asks for all.
+        asked: (n,) int64 query rows; None: all.
         groups: (N,) int64; rows of one group are duplicates, and do not find each other.
-        progress: told (done, total) of the rows that are asked for.
     """
     rows = np.arange(len(labels)) if asked is None else asked
     same, other = Nearest.none(len(rows), k), Nearest.none(len(rows), k)
@@ -117,7 +115,7 @@ def search_labels(
 
 
 def _list_members(groups: Ids | None) -> dict[int, Ids]:
-    """The rows of its group by each row that is not alone in it."""
+    """The rows of a row's group, by row, for groups of several."""
     members: dict[int, Ids] = {}
     for rows in [] if groups is None else rows_by_value(groups):
         if len(rows) > 1:
@@ -135,13 +133,13 @@ def _exclude(products: Floats, own: Ids, members: dict[int, Ids]) -> None:
 
 
 def _cut(places: Ids, width: int) -> Iterator[Ids]:
-    """As many queries at a time as their products with so many rows leave memory for."""
+    """Blocks of queries whose products with so many rows fit into memory."""
     size = max(1, _PRODUCTS_AT_ONCE // max(1, width))
     return (places[start : start + size] for start in range(0, len(places), size))
 
 
 class _Pairs:
-    """(Q, D) queries and (N, D) gallery rows, and how far their float32 products may be from the exact ones."""
+    """(Q, D) queries and (N, D) gallery rows, with the error bound of their float32 products."""
 
     def __init__(self, queries: Floats, gallery: Floats) -> None:
         self._queries, self._gallery = queries, gallery
@@ -158,10 +156,10 @@ class _Pairs:
         return products
 
     def take(self, found: Nearest, at: Ids, products: Floats, places: Ids, *, columns: Ids | None = None) -> None:
-        """Put the nearest of the columns (None: all) into the rows `at` of what was found.
+        """Write the nearest of the columns (None: all) to the rows `at` of `found`.
 
         Args:
-            products: (B, n) float32 of the queries at (B,) `places`; -inf where a pair is not to be found.
+            products: (B, n) float32 of the queries at (B,) `places`; -inf for excluded pairs.
         """
         k = min(found.rows.shape[1], products.shape[1])
         if not k or not len(places):
@@ -192,22 +190,22 @@ class _Pairs:
 
 
 def find_candidates(products: Floats, *, k: int, errors: Floats, most: float = np.inf) -> Ids:
-    """Rising positions in the flattened (B, n) float32 products of all that may be among the k best of their line.
+    """Rising flat positions in (B, n) float32 products of all candidates for the k best of their line.
 
     Args:
         products: -inf is never a candidate.
         k: at most n.
-        errors: (B,) float32, how far a product may be from the exact one.
-        most: above it all products count as equal.
+        errors: (B,) float32, error bound of a product.
+        most: products above it count as equal.
     """
     limits = np.maximum(np.minimum(_bound_best(products, k), np.float32(most)) - 2 * errors, _LOWEST)
     return np.flatnonzero(products >= limits[:, None])
 
 
 def _bound_best(products: Floats, k: int) -> Floats:
-    """(B,) numbers that at least k of the columns of each of (B, n) products reach, and few more than k.
+    """(B,) lower bounds of the k-th best of (B, n) products.
 
-    The columns are dealt out to more than k heaps; k of the heaps' maxima reach the k-th best maximum.
+    The columns are dealt to more than k heaps; the k-th best maximum of the heaps is the bound.
     """
     best: Floats
     if k == 1:
@@ -226,10 +224,10 @@ def _bound_best(products: Floats, k: int) -> Floats:
 
 
 def bound_error(norms: npt.NDArray[np.floating], *, largest: float, dim: int) -> Floats:
-    """(N,) float32: how far the float32 product of a row with one of a norm up to `largest` may be from the exact one.
+    """(N,) float32: error bound of a float32 product of a row with a row of norm up to `largest`.
 
-    However D products are summed, each is rounded at most D times, and their sizes add up to at most the product of
-    the norms (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1).
+    In any order of summation each product is rounded at most D times, and their absolute values add up to at most the
+    product of the norms (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1).
     """
     roundings = (dim + _SPARE_ROUNDINGS) * _UNIT * 1.01
     return (roundings * norms * largest + _LEAST * max(1.0, largest)).astype(np.float32)
@@ -237,19 +235,19 @@ def bound_error(norms: npt.NDArray[np.floating], *, largest: float, dim: int) ->
 
 def measure_cosines(rows: Floats, queries: Floats) -> Floats:
     """(..., C) float32 exact products of (..., C, D) unit rows with (..., D) unit queries, 1 at most."""
-    # Not a product of matrices: BLAS would take other cores for it, and wait for them.
+    # Not a matrix product: BLAS would use other cores, and wait for them.
     exact = np.vecdot(rows.astype(np.float64), queries.astype(np.float64)[..., None, :])
     return limit_cosines(exact.astype(np.float32))
 
 
 def limit_cosines(cosines: Floats) -> Floats:
-    """The same array without what roundings of unit rows put above 1 or below -1."""
-    np.maximum(cosines, -1, out=cosines)  # for a few numbers np.clip takes longer than both
+    """Clip to [-1, 1], in place."""
+    np.maximum(cosines, -1, out=cosines)  # np.clip is slower for few numbers
     return np.minimum(cosines, 1, out=cosines)
 
 
 def multiply_pairs(left: Floats, right: Floats, rows: Integers, places: Integers, *, scale: float = 1.0) -> Floats:
-    """(n,) float32 exact products of `rows` of (N, D) with `places` of (M, D), scaled before they are rounded."""
+    """(n,) float32 exact products of `rows` of (N, D) with `places` of (M, D), scaled before rounding."""
     products = np.empty(len(rows), dtype=np.float32)
     for start in range(0, len(rows), _PAIRS_AT_ONCE):
         part = slice(start, start + _PAIRS_AT_ONCE)

@@ -1,6 +1,6 @@
-"""The store of vectors that is a folder of files: `.npy` shards, an ANN index of most of them, and deleted ids.
+"""The file store: `.npy` shards of vectors, an ANN index of most of them, and deleted ids.
 
-A version shares what did not change with the one before it: the same files, linked.
+A version shares unchanged files with the one before it, by hard links.
 """
 
 from __future__ import annotations
@@ -43,20 +43,15 @@ from index.versions.manifest import (
 )
 
 _ROWS_AT_ONCE = 4096
-# How much of a version may lie beside its ANN index, which every search scans, before the next one is written anew.
+# Limits of what lies beside the ANN index, which every search scans; above them a version is written anew.
 _LOOSE_ROWS = 1024
 _LOOSE_SHARDS = 32
 
 
 class FileStore:
-    """The `VectorStore` of a version folder. The ANN index is checked and opened when the first search needs it.
-
-    Attributes:
-        ids: (N,) int64 of the members, rising.
-    """
+    """The `VectorStore` of a version folder; the first search checks and opens the ANN index."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        """Map the shards of a version."""
         self._folder, self._manifest = folder, manifest
         self._shards = read_shards(folder)
         self._deleted = read_deleted(folder, manifest)
@@ -99,7 +94,6 @@ class FileStore:
         effort: Mapping[str, int] | None = None,
         threads: int = 1,
     ) -> tuple[Floats, Ids]:
-        """As `VectorStore.search`. Raises GalleryError where the ANN index is damaged."""
         return self._search.search(
             queries, k=k, among=among, exclude_ids=exclude_ids, effort=effort, threads=threads
         )
@@ -107,18 +101,15 @@ class FileStore:
     def search_above(
         self, queries: Vectors, *, min_score: float, among: RowSet | None = None, exclude_ids: Ids | None = None
     ) -> list[tuple[Floats, Ids]]:
-        """As `VectorStore.search_above`. Raises GalleryError where the ANN index is damaged."""
         return self._search.search_above(queries, min_score=min_score, among=among, exclude_ids=exclude_ids)
 
     def choose(self, ids: Ids) -> RowSet:
-        """As `VectorStore.choose`. Raises GalleryError where the ANN index is damaged."""
         return self._search.keep(ids)
 
     def gather(self, ids: Ids) -> Vectors:
         return gather_rows(ids, self._shards, embedding_dim=self._manifest.embedding_dim)
 
     def scan(self) -> Iterator[tuple[Ids, Vectors]]:
-        """As `VectorStore.scan`; read from front to back."""
         for shard in self._shards:
             for start in range(0, len(shard.ids), _ROWS_AT_ONCE):
                 part = slice(start, start + _ROWS_AT_ONCE)
@@ -139,28 +130,28 @@ def hold(folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
 
 
 def hold_intact(folder: Path, manifest: Manifest, names: Collection[str]) -> Sequence[HeldVectors]:
-    """As `StoreKind.hold_intact`: those shards whose ids are intact too."""
+    """As `StoreKind.hold_intact`: shards whose ids are intact too."""
     shards = sorted(name for name in names if name.startswith("vectors/"))
     ids = {name: name.replace("vectors/", "ids/") for name in shards}
     return [VectorFile(read_ids(folder / ids[name]), folder / name) for name in shards if ids[name] in names]
 
 
 def check(store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig) -> None:
-    """As `StoreKind.check`: whether an index fits into memory; how far vectors can be reduced is not known yet."""
+    """As `StoreKind.check`: an index must fit into memory, at the smallest possible width."""
     choose_ann(count=count, width=width, config=config, reduced_width=1)
 
 
 def tidy(gallery: Path, manifest: Manifest) -> None:
-    """As `StoreKind.tidy`: nothing, for versions are removed with their files."""
+    """As `StoreKind.tidy`: nothing to do, because versions are removed with their files."""
 
 
 def read_deleted(folder: Path, manifest: Manifest) -> Ids:
-    """(n,) int64 ids of stored vectors of a version that are of no member."""
+    """(n,) int64 ids of stored vectors that are no members."""
     return read_ids(folder / DELETED_NAME) if DELETED_NAME in manifest.files else np.empty(0, dtype=np.int64)
 
 
 def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> Published:
-    """As `StoreKind.publish`: a little is put beside what the base holds; more makes all anew."""
+    """As `StoreKind.publish`: few changes are written beside the base's files, more rewrite all."""
     for name in ("vectors", "ids"):
         (task.folder / name).mkdir(parents=True)
     if base is None:
@@ -169,7 +160,7 @@ def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> P
     stored = list(find_shards(home))
     held = np.sort(np.concatenate([file.ids for file in stored]))
     gone = np.setdiff1d(np.union1d(read_deleted(home, manifest), deleted), new)
-    fresh = np.setdiff1d(new, held, assume_unique=True)  # a deleted one that comes back is held still
+    fresh = np.setdiff1d(new, held, assume_unique=True)  # a deleted one that comes back is still stored
     small = _is_small(fresh, gone, stored, index=manifest.index)
     index, config = manifest.index, task.config
     is_other = (index["index_type"], index["memory_limit"]) != (config.index_type, config.memory_limit)
@@ -195,7 +186,7 @@ def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> P
 
 
 def _is_small(fresh: Ids, gone: Ids, stored: Sequence[VectorFile], *, index: dict[str, Any]) -> bool:
-    """Whether the base's vectors can stay, with a little beside them: ids must rise from shard to shard."""
+    """Whether the change is small enough to keep the base's files; ids must rise from shard to shard."""
     last, indexed_shards = max(int(file.ids[-1]) for file in stored), index["shards"]
     indexed = sum(len(file.ids) for file in stored[:indexed_shards])
     added = sum(len(file.ids) for file in stored[indexed_shards:]) + len(fresh)
@@ -221,6 +212,6 @@ def _write_anew(task: WriterTask, members: Ids, files: Sequence[HeldVectors]) ->
 
 
 def _check_contents(home: Path, manifest: Manifest, names: Sequence[str]) -> None:
-    """Damage must not be carried on under a new checksum, and what is measured must be what was built."""
+    """Check files, so that damage does not get a new checksum, and a damaged index is not measured."""
     for name in names:
         check_file(home, name, manifest, contents=True)

@@ -1,7 +1,6 @@
-"""The kinds of ANN index: what each takes, how it is trained and searched, and which settings are worth measuring.
+"""Kinds of ANN index: cost, training, search parameters, and settings to measure.
 
-A further kind is a class and its entry in the table at the end. Nothing here loads numpy or faiss, so that the
-command line can name the kinds at once.
+A new kind is a class and its entry in the table at the end. Nothing here loads numpy or faiss, for `--help`.
 """
 
 from __future__ import annotations
@@ -21,20 +20,18 @@ logger = logging.getLogger(__name__)
 
 CANDIDATES = (20, 40, 80, 160, 320, 640, 1280)  # to be ranked exactly
 _SURE_CANDIDATES, _REDUCED_CANDIDATES = CANDIDATES[:2], CANDIDATES[:4]
-_ROW_BYTES = 24  # of ids and positions that are held for every vector
-_BUILDING_ROW_BYTES = 48  # the same while it is built: in the order of the vectors, and in that of the index
+_ROW_BYTES = 24  # of ids and positions, for every vector
+_BUILDING_ROW_BYTES = 48  # the same during the build: in the order of the vectors and of the index
 _PROCESS_BYTES = 130_000_000  # of the interpreter and its libraries
 _TRAINING_ROWS = 65_536
 
 _LIST_ID_BYTES = 8  # that a list keeps beside each code
-_MANY_LISTS = (
-    8192  # from here on the nearest centres are found by a graph, whose search takes as long as of so many
-)
+_MANY_LISTS = 8192  # from here on a graph finds the nearest centres, in the time of scanning so many
 _MAX_LISTS = 65_536
 _TRAINING_PER_LIST = 64  # faiss's k-means wants 39 to 256
 _TRAINING_ROUNDS = 10  # of faiss's k-means
-_GROWTH = 1.5  # of what lists hold, for they double when they are full
-_PRODUCTS_A_SECOND = 2e10  # numbers that a core multiplies with others
+_GROWTH = 1.5  # of lists, which double when they are full
+_PRODUCTS_A_SECOND = 2e10  # multiplications of a core
 _NUMBERS_OF_A_BYTE = (2, 4, 8, 16)
 
 _LINKS, _CONSTRUCTION_EFFORT = 24, 200
@@ -44,17 +41,15 @@ _GRAPH_EFFORTS = (20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 20
 
 @dataclass(frozen=True, slots=True)
 class AnnPlan:
-    """An ANN index to be built.
+    """An ANN index to be built, with estimated costs.
 
     Attributes:
         type: the name of its kind.
-        factory: faiss's name for it; `Flat` is no index of faiss, but a scan of the stored vectors.
-        reduced_width: numbers of a vector that the index holds; None: all.
-        memory_bytes: what it takes, estimated.
+        factory: faiss's factory string; `Flat` is a scan of the stored vectors.
+        reduced_width: dimensions of the indexed vectors; None: all.
         reason: why it was chosen, for people.
-        building_bytes: of the process at its peak while it is made, without the vectors that it maps.
-        disk_bytes: of its file.
-        core_seconds: of training and filling it; divided among the cores.
+        building_bytes: peak memory of the build, without the mapped vectors.
+        core_seconds: of training and filling it.
     """
 
     type: str
@@ -68,11 +63,10 @@ class AnnPlan:
 
     @property
     def full_factory(self) -> str:
-        """faiss's name of the whole index."""
+        """faiss's factory string of the whole index."""
         return self.factory if self.reduced_width is None else f"PCA{self.reduced_width},{self.factory}"
 
     def describe_building(self, *, count: int, cores: int) -> str:
-        """What people are told before an ANN index is built."""
         minutes = self.core_seconds / cores / 60
         return (
             f"the ANN index {self.full_factory} of {count:,} vectors takes about "
@@ -84,19 +78,19 @@ class AnnPlan:
 
 
 class IndexKind:
-    """One way to search vectors; without more a scan: exact, with nothing to train, to set or to measure.
+    """A kind of ANN index; the base class is the exact scan.
 
     Attributes:
         name: in `--index-type` and in manifests.
-        summary: what it is, in a few words that follow the name, for `--help`.
-        explanation: how it searches, in half a sentence for people.
+        summary: a few words that follow the name in `--help`.
+        explanation: half a sentence for people.
         is_exact: whether it is a scan of the stored vectors, without a file.
-        is_reducible: whether it may hold fewer, rotated numbers of each vector.
-        has_full_scores: whether the scores of one that is not reduced are the vectors' own but for a rounding to bytes.
-        most_rows: vectors above which `auto` passes it over.
-        loose_share: share of its vectors that may lie beside it before it is built anew.
-        effort: faiss's name of how hard it looks.
-        keeps_effort: whether the effort is a number of candidates, of which a search keeps as many as it gives.
+        is_reducible: whether it may hold rotated vectors of fewer dimensions.
+        has_full_scores: whether scores, without reduction, differ only by rounding numbers to bytes.
+        most_rows: vectors above which `auto` skips it.
+        loose_share: share of vectors that may lie beside it before it is rebuilt.
+        effort: faiss's name of its search parameter.
+        keeps_effort: whether the effort is the number of candidates that a search keeps.
     """
 
     name: ClassVar[str] = "flat"
@@ -111,22 +105,21 @@ class IndexKind:
     keeps_effort: ClassVar[bool] = False
 
     def plan(self, count: int, width: int, reduced_width: int | None = None) -> Sequence[AnnPlan]:
-        """What could be built for so many vectors of a width, the fastest first and the smallest last.
+        """Possible indexes of so many vectors, the fastest first and the smallest last.
 
-        Args:
-            reduced_width: how few rotated numbers of each may do; None: all are needed.
+        `reduced_width` is the number of rotated dimensions that suffices; None: all.
         """
         return [AnnPlan(self.name, "Flat", None, 4 * width * count, "asked for")]
 
     def count_training_rows(self, count: int) -> int:
-        """How many of `count` vectors to train with, at least; more than there are is all of them."""
+        """The number of training vectors; more than there are means all."""
         return 0
 
     def train(self, index: Any, sample: Vectors) -> None:
-        """Train what `faiss.index_factory` made of a plan, maybe behind a rotation, with (n, D) vectors."""
+        """Train an index of `faiss.index_factory`, maybe behind a rotation, with (n, D) vectors."""
 
     def is_of(self, inner: Any) -> bool:
-        """Whether an index of faiss, without its rotation, is of this kind."""
+        """Whether a faiss index, without its rotation, is of this kind."""
         return False
 
     def parameters(self, effort: int, **others: Any) -> Any:
@@ -134,16 +127,16 @@ class IndexKind:
         return None
 
     def most_effort(self, index: Any) -> int:
-        """The effort from which on an index looks at nothing more."""
+        """The effort from which on nothing more is searched."""
         return 1
 
     def sweep(self, most_effort: int, *, is_reduced: bool) -> tuple[Sequence[int], Sequence[int]]:
-        """The settings worth measuring: how hard to look, and how many candidates to rank exactly; both rising."""
+        """Settings to measure: efforts, and numbers of candidates to rank exactly; both rising."""
         return (), ()
 
 
 class _Graph(IndexKind):
-    """HNSW: the fastest for its recall; of tens of millions of vectors it takes hours to build."""
+    """HNSW: the fastest at the same recall; tens of millions of vectors take hours to build."""
 
     name = "hnsw"
     summary = "a graph"
@@ -156,8 +149,7 @@ class _Graph(IndexKind):
     keeps_effort = True
 
     def plan(self, count: int, width: int, reduced_width: int | None = None) -> Sequence[AnnPlan]:
-        """A byte for each number that is held, and the links."""
-        links = 4 * (2 * _LINKS + 2) + 12  # on the lowest level, some above, and where they start
+        links = 4 * (2 * _LINKS + 2) + 12  # bytes: the lowest level, some above, and their offsets
         held = reduced_width or width
         disk = count * (held + links)
         memory, building = disk + count * _ROW_BYTES, disk + count * _BUILDING_ROW_BYTES + _PROCESS_BYTES
@@ -169,7 +161,6 @@ class _Graph(IndexKind):
         return _TRAINING_ROWS
 
     def train(self, index: Any, sample: Vectors) -> None:
-        """Learn the range of each number."""
         find_inner(index).hnsw.efConstruction = _CONSTRUCTION_EFFORT
         index.train(sample)
 
@@ -177,24 +168,20 @@ class _Graph(IndexKind):
         return isinstance(inner, import_faiss().IndexHNSW)
 
     def parameters(self, effort: int, **others: Any) -> Any:
-        """`efSearch`: the candidates that are kept on the way."""
         return import_faiss().SearchParametersHNSW(efSearch=effort, **others)
 
     def most_effort(self, index: Any) -> int:
-        """All vectors as candidates."""
         return int(index.ntotal)
 
     def sweep(self, most_effort: int, *, is_reduced: bool) -> tuple[Sequence[int], Sequence[int]]:
-        """From the least candidates that can be ranked to where a scan is as fast."""
         efforts = [effort for effort in _GRAPH_EFFORTS if effort < most_effort] or [most_effort]
         return efforts, _REDUCED_CANDIDATES if is_reduced else _SURE_CANDIDATES
 
 
 class _ByteLists(IndexKind):
-    """IVF with a byte a number: smaller than a graph and built sooner, but slower for the same recall.
+    """IVF with scalar quantisation: smaller than a graph and built sooner, but slower at the same recall.
 
-    Vectors are in lists around centres, which k-means finds, on all GPUs where there are any; a search looks through
-    the nearest lists.
+    k-means finds the centres, on all GPUs where there are any.
     """
 
     name = "ivf"
@@ -206,7 +193,6 @@ class _ByteLists(IndexKind):
     effort = "nprobe"
 
     def plan(self, count: int, width: int, reduced_width: int | None = None) -> Sequence[AnnPlan]:
-        """A byte for each number that is held, and the centres."""
         lists, held = count_lists(count), reduced_width or width
         memory = count * (held + _LIST_ID_BYTES + _ROW_BYTES) + lists * (4 * held + 300)
         reason = "a graph would take too much memory, or hours to build"
@@ -214,14 +200,12 @@ class _ByteLists(IndexKind):
         return [_estimate_lists(plan, count=count, width=width, code_bytes=held)]
 
     def count_training_rows(self, count: int) -> int:
-        """Enough for every centre."""
         return max(_TRAINING_ROWS, _TRAINING_PER_LIST * count_lists(count))
 
     def train(self, index: Any, sample: Vectors) -> None:
-        """Find the centres, and what the codes need."""
         faiss, lists = import_faiss(), find_inner(index)
         for clustering in (lists, *([lists.pq] if isinstance(lists, faiss.IndexIVFPQ) else [])):
-            clustering.cp.min_points_per_centroid = 1  # with few vectors it would warn on stderr of every codebook
+            clustering.cp.min_points_per_centroid = 1  # no warning on stderr with few vectors
         if not faiss.get_num_gpus():
             index.train(sample)
             return
@@ -229,7 +213,7 @@ class _ByteLists(IndexKind):
             lists.clustering_index = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(lists.d))
             index.train(sample)
         except RuntimeError as error:  # others may have taken its memory
-            logger.warning("faiss cannot find centres on the GPU (%s): the CPU does", error)
+            logger.warning("faiss cannot train on the GPU (%s): the CPU does", error)
             lists.clustering_index = None
             index.train(sample)
         lists.clustering_index = None  # gives a GPU's memory back
@@ -238,20 +222,17 @@ class _ByteLists(IndexKind):
         return isinstance(inner, import_faiss().IndexIVFScalarQuantizer)
 
     def parameters(self, effort: int, **others: Any) -> Any:
-        """`nprobe`: the lists that are looked through."""
         return import_faiss().SearchParametersIVF(nprobe=effort, **others)
 
     def most_effort(self, index: Any) -> int:
-        """All lists."""
         return int(import_faiss().extract_index_ivf(index).nlist)
 
     def sweep(self, most_effort: int, *, is_reduced: bool) -> tuple[Sequence[int], Sequence[int]]:
-        """Few candidates need to be ranked, for scores are nearly exact."""
         return _list_efforts(most_effort), _REDUCED_CANDIDATES if is_reduced else _SURE_CANDIDATES
 
 
 class _CodeLists(_ByteLists):
-    """IVF with product quantisation: the smallest; its scores are coarse, so more candidates must be ranked exactly."""
+    """IVF with product quantisation: the smallest; scores are coarse, so more candidates are ranked exactly."""
 
     name = "pq"
     summary = "very small lists"
@@ -260,10 +241,7 @@ class _CodeLists(_ByteLists):
     has_full_scores = False
 
     def plan(self, count: int, width: int, reduced_width: int | None = None) -> Sequence[AnnPlan]:
-        """A byte for about so many numbers each, a whole part of the width.
-
-        `np`: without polysemous codes, which take most of the training and are of no use here.
-        """
+        """Codes of a byte for `_NUMBERS_OF_A_BYTE` numbers each; `np` leaves polysemous codes out, unused here."""
         lists, plans = count_lists(count), []
         for numbers in _NUMBERS_OF_A_BYTE:
             most = max(1, width // numbers)
@@ -278,15 +256,14 @@ class _CodeLists(_ByteLists):
         return isinstance(inner, import_faiss().IndexIVFPQ)
 
     def sweep(self, most_effort: int, *, is_reduced: bool) -> tuple[Sequence[int], Sequence[int]]:
-        """Many candidates, for codes tell near ones apart badly."""
         return _list_efforts(most_effort), CANDIDATES
 
 
 def count_lists(count: int) -> int:
-    """Lists for so many vectors: the power of two nearest to 4 sqrt(N), at least 39 vectors in each.
+    """The number of lists: the power of two nearest to 4 sqrt(N), with at least 39 vectors in each.
 
-    4 sqrt(N) to 16 sqrt(N) is faiss's guidance below a million ("Guidelines to choose an index"); its k-means wants 39
-    to 256 training points for each centre.
+    faiss recommends 4 sqrt(N) to 16 sqrt(N) below a million ("Guidelines to choose an index"), and 39 to 256 training
+    points for each centre.
     """
     lists = 1 << round(4 * count**0.5).bit_length() - 1
     if 4 * count**0.5 > 1.5 * lists:
@@ -297,7 +274,7 @@ def count_lists(count: int) -> int:
 
 
 def _estimate_lists(plan: AnnPlan, *, count: int, width: int, code_bytes: int) -> AnnPlan:
-    """A plan with what it takes to put vectors into lists, with codes of so many bytes."""
+    """A plan of lists, with codes of so many bytes, with its costs."""
     lists, held = count_lists(count), plan.reduced_width or width
     centres = lists * (4 * held + 300)
     sample = min(count, KINDS["ivf"].count_training_rows(count))
@@ -328,7 +305,6 @@ INDEX_TYPES = ("auto", *KINDS)
 
 
 def list_summaries() -> str:
-    """What each kind is, for `--help`."""
     exact = ", ".join(f"{kind.name} {kind.summary}" for kind in _ALL if kind.is_exact)
     others = ", ".join(f"{kind.name} {kind.summary}" for kind in _ALL if not kind.is_exact)
     return f"{exact}; {others}, re-ranked exactly"

@@ -1,8 +1,8 @@
-"""Nearest neighbours among the stored vectors of a version: candidates of its ANN index, ranked exactly.
+"""Nearest-neighbour search in a version's stored vectors: candidates of the ANN index, ranked exactly.
 
-Without an ANN index every search is a scan, and exact. With one, its candidates are ranked by the stored vectors, and
-rows that it lacks are scanned beside it. A filter is answered by a scan of what it keeps where that is sooner than
-searching on, and wherever the ANN index finds too little: never fewer than k where k exist.
+Without an ANN index every search is an exact scan. With one, its candidates are ranked by the stored vectors, and rows
+that it lacks are scanned beside it. A filtered search scans the kept rows where that is faster, or where the index
+finds too few: k results are found where k exist.
 """
 
 from __future__ import annotations
@@ -28,37 +28,33 @@ from index.vectors.shards import VectorRows, read_ids
 from index.vectors.stored_rows import Mask, RowSet, StoredRows, best_of, fill_up, needs_faiss
 from index.versions.manifest import HELD_OUT_NAME, INDEX_NAME
 
-# Filtered search of an ANN index. A search without the filter shows how many of the nearest rows it keeps. Where
-# these are enough they are the answer; else the index searches kept rows alone, with more effort the fewer there are.
-_LOOKED = 64  # neighbours, kept by a filter or not, that tell how many of those near a query it keeps; at least
-_LEAST_SHARE = (
-    0.3  # kept of all rows: from here on the first look is hard enough for the answer where it is typical
-)
-_SPARE = 1.25  # times that hard
+# Filtered search of an ANN index. A first search ignores the filter, and shows how many of the nearest rows it keeps.
+# Where these are enough they are the result; else the index searches kept rows only, with more effort for fewer rows.
+_LOOKED = 64  # neighbours of the first search, at least
+_LEAST_SHARE = 0.3  # of all rows kept: from here on the first search has the effort for a full result
+_SPARE = 1.25  # times that effort
 _MOST_RAISED = 16  # times as many candidates as without a filter
 
-IsScanSooner = Callable[[int], bool]  # of an effort: whether scanning what is kept takes no longer
+IsScanSooner = Callable[[int], bool]  # whether scanning the kept rows is no slower than this effort
 
 
 def search_among(
     index: AnnIndex, queries: Vectors, *, effort: int, depth: int, among: RowSet, is_scan_sooner: IsScanSooner
 ) -> tuple[Ids, Mask]:
-    """(Q, c) candidate positions that a filter keeps, and (Q,) bool where a scan must tell instead.
+    """(Q, c) candidate positions among the kept rows, and (Q,) bool for queries that need a scan.
 
     Args:
-        index: of the rows.
         queries: (Q, D) float32.
-        effort: that finds the nearest well enough without a filter.
-        depth: candidates to be ranked without a filter.
-        among: what the filter keeps.
-        is_scan_sooner: told how hard the index would have to look.
+        effort, depth: search parameter and candidates to rank, without a filter.
+        among: the rows that the filter keeps.
+        is_scan_sooner: called with the effort that the index would need.
     """
     near, looked = _look(index, queries, effort=effort, depth=depth, among=among)
     kept = among.mask[near] & (near != NO_ID)
     counts = np.count_nonzero(kept, axis=1)
     needed = effort * near.shape[1] / np.maximum(counts, 0.5)
     is_hard = (counts < depth) | (needed > looked)
-    # Farther out the rows lie denser, and scores that are coarse tell them apart less: then all are ranked.
+    # Coarse scores order distant rows badly: then all are ranked.
     positions = _keep(near, kept, most=depth if index.has_full_scores else near.shape[1])
     unsure = np.zeros(len(queries), dtype=bool)
     if not np.count_nonzero(is_hard):
@@ -81,7 +77,7 @@ def search_among(
 
 
 def _look(index: AnnIndex, queries: Vectors, *, effort: int, depth: int, among: RowSet) -> tuple[Ids, int]:
-    """(Q, n) positions found without the filter, and how hard was looked for them."""
+    """(Q, n) positions found without the filter, and the effort."""
     looked, share = max(_LOOKED, depth), len(among) / len(among.mask)
     if share >= _LEAST_SHARE:
         effort, looked = math.ceil(_SPARE * effort / share), max(looked, math.ceil(_SPARE * depth / share))
@@ -92,7 +88,7 @@ def _look(index: AnnIndex, queries: Vectors, *, effort: int, depth: int, among: 
 
 
 def _keep(near: Ids, kept: npt.NDArray[np.bool_], *, most: int) -> Ids:
-    """The first so many of the kept (Q, n) positions, `NO_ID` behind them; in one step where a query is alone."""
+    """The first `most` of the kept (Q, n) positions, padded with `NO_ID`; a single query takes a shortcut."""
     if len(near) == 1:
         return near[kept][None, :most]
     order = np.argsort(~kept, axis=1, kind="stable")[:, :most]
@@ -101,22 +97,16 @@ def _keep(near: Ids, kept: npt.NDArray[np.bool_], *, most: int) -> Ids:
     return positions
 
 
-MEASURED_K = 10  # neighbours that the parameters of an index are measured for
+MEASURED_K = 10  # neighbours, in measuring an index
 _SPARE_CANDIDATES = 16
-_SCORE_NOISE = 1e-5  # more than the order of a float32 sum was ever seen to change a product of unit vectors
+_SCORE_NOISE = 1e-5  # above the error of a float32 product of unit vectors
 _RANKED_AT_ONCE = 1 << 22  # numbers
 _SCORES_AT_ONCE = 1 << 24
-_PROBE_COST = 4  # searches without a filter that may be as long as a scan, and the scan is made at once
+_PROBE_COST = 4  # a filtered search counts as so many unfiltered ones, compared with a scan
 
 
 class VectorSearch:
-    """The vectors of a version and their ANN index, open for searching; safe among threads.
-
-    Attributes:
-        stored: all vectors, whether they are members or not.
-        index: None where all is scanned.
-        held_out: (n,) int64 positions of those that asked when the index was built.
-    """
+    """Search in stored vectors, with or without an ANN index; safe among threads."""
 
     def __init__(
         self,
@@ -128,14 +118,14 @@ class VectorSearch:
         held_out: Ids | None = None,
         beside: Ids | None = None,
     ) -> None:
-        """Search some stored vectors.
+        """Open stored vectors, members or not.
 
         Args:
-            index: over some of them.
-            described: what the manifest says of the index.
+            index: over some of them; None: scan all.
+            described: the manifest's entry of the index.
             deleted: (n,) int64 ids that are never found.
-            held_out: (n,) int64 positions of those that asked when the index was built, before it held them.
-            beside: (n,) int64 rising positions that are scanned beside the index; None: all that it lacks.
+            held_out: (n,) int64 positions of the queries of the build, which the index holds now.
+            beside: (n,) int64 rising positions to scan beside the index; None: all that it lacks.
         """
         self.stored, self.index = stored, index
         self._described = described or {}
@@ -161,7 +151,7 @@ class VectorSearch:
         described: Mapping[str, Any],
         deleted: Ids | None = None,
     ) -> VectorSearch:
-        """Open what `ann_building.build_ann_index` wrote into a folder; the file's checksum was verified before."""
+        """Open an index that `ann_building.build_ann_index` wrote, whose checksum was verified before."""
         stored = StoredRows.of(shards)
         if KINDS[described["type"]].is_exact:
             return cls(stored, deleted=deleted)
@@ -173,7 +163,7 @@ class VectorSearch:
         return cls(stored, index=index, described=described, deleted=deleted, held_out=held_out)
 
     def keep(self, ids: Ids) -> RowSet:
-        """Those members that are among (n,) int64 ids, for `search`."""
+        """The members among (n,) int64 ids, for `search`."""
         mask = np.isin(self.stored.ids, ids)
         if self._members is not None:
             mask &= self._members.mask
@@ -189,21 +179,9 @@ class VectorSearch:
         effort: Mapping[str, int] | None = None,
         threads: int = 1,
     ) -> tuple[Floats, Ids]:
-        """The k members nearest to each of (Q, D) float32 unit queries, best first.
+        """As `VectorStore.search`, with `among` of `keep`; a single query is searched by one thread.
 
-        Of those that were found ties go to the smaller id; only a flat index finds all that tie.
-
-        Args:
-            queries: rows of the stored width.
-            k: at least 1.
-            among: only these are found; what `keep` gave.
-            exclude_ids: (Q,) int64, of one row that each query does not find.
-            effort: parameters of the index, as its description lists them; None: the chosen ones.
-            threads: at most; a query alone is searched by one.
-
-        Returns:
-            (Q, k) float32 cosine similarities, summed in float64 and rounded once, and (Q, k) int64 ids; `NO_ID` with
-            -inf where fewer exist.
+        Ties go to the smaller id; only a flat index finds all ties.
         """
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         among = self._members if among is None else among
@@ -230,7 +208,7 @@ class VectorSearch:
         excluded: Ids | None,
         parameters: Mapping[str, int] | None,
     ) -> tuple[Floats, Ids]:
-        """(Q, k) scores and positions, by the calling thread alone."""
+        """(Q, k) scores and positions, in the calling thread."""
         count = k + (excluded is not None)
         is_plain = self.index is None and among is None and not needs_faiss(len(queries), len(self.stored))
         with nullcontext() if is_plain else faiss_threads(1):
@@ -250,7 +228,7 @@ class VectorSearch:
     def search_above(
         self, queries: Vectors, *, min_score: float, among: RowSet | None = None, exclude_ids: Ids | None = None
     ) -> list[tuple[Floats, Ids]]:
-        """For each of (Q, D) queries all members at least so similar, found by a scan and ranked as by `search`."""
+        """As `VectorStore.search_above`, by a scan."""
         among = self._members if among is None else among
         excluded = None if exclude_ids is None else self._positions_of(exclude_ids)
         if not len(queries):
@@ -275,7 +253,7 @@ class VectorSearch:
         return results
 
     def rank(self, query: Vectors, positions: Ids, *, exclude: int | None = None) -> tuple[Floats, Ids]:
-        """Candidate positions of a (D,) query, of which some may be `NO_ID`, best first: (n,) scores and positions."""
+        """Rank candidate positions (or `NO_ID`) of a (D,) query: (n,) scores and positions, best first."""
         positions = positions.copy()
         positions.sort()  # so that ties go to the smaller id
         if len(positions) and positions[0] == NO_ID:
@@ -295,7 +273,7 @@ class VectorSearch:
     def _find(
         self, queries: Vectors, *, count: int, among: RowSet | None, parameters: Mapping[str, int] | None
     ) -> list[tuple[Ids, Ids]]:
-        """Groups of queries as row numbers, with their (n, c) candidate positions."""
+        """Groups of queries, as row numbers, with (n, c) candidate positions."""
         everyone = np.arange(len(queries))
         if self.index is None:
             return list(self._scan(queries, everyone, count=count, among=among))
@@ -334,7 +312,7 @@ class VectorSearch:
     def _take_beside(
         self, queries: Vectors, scores: Floats, found: Ids, *, among: RowSet | None, excluded: Ids | None
     ) -> None:
-        """Put those that the index lacks among (Q, k) results, in place; most often they are too far off."""
+        """Merge rows beside the index into (Q, k) results, in place."""
         k, faiss = scores.shape[1], import_faiss()
         inside = None if among is None else among.mask[self._beside]
         if among is None or inside is None or inside.all():
@@ -353,13 +331,13 @@ class VectorSearch:
             scores[row, :size], found[row, :size] = best[:size], ranked[:size]
 
     def _is_scan_sooner(self, effort: int, depth: int, among: RowSet | None) -> bool:
-        """Whether a scan of what may be found takes no longer than so much effort, and ranking so many candidates."""
+        """Whether a scan is no slower than a search with this effort plus ranking so many candidates."""
         rows = len(self.stored) if among is None else len(among)
         costs = self._described["costs"]
         return rows <= effort * float(costs["rows_per_effort"]) + depth * float(costs["rows_per_candidate"])
 
     def _rank(self, queries: Vectors, positions: Ids, *, k: int, excluded: Ids | None) -> tuple[Floats, Ids]:
-        """The k best of (Q, c) candidate positions by exact scores; (Q,) positions are excluded."""
+        """The k best of (Q, c) candidate positions by exact scores, without (Q,) excluded positions."""
         if len(queries) == 1:
             scores, best = self.rank(queries[0], positions[0], exclude=None if excluded is None else excluded[0])
             return fill_up(scores[None, :k], best[None, :k], k=k)
@@ -385,14 +363,14 @@ class VectorSearch:
         return best_of(scores, positions, k=k)
 
     def _positions_of(self, ids: Ids) -> Ids:
-        """Stored positions of (n,) int64 ids; `NO_ID` for those that are not stored."""
+        """Stored positions of (n,) int64 ids; `NO_ID` for unknown ids."""
         positions = np.searchsorted(self.stored.ids, ids).clip(max=len(self.stored) - 1)
         return np.where(self.stored.ids[positions] == ids, positions, NO_ID)
 
 
 @lru_cache(maxsize=256)
 def _scale(effort: int, candidates: int, count: int, keeps_effort: bool) -> tuple[int, int]:
-    """Effort and candidates for so many neighbours, of parameters that were measured for 10."""
+    """Scale effort and candidates, measured for 10 neighbours, to `count`."""
     factor = max(1.0, count / MEASURED_K)
     depth = max(count, round(candidates * factor))
     effort = round(effort * factor**0.5)

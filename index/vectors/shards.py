@@ -1,4 +1,4 @@
-"""Vectors on disk: `.npy` shards in id order (the source of truth of a version) and checkpoints of a build."""
+"""Vectors on disk: the `.npy` shards of a version, in id order, and the checkpoints of a build."""
 
 from __future__ import annotations
 
@@ -18,36 +18,35 @@ from index.durable import hash_file, replacing
 from index.errors import GalleryDamagedError, GalleryError
 from index.text import printable_path
 
-SHARD_ROWS = 1 << 22  # few files: a search reads rows of all of them
+SHARD_ROWS = 1 << 22  # few files, because a search reads rows of all
 _ROWS_AT_ONCE = 65_536
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class HeldVectors(Protocol):
-    """Vectors by id, wherever they are, of which only those are read that are asked for."""
+    """Vectors by id, read on demand."""
 
     @property
     def ids(self) -> Ids:
         """(n,) int64 in rising order."""
 
     def read(self) -> Any:
-        """What gives (m, D) float32 vectors by (m,) int64 positions."""
+        """An object that gives (m, D) float32 vectors for (m,) int64 positions."""
 
 
 @dataclass(frozen=True, slots=True)
 class VectorRows:
-    """Some vectors: (n,) int64 `ids` in rising order and their (n, D) float32 `vectors`, mapped from a file."""
+    """(n,) int64 rising `ids` and their (n, D) float32 `vectors`, mapped from a file."""
 
     ids: Ids
     vectors: Vectors
 
     def read(self) -> Vectors:
-        """The vectors."""
         return self.vectors
 
 
 def write_checkpoint(path: Path, rows: VectorRows) -> str:
-    """Write vectors with their ids as one file, durably and in one step; its SHA-256."""
+    """Write vectors with their ids as one file, durably and atomically; its SHA-256."""
     table = np.empty(len(rows.ids), dtype=[("id", "<i8"), ("vector", "<f4", (rows.vectors.shape[1],))])
     table["id"], table["vector"] = rows.ids, rows.vectors
     with replacing(path) as temporary:
@@ -56,7 +55,7 @@ def write_checkpoint(path: Path, rows: VectorRows) -> str:
 
 
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:
-    """Write an array as an `.npy` file; unlike by `numpy.save`, a full disk never goes unnoticed."""
+    """Write an `.npy` file; unlike `numpy.save`, a full disk always raises."""
     _write_blocks(path, [array], shape=array.shape)
 
 
@@ -72,24 +71,20 @@ def _write_blocks(path: Path, blocks: Iterable[npt.NDArray[Any]], *, shape: tupl
 
 @dataclass(frozen=True, slots=True)
 class VectorFile:
-    """A file of vectors that is open only while it is read, for there are many; (n,) `ids` are in rising order.
-
-    Of wider rows `columns` are the vectors.
-    """
+    """A file of vectors with (n,) rising `ids`, open only while it is read; `columns` of wider rows are the vectors."""
 
     ids: Ids
     path: Path
     columns: slice | None = None
 
     def read(self) -> Vectors:
-        """Map the (n, D) float32 vectors; the file is closed when they are let go."""
         array = _map_array(self.path)
         vectors: Vectors = array["vector"] if array.dtype.names else array
         return vectors if self.columns is None else vectors[:, self.columns]
 
 
 def find_checkpoint(path: Path, *, sha256: str) -> VectorFile:
-    """A checkpoint, with its ids read."""
+    """A checkpoint, checked against its SHA-256."""
     table = _map_array(path)
     if hash_file(path) != sha256:
         raise GalleryDamagedError(printable_path(str(path)), "damaged: its SHA-256 is not the one recorded")
@@ -97,7 +92,7 @@ def find_checkpoint(path: Path, *, sha256: str) -> VectorFile:
 
 
 def find_shards(version: Path) -> Iterator[VectorFile]:
-    """The shards of a version in the order of their names, with their ids read."""
+    """The shards of a version, in the order of their names."""
     for path in sorted((version / "vectors").glob("*.npy")):
         shard = VectorFile(np.array(_map_array(version / "ids" / path.name)), path)
         count = len(shard.read())
@@ -108,21 +103,20 @@ def find_shards(version: Path) -> Iterator[VectorFile]:
 
 
 def read_shards(version: Path) -> list[VectorRows]:
-    """Map the shards of a version, in the order of their names, all at once."""
+    """Map all shards of a version, in the order of their names."""
     return [VectorRows(shard.ids, shard.read()) for shard in find_shards(version)]
 
 
 def read_ids(path: Path) -> Ids:
-    """The (n,) int64 ids of a file."""
     return np.array(_map_array(path))
 
 
 def write_shards(
     version: Path, ids: Ids, files: Sequence[HeldVectors], *, embedding_dim: int, first: int = 0
 ) -> None:
-    """Write the vectors of (n,) rising ids, gathered from the files, as `vectors/*.npy` and `ids/*.npy`.
+    """Write the vectors of (n,) rising ids as `vectors/*.npy` and `ids/*.npy`, numbered from `first`.
 
-    Where several files have an id, the last one's vector is taken. `first` is the number of the first shard.
+    They are gathered as by `gather_rows`.
     """
     for number, start in enumerate(range(0, len(ids), SHARD_ROWS), start=first):
         part = ids[start : start + SHARD_ROWS]
@@ -135,10 +129,7 @@ def write_shards(
 
 
 def gather_rows(ids: Ids, files: Sequence[HeldVectors], *, embedding_dim: int) -> Vectors:
-    """The (n, D) float32 vectors of (n,) int64 ids, in their order; of each file only the rows wanted are read.
-
-    Where several files have an id, the last one's vector is taken.
-    """
+    """The (n, D) float32 vectors of (n,) int64 ids, in their order; of an id in several files the last one's."""
     vectors = np.empty((len(ids), embedding_dim), dtype=np.float32)
     missing = np.ones(len(ids), dtype=bool)
     first, last = (ids.min(), ids.max()) if len(ids) else (0, -1)
@@ -160,7 +151,7 @@ def _map_array(path: Path) -> npt.NDArray[Any]:
         array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (FileNotFoundError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
         raise GalleryDamagedError(printable_path(str(path)), f"damaged or missing: {error}") from error
-    except OSError as error:  # says nothing of the file where the process has used up a limit
+    except OSError as error:  # may be a limit of the process, and no damage
         advice = "; raise the limit (ulimit -n) and run it again" if error.errno in _NO_DESCRIPTORS else ""
         raise GalleryError(printable_path(str(path)), f"cannot be read: {error.strerror}{advice}") from error
     return array

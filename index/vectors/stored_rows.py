@@ -1,8 +1,8 @@
-"""A version's vectors as one long table, though they lie in several shards: rows are read and scanned by position.
+"""The stored rows of a version, as one table over its shards: read and scanned by position.
 
-The scan of many rows is faiss's, for it reads mapped rows where they lie, and passes over those that a filter does not
-keep. It gives candidates, of scores in float32; `search.VectorSearch` ranks them exactly. So NumPy may scan as well,
-and does for a lone query of a process that has no faiss yet: to load it takes longer than to look at 100,000 rows.
+faiss scans, because it reads mapped rows in place and skips those that a filter excludes. A scan gives candidates with
+float32 scores, which `search.VectorSearch` ranks exactly. NumPy scans for a single query while faiss is not loaded:
+importing it takes longer than scanning 100,000 rows.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _SPARSE = 0.4  # below this share a list of rows is faster than a bit for every 
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """Some of N stored rows.
+    """A subset of N stored rows.
 
     Attributes:
         mask: (N,) bool.
         positions: (n,) int64, rising.
-        bits: of the mask, in the order in which an index holds the rows, for faiss; None where nobody asks an index.
-        stored_ids: (N,) int64 rising ids of all stored rows, for a set that is asked for its ids.
+        bits: the mask as bits for faiss, in the order of the index's rows; None without an index.
+        stored_ids: (N,) int64 rising ids of all stored rows, for `ids` and `has`.
     """
 
     mask: Mask
@@ -43,17 +43,16 @@ class RowSet:
 
     @classmethod
     def of(cls, mask: Mask, *, indexed: Ids | None = None) -> RowSet:
-        """The rows that a mask marks; `indexed` are the positions that an index holds, in its order."""
+        """The rows of a mask; `indexed` are the positions in the order of an index."""
         return cls(mask, np.flatnonzero(mask), None if indexed is None else pack(mask[indexed]))
 
     @property
     def ids(self) -> Ids:
-        """(n,) int64, rising."""
         chosen: Ids = self.stored_ids[self.positions]
         return chosen
 
     def has(self, ids: Ids) -> Mask:
-        """(m,) bool: which of (m,) int64 ids of stored rows are among them."""
+        """(m,) bool: which of (m,) stored ids are in the subset."""
         chosen: Mask = self.mask[np.searchsorted(self.stored_ids, ids)]
         return chosen
 
@@ -63,20 +62,18 @@ class RowSet:
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """All rows of some shards, counted on from one to the next; ids rise with the positions.
+    """All rows of one or more shards, numbered consecutively; ids rise with the positions.
 
     Attributes:
-        shards: of mapped vectors; one at least.
         starts: (shards + 1,) int64 position of each shard's first row, and N.
     """
 
     shards: Sequence[VectorRows]
     starts: Ids
-    _ids: Ids = field(repr=False)  # and `NO_ID` behind them, where -1 finds it
+    _ids: Ids = field(repr=False)  # followed by `NO_ID`, for position -1
 
     @classmethod
     def of(cls, shards: Sequence[VectorRows]) -> StoredRows:
-        """The rows of these shards."""
         shards = [VectorRows(shard.ids, shard.vectors.view(np.ndarray)) for shard in shards]  # faster than maps
         starts = np.cumsum([0, *(len(shard.ids) for shard in shards)])
         return cls(shards, starts, np.concatenate([*(shard.ids for shard in shards), [NO_ID]]))
@@ -96,14 +93,10 @@ class StoredRows:
 
     @property
     def width(self) -> int:
-        """Numbers of each vector."""
         return int(self.shards[0].vectors.shape[1])
 
     def gather(self, positions: Ids) -> Vectors:
-        """The float32 vectors of int64 positions of any shape, one more dimension at the end.
-
-        Negative positions stand for some row or other.
-        """
+        """The float32 vectors of int64 positions of any shape; negative positions give an arbitrary row."""
         if len(self.shards) == 1:
             rows: Vectors = self.shards[0].vectors.take(positions, axis=0, mode="clip")
             return rows
@@ -116,10 +109,9 @@ class StoredRows:
         return vectors
 
     def scan(self, queries: Vectors, *, k: int, among: RowSet | None = None) -> tuple[Floats, Ids]:
-        """The k nearest of each of (Q, D) queries among all rows, or some: float32 scores and positions.
+        """The k nearest rows of each of (Q, D) queries: (Q, k) float32 scores and positions, best first.
 
-        Both are (Q, k), best first, `NO_ID` with score -inf where there are fewer. Scores are sums in float32, whose
-        order may differ between equal vectors.
+        `NO_ID` with -inf where there are fewer. Scores are float32 sums, which may differ between equal vectors.
         """
         found = [
             (scores, positions)
@@ -155,7 +147,7 @@ class StoredRows:
 
 
 def needs_faiss(queries: int, rows: int) -> bool:
-    """Whether faiss makes a scan of so many rows, all of which count, by so many queries."""
+    """Whether faiss, and not NumPy, scans so many rows for so many queries."""
     return queries > 1 or rows > _FEW_ROWS or is_faiss_loaded()
 
 
@@ -189,19 +181,19 @@ def _scan_some(vectors: Vectors, queries: Vectors, *, k: int, start: int, chosen
 
 
 def pack(mask: Mask) -> Bits:
-    """A bit for each of (m,) rows, as faiss wants them."""
+    """The mask as bits for faiss."""
     return np.packbits(mask, bitorder="little")
 
 
 def best_of(scores: Floats, positions: Ids, *, k: int) -> tuple[Floats, Ids]:
-    """The k best columns of each row of (Q, n) scores, in order; filled up with `NO_ID` where n is less than k."""
+    """The k best columns of each row of (Q, n) scores, in order, padded by `fill_up`."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     rows = np.arange(len(scores))[:, None]
     return fill_up(scores[rows, order], positions[rows, order], k=k)
 
 
 def fill_up(scores: Floats, positions: Ids, *, k: int) -> tuple[Floats, Ids]:
-    """(Q, n) results with `NO_ID` and -inf behind them up to k."""
+    """Pad (Q, n) results with `NO_ID` and -inf to k columns."""
     missing = k - scores.shape[1]
     if missing <= 0:
         return scores, positions

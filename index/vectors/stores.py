@@ -1,7 +1,6 @@
-"""Stores of vectors: what each must do, how it opens a version, writes one, and cleans up; a further one is a module.
+"""Stores of vectors: the interfaces `VectorStore` and `StoreKind`; a new store is one module.
 
-A gallery asks its store; only the store knows in how many pieces the vectors lie, which ANN index finds them, and what
-of it is no member any more.
+Only the store knows its shards, its ANN index and its deleted vectors.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from index.versions.manifest import Manifest, Version, part_folder
 
 
 class Among(Protocol):
-    """Some members that a search may find, chosen by the store that is to search them."""
+    """A subset of members for a search, made by `VectorStore.choose`."""
 
     @property
     def ids(self) -> Ids:
         """(n,) int64, rising."""
 
     def has(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """(m,) bool: which of (m,) int64 ids of members are among them."""
+        """(m,) bool: which of (m,) int64 ids of members are in it."""
 
 
 class VectorStore(Protocol):
-    """The vectors of one version: (D,) float32 of norm 1 by int64 id. It never changes, and is safe among threads."""
+    """The immutable vectors of one version: (D,) float32 of norm 1 by int64 id; safe among threads."""
 
     @property
     def ids(self) -> Ids:
@@ -53,43 +52,41 @@ class VectorStore(Protocol):
         """The k members nearest to each of (Q, D) float32 unit queries, best first.
 
         Args:
-            queries: of the stored width.
-            k: at least 1.
-            among: only these are found; what `choose` of the same store gave. None: any member.
-            exclude_ids: (Q,) int64, of one member that each query does not find; `NO_ID` for none.
-            effort: how hard to look, as the ANN index counts it; None: as hard as was measured to be enough.
+            among: members to search, of `choose` of the same store; None: all.
+            exclude_ids: (Q,) int64, one member that each query does not find; `NO_ID` for none.
+            effort: parameters of the ANN index; None: the tuned ones.
 
         Returns:
-            (Q, k) float32 cosines, summed in float64, and (Q, k) int64 ids, of equal cosines the smaller first;
-            `NO_ID` with -inf where fewer may be found.
+            (Q, k) float32 cosines, summed in float64, and (Q, k) int64 ids, ties by smaller id; `NO_ID` with -inf
+            where there are fewer.
         """
 
     def search_above(
         self, queries: Vectors, *, min_score: float, among: Any = None, exclude_ids: Ids | None = None
     ) -> list[tuple[Floats, Ids]]:
-        """For each query all members at least so similar, found exactly; in the order of `search`."""
+        """For each query all members with at least this score, found exactly; in the order of `search`."""
 
     def choose(self, ids: Ids) -> Among:
-        """Those members that are among (n,) int64 ids, to search them more than once."""
+        """The members among (n,) int64 ids, for `among` of several searches."""
 
     def gather(self, ids: Ids) -> Vectors:
         """The (n, D) float32 vectors of (n,) int64 ids of members."""
 
     def scan(self) -> Iterator[tuple[Ids, Vectors]]:
-        """All members in the order of their ids, some at a time, with their vectors."""
+        """All members in id order, in blocks of ids and vectors."""
 
     def count_beside(self) -> int:
-        """How many of its vectors lie beside the ANN index."""
+        """The number of vectors beside the ANN index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """How a version is written.
+    """Options of writing a version.
 
     Attributes:
-        compact: everything anew; else only what changed, as long as that is little.
-        tune: the ANN index is measured again.
-        queries: (n, D) float32 unit vectors to measure it with, in place of those that it has not seen.
+        compact: rewrite everything; else only changes, as long as they are few.
+        tune: measure the ANN index again.
+        queries: (n, D) float32 unit vectors to measure it with, instead of held-out vectors.
     """
 
     compact: bool = False
@@ -99,12 +96,12 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a manifest is to say of vectors that were written.
+    """The manifest's entries for written vectors.
 
     Attributes:
-        index: of the ANN index: its kind, how good it is, and what it costs.
-        deleted: vectors that are kept though they are of no member.
-        files: name, size and SHA-256 of those that the base had already, checked.
+        index: kind, quality and cost of the ANN index.
+        deleted: stored vectors that are no members.
+        files: size and SHA-256, by name, of files shared with the base.
     """
 
     index: dict[str, Any]
@@ -114,15 +111,11 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class WriterTask:
-    """What is to be written, and where to.
+    """Vectors of one output to be written.
 
     Attributes:
-        gallery: whose version it is.
         folder: of the vectors in the version, see `part_folder`.
-        width: numbers of a vector.
-        made: where the vectors of new members are; of an id the last one counts.
-        model_sha256: of the model that made them.
-        output: whose vectors they are.
+        made: vectors of new members; of an id in several the last one's.
     """
 
     gallery: Path
@@ -138,27 +131,24 @@ class WriterTask:
 
 
 class StoreKind(Protocol):
-    """The functions of a store's module; folder and manifest are those of a version's part, see `Manifest.part`."""
+    """The functions of a store's module; folder and manifest are of a version's part, see `Manifest.part`."""
 
     def open_vectors(self, folder: Path, manifest: Manifest) -> VectorStore:
-        """The vectors of a version, open for searching. Raises GalleryError where they are damaged or out of reach."""
+        """Open the vectors of a version for searching."""
 
     def hold(self, folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
-        """All vectors of a version, members or not, read when they are needed."""
+        """All vectors of a version, members or not, read on demand."""
 
     def hold_intact(self, folder: Path, manifest: Manifest, names: Collection[str]) -> Sequence[HeldVectors]:
-        """Those vectors of a damaged version that can be trusted, by the names of its intact files.
-
-        Raises GalleryError where that cannot be known now.
-        """
+        """The intact vectors of a damaged version, by the names of its intact files."""
 
     def publish(self, task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> Published:
-        """Let a new version hold what a base holds, with some new members and without the deleted ones.
+        """Write a version: the vectors of the base, plus new members, without the deleted ones.
 
         Args:
-            new: (n,) int64 rising ids, whose vectors the task has.
+            new: (n,) int64 rising ids, whose vectors are in `task.made`.
             deleted: (m,) int64 rising ids of members of the base.
-            base: a finished version, which stays as it is; None: there is nothing yet.
+            base: a finished version; None for the first.
 
         Raises:
             GalleryError: a vector is missing, or what the base holds is not what it was.
@@ -168,20 +158,14 @@ class StoreKind(Protocol):
     def check(
         self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig
     ) -> None:
-        """See that so many vectors can be written beside those of a base, and have an index.
-
-        Raises InputError where they can have none, GalleryError where they cannot be written.
-        """
+        """Check, before anything is embedded, that so many vectors can be written and indexed."""
 
     def tidy(self, gallery: Path, manifest: Manifest) -> None:
-        """Away with what no version has any more, and let others find the one of a manifest, which is current now.
-
-        Raises GalleryError where it cannot be.
-        """
+        """Remove vectors that no version has any more; the manifest is the current version's."""
 
 
 def load_store(name: str) -> StoreKind:
-    """A store by its name in `StoreConfig`; only that of a server loads the server's client."""
+    """A store by its name in `StoreConfig`."""
     if name == MILVUS:
         from index.vectors.milvus import store
 
@@ -192,7 +176,6 @@ def load_store(name: str) -> StoreKind:
 
 
 def store_of(manifest: Manifest) -> StoreKind:
-    """Where the vectors of a version are."""
     return load_store("" if manifest.store is None else manifest.store["type"])
 
 
@@ -202,7 +185,7 @@ def open_store(version: Path, manifest: Manifest, output: str) -> VectorStore:
 
 
 def hold_vectors(version: Version | None, output: str) -> Sequence[HeldVectors]:
-    """All vectors of an output that a version has, members or not; none without a version."""
+    """All vectors of an output of a version, members or not; none without a version."""
     if version is None:
         return ()
     manifest = Manifest.read(version)

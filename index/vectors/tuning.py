@@ -1,4 +1,4 @@
-"""How hard an ANN index must look to meet a recall: measured with vectors that it lacks, against an exact scan."""
+"""Tuning of ANN indexes: the parameters that meet a target recall, measured with unseen queries against a scan."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ KEPT_SHARES = (0.5, 0.05, 0.005, 0.0005)  # of the images that filters keep
 _TIMED_QUERIES = 100
 _ENOUGH_QUERIES = 50
 _TIMED_SECONDS = 0.5
-_SCORE_TOLERANCE = 1e-6  # an image as similar as the true tenth is as good: many are on the web twice
-SURE = 2  # standard errors: other queries meet the target too, with 97.5 % confidence
+_SCORE_TOLERANCE = 1e-6  # an image as similar as the true tenth counts: many are on the web twice
+SURE = 2  # standard errors, for 97.5 % confidence
 _SCANNED_ROWS = 8192
 _RANKED_ROWS = 512
 _ALWAYS_INDEX = {"rows_per_effort": 0, "rows_per_candidate": 0}
@@ -33,7 +33,7 @@ _NOTHING = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Queries that the index has not seen: (Q, D) vectors, and (Q, 10) true scores among its rows, in any order."""
+    """Queries that the index has not seen: (Q, D) vectors, and their (Q, 10) true scores, in any order."""
 
     queries: Vectors
     truth: Floats
@@ -43,12 +43,12 @@ class Trial:
         return Trial(self.queries[new], self.truth[new]) if new.sum() >= _ENOUGH_QUERIES else self
 
     def recall(self, search: VectorSearch, among: RowSet | None = None) -> tuple[float, float]:
-        """Mean Recall@10 and its standard error, which is never 0: a few queries that find all promise little."""
+        """Mean Recall@10 and its standard error, which is never 0, because few queries may find all by chance."""
         scores, _ = search.search(self.queries, k=MEASURED_K, among=among, threads=usable_cores())
         return self.measure(scores)
 
     def measure(self, scores: Floats) -> tuple[float, float]:
-        """As `recall`, of (Q, 10) scores that were found."""
+        """As `recall`, of (Q, 10) found scores."""
         wanted = np.isfinite(self.truth).sum(axis=1)
         worst = np.where(np.isfinite(self.truth), self.truth, np.inf).min(axis=1)
         found = (scores >= worst[:, None] - _SCORE_TOLERANCE).sum(axis=1)
@@ -81,18 +81,17 @@ def tune_ann(
 ) -> dict[str, Any]:
     """Measure an ANN index, and choose the parameters that meet a recall at the lowest latency.
 
-    The truth is a scan of the rows that the index holds; where recall is to be met its mean less two standard errors
-    is taken, so that other queries of their kind meet it too.
+    The truth is a scan of the indexed rows. The mean recall less two standard errors must meet the target, so that
+    similar queries meet it too.
 
     Args:
-        index: over some of them.
-        queries: (Q, D) float32 unit vectors that it does not hold.
+        queries: (Q, D) float32 unit vectors that the index does not hold.
         target: share of the true 10 nearest.
 
     Returns:
-        `parameters`, chosen; `curve`, every setting that is better than all faster ones; `recall_at_10`,
-        `recall_error`, `latency_ms_median`, `queries_per_second`; `target_met`; `costs` of the index in rows that
-        a scan passes in the same time; and `filtered`, recall and latency where filters keep less.
+        `parameters`, chosen; `curve`, the Pareto front of settings; `recall_at_10`, `recall_error`,
+        `latency_ms_median`, `queries_per_second`; `target_met`; `costs` of the index in rows that a scan passes in
+        the same time; and `filtered`, recall and latency with filters.
     """
     among = _choose(index.rows, len(stored))
     trial = Trial(queries, _scan(stored, queries, among)).without_copies()
@@ -102,16 +101,14 @@ def tune_ann(
 
 
 def choose_again(search: VectorSearch, *, described: Mapping[str, Any], queries: Vectors) -> dict[str, Any]:
-    """Take the times of a tuned index again, on this machine now, and choose its parameters again.
-
-    What it found for queries that it had not seen is not measured again: it would find the same.
+    """Measure the latencies of a tuned index again, and choose its parameters again; recall is not measured again.
 
     Args:
-        described: what `tune_ann` said of it, and its `recall_target`.
-        queries: (Q, D) float32 unit vectors: those that asked when it was built, now members.
+        described: the result of `tune_ann`, and the `recall_target`.
+        queries: (Q, D) float32 unit vectors, the held-out ones of the build, now members.
 
     Returns:
-        What changes of the description.
+        The changed entries of the description.
     """
     assert search.index is not None
     trial = Trial(queries, np.empty((len(queries), 0), np.float32))
@@ -125,7 +122,7 @@ def choose_again(search: VectorSearch, *, described: Mapping[str, Any], queries:
         trial,
         curve=_keep_front(curve),
         target=described["recall_target"],
-        filtered_rows=np.setdiff1d(search.index.rows, search.held_out),  # who asks must not be found
+        filtered_rows=np.setdiff1d(search.index.rows, search.held_out),  # queries must not find themselves
     )
 
 
@@ -159,13 +156,13 @@ def _describe_choice(
 
 
 def _open_setting(stored: StoredRows, index: AnnIndex, parameters: Mapping[str, int]) -> VectorSearch:
-    """The index with some parameters and nothing beside it; it is always asked, however few rows there are."""
+    """The index with these parameters and nothing beside it; it never falls back to a scan."""
     described = {"parameters": parameters, "costs": _ALWAYS_INDEX}
     return VectorSearch(stored, index=index, described=described, beside=_NOTHING)
 
 
 def _keep_front(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that are better than all faster ones, the fastest first."""
+    """The Pareto front: points better than all faster ones, the fastest first."""
     front: list[dict[str, Any]] = []
     for point in sorted(points, key=lambda point: (point["latency_ms_median"], -point["recall_at_10"])):
         if not front or point["recall_at_10"] > front[-1]["recall_at_10"]:
@@ -206,7 +203,6 @@ def _scan(stored: StoredRows, queries: Vectors, among: RowSet) -> Floats:
 
 
 def _sweep(stored: StoredRows, index: AnnIndex, trial: Trial, *, progress: Progress) -> list[dict[str, Any]]:
-    """The settings that are better than all faster ones, the fastest first."""
     from faiss.contrib.evaluation import OperatingPointsWithRanges
 
     points = OperatingPointsWithRanges()
@@ -240,7 +236,7 @@ def _sweep(stored: StoredRows, index: AnnIndex, trial: Trial, *, progress: Progr
 
 
 def _order(experiments: int) -> Sequence[int]:
-    """The least, the most, and then from the middle on: early results rule out many later ones."""
+    """The first, the last, then from the middle outwards: early results rule out many later ones."""
     if experiments < 3:
         return range(experiments)
     inner = sorted(range(1, experiments - 1), key=lambda number: abs(number - experiments / 2))
@@ -250,7 +246,7 @@ def _order(experiments: int) -> Sequence[int]:
 def _compare_costs(
     stored: StoredRows, index: AnnIndex, trial: Trial, parameters: Mapping[str, int]
 ) -> dict[str, float]:
-    """How many rows a scan passes in the time that one more effort takes, or ranking one more candidate."""
+    """The rows that a scan passes in the time of one more effort, or of ranking one more candidate."""
     generator = np.random.default_rng(_SEED)
     rows = np.sort(generator.choice(index.rows, size=min(_SCANNED_ROWS, len(index.rows)), replace=False))
     among, effort = _choose(rows, len(stored)), parameters[index.kind.effort]
@@ -265,7 +261,7 @@ def _compare_costs(
 def _measure_filter(
     search: VectorSearch, index: AnnIndex, rows: Ids, queries: Vectors, share: float
 ) -> dict[str, Any]:
-    """Recall and latency where a filter keeps a share of some rows, at random."""
+    """Recall and latency with a filter that keeps a random share of some rows."""
     kept = np.random.default_rng(_SEED).choice(rows, size=max(1, round(share * len(rows))), replace=False)
     among = _choose(kept, len(search.stored), indexed=index.rows)
     trial = Trial(queries, _scan(search.stored, queries, among))

@@ -1,8 +1,8 @@
-"""A collection of a Milvus server: the vectors of one output of a gallery by id.
+"""A collection of a Milvus server: the vectors of one output of a gallery, by id.
 
-Whoever writes asks with the consistency Strong, and so sees all that was written before. Whoever searches has asked so
-once, when the collection was opened, and then asks with Bounded: a Strong search waits a fifth of a second for the
-server's clock, and rows of a version are written before it is published.
+Writers use the consistency level Strong, which sees everything written before. Searches use Bounded, because a Strong
+search waits 0.2 s for the server's clock; opening a collection checks it with Strong once, and the rows of a version
+are written before it is published.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from index.progress import Progress
 TOKEN = "RETRIEVAL_MILVUS_TOKEN"  # of the environment
 OLDEST, NEXT = (2, 3), (3, 0)
 _CONNECT_S, _CALL_S = 10.0, 120.0
-_WAITS_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 16.0)  # a server that was started again loads what it has first
+_WAITS_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 16.0)  # a restarted server loads its data first
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 _NOT_LOADED, _NO_COLLECTION = 101, 100
 _NO_RIGHTS = re.compile(
@@ -38,7 +38,7 @@ _LONGEST = 200
 _CAUSES = 4
 Answer = TypeVar("Answer")
 Hits = tuple[Floats, Ids, Vectors]
-"""Scores (n,), ids (n,) and vectors (n, D) of the rows that one query finds."""
+"""Scores (n,), ids (n,) and vectors (n, D) that one query finds."""
 
 STRONG, BOUNDED = "Strong", "Bounded"
 MOST_LISTED = 10_000  # ids in an expression
@@ -48,7 +48,7 @@ _INDEX_LOOK_S = 0.2
 
 
 def import_pymilvus() -> Any:
-    """The client's library, which is not to log every error that it raises, with frames."""
+    """The pymilvus module, whose logging of every raised error is switched off."""
     with naming_extras("a gallery whose vectors are in Milvus"):
         import pymilvus
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
@@ -60,15 +60,9 @@ class CollectionMissingError(GalleryDamagedError):
 
 
 class Server:
-    """A server that answers and is of a version that is known; safe among threads.
-
-    Attributes:
-        version: of the server.
-        exception: the class of what the client raises.
-    """
+    """A connection to a Milvus server of a supported version; safe among threads."""
 
     def __init__(self, uri: str) -> None:
-        """Connect."""
         pymilvus = import_pymilvus()
         self.uri, self.exception = uri, pymilvus.MilvusException
         try:
@@ -84,12 +78,12 @@ class Server:
             raise GalleryError(uri, f"Milvus {self.version}, expected 2.3 or a later 2; use such a server")
 
     def ask(self, ask: Callable[[Any], Answer], *, doing: str, collection: str | None = None) -> Answer:
-        """What the client answers; a server that does not is asked again, longer and longer, for some 45 seconds.
+        """Call the client, with retries and back-off for some 45 seconds.
 
         Args:
-            ask: called with the client, and maybe again: it must not matter how often.
-            doing: what for, in an error.
-            collection: loaded where the server says that it is not.
+            ask: called with the client; it must be idempotent.
+            doing: names the call in an error.
+            collection: loaded where the server says that it is not loaded.
         """
         for wait_s in (*_WAITS_S, None):
             try:
@@ -111,7 +105,7 @@ class Server:
     def _explain(self, error: Any, *, doing: str) -> GalleryError:
         code, text = getattr(error, "code", None), getattr(error, "message", None) or str(error)
         if _NO_RIGHTS.search(text) or _NO_RIGHTS.search(_tell_causes(error)):
-            return GalleryError(self.uri, f"no rights for {doing}; give a token that has them as {TOKEN}")
+            return GalleryError(self.uri, f"no right for {doing}; set {TOKEN} to a token that has it")
         if code == _NO_COLLECTION or "can't find collection" in text:
             return CollectionMissingError(self.uri, f"there is no such collection; {doing} failed")
         if "index not found" in text:
@@ -120,13 +114,13 @@ class Server:
         if doing == "connecting" or code == 2:
             return GalleryError(
                 self.uri,
-                f"no Milvus server answers there ({line}); start it, or mend the address, and run this again",
+                f"no Milvus server answers there ({line}); start it, or correct the address, and run this again",
             )
         return GalleryError(self.uri, f"{doing} failed: {line}; what is done is kept: run the same command again")
 
 
 def _tell_causes(error: BaseException) -> str:
-    """What led to an error: pymilvus says of every connection that fails that nobody answers."""
+    """The texts of an error's causes: pymilvus reports every failed connection as a timeout."""
     texts: list[str] = []
     cause = error.__cause__ or error.__context__
     while cause is not None and len(texts) < _CAUSES:
@@ -137,7 +131,7 @@ def _tell_causes(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A collection by its name, which need not exist yet; `width` is that of its vectors."""
+    """A collection by name, which need not exist yet, of vectors of a `width`."""
 
     server: Server
     name: str
@@ -145,11 +139,11 @@ class Collection:
 
     @property
     def rows_at_once(self) -> int:
-        """How many vectors to send or fetch in a message."""
+        """Vectors in one message."""
         return max(1, min(MOST_LISTED, _BYTES_AT_ONCE // (4 * self.width)))
 
     def call(self, method: str, *words: Any, doing: str, **options: Any) -> Any:
-        """What a method of the client answers that takes the collection's name first; see `Server.ask`."""
+        """Call a method of the client, with the collection's name as first argument; see `Server.ask`."""
         return self.server.ask(
             lambda client: getattr(client, method)(self.name, *words, **options),
             doing=doing,
@@ -157,7 +151,7 @@ class Collection:
         )
 
     def find(self) -> dict[str, Any] | None:
-        """What was noted when it was made; None where there is none."""
+        """The notes of its description; None without a collection."""
         try:
             described = self.call("describe_collection", doing=f"looking for collection {self.name}")
         except CollectionMissingError:
@@ -168,11 +162,11 @@ class Collection:
         except ValueError:
             noted = None
         if not isinstance(noted, dict) or fields.get("vector", {}).get("dim") != self.width:
-            raise self.damaged(f"it is no collection of vectors of {self.width} numbers that this program made")
+            raise self.damaged(f"expected a collection of vectors of {self.width} numbers, made by this program")
         return noted
 
     def check(self, *, model_sha256: str, last: int, count: int) -> None:
-        """See that it is there, loaded, of a model, and has so many rows up to the last id."""
+        """Check that it exists, is of the model, and has so many rows up to the last id; load it."""
         noted = self.find()
         if noted is None:
             raise self.damaged("the collection is missing")
@@ -183,7 +177,7 @@ class Collection:
             raise self.damaged(f"the collection has {seen:,} vectors, expected {count:,}")
 
     def make(self, noted: Mapping[str, Any], *, kind: str, parameters: Mapping[str, int]) -> None:
-        """Make it, or what it lacks of it: empty, loaded, with an index of a kind that grows with it."""
+        """Create the empty collection and its index, as far as they are missing, and load it."""
 
         def make(client: Any) -> None:
             if not client.has_collection(self.name):
@@ -206,16 +200,15 @@ class Collection:
         self.load()
 
     def drop(self) -> None:
-        """Away with it."""
         self.call("drop_collection", doing=f"dropping collection {self.name}")
 
     def put(self, ids: Ids, vectors: Vectors, *, is_again: bool) -> None:
-        """Write some rows; `is_again` where the server may have some of them already."""
+        """Write rows; `is_again` where the server may have some of them already."""
         rows = [{"id": key, "vector": vector} for key, vector in zip(ids.tolist(), vectors, strict=True)]
         tries = iter([is_again])
 
         def put(client: Any) -> None:
-            if next(tries, True):  # an insert that was asked for twice would be two rows
+            if next(tries, True):  # a repeated insert would be two rows
                 client.upsert(self.name, rows)
             else:
                 client.insert(self.name, rows)
@@ -223,16 +216,14 @@ class Collection:
         self.server.ask(put, doing="writing vectors", collection=self.name)
 
     def delete(self, ids: Ids) -> None:
-        """Take rows out for good."""
         for part in batches(ids, MOST_LISTED):
             self.call("delete", doing="deleting vectors", ids=part.tolist())
 
     def flush(self) -> None:
-        """Let the server put what it was given on its storage."""
         self.call("flush", doing="storing vectors")
 
     def await_index(self, progress: Progress) -> None:
-        """Wait until the server has its rows in the index, and searches that."""
+        """Wait until all rows are in the index, and reload the collection to search it."""
         while True:
             said = self.call("describe_index", "vector", doing="building the index")
             total, left = int(said["total_rows"]), int(said["pending_index_rows"])
@@ -240,20 +231,19 @@ class Collection:
             if not left:
                 break
             time.sleep(_INDEX_LOOK_S)
-        # What it held while it had no index it would go on comparing one by one.
+        # Without a reload, rows from before the index would still be compared one by one.
         self.call("release_collection", doing=f"loading collection {self.name}")
         self.load()
 
     def load(self) -> None:
-        """Let the server have it in memory."""
         self.call("load_collection", doing=f"loading collection {self.name}")
 
     def count(self, last: int) -> int:
-        """Rows up to the last id, all that were written before counted."""
+        """The number of rows up to the last id, with Strong consistency."""
         return int(self._query(f"id <= {last}", ["count(*)"], level=STRONG)[0]["count(*)"])
 
     def list_ids(self, *, above: int) -> Ids:
-        """(n,) int64 rising ids of its rows above one, all that were written before."""
+        """(n,) int64 rising ids above one, with Strong consistency."""
         parts: list[Ids] = [np.empty(0, np.int64)]
         while True:
             found = self._query(f"id > {above}", ["id"], level=STRONG, limit=MOST_FOUND)
@@ -263,7 +253,7 @@ class Collection:
             above = int(parts[-1][-1])
 
     def fetch(self, ids: Ids, *, level: str = BOUNDED) -> dict[int, Vectors]:
-        """The vectors of those of some different ids that it has, by id."""
+        """Vectors by id, of those of the distinct ids that it has."""
         found: dict[int, Vectors] = {}
         for part in batches(ids, self.rows_at_once):
             rows = self._query(f"id in {part.tolist()}", ["id", "vector"], level=level, limit=MOST_FOUND)
@@ -291,10 +281,7 @@ class Collection:
         parameters: Mapping[str, float],
         with_vectors: bool = True,
     ) -> list[Hits]:
-        """For each of (Q, D) queries the nearest rows that an expression keeps, in any order.
-
-        Their scores are as the index reckons them; without `with_vectors` there are no vectors.
-        """
+        """For each of (Q, D) queries the nearest rows of an expression, in any order, with index scores."""
         size = max(1, _BYTES_AT_ONCE // ((4 * self.width if with_vectors else 16) * limit))
         found: list[Hits] = []
         for start in range(0, len(queries), size):
@@ -321,10 +308,8 @@ class Collection:
         )  # fmt: skip
 
     def damaged(self, problem: str) -> GalleryDamagedError:
-        """The error of a collection that is not as it was written."""
         return GalleryDamagedError(f"{self.server.uri} {self.name}", problem)
 
 
 def batches(ids: Ids, size: int) -> Iterator[Ids]:
-    """The ids, so many at a time."""
     return (ids[start : start + size] for start in range(0, len(ids), size))

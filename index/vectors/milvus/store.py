@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 IDS_NAME = "ids/00000.npy"
 _SPARE_CANDIDATES = 16
-_SPARE_SHARE = 1.5  # how many candidates more than a filter would let through if it were independent of the query
+_SPARE_SHARE = 1.5  # times the candidates that a filter independent of the query would need
 _SCORE_NOISE = 1e-5  # as `search.VectorSearch` allows for
 _MOST_SCORE = 1.1  # above every cosine
 _NOTHING = np.empty(0, np.int64)
@@ -50,14 +50,14 @@ Ranked = tuple[Floats, Ids]
 
 @dataclass(frozen=True, slots=True)
 class MilvusPlan:
-    """A kind of index as Milvus has it.
+    """A kind of index in Milvus.
 
     Attributes:
-        type: Milvus's name of it.
-        build: what it is built with, of so many vectors.
-        effort: Milvus's name of how hard it looks; empty where it looks at all.
-        efforts: worth measuring, rising.
-        bytes_of_number: that it keeps in memory for each number of a vector.
+        type: Milvus's name.
+        build: build parameters for so many vectors.
+        effort: Milvus's name of the search parameter; empty for an exact index.
+        efforts: to measure, rising.
+        bytes_of_number: memory for each number of a vector.
         keeps_effort: whether the effort is a number of candidates, at least as many as are wanted.
     """
 
@@ -69,7 +69,6 @@ class MilvusPlan:
     keeps_effort: bool
 
     def scale(self, parameters: Mapping[str, int], *, depth: int) -> Mapping[str, int]:
-        """The parameters of a search for so many candidates."""
         if not self.effort:
             return {}
         effort = parameters[self.effort]
@@ -89,12 +88,9 @@ PLANS: Mapping[str, MilvusPlan] = {
 
 
 def choose_kind(count: int, config: AnnConfig) -> tuple[str, str]:
-    """The kind of index that so many vectors get, and why."""
+    """The kind of index for so many vectors, and the reason."""
     if config.kind is not None and config.kind.name not in PLANS:
-        raise InputError(
-            f"index_type {config.index_type}: a gallery in Milvus has one of {', '.join(PLANS)}; give another "
-            "--index-type"
-        )
+        raise InputError(f"--index-type {config.index_type}: a gallery in Milvus takes one of {', '.join(PLANS)}")
     reason = find_reason_for_flat(count, config)
     if reason is not None:
         return "flat", reason
@@ -107,14 +103,13 @@ def choose_kind(count: int, config: AnnConfig) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ChosenIds:
-    """Some members, and the expressions that together keep just them, which list so many ids."""
+    """A subset of members: ids, the expressions whose union it is, and the number of ids listed in them."""
 
     ids: Ids
     expressions: Sequence[str]
     listed: int
 
     def has(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """(m,) bool: which of (m,) int64 ids are among them."""
         places = np.searchsorted(self.ids, ids)
         found: npt.NDArray[np.bool_] = places < len(self.ids)
         found[found] = self.ids[places[found]] == ids[found]
@@ -122,12 +117,7 @@ class ChosenIds:
 
 
 class MilvusRows:
-    """The rows of a collection that a version knows of; the server is asked when their vectors are read.
-
-    Attributes:
-        ids: (N,) int64 rising ids of all stored rows.
-        gone: (n,) int64 rising ids of those that are no members.
-    """
+    """The rows of a version in a collection, read on demand: (N,) rising `ids`, and (n,) `gone` that are no members."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._folder, self._manifest = folder, manifest
@@ -139,22 +129,18 @@ class MilvusRows:
 
     @cached_property
     def collection(self) -> Collection:
-        """Their collection, checked only as to its server."""
         manifest = self._manifest
         assert manifest.store is not None
         return Collection(Server(manifest.store["uri"]), manifest.index["collection"], manifest.embedding_dim)
 
     @property
     def last(self) -> int:
-        """The last id."""
         return int(self.ids[-1])
 
     def check(self) -> None:
-        """Raise GalleryError where the collection is missing, half written or of another model."""
         self.collection.check(model_sha256=self._manifest.model_sha256, last=self.last, count=len(self.ids))
 
     def express(self, gone: Ids) -> str:
-        """The expression that keeps all rows but some."""
         return f"id <= {self.last}" + (f" and id not in {gone.tolist()}" if len(gone) else "")
 
     def read(self) -> MilvusRows:
@@ -165,14 +151,9 @@ class MilvusRows:
 
 
 class MilvusStore:
-    """The `VectorStore` of a part of a version whose vectors are in Milvus; the server's threads search.
-
-    Attributes:
-        ids: (N,) int64 of the members, rising.
-    """
+    """The `VectorStore` of a version's vectors in Milvus."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        """Connect, and check the collection against the version."""
         self._rows, self._index = MilvusRows(folder, manifest), manifest.index
         self.ids: Ids = np.setdiff1d(self._rows.ids, self._rows.gone, assume_unique=True)
         self._collection = self._rows.collection
@@ -190,10 +171,10 @@ class MilvusStore:
         effort: Mapping[str, int] | None = None,
         threads: int = 1,
     ) -> tuple[Floats, Ids]:
-        """As `VectorStore.search`: more candidates are asked for until those that count are surely among them.
+        """As `VectorStore.search`: more candidates are fetched until the results are certain.
 
-        What many ids keep is first looked for among the candidates of all members: to read the id of a list takes the
-        server about as long as to find a candidate.
+        A filter with a long list of ids is first applied to candidates of all members: the server takes about as long
+        to parse an id as to find a candidate.
         """
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         total = len(self.ids if among is None else among.ids)
@@ -223,7 +204,7 @@ class MilvusStore:
         return scores, ids
 
     def _is_unsure(self, scores: Floats, wanted: int, depth: int, total: int) -> bool:
-        """Whether too few were found, or more may be as near as the last that is wanted."""
+        """Whether too few were found, or others may tie with the last result."""
         if len(scores) < min(depth, total):
             return len(scores) < wanted
         ranked = -np.sort(-scores)
@@ -235,7 +216,6 @@ class MilvusStore:
     def _ask(
         self, queries: Vectors, among: ChosenIds | None, depth: int, parameters: Mapping[str, int]
     ) -> list[Ranked]:
-        """For each query scores and ids of candidates."""
         found = _nobody(queries)
         for expression in self._express(among):
             answers = self._collection.search(
@@ -246,7 +226,7 @@ class MilvusStore:
         return found
 
     def _scan_all(self, queries: Vectors, among: ChosenIds | None, keep: int) -> list[Ranked]:
-        """For each query the best of all vectors, which are read for that."""
+        """For each query the best of all vectors, which are downloaded."""
         found = _nobody(queries)
         for ids, vectors in self._read(self.ids if among is None else among.ids):
             for row, query in enumerate(queries):
@@ -256,7 +236,7 @@ class MilvusStore:
     def _filter(
         self, queries: Vectors, among: ChosenIds, wanted: int, depth: int, parameters: Mapping[str, int]
     ) -> tuple[list[Ranked], npt.NDArray[np.bool_]]:
-        """For each query the best of those candidates of all members that are chosen, and whether more are needed."""
+        """For each query the best chosen ones among candidates of all members, and whether more are needed."""
         answers = self._collection.search(
             queries,
             limit=depth,
@@ -272,7 +252,7 @@ class MilvusStore:
             kept, kept_ids = rank(near[chosen], ids[chosen], k=most)
             unsure[row] = len(kept) < wanted
             if self._is_exact and not unsure[row]:
-                # What was not kept is no nearer than the last that was, nor what was not listed than the last that was.
+                # Candidates that were cut off score no higher than `bound`.
                 bound = kept[-1] if len(kept) == most else near.min()
                 unsure[row] = kept[wanted - 1] <= bound + _SCORE_NOISE
             found.append((measure_cosines(self.gather(kept_ids), queries[row]), kept_ids))
@@ -281,7 +261,7 @@ class MilvusStore:
     def search_above(
         self, queries: Vectors, *, min_score: float, among: ChosenIds | None = None, exclude_ids: Ids | None = None
     ) -> list[Ranked]:
-        """As `VectorStore.search_above`: asked of a server that compares all vectors, else all vectors are read."""
+        """As `VectorStore.search_above`: a range search of an exact index, else all vectors are downloaded."""
         found, left = _nobody(queries), list(range(len(queries)))
         if self._is_exact:
             wanted = {"radius": min_score - _SCORE_NOISE, "range_filter": _MOST_SCORE}
@@ -324,7 +304,6 @@ class MilvusStore:
         return ((part, self.gather(part)) for part in batches(ids, self._collection.rows_at_once))
 
     def count_beside(self) -> int:
-        """As `VectorStore.count_beside`: none, for the server keeps the index."""
         return 0
 
 
@@ -336,7 +315,7 @@ def hold(folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
 
 
 def hold_intact(folder: Path, manifest: Manifest, names: Container[str]) -> Sequence[HeldVectors]:
-    """As `StoreKind.hold_intact`: nothing where the collection has not all rows."""
+    """As `StoreKind.hold_intact`: nothing where the collection lacks rows."""
     if IDS_NAME not in names:
         return []
     held = MilvusRows(folder, manifest)
@@ -348,7 +327,6 @@ def hold_intact(folder: Path, manifest: Manifest, names: Container[str]) -> Sequ
 
 
 def check(store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig) -> None:
-    """As `StoreKind.check`: the server answers, and has what the base has."""
     choose_kind(count, config)
     Server(store.uri)
     if base is not None:
@@ -358,7 +336,7 @@ def check(store: StoreConfig, *, base: Version | None, count: int, width: int, c
 
 
 def rank(scores: Floats, ids: Ids, *, k: int) -> Ranked:
-    """The k best of (n,) candidates, of equals the smaller id first."""
+    """The k best of (n,) candidates, ties by smaller id."""
     order = np.lexsort((ids, -scores))[:k]
     return scores[order], ids[order]
 
@@ -372,7 +350,7 @@ def _join(first: Ranked, second: Ranked) -> Ranked:
 
 
 def name_start(gallery: Path) -> str:
-    """How the names of a gallery's collections begin: a copy of its folder elsewhere is another gallery here."""
+    """The prefix of a gallery's collections, which a copy of the folder elsewhere does not share."""
     text = f"{identify(gallery)} {gallery.resolve()}"
     return f"retrieval_{hashlib.sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
 
@@ -392,14 +370,14 @@ def publish(task: WriterTask, new: Ids, deleted: Ids, base: Version | None) -> P
     collection = Collection(server, manifest.index["collection"], task.width)
     foreign = _fill(task, collection, fresh, task.made, above=rows.last)
     written = np.union1d(rows.ids, fresh)
-    foreign = foreign[foreign <= written[-1]]  # of a writer that was given up
+    foreign = foreign[foreign <= written[-1]]  # of an abandoned writer
     gone = np.union1d(gone, foreign)
     _finish(task, collection, np.union1d(written, foreign), gone=gone)
     return Published({**manifest.index, "server": server.version}, len(gone))
 
 
 def _may_go_on(task: WriterTask, manifest: Manifest, rows: MilvusRows, fresh: Ids, gone: Ids) -> bool:
-    """Whether the base's collection can take what is new: it is this gallery's, and ids rise."""
+    """Whether the base's collection can take the new rows: it is this gallery's, and ids rise."""
     index = manifest.index
     return (
         not (task.how.compact or task.how.tune)
@@ -453,11 +431,11 @@ def _write_anew(task: WriterTask, server: Server, members: Ids, tables: Sequence
 def _measure(
     task: WriterTask, collection: Collection, kind: str, rows: Ids, held_out: Ids, tables: Sequence[HeldVectors]
 ) -> dict[str, Any]:
-    """Measure every effort that is worth it until one surely meets the target; what a manifest says of it.
+    """Measure rising efforts until one surely meets the target; entries of the manifest.
 
     Args:
-        rows: of the ids in the collection, whose vectors give the truth.
-        held_out: ids that it lacks, which ask where the task has no queries.
+        rows: ids in the collection, whose vectors give the truth.
+        held_out: ids that it lacks, used as queries where the task has none.
     """
     plan, target = PLANS[kind], task.config.recall_target
     queries = task.how.queries
@@ -495,14 +473,13 @@ def _measure(
 
 
 def parts(ids: Ids, *, width: int) -> Iterator[Ids]:
-    """The ids, so many at a time as are read and sent together."""
     return batches(ids, max(1, min(4096, (8 << 20) // (4 * width))))
 
 
 def _fill(task: WriterTask, collection: Collection, ids: Ids, tables: Sequence[HeldVectors], *, above: int) -> Ids:
-    """Let a collection have rows; those above an id that it had and that are others.
+    """Write rows to a collection; other ids above `above` that it has.
 
-    What it has already, from a writer that was killed, is compared, and written again where it is something else.
+    Rows of a killed writer are compared, and written again where they differ.
     """
     there = collection.list_ids(above=above)
     progress, done = task.begin_step("Writing vectors"), 0
@@ -535,16 +512,16 @@ def _finish(task: WriterTask, collection: Collection, stored: Ids, *, gone: Ids)
 
 
 def tidy(gallery: Path, current: Manifest) -> None:
-    """Let an alias of each output be the current version's, and drop the gallery's collections that no version has."""
+    """As `StoreKind.tidy`: point an alias of each output at the current collection, drop unused collections."""
     texts = [
         path.read_bytes() for folder in list_versions(gallery) if (path := folder / "manifest.json").is_file()
     ]
     manifests = [manifest for text in texts if (manifest := find_manifest(text)) is not None]
-    if not manifests or len(manifests) < len(texts):  # nobody knows what it has
+    if not manifests or len(manifests) < len(texts):  # an unreadable version may use any
         return
     assert current.store is not None
     server, start = Server(current.store["uri"]), name_start(gallery)
-    for output in current.outputs:  # first: what has an alias is not dropped
+    for output in current.outputs:  # first: a collection with an alias cannot be dropped
         _point(server, f"{start}_{output}", str(current.part(output).index["collection"]))
     used = {manifest.part(output).index.get("collection") for manifest in manifests for output in manifest.outputs}
     for name in server.ask(lambda client: client.list_collections(), doing="listing collections"):
@@ -554,7 +531,7 @@ def tidy(gallery: Path, current: Manifest) -> None:
 
 
 def _point(server: Server, alias: str, collection: str) -> None:
-    """Let an alias stand for a collection, in one step, also where the one that it stood for is gone."""
+    """Point an alias at a collection atomically, also where its old collection is gone."""
 
     def point(client: Any) -> None:
         try:

@@ -180,4 +180,4 @@ def test_the_cpu_replaces_a_full_gpu(monkeypatch: pytest.MonkeyPatch, caplog: py
     monkeypatch.setattr(faiss, "index_cpu_to_all_gpus", refuse, raising=False)
     with caplog.at_level(logging.WARNING):
         np.testing.assert_array_equal(_train(), plain)
-    assert "faiss cannot find centres on the GPU (cudaMalloc error out of memory [2]): the CPU does" in caplog.text
+    assert "faiss cannot train on the GPU (cudaMalloc error out of memory [2]): the CPU does" in caplog.text
