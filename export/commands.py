@@ -9,37 +9,51 @@ import click
 
 from export.public import ExportConfig
 from export.public import export as write_model
-from index.commands.console import PATH, build_config, config_options, emit, output_options, progress_bar
+from index.commands.console import (
+    PATH,
+    GroupedCommand,
+    build_config,
+    config_options,
+    emit,
+    help_all_option,
+    output_options,
+    progress_bar,
+)
 
 if TYPE_CHECKING:
     from export.to_onnx import ExportReport
 
 
-@click.command(short_help="Write one ONNX file.")
+@click.command(
+    cls=GroupedCommand, common=("out", "backbone", "weights", "whiten", "precision", "as_json", "help_all"),
+    groups={
+        "Model file": ("out", "precision", "images", "max_recall_drop"),
+        "Without RUN": (
+            "backbone", "weights", "whiten", "embedding_dim", "resize", "crop", "view", "pooling", "cache",
+        ),
+    },
+)  # fmt: skip
 @click.argument("run", required=False, type=PATH)
 @click.option("--out", required=True, type=PATH, metavar="MODEL.onnx", help="File to write.")
 @config_options(ExportConfig)
 @output_options
+@help_all_option
 def export(run: Path | None, out: Path, as_json: bool, **options: Any) -> None:
-    """Write a trained RUN, or a backbone without any training, to one portable ONNX file.
+    """Write a trained run, or an untrained backbone, to one ONNX file.
 
-    A RUN is a folder of `retrieval train`. For --precision int8 it may be a model file too, or `builtin`, the built-in
-    model.
+    RUN is a folder of `retrieval train`; with --precision int8 it may be a model file, or `builtin`. The file takes
+    uint8 images, normalises them itself, gives unit vectors, and carries a JSON contract. It is written only if ONNX
+    Runtime agrees with torch on real images.
 
-    The file takes uint8 images, normalises them itself, gives unit vectors, and carries a JSON contract. It is written
-    only if ONNX Runtime agrees with torch on real images.
-
-    Another --precision is compared with fp32 on images that it was not made with: Recall@1 by their labels, and the
-    cosine of embeddings less their mean. int8 is the fastest on a CPU and a quarter of the size; the layers that do not
-    bear it stay in fp32. fp16 and bf16 halve the file, and are computed with as fp32.
+    A --precision below fp32 is compared with fp32 on other images: Recall@1 by their labels, and the cosine of centred
+    embeddings. int8 is the fastest on a CPU and a quarter of the size; layers that lose too much stay in fp32. fp16 and
+    bf16 halve the file, and compute in fp32.
 
     \b
     Examples:
       retrieval export run --out model.onnx
       retrieval export run --out model-int8.onnx --precision int8
-      retrieval export builtin --out builtin-int8.onnx --precision int8 --images photos
-      retrieval export --backbone resnet50 --weights imagenet --out raw.onnx
-      retrieval export --backbone resnet50 --weights imagenet --whiten photos/ --embedding-dim 128 --out white.onnx
+      retrieval export --backbone resnet50 --weights pretrained --out raw.onnx
     """
     if (run is None) == (options["backbone"] is None):
         raise click.UsageError("give either a RUN folder, or --backbone NAME with --weights")

@@ -62,7 +62,7 @@ class TrainCommand(OptionFileCommand):
             raise
 
 
-@click.command(cls=TrainCommand, short_help="Train an embedding on labelled images.")
+@click.command(cls=TrainCommand)
 @click.argument("data", type=PATH)
 @click.option("--out", required=True, type=PATH, metavar="RUN", help="Run folder to write.")
 @click.option(

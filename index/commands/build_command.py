@@ -19,6 +19,7 @@ from index.commands.console import (
     cache_option,
     config_options,
     emit,
+    help_all_option,
     is_given,
     output_options,
     refuse_unused,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 RAY = "ray"
-_ROLES = {"label": "what an image shows", "path": "where an image is", "url": "from where it is fetched"}
+_ROLES = ("label", "path", "url")
 _SHARD = re.compile(r"(\d{1,5})/(\d{1,5})")
 
 
@@ -65,7 +66,7 @@ def shards_option(command: Any) -> Any:
     """Add `--shards`, the folder of the shards."""
     return click.option(
         "--shards", type=PATH, metavar="DIR",
-        help="The folder of the shards, which every machine must see.  [default: `shards` in the gallery]",
+        help="Folder of the shards, which every machine must see.  [default: `shards` in the gallery]",
     )(command)  # fmt: skip
 
 
@@ -73,11 +74,11 @@ def machines_options(command: Any) -> Any:
     """Add `--shard`, `--shards`, `--engine` and `--address`."""
     command = click.option(
         "--address", metavar="HOST:PORT",
-        help="The head of the Ray cluster.  [default: what RAY_ADDRESS says, or a cluster of this machine alone]",
+        help="Head of the Ray cluster.  [default: RAY_ADDRESS, or a cluster of this machine alone]",
     )(command)  # fmt: skip
     command = click.option(
         "--engine", type=click.Choice(["threads", RAY]), default="threads", show_default=True,
-        help="Who embeds: threads of this machine, or the machines of a Ray cluster (extra `cluster`).",
+        help="What embeds: threads of this machine, or a Ray cluster (extra `cluster`).",
     )(command)  # fmt: skip
     command = shards_option(command)
     return click.option(
@@ -118,7 +119,7 @@ def finish(context: click.Context, report: BuildReport, gallery: Path, *, as_jso
 
 
 def strict_option(command: Any) -> Any:
-    text = "Exit with 1 where any item was skipped (the gallery is made all the same)."
+    text = "Exit with 1 if any image was skipped; the gallery is written all the same."
     return click.option("--strict", is_flag=True, help=text)(command)
 
 
@@ -138,10 +139,10 @@ def writing_options(command: Any) -> Any:
 
 
 def column_options(command: Any) -> Any:
-    for role, what in _ROLES.items():
+    for role in _ROLES:
         command = click.option(
             f"--{role}-column", metavar="NAME",
-            help=f"The column of the tables among SOURCE that says {what}.  [default: {role}]",
+            help=f"Column of the {role} in tables among the SOURCEs.  [default: {role}]",
         )(command)  # fmt: skip
     return command
 
@@ -169,28 +170,38 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
     )
 
 
-@click.command(name="build", cls=GroupedCommand)
+@click.command(
+    name="build", cls=GroupedCommand,
+    common=(
+        "out", "labels_file", "dedup", "url_column", "path_column", "label_column", "workers", "index_type",
+        "recall_target", "memory_limit", "store", "uri", "strict", "as_json", "help_all",
+    ),
+    groups={
+        "Gallery and labels": ("out", "labels_file", "dedup", "url_column", "path_column", "label_column"),
+        "Many machines": ("shard", "shards", "engine", "address"),
+    },
+)  # fmt: skip
 @click.argument("given", nargs=-1, required=True, type=NAMED, metavar="[MODEL] SOURCE...")
 @click.option(
     "--out",
     type=PATH,
     metavar="GALLERY",
-    help="The gallery folder to make or update.  [default: beside the first SOURCE: photos-gallery of photos]",
+    help="Gallery folder to make or update.  [default: beside the first SOURCE: photos-gallery of photos]",
 )
 @click.option(
     "--labels",
     "labels_file",
     type=PATH,
     metavar="FILE",
-    help="CSV or Parquet file with the columns path,label, which goes before all other labels. Without it, the first "
-    "folder below a source is the label, or what a table or sidecar file says.",
+    help="CSV or Parquet file with the columns path,label, in place of all other labels. Without it, the label is the "
+    "first folder below the source, or that of a table or sidecar file.",
 )
 @click.option(
     "--dedup",
     type=click.Choice(DEDUP),
     default="off",
     show_default=True,
-    help="Set images aside that repeat another one: the same bytes, or nearly the same picture too.",
+    help="Leave duplicates out of the index: equal files, or near-duplicates too.",
 )
 @column_options
 @machines_options
@@ -200,6 +211,7 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
 @config_options(BuildConfig, AnnConfig, DuplicateConfig, StoreConfig)
 @backend_option
 @output_options
+@help_all_option
 @click.pass_context
 def build(
     context: click.Context,
@@ -219,38 +231,24 @@ def build(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Embed every image of the SOURCEs and make the gallery.
+    """Build a gallery from images.
 
-    MODEL is a file that `retrieval export` wrote, named .onnx; without one it is the model that comes with the package.
-    A SOURCE is a folder, a .tar, .tar.gz, .tar.zst or .zip archive (with the .json, .txt and .cls files of WebDataset
-    and img2dataset), a glob, a .txt list of paths, a .csv or .parquet table with a column `path` (`label` and any
-    others are kept as metadata; other names: --path-column and --label-column), or an image.
+    MODEL is an .onnx file of `retrieval export`; without it, the model that comes with the package is used. A SOURCE is
+    a folder, a .tar, .tar.gz, .tar.zst or .zip archive (also of WebDataset or img2dataset), a glob, a .txt list of
+    paths, a .csv or .parquet table with a column `path`, or an image. Other columns of a table are kept as metadata.
 
-    With the extra `remote` it is also an address: s3://bucket/photos, gs://, az:// (or a pattern such as
-    s3://bucket/shards/*.tar), https:// of an archive or image; or a list of addresses that are fetched, as img2dataset
-    has them: a .csv, .tsv, .jsonl or .parquet with a column `url` (--url-column), or a .txt. Lists are fetched from
-    public addresses only, and from those networks that RETRIEVAL_FETCH_FROM names.
+    With the extra `remote` a SOURCE is also an address (s3://bucket/photos, gs://, az://, https://), or a list of
+    addresses: a .csv, .tsv, .jsonl or .parquet with a column `url`, or a .txt. Addresses of lists must be public, or in
+    a network that RETRIEVAL_FETCH_FROM names.
 
-    Every item ends as indexed, as a duplicate, or as skipped with a reason. A build that was stopped continues when it
-    is run again; a finished gallery is brought up to date, and only new or changed images are embedded. Programs that
-    have a version open keep it.
-
-    Many machines that see the same files share the work: each embeds a part with --shard, and `retrieval index merge`
-    makes the gallery of all; or --engine ray does both on a Ray cluster.
+    A stopped build continues when it is run again. A finished gallery is updated: only new or changed images are
+    embedded. With --shard or --engine ray (see --help-all) many machines share the work.
 
     \b
     Examples:
       retrieval index build photos
-      retrieval index build model.onnx photos --out gallery
       retrieval index build model.onnx photos more-photos 'shards/*.tar' --out gallery --dedup near
-      retrieval index build model.onnx products.csv --out gallery --strict
-      retrieval index build products.csv --path-column image --label-column category
-      retrieval index build s3://bucket/photos --out gallery
-      retrieval index build 's3://bucket/shards/*.tar' --out gallery
-      retrieval index build urls.parquet --url-column link --out gallery
-      retrieval index build photos --store milvus --uri http://localhost:19530
-      retrieval index build model.onnx /shared/photos --out /shared/gallery --shard 3/8
-      retrieval index build model.onnx /shared/photos --out /shared/gallery --engine ray --address head:6379
+      retrieval index build products.csv --path-column image --label-column category --out gallery
     """
     is_shared = check_machines(context, shard=shard, engine=engine)
     if dedup != "near":
@@ -315,16 +313,17 @@ def build(
 def merge(
     context: click.Context, /, *, gallery: Path, shards: Path | None, strict: bool, wait_s: float, as_json: bool
 ) -> None:
-    """Make GALLERY of the shards that `index build --shard` made on one machine or many.
+    """Merge the shards of `index build --shard`.
 
-    It is the gallery that one `index build` makes with the same model, sources and options, to the byte. Where a shard
-    is missing or half done, or the sources changed since, nothing is made, and it is said which shards to run again:
-    what they have is kept. Shards in the gallery's own folder are removed in the end, those in `--shards DIR` stay.
+    It equals to the byte the gallery of one `index build` with the same model, sources and options. If a shard is
+    missing or unfinished, or the sources changed, nothing is made, and the message names the shards to run again.
+    Shards in the gallery's own folder are removed at the end, those in `--shards DIR` stay.
 
     \b
     Examples:
       retrieval index merge gallery
       retrieval index merge gallery --shards /shared/shards
+      retrieval index merge gallery --strict --json
     """
     from index.writing.sharding import merge_shards
 

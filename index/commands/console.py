@@ -53,7 +53,7 @@ def wait_option(command: Command) -> Command:
     """Add `--wait`, passed on as `wait_s`."""
     return click.option(
         "--wait", "wait_s", type=click.FloatRange(min=0), default=LOCK_WAIT_S, show_default=True, metavar="SECONDS",
-        help="How long to wait for another process that writes the gallery; 0 is not at all.",
+        help="How long to wait for another process that writes the gallery; 0: not at all.",
     )(command)  # fmt: skip
 
 
@@ -61,8 +61,8 @@ def cache_option(command: Command) -> Command:
     """Add `--cache/--no-cache`, passed on as `cache`."""
     return click.option(
         "--cache/--no-cache", default=True, show_default=True,
-        help="Take vectors from your cache folder that this model gave for the same files before, and keep new ones "
-        "there; the gallery is the same.",
+        help="Reuse vectors of the same model and files from your cache folder, and keep new ones there; the "
+        "gallery is the same.",
     )(command)  # fmt: skip
 
 
@@ -70,9 +70,9 @@ def backend_option(command: Command) -> Command:
     """Add `--backend`, which for the command, and the processes that it starts, stands above RETRIEVAL_BACKEND."""
     return click.option(
         "--backend", type=click.Choice((AUTO, *NAMES)), expose_value=False, callback=_use_backend,
-        show_default=f"what {VARIABLE} says, or that which made the gallery, or {USUAL_BACKEND}",
-        help="What runs the model: a runtime, or the first choice of those that are installed and agree. "
-        "`retrieval info MODEL --runtime` shows it.",
+        show_default=f"{VARIABLE}, or that of the gallery, or {USUAL_BACKEND}",
+        help="Runtime of the model; auto is the fastest of those that are installed and agree (`retrieval info MODEL "
+        "--runtime` lists them).",
     )(command)  # fmt: skip
 
 
@@ -93,9 +93,8 @@ def _use_backend(context: click.Context, _: click.Parameter, value: str | None) 
 def where_option(use: str) -> Callable[[Command], Command]:
     """Add `--where`, passed on as a `Condition` or None; `use` says in its help what the filter is for."""
     language = (
-        "Columns are label, path, source, id and any metadata; there are AND, OR, NOT, IN, LIKE, BETWEEN and IS NULL. "
-        "Missing metadata fulfils nothing but IS NULL. For example: --where \"label IN ('shoes', 'hats') "
-        'AND price < 20"'
+        "Columns: label, path, source, id and any metadata; operators: AND, OR, NOT, IN, LIKE, BETWEEN, IS NULL. "
+        "For example: \"label IN ('shoes', 'hats') AND price < 20\""
     )
     return click.option(
         "--where", multiple=True, callback=_parse_where, metavar="FILTER", help=f"{use} {language}"
@@ -106,7 +105,7 @@ def by_option(use: str) -> Callable[[Command], Command]:
     """Add `--by`, which of an image's vectors is asked; `use` says in its help what for."""
     return click.option(
         "--by", type=click.Choice((KIND, PICTURE)), default=KIND, show_default=True,
-        help=f"{use} For a gallery whose model tells pictures too.",
+        help=f"{use} The second needs a model with a copy-detection output.",
     )  # fmt: skip
 
 
@@ -156,29 +155,43 @@ def config_options(
 
 
 class GroupedCommand(click.Command):
-    """A command whose `--help` lists the options of every config class under the first line of its docstring.
+    """A command whose `--help` lists options in groups; those of a config class under the first line of its docstring.
 
     Attributes:
         common: names of the options that `--help` shows, where it leaves the others to `--help-all`; None shows all.
+        groups: names of other options by the title of their group.
     """
 
-    common: frozenset[str] | None = None
+    common: Collection[str] | None = None
+    groups: Mapping[str, Collection[str]] = types.MappingProxyType({})
+
+    def __init__(
+        self, *args: Any, common: Collection[str] | None = None, groups: Mapping[str, Collection[str]] | None = None,
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(*args, **kwargs)
+        self.common, self.groups = common or self.common, groups or self.groups
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options group by group; those of no config class come first."""
-        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        """Write the options group by group; those of no group come first, or last where groups are named."""
+        titles = {name: title for title, names in self.groups.items() for name in names}
+        groups: dict[str, list[tuple[str, str]]] = {title: [] for title in self.groups or ("Options",)}
         shows_all, left_out = self.common is None or _ALL in ctx.meta, 0
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if not isinstance(param, click.Option) or record is None:
                 continue
             if shows_all or param.name in (self.common or ()) or param is self.get_help_option(ctx):
-                groups.setdefault(getattr(param, "group", "Options"), []).append(record)
+                title: str = titles.get(param.name or "", getattr(param, "group", "Options"))
+                groups.setdefault(title, []).append(record)
             else:
                 left_out += 1
+        if self.groups:
+            groups["Options"] = groups.pop("Options", [])
         for title, records in groups.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
         if left_out:
             formatter.write_paragraph()
             formatter.write_text(f"{left_out} more options are shown by {ctx.command_path} --help-all.")

@@ -9,9 +9,11 @@ import click
 
 from index.commands.console import (
     PATH,
+    GroupedCommand,
     NumberList,
     backend_option,
     emit,
+    help_all_option,
     output_options,
     progress_bars,
     where_option,
@@ -42,9 +44,16 @@ class _KList(NumberList):
         return super().convert(value, param, ctx) if named is None else named
 
 
-@click.command(name="evaluate")
+@click.command(
+    name="evaluate", cls=GroupedCommand,
+    common=("model", "data", "query", "where", "groups", "ks", "as_json", "help_all"),
+    groups={
+        "Gallery, model and queries": ("model", "data", "query", "where", "groups", "backend"),
+        "Metrics": ("ks", "with_nmi", "with_rerank"),
+    },
+)  # fmt: skip
 @click.argument("gallery", type=PATH, required=False)
-@click.option("--model", type=PATH, help="Score this model on --data instead of a finished gallery.")
+@click.option("--model", type=PATH, help="Evaluate this model on --data, without a gallery.")
 @click.option(
     "--data",
     type=PATH,
@@ -55,14 +64,14 @@ class _KList(NumberList):
     "--query",
     type=PATH,
     metavar="SOURCE",
-    help="Labelled images that ask, given like --data; without it, every image asks once.",
+    help="Labelled images as queries, given like --data. Without it, every image is a query.",
 )
-@where_option("Only images of GALLERY that fulfil this ask; all are searched.")
+@where_option("Only images of GALLERY that match this are queries; all are searched.")
 @click.option(
     "--groups",
     metavar="NAME",
-    help="Metadata of a gallery, or column of --data, that defines groups: in a grouped evaluation no image finds one "
-    "of its own group. Without it `group`, where there is one; else groups are found.",
+    help="Metadata of a gallery, or column of --data, that defines the groups of the grouped evaluation.  [default: "
+    "`group`, where there is one; else found by names, times and similarity]",
 )
 @click.option(
     "--k",
@@ -70,50 +79,48 @@ class _KList(NumberList):
     type=_KList(),
     default="1,2,4,8,16",
     show_default=True,
-    help=f"The K of Recall@K, to which 1 always belongs, or those of a dataset: {_K_SET_NAMES}.",
+    help=f"The K of Recall@K, 1 always included, or those of a dataset: {_K_SET_NAMES}.",
 )
 @click.option(
     "--nmi",
     "with_nmi",
     is_flag=True,
-    help="Also cluster the labelled images that ask, by k-means into as many clusters as they have labels, and say "
-    "how well clusters and labels agree (normalised mutual information).",
+    help="Also compute NMI, the normalised mutual information of labels and k-means clusters of the queries.",
 )
 @click.option(
     "--rerank",
     "with_rerank",
     is_flag=True,
-    help="Also rank up to 1,000 of the queries again by shared neighbours, as `search --rerank` does, and say what "
-    "that is worth.",
+    help="Also compare re-ranked results, as `search --rerank` makes them, for up to 1,000 queries.",
 )
 @backend_option
 @output_options
+@help_all_option
 def evaluate(
     *, gallery: Path | None, model: Path | None, data: Path | None, query: Path | None,
     where: Condition | None, groups: str | None,
     ks: tuple[int, ...], with_nmi: bool, with_rerank: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Say how good retrieval is: Recall@K, MAP@R and R-precision over labelled images.
+    """Measure how well a gallery or a model finds images of the same label: Recall@K, MAP@R and R-precision.
 
-    Every labelled image is a query among all the others, by exact search. With --query the images of that source
-    ask instead. Shots of one scene find each other whatever they show: where a column, names, times or similarity
-    show groups, Recall@1 of the grouped evaluation is given too. Recall@1 and MAP@R come with 95 % intervals over
-    queries. Recall@1 is also averaged over the labels; --json gives that of each.
+    Every labelled image is a query for all others, by exact search; with --query, the images of that source are the
+    queries. Recall@1 and MAP@R have 95 % intervals over queries. --json has the Recall@1 of each label.
 
-    In the place of GALLERY, images may be named: theirs is then made beside them, once.
+    Photos of one scene find each other whatever they show. So where groups are known or found, Recall@1 is also given
+    grouped: no image finds one of its own group.
+
+    GALLERY may also be images: their gallery is then made beside them, once.
 
     \b
     Examples:
-      retrieval evaluate photos
       retrieval evaluate gallery
       retrieval evaluate gallery --query held_out --k 1,5,10
-      retrieval evaluate gallery --where "split = 'test'"
-      retrieval evaluate --model model.onnx --data test_images --k sop --nmi --json
+      retrieval evaluate --model model.onnx --data test_images --json
     """
     if (gallery is None) == (model is None) or (model is None) != (data is None):
         raise click.UsageError("give either a GALLERY, or both --model and --data")
     if where is not None and (gallery is None or query is not None):
-        raise click.UsageError("--where says which images of GALLERY ask: it goes without --model and --query")
+        raise click.UsageError("--where selects images of GALLERY as queries: leave out --model and --query")
     settled = None if gallery is None else settle_gallery(gallery)
     with progress_bars() as begin:
         evaluation = evaluate_retrieval(

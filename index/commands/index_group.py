@@ -15,11 +15,13 @@ from index.commands.build_text import describe_build, indexing_bars
 from index.commands.console import (
     NAMED,
     PATH,
+    GroupedCommand,
     NumberList,
     build_config,
     cache_option,
     config_options,
     emit,
+    help_all_option,
     output_options,
     wait_option,
     where_option,
@@ -40,14 +42,16 @@ if TYPE_CHECKING:
 @wait_option
 @output_options
 def compact(*, gallery: Path, wait_s: float, as_json: bool) -> None:
-    """Write GALLERY anew without the room of removed images: one ANN index over all that is left.
+    """Rebuild the ANN index without removed images.
 
-    Small additions and removals are kept beside the ANN index, and are folded in by themselves when they are many; this
+    Small additions and removals are kept beside the ANN index, and are folded in automatically when they are many; this
     does it now.
 
     \b
     Examples:
       retrieval index compact gallery
+      retrieval index compact gallery --wait 0
+      retrieval index compact gallery --json
     """
     from index.writing.copying import compact_gallery
 
@@ -56,23 +60,22 @@ def compact(*, gallery: Path, wait_s: float, as_json: bool) -> None:
     emit(asdict(report), as_json=as_json, text=describe_build(report, out=gallery))
 
 
-@click.command(name="tune")
+@click.command(name="tune", cls=GroupedCommand)
 @click.argument("gallery", type=PATH)
 @click.argument("queries", nargs=-1, type=NAMED, metavar="[QUERY]...")
 @config_options(AnnConfig, remembered=True)
 @wait_option
 @output_options
 def tune(*, gallery: Path, queries: tuple[str, ...], wait_s: float, as_json: bool, **options: Any) -> None:
-    """Set how hard the ANN index of GALLERY looks so that it meets the recall target.
+    """Tune the ANN index to a recall target or a memory limit.
 
-    What is not given stays as the gallery remembers it; another type or memory limit builds the ANN index again,
-    without embedding anything. Otherwise times are taken again on this machine, and recall is what was measured when
-    the ANN index was built, by vectors of the gallery that asked before it held them. With QUERYs, at least 100 of
-    what `search` takes, it is measured again: they should be like what users ask, and no members of the gallery.
+    Options that are not given stay as they were. Another type or memory limit rebuilds the ANN index, without embedding
+    anything. Otherwise search times are measured again on this machine; recall is that of the build. With at least 100
+    QUERYs, given as to `search`, recall is measured again; they should be like those of users, and not members of the
+    gallery.
 
     \b
     Examples:
-      retrieval index tune gallery
       retrieval index tune gallery --recall-target 0.99
       retrieval index tune gallery --memory-limit 500MB
       retrieval index tune gallery --index-type ivf customers-photos
@@ -97,13 +100,15 @@ def tune(*, gallery: Path, queries: tuple[str, ...], wait_s: float, as_json: boo
 @wait_option
 @output_options
 def copy(*, gallery: Path, out: Path, wait_s: float, as_json: bool, **options: Any) -> None:
-    """Copy the current version of GALLERY to the folder NEW_GALLERY, with its vectors there or in Milvus.
+    """Copy a gallery, with its vectors in files or in Milvus.
 
-    Nothing is embedded, ids stay, and GALLERY is only read. What people made of it, decisions and uploads, is not
-    copied: `retrieval backup` takes that. A copy that was stopped is made again by the same command.
+    The current version of GALLERY is copied to the folder NEW_GALLERY. Nothing is embedded, ids stay, and GALLERY is
+    only read. Annotations (decisions and uploads) are not copied: use `retrieval backup`. A stopped copy continues when
+    it is run again.
 
     \b
     Examples:
+      retrieval index copy gallery second-gallery
       retrieval index copy gallery in-milvus --store milvus --uri http://localhost:19530
       retrieval index copy in-milvus gallery-again
     """
@@ -118,34 +123,30 @@ def copy(*, gallery: Path, out: Path, wait_s: float, as_json: bool, **options: A
 
 @click.command(name="repair")
 @click.argument("gallery", type=PATH)
-@click.option(
-    "--model", type=PATH, metavar="FILE", help="The model of the gallery, where no version has it any more."
-)
+@click.option("--model", type=PATH, metavar="FILE", help="The model of the gallery, if no version has it.")
 @click.option(
     "--source",
     "sources",
     multiple=True,
     metavar="SOURCE",
-    help="Where the images come from, where the gallery does not say it any more. Can be repeated.",
+    help="Source of the images, if the gallery does not name it. Can be repeated.",
 )
-@click.option(
-    "--uri", metavar="http://HOST:PORT", help="Where the Milvus server of the gallery answers now, where it moved."
-)
+@click.option("--uri", metavar="http://HOST:PORT", help="New address of the gallery's Milvus server.")
 @cache_option
 @output_options
 def repair(
     *, gallery: Path, model: Path | None, sources: tuple[str, ...], uri: str | None, cache: bool, as_json: bool
 ) -> None:
-    """Make GALLERY whole again where files of it are damaged or lost. Decisions and uploads are not touched.
+    """Repair a gallery with damaged or lost files.
 
-    The newest version whose catalogue is intact becomes the current one. Vectors that are lost are taken from another
-    version or your cache folder, or embedded again from the images, under the ids they had. Where no catalogue is
-    intact, the gallery is built again from its sources, with new ids. A gallery that is not damaged is left as it is.
+    The newest version with an intact catalogue becomes the current one. Lost vectors are taken from another version or
+    the cache folder, or embedded again from the images, under the same ids. Without an intact catalogue, the gallery is
+    built again from its sources, with new ids. Decisions and uploads are not touched.
 
     \b
     Examples:
       retrieval index repair gallery
-      retrieval index repair gallery --model model.onnx
+      retrieval index repair gallery --model model.onnx --source photos
       retrieval index repair in-milvus --uri http://elsewhere:19530
     """
     from index.repair.repair import repair_gallery
@@ -174,18 +175,22 @@ def _describe_repair(report: RepairReport, *, gallery: Path) -> str:
 
 @click.command(name="rollback")
 @click.argument("gallery", type=PATH)
-@click.option("--to", metavar="VERSION", help="The version to go back to; without it, the undamaged one before.")
+@click.option(
+    "--to", metavar="VERSION", help="Version to go back to.  [default: the newest intact one before the current]"
+)
 @output_options
 def rollback(*, gallery: Path, to: str | None, as_json: bool) -> None:
-    """Go back to the version of GALLERY before the current one, checked byte by byte first.
+    """Go back to an earlier version of a gallery.
 
-    The images, uploads and decisions are not touched; `index update` takes in again what was left. Ids that the newer
-    version gave are never given again. Programs that have a version open keep it, and a server shows the other one.
+    That version is checked byte by byte first. Images, uploads and decisions are not touched; `index update` applies
+    later changes again. Ids of the newer version are never reused. Programs that have a version open keep it; a server
+    changes to the earlier one.
 
     \b
     Examples:
       retrieval index rollback gallery
       retrieval index rollback gallery --to 000012
+      retrieval index rollback gallery --json
     """
     from index.repair.repair import rollback_gallery
 
@@ -200,9 +205,15 @@ def rollback(*, gallery: Path, to: str | None, as_json: bool) -> None:
 
 @click.group(name="index")
 def index_group() -> None:
-    """Build searchable galleries from folders of images, keep them up to date, and check them.
+    """Build galleries from images, keep them up to date, and check them.
 
-    Every command can be stopped at any moment, and goes on where it was when it is run again.
+    Every command may be stopped at any moment, and continues when it is run again.
+
+    \b
+    Examples:
+      retrieval index build photos
+      retrieval index update photos-gallery
+      retrieval index info photos-gallery
     """
 
 
@@ -210,11 +221,15 @@ for _command in (build, merge, copy, compact, tune, info, list_items, verify, re
     index_group.add_command(_command)
 
 
-@index_group.command(name="add")
+@index_group.command(
+    name="add", cls=GroupedCommand,
+    common=("url_column", "path_column", "label_column", "strict", "as_json", "help_all"),
+)  # fmt: skip
 @click.argument("gallery", type=PATH)
 @click.argument("sources", nargs=-1, required=True, type=NAMED, metavar="SOURCE...")
 @column_options
 @writing_options
+@help_all_option
 @click.pass_context
 def add(
     context: click.Context,
@@ -228,16 +243,17 @@ def add(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Add the images of the SOURCEs to GALLERY; nothing else is looked at.
+    """Add the images of SOURCEs to a gallery.
 
-    A SOURCE is anything that `index build` takes. Of a part of a folder that is a source already, new and changed
-    images are taken in; what is gone from it stays until the next `index update`. What `index remove` took out
-    comes back where it is named here.
+    A SOURCE is anything that `index build` takes. A part of a folder that is a source already may be named too: its new
+    and changed images are added; those that are gone from it stay until the next `index update`. Images that `index
+    remove` removed come back when they are named here.
 
     \b
     Examples:
       retrieval index add gallery new-photos
       retrieval index add gallery shard-00042.tar extra.csv
+      retrieval index add gallery products.csv --path-column image
     """
     from index.writing.build import add_to_gallery
 
@@ -250,19 +266,20 @@ def add(
     finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
-@index_group.command(name="update")
+@index_group.command(
+    name="update", cls=GroupedCommand, common=("roots", "thorough", "strict", "as_json", "help_all")
+)
 @click.argument("gallery", type=PATH)
 @click.option(
     "--root",
     "roots",
     multiple=True,
     metavar="[OLD=]NEW",
-    help="A source was moved to NEW; OLD says which one, where there are several. Can be repeated.",
+    help="New place of a source that was moved; OLD names it among several. Can be repeated.",
 )
-@click.option(
-    "--thorough", is_flag=True, help="Read every file again, also where size and time are those of before."
-)
+@click.option("--thorough", is_flag=True, help="Read every file again, even if size and time are unchanged.")
 @writing_options
+@help_all_option
 @click.pass_context
 def update(
     context: click.Context,
@@ -277,17 +294,16 @@ def update(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Bring GALLERY in line with its sources as they are now, and finish what was stopped.
+    """Update a gallery to its sources as they are now.
 
-    Files are compared by size and time, and where these changed by their content: only new content is embedded. A file
-    that was renamed or moved keeps its id. What lies on a network is compared by its ETag and the time that its server
-    tells, and fetched only where these changed.
+    Files are compared by size and time, and if these changed, by content; only new content is embedded. A file that was
+    renamed or moved keeps its id. Remote files are compared by ETag and time, and fetched only if these changed.
+    A stopped command is finished too.
 
     \b
     Examples:
       retrieval index update gallery
       retrieval index update gallery --thorough
-      retrieval index update gallery --root /new/place/photos
       retrieval index update gallery --root /old/photos=/new/photos --root /old/shards=/new/shards
     """
     from index.writing.build import update_gallery
@@ -308,7 +324,9 @@ def _split_roots(texts: tuple[str, ...]) -> dict[str | None, str]:
         alone = not separator or Path(text).exists()  # a path may have a = in it
         key = None if alone else old
         if key in roots or (alone and texts[1:]):
-            raise click.UsageError("--root NEW stands alone; with several sources give each as OLD=NEW, once")
+            raise click.UsageError(
+                "--root NEW cannot be repeated: with several sources give --root OLD=NEW for each, once"
+            )
         roots[key] = text if alone else new
     return roots
 
@@ -317,18 +335,18 @@ def _split_roots(texts: tuple[str, ...]) -> dict[str | None, str]:
 @click.argument("gallery", type=PATH)
 @click.argument("paths", nargs=-1, type=NAMED, metavar="[PATH_OR_GLOB]...")
 @click.option("--id", "ids", type=NumberList(), multiple=True, metavar="ID,ID", help="Images by their ids.")
-@click.option("--label", "labels", multiple=True, help="Images of this label, which is one.")
+@click.option("--label", "labels", multiple=True, help="Images of this label.")
 @click.option(
     "--metadata",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Images with this metadata. Can be repeated: all must hold.",
+    help="Images with this metadata. Can be repeated; all must hold.",
 )
-@where_option("Images that fulfil this.")
+@where_option("Images that match this.")
 @click.option(
-    "--source", "sources", multiple=True, metavar="SOURCE", help="A whole source, which is then forgotten."
+    "--source", "sources", multiple=True, metavar="SOURCE", help="A whole source; the gallery forgets it."
 )
-@click.option("--dry-run", is_flag=True, help="List what would be removed, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed; change nothing.")
 @wait_option
 @output_options
 def remove(
@@ -344,18 +362,16 @@ def remove(
     wait_s: float,
     as_json: bool,
 ) -> None:
-    """Take images out of GALLERY; the files themselves are not touched.
+    """Remove images from a gallery; their files stay.
 
-    PATHs are as `search` prints them, absolute, or from here; a folder or archive stands for all below it, and `*` for
-    any characters. Of several kinds of condition all must hold. What was taken out stays out in later updates, until
-    `index add` names it.
+    PATHs are as `search` prints them, absolute, or relative to here; a folder or archive stands for all below it, and
+    `*` for any characters. All kinds of condition that are given must hold. Removed images stay out in later updates,
+    until `index add` names them.
 
     \b
     Examples:
       retrieval index remove gallery shoes/0001.jpg 'hats/*.png'
-      retrieval index remove gallery --id 12,40
       retrieval index remove gallery --label skip --dry-run
-      retrieval index remove gallery --metadata shop=example.com
       retrieval index remove gallery --where "label = 'shoes' AND price >= 100" --dry-run
     """
     from index.gallery.selection import Selection

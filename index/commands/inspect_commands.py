@@ -1,4 +1,4 @@
-"""The commands of `retrieval index` that look at a gallery and change nothing: info, list, verify, export-vectors."""
+"""Commands of `retrieval index` that only read a gallery: info, list, verify."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ _PAGE_ROWS = 50
 @click.argument("gallery", type=PATH)
 @output_options
 def info(*, gallery: Path, as_json: bool) -> None:
-    """Say what GALLERY holds, what it was made from, and what it takes.
+    """Describe a gallery: images, labels, model and index.
 
     \b
     Examples:
       retrieval index info gallery
       retrieval index info gallery --json
+      retrieval index info /shared/gallery
     """
     from index.gallery.info import find_unfinished, read_info
     from index.text import printable_path, valid_text
@@ -54,17 +55,17 @@ def info(*, gallery: Path, as_json: bool) -> None:
 @click.option(
     "--status",
     type=click.Choice(["indexed", "duplicate", "skipped", "dropped"]),
-    help="Only images that a search can find, that repeat another one, that could not be used, or that a decision "
-    "dropped.",
+    help="Only items of this status: found by searches, duplicates of another image, unusable, or dropped by a "
+    "decision.",
 )
 @click.option("--label", help="Only images of this label.")
-@where_option("Only images that fulfil this.")
+@where_option("Only images that match this.")
 @click.option(
     "--after",
     type=click.IntRange(min=0, max=2**63 - 1),
     default=0,
     metavar="ID",
-    help="Only items of a greater id: the next page.",
+    help="Only items with a greater id: the next page.",
 )
 @click.option(
     "--limit", type=click.IntRange(min=1), default=_PAGE_ROWS, show_default=True, help="Items on a page."
@@ -80,11 +81,12 @@ def list_items(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List what was found for GALLERY, by page: images indexed, duplicates, and what was skipped with the reason.
+    """List indexed images, duplicates and skipped files.
+
+    Skipped items come with the reason. A page has 50 items; the last line shows the command for the next page.
 
     \b
     Examples:
-      retrieval index list gallery
       retrieval index list gallery --status skipped
       retrieval index list gallery --label cat --after 5000 --json
       retrieval index list gallery --where "shop = 'a.example' AND price < 20"
@@ -127,21 +129,22 @@ def list_items(
     type=click.IntRange(min=0),
     default=16,
     show_default=True,
-    help="Images, taken at random, to embed again and compare with what is stored.",
+    help="Random images to embed again and compare with the stored vectors.",
 )
 @click.option(
     "--read-images",
     is_flag=True,
-    help="Read every image again, and compare its bytes with those that were indexed.",
+    help="Read every image again, and compare its bytes with the indexed ones.",
 )
 @backend_option
 @output_options
 @click.pass_context
 def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images: bool, as_json: bool) -> None:
-    """Check every byte of GALLERY against its manifest, its parts against each other, and some images again.
+    """Check every byte of a gallery.
 
-    Exits with 1, and lists every problem, where something is damaged: the gallery, or an image file that was indexed
-    and is no usable image any more. Images that were changed or removed since are only noted.
+    Files are compared with the manifest and with each other, and some images are embedded again. Exits with 1 and lists
+    every problem if the gallery is damaged, or if an indexed image file is no usable image any more. Images that were
+    changed or removed are noted.
 
     \b
     Examples:

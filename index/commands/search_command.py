@@ -16,10 +16,12 @@ import click
 from index.commands.console import (
     NAMED,
     PATH,
+    GroupedCommand,
     NumberList,
     backend_option,
     by_option,
     emit,
+    help_all_option,
     output_options,
     progress_bar,
     where_option,
@@ -184,7 +186,14 @@ def _answer(
     return chain.from_iterable(answer_queries(read(), gallery, **wanted))
 
 
-@click.command(name="search")
+@click.command(
+    name="search", cls=GroupedCommand,
+    common=("ids", "k", "min_score", "where", "by", "out", "as_json", "help_all"),
+    groups={
+        "Queries and results": ("ids", "k", "min_score", "where", "by", "rerank"),
+        "Output": ("out", "as_json", "strict", "debug"),
+    },
+)  # fmt: skip
 @click.argument("gallery", type=PATH)
 @click.argument("queries", nargs=-1, type=NAMED, metavar="QUERY...")
 @click.option(
@@ -193,38 +202,41 @@ def _answer(
     type=_IdList(),
     multiple=True,
     metavar="ID,...",
-    help="Members of the gallery that ask too, by id; they are not among their own results.",
+    help="Images of the gallery as queries, by id; they are not among their own results.",
 )
 @click.option(
     "-k",
     "--count",
     "k",
     type=click.IntRange(min=1),
-    help=f"Results wanted of each query.  [default: {_DEFAULT_K}, or all with --min-score]",
+    help=f"Results of each query.  [default: {_DEFAULT_K}, or all with --min-score]",
 )
 @click.option(
     "--min-score",
     type=click.FloatRange(-1, 1),
     metavar="COSINE",
-    help="Only results that are at least so similar.",
+    help="Only results of at least this cosine similarity.",
 )
 @where_option("Only results that fulfil this.")
 @click.option(
     "--rerank",
     is_flag=True,
-    help="Rank the first 100 results again by the neighbours that they share with the query: more of the same kind in "
-    "a long list. The first one stays; it takes 100 searches more.",
+    help="Rank the first 100 results again by the neighbours that they share with the query, so that a long list has "
+    "more of the same kind. The first result stays. It takes 100 more searches.",
 )
-@by_option("Find things of the same kind, or copies of the very picture: cut, turned, recoloured, saved again.")
+@by_option(
+    "Find things of the same kind, or copies of the same picture: cropped, turned, recoloured, saved again."
+)
 @click.option(
     "--out",
     type=PATH,
     metavar="FILE",
     help="Write the results to this .csv, .parquet or .jsonl file, one row each.",
 )
-@click.option("--strict", is_flag=True, help="Exit with 1 where any query could not be used, not only where all.")
+@click.option("--strict", is_flag=True, help="Exit with 1 if any query could not be used, not only if none could.")
 @backend_option
 @output_options
+@help_all_option
 @click.pass_context
 def search(
     context: click.Context,
@@ -244,22 +256,18 @@ def search(
 ) -> None:
     """Find the images of GALLERY that are most similar to each QUERY.
 
-    In the place of a GALLERY, images may be named: a folder, an archive or a list of them. Theirs is then made beside
-    them, once, with the model that comes with the package.
+    GALLERY may also be images: a folder, an archive or a list of them. Their gallery is then made beside them, once,
+    with the model that comes with the package.
 
-    A QUERY is an image, or what holds many: a folder, a .tar or .zip archive, a 'pattern*', a .txt list, a .csv or
-    .parquet table with a column path, or a .npy file of vectors, of shape (queries, width) or (width,), that the
-    gallery's model made. Queries that cannot be used are named on stderr, and the others are answered.
+    A QUERY is an image, or holds many: a folder, a .tar or .zip archive, a 'pattern*', a .txt list, a .csv or .parquet
+    table with a column path, or a .npy file of vectors of the gallery's model, of shape (queries, width) or (width,).
+    Queries that cannot be used are named on stderr.
 
     \b
     Examples:
       retrieval search photos query.jpg
-      retrieval search gallery query.jpg
-      retrieval search gallery query.jpg -k 50 --rerank --json
-      retrieval search gallery query.jpg --by picture
-      retrieval search gallery new_photos more.tar vectors.npy --out results.csv
-      retrieval search gallery --id 12,34 --min-score 0.9
-      retrieval search gallery query.jpg --where "label = 'shoes' AND price < 20"
+      retrieval search gallery query.jpg -k 50 --where "label = 'shoes' AND price < 20"
+      retrieval search gallery new_photos --out results.csv
     """
     if not queries and not ids:
         raise click.UsageError("give a QUERY or --id")

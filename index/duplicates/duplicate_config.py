@@ -31,7 +31,7 @@ MIN_SIMILARITY, MAX_HASH_DISTANCE = 0.92, 6
 
 @dataclass(frozen=True, slots=True)
 class DuplicateConfig:
-    """What near-duplicates have in common: both of their vectors and of their perceptual hashes.
+    """Near-duplicates: limits of vectors and of perceptual hashes.
 
     Where the model tells pictures, it is the vectors that do so which are compared, and from which cosine on two are
     copies is the model's to say; hashes may differ then, as those of cut or mirrored pictures do.

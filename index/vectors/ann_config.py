@@ -23,7 +23,7 @@ _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 
 @dataclass(frozen=True, slots=True)
 class AnnConfig:
-    """Options of the ANN index, which a gallery remembers."""
+    """ANN index; the gallery remembers it."""
 
     index_type: str = option(
         "auto", f"How vectors are searched: {list_summaries()}. auto is flat up to 100,000 images, above what fits in "
@@ -71,7 +71,7 @@ class AnnConfig:
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """The store of the vectors, which a new gallery remembers."""
+    """Vector store; the gallery remembers it."""
 
     store: str = option(
         FILES, "files keeps vectors and their index in the gallery's folder; milvus keeps them in collections of a "

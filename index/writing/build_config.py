@@ -15,18 +15,18 @@ DEDUP = ("off", "exact", "near")
 
 @dataclass(frozen=True, slots=True)
 class BuildConfig:
-    """How images are embedded; nothing here changes a vector.
+    """Embedding and checkpoints; nothing here changes a vector.
 
     `cache` is the folder of vectors that were embedded before, None for none.
     """
 
     batch_size: int = option(
-        0, "Images the model takes at once; 0 is 8 on a CPU, whose caches hold so many, 64 on a GPU.",
+        0, "Images in a batch; 0 is 8 on a CPU and 64 on a GPU.",
         at_least=0, at_most=4096,
     )  # fmt: skip
     workers: int = option(0, "Threads that decode images; 0 is one per usable core.", at_least=0, at_most=256)
     checkpoint_images: int = option(
-        256, "Images between two checkpoints: the most that a killed command does again.",
+        256, "Images between two checkpoints: the most that a killed command repeats.",
         at_least=1, at_most=1_000_000,
     )  # fmt: skip
     checkpoint_seconds: float = option(

@@ -1,4 +1,4 @@
-"""The `retrieval backup` and `retrieval restore` commands: what people made of a gallery, as one file, and back."""
+"""`retrieval backup` and `retrieval restore`: the annotations of a gallery as one file, and back."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _SHOWN = 5
 
 @click.command(name="backup")
 @click.argument("gallery", type=PATH)
-@click.option("--out", type=PATH, required=True, metavar="FILE", help="The file to write, a ZIP archive.")
-@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there; a failure leaves the one before.")
+@click.option("--out", type=PATH, required=True, metavar="FILE", help="ZIP file to write.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists; it stays if the backup fails.")
 @output_options
 @click.pass_context
 def backup(context: click.Context, /, *, gallery: Path, out: Path, overwrite: bool, as_json: bool) -> None:
-    """Write what people made of GALLERY to one file: decisions on labels and duplicates, the images
-    they sent, the log of who did what, and which images they took out of it.
+    """Write the annotations of a gallery to one file.
 
-    All else can be built again from the images and the model, vectors in Milvus included. A server may run, and people
-    may decide, meanwhile; a damaged gallery can be backed up too. Exits with 1 where something could not be read and is
-    left out.
+    Annotations are decisions on labels and near-duplicates, uploaded images, the log, and which images were removed.
+    All else can be built again from the images and the model. A server may run meanwhile; a damaged gallery can be
+    backed up too. Exits with 1 if something could not be read and is left out.
 
     \b
     Examples:
       retrieval backup gallery --out gallery.backup.zip
-      retrieval backup gallery --out /backups/gallery.zip --overwrite --json
+      retrieval backup gallery --out /backups/gallery.zip --overwrite
+      retrieval backup gallery --out gallery.backup.zip --json
     """
     from retrieval_app.review.backup import back_up
 
@@ -55,21 +55,21 @@ def backup(context: click.Context, /, *, gallery: Path, out: Path, overwrite: bo
 
 @click.command(name="restore")
 @click.argument("file", type=PATH)
-@click.option("--gallery", type=PATH, required=True, metavar="GALLERY", help="The gallery to bring it into.")
+@click.option("--gallery", type=PATH, required=True, metavar="GALLERY", help="Gallery to restore into.")
 @output_options
 def restore(*, file: Path, gallery: Path, as_json: bool) -> None:
-    """Bring what `retrieval backup` wrote to FILE into GALLERY: the same one, or one built anew from the same images.
+    """Restore the annotations of a backup into a gallery, the same one or a new one of the same images.
 
-    It merges: of two decisions about the same the later one holds, no file is lost, and images that are there stay, but
-    for those that people had taken out before the backup.
-    Images are known by their bytes, so ids and places may differ; decisions about images that GALLERY does not have
-    are kept and listed. Images that had been taken out, sent ones and others, stay out or are taken out, unless they
-    were added to the same gallery again since; `index add` brings them back by name. A server may run meanwhile. FILE
-    is checked wholly before anything is changed; a restore that was stopped is done again.
+    It merges: the later of two decisions on one image counts, no file is lost, and present images stay, except those
+    that were removed before the backup. Images are known by their bytes, so ids and places may differ. Decisions on
+    images that GALLERY does not have are kept and listed. Removed images stay out, unless they were added to the same
+    gallery again since; `index add` brings them back by name. A server may run meanwhile. FILE is checked before
+    anything is changed; a stopped restore is run again.
 
     \b
     Examples:
       retrieval restore gallery.backup.zip --gallery gallery
+      retrieval restore gallery.backup.zip --gallery gallery --json
       retrieval index build model.onnx photos --out new && retrieval restore gallery.backup.zip --gallery new
     """
     from index.commands.build_text import indexing_bars

@@ -14,31 +14,35 @@ from index.faiss_library import let_threads_sleep
 _GOES_ON = {"index", "restore", "demo", "compare"}  # with what was done, when they are run again
 _LOOKS_ONLY = {"info", "list", "verify", "export-vectors"}  # of the index commands
 _HERE = "retrieval_app.commands"
-# name -> (module, which has it by this name unless a colon says another; one line for the overview)
-COMMANDS = {
-    "train": ("training.commands", "Train an embedding on a folder of labelled images, wrong labels and all."),
-    "audit": (f"{_HERE}.report_commands", "Find the labels of a run that look wrong, and clean them."),
-    "doubts": (f"{_HERE}.report_commands", "Export label issues to other programs, import decisions."),
-    "export": ("export.commands", "Write a trained run, or a backbone as it is, to one ONNX file."),
-    "index": (
-        f"{_HERE}.export_vectors_command",
-        "Build a searchable gallery from images, and keep it up to date.",
-    ),
-    "search": ("index.commands.search_command", "Find the images of a gallery that are most like others."),
-    "evaluate": ("index.commands.evaluate_command", "Recall@K, MAP@R and R-precision of a gallery or a model."),
-    "compare": (f"{_HERE}.report_commands", "Say which of several embeddings finds most, and where they differ."),
-    "duplicates": (f"{_HERE}.report_commands", "Find the images of a gallery that repeat others."),
-    "serve": (f"{_HERE}.serve_command", "Browse and search a gallery in the browser."),
-    "tokens": (f"{_HERE}.server_commands", "Give people and programs tokens of their own for a server."),
-    "openapi": (f"{_HERE}.server_commands", "What the HTTP API takes and answers, to generate clients from."),
-    "mcp": (f"{_HERE}.server_commands", "Let agents search a gallery, over the Model Context Protocol."),
-    "info": (f"{_HERE}.doctor_command", "Say what a model or a gallery is, and what runs it here."),
-    "log": (f"{_HERE}.server_commands", "Who decided, added, removed or exported what in a gallery, and when."),
-    "backup": (f"{_HERE}.backup_command", "Write the annotations of a gallery to one file."),
-    "restore": (f"{_HERE}.backup_command", "Restore a backup of annotations into a gallery."),
-    "doctor": (f"{_HERE}.doctor_command", "What is installed, what works of it, and how fast this machine is."),
-    "demo": (f"{_HERE}.demo_command", "The whole story offline, on photos that come with the package."),
+# by the title of their group: name -> (module, which has it by this name unless a colon says another; one line)
+GROUPS = {
+    "Main commands": {
+        "search": ("index.commands.search_command", "Find the images that are most similar to a photo."),
+        "serve": (f"{_HERE}.serve_command", "Serve the search page in the browser, and an HTTP API."),
+        "train": ("training.commands", "Train an embedding on labelled images, wrong labels included."),
+        "export": ("export.commands", "Write a trained run, or a backbone, to one ONNX file."),
+        "index": (f"{_HERE}.export_vectors_command", "Build a gallery from images, and keep it up to date."),
+    },
+    "Labels and quality": {
+        "audit": (f"{_HERE}.report_commands", "List the training images whose label looks wrong."),
+        "doubts": (f"{_HERE}.report_commands", "Export and import label issues."),
+        "evaluate": ("index.commands.evaluate_command", "Measure Recall@K and MAP@R of a gallery or a model."),
+        "compare": (f"{_HERE}.report_commands", "Compare models on the same labelled images."),
+        "duplicates": (f"{_HERE}.report_commands", "List the near-duplicates in a gallery."),
+    },
+    "Administration": {
+        "info": (f"{_HERE}.doctor_command", "Describe a model or a gallery, and what runs it here."),
+        "doctor": (f"{_HERE}.doctor_command", "Check the installation, and how fast this machine is."),
+        "tokens": (f"{_HERE}.server_commands", "Manage the access tokens of a server."),
+        "log": (f"{_HERE}.server_commands", "Show who changed what in a gallery, and when."),
+        "backup": (f"{_HERE}.backup_command", "Write the annotations of a gallery to one file."),
+        "restore": (f"{_HERE}.backup_command", "Restore annotations from a backup."),
+        "openapi": (f"{_HERE}.server_commands", "Print the OpenAPI document of the HTTP API."),
+        "mcp": (f"{_HERE}.server_commands", "Serve a gallery to agents over MCP."),
+        "demo": (f"{_HERE}.demo_command", "Run the whole workflow on photos that come with the package."),
+    },
 }
+COMMANDS = {name: command for commands in GROUPS.values() for name, command in commands.items()}
 
 
 class LazyGroup(click.Group):
@@ -55,8 +59,10 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), summary) for name, (_, summary) in commands.items()])
 
 
 @click.group(
@@ -66,21 +72,14 @@ class LazyGroup(click.Group):
 )
 @click.version_option(package_name="retrieval-app")
 def root() -> None:
-    """Train an image embedding that survives wrong labels, and search image folders with it.
+    """Search image folders by similarity, and train embeddings on labels that may be wrong.
 
     \b
-    At once:          retrieval search photos/ query.jpg
-                      retrieval serve photos/
-    With labels:      retrieval train photos/ --weights imagenet --out run
-                      retrieval export run --out model.onnx
-    Without labels:   retrieval export --backbone resnet50 --weights imagenet --out model.onnx
-    Then:             retrieval index build model.onnx photos/ --out gallery
-                      retrieval search gallery query.jpg
-                      retrieval evaluate gallery
-                      retrieval serve gallery
-    No data at hand:  retrieval demo
-
-    Exit codes: 0 done, 1 an error named in one line, 2 wrong usage.
+    Examples:
+      retrieval search photos query.jpg
+      retrieval serve photos --open
+      retrieval train photos --out run
+      retrieval demo
     """
 
 

@@ -11,11 +11,11 @@ import click
 from index.commands.console import emit, output_options
 
 
-@click.command(short_help="The whole story offline.")
+@click.command()
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("demo-out"), show_default=True, help="Folder to fill."
+    "--out", type=click.Path(path_type=Path), default=Path("demo-out"), show_default=True, help="Folder to write."
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of edits, wrong labels and training.")
+@click.option("--seed", default=0, show_default=True, help="Seed of edits, label noise and training.")
 @click.option(
     "--serve/--no-serve", default=True, show_default=True, help="Serve the search page at the end, until Ctrl-C."
 )
@@ -28,18 +28,18 @@ from index.commands.console import emit, output_options
 )
 @output_options
 def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
-    """Do the whole job on 864 photos of clothes and groceries that come with the package, in about a minute.
+    """Run the whole workflow offline, on 864 photos of clothes and groceries that come with the package.
 
-    Needs no data and no network. Half of the kinds are indexed with the model that comes with the package and asked
-    both questions: what is of the same kind, and where is this very picture? Of the other half 30 % of the labels are
-    made wrong; it trains on them, exports, indexes with that, says what was found beside the embeddings that took no
-    training, whatever it turns out to be, and audits the labels. Then it serves the search page until Ctrl-C, unless
-    --no-serve is given. A second call goes on where the first one ended.
+    Half of the classes are indexed with the built-in model and searched for similar images and for copies. In the other
+    half 30 % of the labels are made wrong; a model is trained on them, exported, indexed, compared with untrained
+    embeddings, and its labels are audited. Then the search page is served until Ctrl-C. It takes about a minute; a
+    second call continues where the first one ended.
 
     \b
     Examples:
       retrieval demo
-      retrieval demo --out /tmp/demo --seed 1 --no-serve
+      retrieval demo --no-serve
+      retrieval demo --out /tmp/demo --seed 1 --port 8080
     """
     from retrieval_app.demo.story import format_report, run_demo
     from training.run.display import watch_training

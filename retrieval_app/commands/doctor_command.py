@@ -45,14 +45,15 @@ _SIDE, _PHOTOS, _WARM = 512, 64, 16  # pixels; photos that are timed, and before
 @click.command()
 @output_options
 def doctor(as_json: bool) -> None:
-    """Say what is installed, what works of it, where weights come from, and how fast this machine embeds.
+    """Check the installation: packages, weights, and how fast this machine embeds.
 
-    It changes nothing and uses no network. The exit status is 1 where something is wrong.
+    It changes nothing and uses no network. Exits with 1 if something is wrong.
 
     \b
     Examples:
       retrieval doctor
       retrieval doctor --json
+      retrieval doctor --debug
     """
     report = examine()
     click.echo(json.dumps(report) if as_json else "\n".join(_tell(report)))
@@ -176,17 +177,17 @@ def _tell(report: Mapping[str, Any]) -> Iterator[str]:
         yield "nothing is wrong"
 
 
-@click.command(short_help="Say what a model or a gallery is, and what runs it here.")
+@click.command()
 @click.argument("what", type=PATH, metavar="MODEL|GALLERY|builtin")
-@click.option("--runtime", is_flag=True, help="What runs its model here, in which precision, and why.")
+@click.option("--runtime", is_flag=True, help="Also list the runtimes that run the model here.")
 @backend_option
 @output_options
 @click.pass_context
 def info(context: click.Context, /, *, what: Path, runtime: bool, as_json: bool) -> None:
-    """Describe a MODEL file or a GALLERY; `builtin` is the built-in model.
+    """Describe a model or a gallery; `builtin` is the model that comes with the package.
 
-    With --runtime every runtime that is installed opens its model: which version it is, in which precision it
-    computes, and whether it gives the same embeddings. The one that is marked runs the model, and why is said.
+    With --runtime every installed runtime opens the model: its version, its precision, and whether it gives the same
+    embeddings. The runtime that would run the model is marked, with the reason.
 
     \b
     Examples:

@@ -21,35 +21,34 @@ from index.commands.index_group import index_group as base
 TABLE, PROJECTOR, ATLAS = "table", "projector", "atlas"
 
 
-@click.command(name="export-vectors", short_help="Write the vectors of a gallery for other programs.")
+@click.command(name="export-vectors")
 @click.argument("gallery", type=PATH)
 @click.option(
     "--out", type=PATH, required=True, metavar="PLACE",
-    help="For a table NAME.npy, with NAME.csv beside it that says what each row is, or NAME.parquet, which has it all; "
-    "a new folder for the projector; NAME.parquet for the atlas.",
+    help="For a table: NAME.npy, with NAME.csv beside it that describes the rows, or NAME.parquet with all of it. For "
+    "the projector: a new folder. For the atlas: NAME.parquet.",
 )  # fmt: skip
 @click.option(
     "--as", "kind", type=click.Choice([TABLE, PROJECTOR, ATLAS]), default=TABLE, show_default=True,
-    help="Numbers for programs, or what shows them: the Embedding Projector of TensorBoard, or embedding-atlas.",
+    help="A table, or files of the Embedding Projector of TensorBoard, or of embedding-atlas.",
 )  # fmt: skip
 @click.option(
     "--thumbnails/--no-thumbnails",
     default=True,
     show_default=True,
-    help="Whether the projector and the atlas get small pictures; the images are read for them.",
+    help="Add thumbnails to the projector and the atlas; reads every image.",
 )
-@by_option("Write the vectors by which things of a kind are alike, or those by which copies of a picture are.")
+@by_option("Write the vectors of semantic similarity, or those of copy detection.")
 @output_options
 def export_vectors(gallery: Path, out: Path, kind: str, thumbnails: bool, by: str, as_json: bool) -> None:
-    """Write the vectors of GALLERY, with paths, labels and metadata, for other programs.
+    """Export vectors with paths, labels and metadata.
 
-    As a table they are numbers. `--as projector` writes a folder that `tensorboard --logdir PLACE` shows. `--as atlas`
+    A table has numbers for programs. `--as projector` writes a folder for `tensorboard --logdir PLACE`. `--as atlas`
     writes a file with the map of the page, for `embedding-atlas PLACE --x x --y y --neighbors neighbors --image image`.
 
     \b
     Examples:
       retrieval index export-vectors gallery --out vectors.npy
-      retrieval index export-vectors gallery --out vectors.parquet
       retrieval index export-vectors gallery --as projector --out projector
       retrieval index export-vectors gallery --as atlas --out atlas.parquet
     """

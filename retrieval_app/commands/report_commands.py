@@ -12,11 +12,13 @@ import click
 
 from index.commands.console import (
     PATH,
+    GroupedCommand,
     NumberList,
     backend_option,
     build_config,
     config_options,
     emit,
+    help_all_option,
     output_options,
     progress_bars,
     refuse_unused,
@@ -48,7 +50,7 @@ def step_bars() -> Iterator[StepProgress]:
         yield progress
 
 
-@click.command(short_help="Find the labels that look wrong.")
+@click.command()
 @click.argument("run", type=PATH)
 @click.option("--out", type=PATH, metavar="FOLDER", show_default="RUN/audit", help="Folder to write.")
 @click.option(
@@ -85,7 +87,7 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
     emit(describe_audit(outcome), as_json=as_json, text=format_audit(outcome))
 
 
-@click.command(short_help="Export label issues to other programs, import decisions.")
+@click.command()
 @click.argument("place", type=click.Path(path_type=Path))
 @click.option(
     "--export", "exports", multiple=True, metavar="FORMAT:PATH",
@@ -136,7 +138,14 @@ def doubts(place: Path, exports: tuple[str, ...], imported: Path | None, as_json
     emit(document, as_json=as_json, text=f"{text}\n{LOWER_BOUND}" if judged.is_lower_bound else text)
 
 
-@click.command(short_help="Say which of several embeddings finds most on your images.")
+@click.command(
+    cls=GroupedCommand, common=("out", "labels", "k", "as_json", "help_all"),
+    groups={
+        "Comparison": ("out", "labels", "k"),
+        "Page": ("shown", "seed"),
+        "Embedding": ("cache", "no_cache", "workers", "backend"),
+    },
+)  # fmt: skip
 @click.argument("images", type=click.Path(readable=False))
 @click.argument(
     "candidates", nargs=-1, required=True, type=click.Path(readable=False), metavar="[NAME=]CANDIDATE..."
@@ -150,32 +159,35 @@ def doubts(place: Path, exports: tuple[str, ...], imported: Path | None, as_json
 )  # fmt: skip
 @click.option(
     "--k", type=NumberList(), default="1,5,10", show_default=True,
-    help="The K of Recall@K, to which 1 always belongs; the text shows the first and the last.",
+    help="The K of Recall@K, 1 always included; the text shows the first and the last.",
 )  # fmt: skip
 @click.option(
     "--shown", type=click.IntRange(min=1), default=SHOWN, show_default=True, metavar="N",
-    help="Queries on the page of every two candidates of which one is right and the other wrong, drawn at random.",
+    help="Queries on the page for every two candidates: random ones that only one of them gets right.",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of this drawing.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random queries."
+)
 @click.option(
     "--cache", type=PATH, default=user_cache, show_default="your cache folder",
-    help="Folder of vectors and features: what is there is not embedded again.",
+    help="Folder of cached vectors and features.",
 )  # fmt: skip
-@click.option("--no-cache", is_flag=True, help="Embed everything, and keep nothing afterwards.")
+@click.option("--no-cache", is_flag=True, help="Embed everything; read and write no cache.")
 @config_options(Machine, only=("workers",))
 @backend_option
 @output_options
+@help_all_option
 def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: Any) -> None:
-    """Compare CANDIDATEs, two to eight, on IMAGES: what each finds, on the same queries, and where they differ.
+    """Compare models on the same labelled images.
 
-    IMAGES are what `index build` takes as a SOURCE, with labels: a folder with a folder for each, a table, an archive.
-    A CANDIDATE is a model (.onnx), a gallery, the folder of a training run, or `builtin`, the model that comes with the
-    package; NAME= says how it is called. Every labelled image is a query for the others of its label.
+    IMAGES are a labelled SOURCE of `index build`: a folder with a folder for each label, a table, an archive. Each of
+    the two to eight CANDIDATEs is a model (.onnx), a gallery, the folder of a training run, or `builtin`, the model
+    that comes with the package; NAME= names it. Every labelled image is a query for the others of its label.
 
-    Nothing is embedded twice: vectors are kept in the cache folder by model and by content, a gallery's are taken as
-    they are, and runs of one backbone share its features. `index build` takes the same vectors.
+    Vectors are cached by model and content, those of a gallery are used as they are, and runs of one backbone share its
+    features. `index build` uses the same cache.
 
-    FOLDER/compare.html shows the table, and for any two candidates the queries where one is right and the other wrong.
+    FOLDER/compare.html has the table, and for any two candidates the queries that only one of them gets right.
 
     \b
     Examples:
@@ -190,12 +202,12 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
     emit(describe_comparison(comparison), as_json=as_json, text=format_comparison(comparison))
 
 
-@click.command(short_help="Find the images of a gallery that are there more than once.")
+@click.command()
 @click.argument("gallery", type=PATH)
 @click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write.")
 @click.option(
     "--kind", type=click.Choice(["exact", "near"]), default="near", show_default=True,
-    help="Equal files only, or also what looks alike by the two options that follow.",
+    help="Equal files only, or near-duplicates by the two options that follow too.",
 )  # fmt: skip
 @config_options(DuplicateConfig)
 @click.option(
@@ -204,12 +216,11 @@ def compare(images: str, cache: Path, no_cache: bool, as_json: bool, **options: 
 )  # fmt: skip
 @output_options
 def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, **options: Any) -> None:
-    """List the images of GALLERY that are there more than once, in groups around the one to keep.
+    """List the near-duplicates in a gallery, in groups around the image to keep.
 
-    Every image of a group was found to repeat the group's kept image, the first of its kind. Groups in which labels
-    differ are marked: one of those labels is likely wrong. Writes FOLDER/duplicates.html, to look at, and
-    FOLDER/duplicates.csv. Images and gallery are never touched. In the place of GALLERY, images may be named: theirs is
-    then made beside them, once.
+    Groups in which labels differ are marked: one of those labels is likely wrong. Writes FOLDER/duplicates.html and
+    FOLDER/duplicates.csv; images and gallery are not touched. GALLERY may also be images: their gallery is then made
+    beside them, once.
 
     \b
     Examples:

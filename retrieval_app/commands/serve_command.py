@@ -67,38 +67,23 @@ def serve(
     galleries: tuple[str, ...], open_browser: bool, token_file: Path | None, no_token: bool, show_config: bool,
     as_json: bool, **values: Any,
 ) -> None:  # fmt: skip
-    """Serve GALLERY: a page to search, judge and mend it with, and an API under /v1. Ctrl-C ends it.
+    """Serve the search page of a gallery in the browser, and an HTTP API under /v1.
 
-    In its place, images may be named: a folder, an archive or a list of them. Theirs is then made beside them, once.
+    GALLERY may also be images (a folder, an archive or a list): their gallery is then made beside them, once. Several
+    galleries, or a folder of galleries, are served together, each below /g/NAME/.
 
-    Several galleries, or a folder that holds nothing but galleries, are served together: each below /g/NAME/, by the
-    name that is put before it or that of its folder, and all of them in a list at /. With --tokens each person may
-    have rights in some of them.
+    New versions of a gallery are served as soon as they are finished. Decisions on labels and near-duplicates are kept
+    in the gallery's folder. With --writable, or if --host lets other machines in, a token is required: yours, or a new
+    one that is printed once on the terminal. Ctrl-C stops the server.
 
-    A new version of the gallery is served as soon as it is finished. Decisions on labels and duplicates are kept in
-    the gallery's folder; they need a token where others can reach the address.
-
-    With --writable, or where --host lets others in, a token is asked for: yours, or a new one that is told once, on
-    the terminal. The address that is printed then opens the page once, and soon; after that the page asks for the
-    token. With --json the address opens nothing: a program has the token.
-
-    Every option can be a variable too, as RETRIEVAL_SERVE_PORT is, or stand in the file of --config; an option goes
-    before a variable, and that before the file.
+    Every option is also a variable (RETRIEVAL_SERVE_PORT) or a line in the file of --config. An option overrides a
+    variable, which overrides the file.
 
     \b
     Examples:
       retrieval serve photos --open
-      retrieval serve gallery --open
-      retrieval serve shop=photos/shop fashion=fashion-gallery --open
-      retrieval serve galleries --tokens team.tokens
-      retrieval serve gallery --port 8080 --audit run/audit
+      retrieval serve shop=photos/shop fashion=fashion-gallery --tokens team.tokens
       retrieval serve gallery --host 0.0.0.0 --writable --token-file token
-      retrieval serve gallery --host 0.0.0.0 --tokens team.tokens
-      retrieval serve gallery --no-token --allowed-host photos.example.org
-      retrieval serve gallery --token-file token --allowed-host photos.example.org --trusted-proxy 127.0.0.1
-      retrieval serve gallery --workers 4 --token-file token --host 0.0.0.0
-      retrieval serve gallery --config serve.toml --photos-waiting 64 --show-config
-      curl -s localhost:7860/v1/search/image?k=5 --data-binary @query.jpg
     """
     from retrieval_app.commands.serve_arguments import choose_galleries, choose_token
     from retrieval_app.server.serve import find_address, serve_gallery

@@ -45,10 +45,16 @@ def _check_rights(_: click.Context, __: click.Parameter, may: tuple[str, ...]) -
 
 @click.group()
 def tokens() -> None:
-    """Give each person and program a token of their own, for `retrieval serve --tokens FILE`.
+    """Manage the access tokens of a server, one per person or program, for `retrieval serve --tokens FILE`.
 
-    The file keeps names, rights and hashes, never the tokens: each is printed once, when it is made. A running server
-    sees a change within a second.
+    FILE has names, rights and hashes, not the tokens: a token is printed once, when it is made. A running server
+    follows changes within a second.
+
+    \b
+    Examples:
+      retrieval tokens add team.tokens anna --may review
+      retrieval tokens list team.tokens
+      retrieval tokens revoke team.tokens anna
     """
 
 
@@ -64,13 +70,14 @@ def tokens() -> None:
 @_days("After how many days it opens nothing any more; without, it has no end.")
 @output_options
 def add(file: Path, name: str, may: tuple[str, ...], days: int | None, as_json: bool) -> None:
-    """Add a token for NAME to FILE, which is made where there is none, and print it: nothing tells it again.
+    """Add a token for NAME to FILE, and print it once.
+
+    FILE is made if it does not exist.
 
     \b
     Examples:
       retrieval tokens add team.tokens anna --may review
       retrieval tokens add team.tokens shop --may read --days 90
-      retrieval tokens add team.tokens prometheus --may metrics
       retrieval tokens add team.tokens ben --may read --may review:shop
     """
     from retrieval_app.api.security.tokens import add_token
@@ -82,11 +89,13 @@ def add(file: Path, name: str, may: tuple[str, ...], days: int | None, as_json: 
 @_file
 @output_options
 def list_all(file: Path, as_json: bool) -> None:
-    """List who has a token in FILE, what each may, and until when.
+    """List the tokens of FILE: names, rights and expiry.
 
     \b
     Examples:
       retrieval tokens list team.tokens
+      retrieval tokens list team.tokens --json
+      retrieval tokens list /etc/retrieval/team.tokens
     """
     from retrieval_app.api.security.tokens import read_token_entries
 
@@ -102,11 +111,15 @@ def list_all(file: Path, as_json: bool) -> None:
 @_days("After how many days the new one ends; without, it lasts as long as the one before did.")
 @output_options
 def rotate(file: Path, name: str, days: int | None, as_json: bool) -> None:
-    """Put a new token in the place of NAME's, and print it; the one before opens nothing any more.
+    """Replace the token of NAME, and print the new one once.
+
+    The old token is refused within a second.
 
     \b
     Examples:
       retrieval tokens rotate team.tokens anna
+      retrieval tokens rotate team.tokens shop --days 90
+      retrieval tokens rotate team.tokens anna --json
     """
     from retrieval_app.api.security.tokens import rotate_token
 
@@ -118,11 +131,15 @@ def rotate(file: Path, name: str, days: int | None, as_json: bool) -> None:
 @_name
 @output_options
 def revoke(file: Path, name: str, as_json: bool) -> None:
-    """Take NAME's token out of FILE; whoever is signed in with it is out within a second.
+    """Remove the token of NAME from FILE.
+
+    Whoever is signed in with it is signed out within a second.
 
     \b
     Examples:
       retrieval tokens revoke team.tokens anna
+      retrieval tokens revoke team.tokens shop --json
+      retrieval tokens revoke /etc/retrieval/team.tokens anna
     """
     from retrieval_app.api.security.tokens import revoke_token
 
@@ -162,13 +179,14 @@ def _to_json(entry: TokenEntry) -> dict[str, Any]:
 @click.command()
 @output_options
 def openapi(as_json: bool) -> None:
-    """Print the OpenAPI document of the HTTP API, of which clients are generated. No gallery or server is needed.
+    """Print the OpenAPI document of the HTTP API, for generating clients.
 
-    It is JSON, with --json or without: what `retrieval serve` tells at /v1/openapi.json where it asks for a token.
-    Where it asks for none, it tells the same without the token.
+    It needs no gallery and no server, and is JSON with or without --json. A server has it at /v1/openapi.json, without
+    the token where it asks for none.
 
     \b
     Examples:
+      retrieval openapi
       retrieval openapi > openapi.json
       retrieval openapi > openapi.json && openapi-python-client generate --path openapi.json
     """
@@ -207,20 +225,19 @@ def mcp(
     gallery: str, port: int | None, host: str, allowed_hosts: tuple[str, ...], token_file: Path | None,
     tokens: Path | None, writable: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Let an agent search GALLERY, look at its images, and list label issues. It only looks, unless --writable.
+    """Serve a gallery to agents over the Model Context Protocol (MCP).
 
-    In its place, images may be named, as with `retrieval serve`. An agent is told to start the command itself: it says
-    nothing on its standard output but the protocol, and ends with its input. With --http it prints its address; clients
-    there send `Authorization: Bearer TOKEN`, where it has tokens; with a name before GALLERY those with rights in it
-    alone are let in too.
+    Agents search, look at images and read label issues; with --writable they also decide about labels. GALLERY may also
+    be images, as with `retrieval serve`. Without --http the agent starts the command itself and speaks over standard
+    input and output. With --http the command prints its address; clients send `Authorization: Bearer TOKEN` if there
+    are tokens. NAME= also admits tokens whose rights are for that gallery alone.
 
     \b
     Examples:
       retrieval mcp gallery
       claude mcp add photos -- retrieval mcp /data/gallery
       retrieval mcp gallery --http 8000
-      retrieval mcp gallery --http 8000 --host 0.0.0.0 --tokens team.tokens --allowed-host photos.example.org
-      retrieval mcp shop=shop-gallery --http 8000 --tokens team.tokens
+      retrieval mcp shop=shop-gallery --http 8000 --host 0.0.0.0 --tokens team.tokens --allowed-host photos.example.org
     """
     if as_json and port is None:
         raise InputError("--json tells the address of --http; without that the output is the protocol's")
@@ -270,15 +287,15 @@ def _read_since(context: click.Context, param: click.Parameter, text: str | None
 @click.option("--who", metavar="NAME", help="Only what this name did: that of a token, or 'this machine'.")
 @output_options
 def log(gallery: Path, since: datetime | None, who: str | None, as_json: bool) -> None:
-    """Tell who did what to GALLERY through a server, when (UTC) and from which address: decisions and their undoing,
-    images added and removed, updates, evaluations, how each of these jobs ended, exports, signing in and out, and
-    from where wrong tokens came.
+    """Show who changed what in a gallery through a server, and when (UTC).
 
-    Who is the name of a token (see `retrieval tokens`), 'the token' of a server that has one for all, 'this machine',
-    'a visitor', or 'the server' itself. What else was refused is not in it.
+    Lines are decisions and undone ones, images added and removed, updates, evaluations, ended jobs, exports, sign-ins
+    and sign-outs, and wrong tokens with their address. Who is the name of a token (see `retrieval tokens`), 'the token'
+    if there is one for all, 'this machine', 'a visitor', or 'the server'. Other refused requests are not in it.
 
     \b
     Examples:
+      retrieval log gallery
       retrieval log gallery --since 2026-11-01
       retrieval log gallery --who anna --json
     """

@@ -1,0 +1,82 @@
+"""Help of the commands: what a stranger sees first."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from index.commands.console import GroupedCommand
+from retrieval_app.commands.cli import COMMANDS, GROUPS, root
+
+LINES, WIDTH, UNGROUPED = 40, 80, 10
+
+
+def _walk(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
+    yield command, context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from _walk(found, _open(found, name, context))
+
+
+def _open(command: click.Command, name: str, parent: click.Context | None = None) -> click.Context:
+    return click.Context(command, info_name=name, parent=parent, terminal_width=WIDTH, max_content_width=WIDTH)
+
+
+EVERY = [pytest.param(*one, id=one[1].command_path) for one in _walk(root, _open(root, "retrieval"))]
+
+
+def test_the_first_page_fits_one_screen_and_begins_with_the_main_commands() -> None:
+    lines = root.get_help(_open(root, "retrieval")).splitlines()
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= WIDTH
+    assert list(next(iter(GROUPS.values()))) == ["search", "serve", "train", "export", "index"]
+    assert len(COMMANDS) == sum(map(len, GROUPS.values())), "no command stands in two groups"
+
+
+@pytest.mark.parametrize(("command", "context"), EVERY)
+def test_help_begins_with_a_sentence_and_has_three_examples_whose_options_exist(
+    command: click.Command, context: click.Context
+) -> None:
+    first, *_ = (command.help or "").split("\n\n")
+    assert first.endswith(".")
+    examples = _read_examples(command.help or "")
+    assert len(examples) >= 3
+    for words in examples:
+        assert words[0] == "retrieval"
+        called, place, rest = root, _open(root, "retrieval"), words[1:]
+        while isinstance(called, click.Group):
+            found = called.get_command(place, rest[0])
+            assert found is not None, rest
+            called, place, rest = found, _open(found, rest[0], place), rest[1:]
+        called.make_parser(place).parse_args(list(rest))  # refuses an option that there is not
+
+
+def _read_examples(text: str) -> list[list[str]]:
+    """Words of the calls of `retrieval`, also of those that stand behind another program or before one."""
+    lines = text.partition("Examples:")[2].splitlines()
+    return [
+        shlex.split(call)
+        for line in lines
+        for call in re.split(r"&&| > | -- (?=retrieval )", line)
+        if call.strip().startswith("retrieval ")
+    ]
+
+
+@pytest.mark.parametrize(("command", "context"), EVERY)
+def test_many_options_stand_in_groups_and_those_left_out_are_in_help_all(
+    command: click.Command, context: click.Context
+) -> None:
+    text = command.get_help(context)
+    options = [one for one in command.get_params(context) if isinstance(one, click.Option)]
+    shown = [one for one in options if re.search(rf"(?m)^  (-\w, )?{max(one.opts, key=len)}\b(?!-)", text)]
+    headings = re.findall(r"(?m)^\S.*:$", text)
+    assert len(shown) <= UNGROUPED or len(headings) > 1
+    if len(shown) < len(options):
+        assert isinstance(command, GroupedCommand)
+        assert f"{len(options) - len(shown)} more options are shown by {context.command_path} --help-all." in text
