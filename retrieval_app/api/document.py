@@ -17,12 +17,11 @@ from retrieval_app.api import (
     search_routes,
     write_routes,
 )
-from retrieval_app.api.errors import describe_error_schemas
+from retrieval_app.api.errors import add_error_handlers, describe_error_schemas
 from retrieval_app.api.security.access import OPEN_PATHS, Require
 from retrieval_app.api.security.rights import READ
 
 ROUTES = (search_routes, image_routes, gallery_routes, review_routes, write_routes, health_routes)
-
 
 _TOKEN = {
     "token": {
@@ -31,23 +30,16 @@ _TOKEN = {
         "description": "the server's token, or one of those with names; the roles are the rights that it must have",
     }
 }
-
-
 _SUMMARY = "Search a gallery of images, see how far results can be trusted, and mend its labels."
 _ROUTERS = tuple(routes.router for routes in ROUTES)
 
 
 class Api(FastAPI):
-    """An application whose document tells of failures, and of the token, without a model of each on every route.
-
-    Attributes:
-        asks_token: whether the document says that the server's token is asked for.
-    """
+    """An application whose OpenAPI document holds the schemas of failures, and the token where `asks_token`."""
 
     asks_token = False
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document, made once."""
         if self.openapi_schema is None:
             document = super().openapi()
             parts = document["components"]
@@ -56,32 +48,24 @@ class Api(FastAPI):
                 parts["securitySchemes"] = _TOKEN
                 for route in self.routes:
                     if isinstance(route, APIRoute) and route.include_in_schema and route.path not in OPEN_PATHS:
-                        needed = (asked.dependency for asked in route.dependencies)
+                        needed = (depends.dependency for depends in route.dependencies)
                         right = next((one.right for one in needed if isinstance(one, Require)), READ)
                         for method in route.methods or ():
-                            operation = document["paths"][route.path][method.lower()]
-                            operation["security"] = [{"token": [right]}]
+                            document["paths"][route.path][method.lower()]["security"] = [{"token": [right]}]
         return super().openapi()
 
 
 def make_api(
-    *,
-    asks_token: bool,
-    lifespan: Lifespan[FastAPI] | None = None,
-    routers: Sequence[APIRouter] = _ROUTERS,
+    *, asks_token: bool, lifespan: Lifespan[FastAPI] | None = None, routers: Sequence[APIRouter] = _ROUTERS,
     summary: str = _SUMMARY,
-) -> FastAPI:
-    """The routes under /v1; they can answer once the application's state has what they ask."""
+) -> FastAPI:  # fmt: skip
+    """An application with the routes under /v1, which need a gallery in its state, and its error handlers."""
     app = Api(
-        lifespan=lifespan,
-        title="Image retrieval",
-        summary=summary,
-        version="1",
-        openapi_url="/v1/openapi.json",
-        docs_url=None,  # its scripts would come from another host
-        redoc_url=None,
+        lifespan=lifespan, title="Image retrieval", summary=summary, version="1", openapi_url="/v1/openapi.json",
+        docs_url=None, redoc_url=None,  # their scripts would come from another host
         redirect_slashes=False,
-    )
+    )  # fmt: skip
+    add_error_handlers(app)
     app.asks_token = asks_token
     for router in routers:
         app.router.routes += router.routes  # to include routers makes every route anew, which takes long
@@ -89,5 +73,5 @@ def make_api(
 
 
 def describe_api() -> dict[str, Any]:
-    """The OpenAPI document of every server that asks for a token."""
+    """The OpenAPI document of a server with a token."""
     return make_api(asks_token=True).openapi()

@@ -1,9 +1,9 @@
-"""Errors as JSON, whatever raised them: a code for programs, a message for people, the field, the request.
+"""Errors as JSON: a code for programs, a message for people, the field that is to blame, and the request's id.
 
     {"error": {"code": "not_found", "message": "no image 7 in gallery shop", "field": null}, "request_id": "9f…"}
 
-An exception that nobody foresaw is logged with its request's id, and answered without a word of what it says. So is
-what names folders of the machine, to those without the token.
+Unexpected exceptions are logged under the request's id, and the response does not show them. Nor does it show folders
+of the machine to visitors without the token.
 """
 
 from __future__ import annotations
@@ -33,44 +33,27 @@ from retrieval_app.review.places import strip_folders
 from retrieval_app.serving.errors import BusyError, NotReadyError, TimedOutError, UnknownPhotoError, is_disk_full
 
 logger = logging.getLogger(__name__)
-CODES = {
-    400: "bad_request",
-    401: "unauthorized",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    408: "timeout",
-    409: "conflict",
-    411: "length_required",
-    413: "too_large",
-    415: "unsupported_media_type",
-    422: "invalid",
-    429: "too_many_tries",
-    431: "head_too_large",
-    500: "internal",
-    503: "unavailable",
-    507: "storage_full",
-}
-_MEANINGS = {
-    400: "The request cannot be read, or names another host.",
-    401: "The server's token is missing or wrong.",
-    403: "Not allowed on this server, or sent by another site.",
-    404: "There is no such thing.",
-    408: "The body did not arrive in time.",
-    409: "Something else stands in the way.",
-    411: "The length of the body is not announced.",
-    413: "The body is too large.",
-    415: "The body is of a type that is not read.",
-    422: "A value is wrong: the message says which.",
-    429: "Too many wrong tokens came from this address, or with `too_many_requests` more than is taken of one "
-    "visitor: wait for the seconds that Retry-After names.",
-    500: "A failure of the server, which its log tells of.",
-    503: "Busy, or not ready: try again after the seconds that Retry-After names. `timeout`, which has none: it was "
-    "begun and took too long, and may still be done.",
-    507: "The disk of the server is full: nothing of the request was kept.",
-}
+_STATUSES: dict[int, tuple[str, str]] = {  # the code, and the description in the API's document
+    400: ("bad_request", "The request cannot be read, or names another host."),
+    401: ("unauthorized", "The server's token is missing or wrong."),
+    403: ("forbidden", "Not allowed on this server, or sent by another site."),
+    404: ("not_found", "There is no such thing."),
+    405: ("method_not_allowed", "The address has no such method."),
+    408: ("timeout", "The body did not arrive in time."),
+    409: ("conflict", "Something else stands in the way."),
+    411: ("length_required", "The length of the body is not announced."),
+    413: ("too_large", "The body is too large."),
+    415: ("unsupported_media_type", "The body is of a type that is not read."),
+    422: ("invalid", "A value is wrong: the message says which."),
+    429: ("too_many_tries", "Too many wrong tokens came from this address, or with `too_many_requests` more than is "
+          "taken of one visitor: wait for the seconds that Retry-After names."),
+    431: ("head_too_large", "The head of the request is too large."),
+    500: ("internal", "A failure of the server, which its log describes."),
+    503: ("unavailable", "Busy, or not ready: try again after the seconds that Retry-After names. `timeout`, which has "
+          "none: it was begun and took too long, and may still be done."),
+    507: ("storage_full", "The disk of the server is full: nothing of the request was kept."),
+}  # fmt: skip
 _RETRY = {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds"}}
-_HEADERS = {429: {"headers": _RETRY}, 503: {"headers": _RETRY}}
 _SCHEMAS = "#/components/schemas/"
 _FAILED = "the server failed; its log has the details under this request's id"
 _DISK_FULL = "the server's disk is full, nothing of this was kept; make room on it and send it again"
@@ -103,7 +86,7 @@ _MAX_PROBLEMS = 3
 
 
 class ErrorDetail(Answer):
-    """What went wrong; `field` is the part of the request that is to blame, where one is."""
+    """A failure; `field` is the part of the request that is to blame, if any."""
 
     code: str
     message: str
@@ -111,37 +94,39 @@ class ErrorDetail(Answer):
 
 
 class ErrorAnswer(Answer):
-    """The answer to every request that fails."""
+    """The response to a request that fails."""
 
     error: ErrorDetail
     request_id: str
 
 
 class ApiError(RetrievalError):
-    """A refusal with its HTTP status; `code` is the status' own where none is given."""
+    """A refusal with its HTTP status; the code is that of the status unless another one is given."""
 
     def __init__(self, message: str, *, status: int, code: str | None = None, field: str | None = None) -> None:
         super().__init__(message)
         self.status = status
-        self.code = code or CODES[status]
+        self.code = code or _STATUSES[status][0]
         self.field = field
 
 
 def describe_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that may fail in these ways, and in those that every route may.
+    """The `responses` of a route with these failures, and those that every route may have.
 
-    They name the schema that `describe_error_schemas` gives: a model of every route's every failure would take half of
-    the time in which a server starts.
+    They refer to the schemas of `describe_error_schemas`: models on every route would double the time of a start.
     """
     content = {"application/json": {"schema": {"$ref": _SCHEMAS + ErrorAnswer.__name__}}}
     return {
-        status: {"content": content, "description": _MEANINGS[status], **_HEADERS.get(status, {})}
+        status: {
+            "content": content, "description": _STATUSES[status][1],
+            **({"headers": _RETRY} if status in (429, 503) else {}),
+        }
         for status in sorted({*_ALWAYS, *statuses})
-    }
+    }  # fmt: skip
 
 
 def describe_error_schemas() -> dict[str, Any]:
-    """The schemas of failures, by the names under which the description of the API has them."""
+    """The schemas of failures by name, for the OpenAPI document."""
     schema = ErrorAnswer.model_json_schema(ref_template=_SCHEMAS + "{model}")
     return {**schema.pop("$defs"), ErrorAnswer.__name__: schema}
 
@@ -150,9 +135,9 @@ def refuse_with(
     scope: Scope, status: int, message: str, *, code: str | None = None, field: str | None = None,
     retry_after_s: int | None = None,
 ) -> Response:  # fmt: skip
-    """The answer to a request that failed or is refused; texts may hold what no encoder takes."""
+    """The response to a request that failed or is refused; texts may hold lone surrogates."""
     error = {
-        "code": code or CODES.get(status, "error"),
+        "code": code or _STATUSES.get(status, ("error", ""))[0],
         "message": _make_valid(message, _MAX_MESSAGE_CHARACTERS),
         "field": None if field is None else _make_valid(field, _MAX_FIELD_CHARACTERS),
     }
@@ -163,7 +148,7 @@ def refuse_with(
 
 
 def explain(error: RetrievalError) -> str:
-    """The error's message for somebody who looks at a page: reasons in words, no codes."""
+    """The error's message for people: reasons in words, no codes."""
     if not isinstance(error, ImageError):
         return str(error)
     if error.reason == "too-many-pixels":
@@ -173,21 +158,21 @@ def explain(error: RetrievalError) -> str:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Answer every exception of the app in this way."""
+    """Answer every exception of an application as JSON."""
     app.add_exception_handler(RetrievalError, _answer_expected)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(OSError, _answer_expected)
-    app.add_exception_handler(Exception, _answer_unforeseen)
+    app.add_exception_handler(Exception, _answer_unexpected)
 
 
 def add_last_routes(app: FastAPI) -> None:
-    """Answer here whatever under /v1 no route before has taken, so that nothing that is mounted later does."""
+    """Refuse all other addresses under /v1, before routes that are added later see them."""
     app.mount("/v1", _refuse_rest)
 
 
 def read_request_id(scope: Scope) -> str:
-    """The id that the request was given where it came in."""
+    """The id of a request, by the middleware."""
     return str(scope.get("state", {}).get("request_id", ""))
 
 
@@ -196,14 +181,13 @@ async def _refuse_rest(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _answer_expected(request: Request, error: Exception) -> Response:
-    """What was foreseen, a full disk wherever it was met among it."""
     scope, request_id = request.scope, read_request_id(request.scope)
     if is_disk_full(error):
         logger.error("request %s: %s", request_id, error)
         return refuse_with(scope, 507, _DISK_FULL)
     if not isinstance(error, RetrievalError):
         raise error
-    _, status, code, field, retry_s = next(told for told in _EXPECTED if isinstance(error, told[0]))
+    _, status, code, field, retry_s = next(row for row in _EXPECTED if isinstance(error, row[0]))
     if isinstance(error, ApiError):
         status, code, field = error.status, error.code, error.field
     if isinstance(error, BusyError):
@@ -240,7 +224,7 @@ async def _answer_http(request: Request, error: Exception) -> Response:
     return answer
 
 
-async def _answer_unforeseen(request: Request, error: Exception) -> Response:
+async def _answer_unexpected(request: Request, error: Exception) -> Response:
     request_id = read_request_id(request.scope)
     logger.error("request %s failed", request_id, exc_info=error)
     answer = refuse_with(request.scope, 500, _FAILED)
@@ -251,16 +235,16 @@ async def _answer_unforeseen(request: Request, error: Exception) -> Response:
 
 
 def _list_methods(request: Request) -> list[str]:
-    """The methods of an address, as the description of the API has them; the most literal template is the one."""
+    """The methods of an address in the OpenAPI document, by the most literal template."""
     paths: dict[str, dict[str, Any]] = request.scope["app"].openapi()["paths"]
     for template in sorted(paths, key=lambda template: template.count("{")):
         if compile_path(template)[0].fullmatch(request.scope["path"]):
-            return sorted(method.upper() for method in paths[template])
+            return sorted(map(str.upper, paths[template]))
     return []
 
 
 def _name_field(location: Sequence[str | int]) -> str:
-    """`queries.0.weight` of a validation's location: without the part of the request, and the kind of a choice."""
+    """`queries.0.weight` of a validation's location, without the part of the request and the kind of a choice."""
     names = list(location[1:])
     for at in range(len(names) - 2, 1, -1):
         if names[at - 2] in _CHOICES and isinstance(names[at - 1], int):

@@ -1,7 +1,6 @@
-"""Image bodies of requests: the bytes of a file, or a form that holds it, as browsers and `curl -F` send one.
+"""Image bodies of requests: the bytes of a file, or a form with one file, as browsers and `curl -F` send it.
 
-A form of one file is its head, the file and a line at the end, and is taken as no more than that: found by looking for
-the lines between, so that no body takes longer to be read than it took to arrive.
+A form is split by searching for its boundary alone, so that no body takes longer to read than it took to arrive.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from retrieval_app.api.errors import ApiError
 from retrieval_app.api.request_context import RequestContext
 
 BYTES = {"schema": {"type": "string", "format": "binary"}}
-"""How the description of the API tells of content that is no text."""
+"""The OpenAPI content of a binary body."""
 _FORM = {
     "type": "object", "title": "ImageForm", "required": ["file"], "additionalProperties": False,
     "properties": {"file": BYTES["schema"]},
@@ -38,9 +37,8 @@ _EXPECTED = f"expected a form of one file in the field {FIELD!r}, as `curl -F {F
 async def read_image(context: RequestContext) -> bytes:
     """The image of a request."""
     body, kind = await context.request.body(), context.request.headers.get("content-type", "")
-    if kind.partition(";")[0].strip().lower() != FORM_TYPE:
-        return body
-    return read_form_file(body, kind)
+    is_form = kind.partition(";")[0].strip().lower() == FORM_TYPE
+    return read_form_file(body, kind) if is_form else body
 
 
 def read_form_file(body: bytes, kind: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Health: whether the server is alive and ready, and what it counts for Prometheus."""
+"""Health routes: whether the server is alive and ready, and its Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Health(Answer):
 class Readiness(Answer):
     """A sound gallery is served, and a search of it was tried.
 
-    `problem` says that a newer version of it, or of its label decisions, is not served, and to who may decide, with a
-    token, why.
+    `problem` says that a newer version of it, or of its label decisions, is not served. Visitors with a token who may
+    decide see why.
     """
 
     status: Literal["ready"]
@@ -54,21 +54,20 @@ async def get_readiness(context: BareContext) -> dict[str, str | None]:
 
     503 with the reason where no sound gallery with images is served, or where searching it fails.
     """
-    snapshot, knows = context.snapshot, context.visitor.knows_failures
+    snapshot, live, knows = context.snapshot, context.engine.live, context.visitor.knows_failures
     try:
         await context.engine.probe.check(snapshot)
     except NotReadyError:
         if knows:
             raise
-        raise NotReadyError(_FAILS) from None  # why may name folders of the machine
-    problem = context.engine.live.problem or context.engine.live.decisions_problem
-    told = problem if problem is None or knows else _PROBLEM
-    return {"status": "ready", "version": snapshot.version, "problem": told}
+        raise NotReadyError(_FAILS) from None  # the reason may name folders of the machine
+    problem = live.problem or live.decisions_problem
+    return {"status": "ready", "version": snapshot.version, "problem": problem if knows else problem and _PROBLEM}
 
 
 @router.get("/metrics", dependencies=[Depends(require_metrics)], **responses(None, also=METRICS_TEXT))
 async def get_metrics(context: BareContext) -> Response:
-    """What the server counts.
+    """Prometheus metrics.
 
     Requests, seconds, queues, refusals, photos kept, and the gallery's version and size.
     """

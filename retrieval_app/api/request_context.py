@@ -1,4 +1,4 @@
-"""Request context of the routes, what each of them declares, and the conditions that requests ask by."""
+"""Request context, declarations of routes, and filters of requests."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ from retrieval_app.serving.search_engine import Engine
 
 
 class RequestContext:
-    """One request, answered from one version of the gallery.
+    """Request context: the visitor, and one version of the gallery.
 
     Attributes:
-        request: as it came.
-        visitor: who asks.
-        folders: whether who asks may know the folders of the machine.
-        asker: who asks, for the log of a job's end.
+        folders: whether the visitor may see the folders of the machine.
+        asker: the visitor, for the log of a job's end.
     """
 
     def __init__(self, request: Request) -> None:
@@ -46,16 +44,16 @@ class RequestContext:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The version that was current when it was first asked for, with the decisions from before the request."""
+        """The version that was current at the first use, with the decisions from before the request."""
         return self.engine.snapshot()
 
     def log(self, what: str, **details: Any) -> None:
-        """Record what was done, by the thread that did it: who asked may have left."""
+        """Add a line to the activity log; called by the thread that did it, as the client may have left."""
         asker = self.asker
         self._log.record(what, who=asker.name, address=asker.address, request=asker.request, **details)
 
     async def read(self, read: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The document that a blocking function gives; to strangers without the machine's folders in its paths."""
+        """The document of a blocking function, for strangers without the machine's folders in its paths."""
         document = await self.engine.run(read, *args, **kwargs)
         return document if self.folders else hide_folders(document)
 
@@ -72,11 +70,11 @@ async def _make_bare_context(request: Request, _: Annotated[NoParameters, Query(
 
 Context = Annotated[RequestContext, Depends(_make_context)]
 BareContext = Annotated[RequestContext, Depends(_make_bare_context)]
-"""A request whose address may have no parameters."""
+"""The context of a request whose address must have no parameters."""
 
 
 class Operation(APIRoute):
-    """Route that is described by its function: the name is the operation, the docstring's first line the summary."""
+    """Route whose operation is the name of its function, and whose summary is the first line of its docstring."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **declared: Any) -> None:
         summary, _, description = inspect.cleandoc(endpoint.__doc__ or "").partition("\n\n")
@@ -85,22 +83,19 @@ class Operation(APIRoute):
 
 
 def make_router(tag: str) -> APIRouter:
-    """A router of operations under /v1, which the description of the API lists together."""
+    """A router of operations under /v1, which the OpenAPI document lists under one tag."""
     return APIRouter(prefix="/v1", tags=[tag], route_class=Operation)
 
 
 def responses(model: Any, *statuses: int, also: Mapping[int, Any] | None = None) -> dict[str, Any]:
-    """What a route declares: the model of its answer, None where it is no JSON, and in which ways it may fail.
-
-    What a route returns is checked against the model and written by it.
-    """
+    """The responses of a route: the model of its JSON, or None for other content, and its failures."""
     json: dict[str, Any] = {"response_model": model, "response_model_exclude_unset": True}
     kind = {"response_class": Response, "response_model": None} if model is None else json
     return {**kind, "responses": {**(also or {}), **describe_errors(*statuses)}}
 
 
 def write(model: type[Answer], values: Mapping[str, Any], *, status: int = 200) -> Response:
-    """An answer that is written at once: of another status than its route's, or long, in the thread that made it."""
+    """A response written at once: of another status than its route's, or a long one, by the thread that made it."""
     content = model.model_validate(values).model_dump_json(exclude_unset=True)
     return Response(content, status_code=status, media_type="application/json")
 
@@ -110,14 +105,12 @@ def read_condition(where: str | None, text: str | None, *, folders: bool) -> Con
     """The filter of a condition and of words, both to be fulfilled; None without any.
 
     Args:
-        where: the condition.
-        text: the words.
-        folders: whether who asks may know of the folders of the machine; else no condition or word may try them out.
+        folders: whether the visitor may see the folders of the machine; else no condition or word may try them out.
     """
     filters: list[Condition] = []
     if where is not None and where.strip():
         condition = _parse(parse_filter, where, field="where")
-        # Metadata of the name path is told without its folders, as `hide_folders` has it.
+        # Metadata of the name path is shown without its folders, as by `hide_folders`.
         private = (c for c in list_columns(condition) if c == SOURCE or ("path" in c.names and not c.is_own))
         if not folders and any(private):
             message = "source is a folder of the machine: only those with its token can ask for it"

@@ -1,9 +1,10 @@
-"""Server of several galleries: the list of them, their health together, their metrics together."""
+"""Routes of a server of several galleries: their list, and their health and metrics together."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Literal
+from contextlib import suppress
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -13,7 +14,7 @@ from index.errors import GalleryError
 from index.text import valid_text
 from retrieval_app.api.gallery_routes import Permissions
 from retrieval_app.api.health_routes import METRICS_TEXT, Health, get_health
-from retrieval_app.api.metrics import render_joined
+from retrieval_app.api.metrics import JoinedMetrics
 from retrieval_app.api.request_context import make_router, responses
 from retrieval_app.api.schemas import Answer, NoParameters
 from retrieval_app.api.security.access import require_metrics
@@ -22,7 +23,7 @@ from retrieval_app.serving.errors import NotReadyError
 from retrieval_app.serving.search_engine import Engine
 
 router, health_router = make_router("galleries"), make_router("health")
-_Alone = Annotated[NoParameters, Query()]
+_NoQuery = Annotated[NoParameters, Query()]
 _SHOWN = 4
 
 
@@ -34,12 +35,12 @@ class GalleryEntry(Answer):
     state: Literal["ready", "failed"]
     version: str | None
     images: int | None
-    shown: list[int] = Field(description="the ids of a few images, to show what it is of")
+    shown: list[int] = Field(description="the ids of a few images")
     permissions: Permissions
 
 
 class GalleryList(Answer):
-    """The galleries that the one who asks may look into, in the order in which the server has them."""
+    """The galleries that the visitor may search, in the order in which the server has them."""
 
     galleries: list[GalleryEntry]
 
@@ -50,64 +51,52 @@ class AllReady(Answer):
     status: Literal["ready"]
 
 
-def find_rights(request: Request, gallery: FastAPI) -> frozenset[str]:
-    """What the one who asks may in one of the galleries."""
-    rights: frozenset[str] = gallery.state.sign_in.find_rights(request.scope)
-    return rights
+def _list_allowed(request: Request, right: str) -> dict[str, tuple[FastAPI, frozenset[str]]]:
+    """The galleries in which the visitor has a right, with all rights there."""
+    galleries: dict[str, FastAPI] = request.app.state.galleries
+    found = {name: (app, app.state.sign_in.find_rights(request.scope)) for name, app in galleries.items()}
+    return {name: (app, rights) for name, (app, rights) in found.items() if right in rights}
 
 
 @router.get("/galleries", **responses(GalleryList))
-async def list_galleries(request: Request, _: _Alone) -> GalleryList:
-    """Which galleries there are.
+async def list_galleries(request: Request, _: _NoQuery) -> GalleryList:
+    """The galleries of the server.
 
-    Those that the one who asks may look into; the API of each is below its path.
+    Those that the visitor may search; the API of each is below its path.
     """
-    galleries: dict[str, FastAPI] = request.app.state.galleries
-    told = [(name, app, find_rights(request, app)) for name, app in galleries.items()]
-    seen = [one for one in told if READ in one[2]]
-    return GalleryList(galleries=await asyncio.to_thread(lambda: [_describe(*one) for one in seen]))
+    allowed = _list_allowed(request, READ)
+    entries = await asyncio.to_thread(lambda: [_describe(name, *one) for name, one in allowed.items()])
+    return GalleryList(galleries=entries)
 
 
 def _describe(name: str, app: FastAPI, rights: frozenset[str]) -> GalleryEntry:
-    access = app.state.access
-    permissions = Permissions(
-        review=REVIEW in rights, write=access.writable and WRITE in rights, fetch=access.fetches
-    )
-    entry = GalleryEntry(
-        name=valid_text(name),
-        path=f"g/{name}/",
-        state="failed",
-        version=None,
-        images=None,
-        shown=[],
-        permissions=permissions,
-    )
-    try:
-        app.state.engine.live.follow_decisions()
-        snapshot = app.state.engine.snapshot()
+    access, engine = app.state.access, app.state.engine
+    may_write = access.writable and WRITE in rights
+    permissions = Permissions(review=REVIEW in rights, write=may_write, fetch=access.fetches)
+    about: dict[str, Any] = {"state": "failed", "version": None, "images": None, "shown": []}
+    with suppress(NotReadyError, GalleryError, OSError):  # its own pages and the log say why
+        engine.live.follow_decisions()
+        snapshot = engine.snapshot()
         shown = [image.id for image in snapshot.gallery.sample(_SHOWN, seed=0)]
-    except (NotReadyError, GalleryError, OSError):  # its own pages and the log say why
-        return entry
-    told = {"state": "ready", "version": snapshot.version, "images": snapshot.gallery.count, "shown": shown}
-    return entry.model_copy(update=told)
+        about = {"state": "ready", "version": snapshot.version, "images": snapshot.gallery.count, "shown": shown}
+    return GalleryEntry(name=valid_text(name), path=f"g/{name}/", permissions=permissions, **about)
 
 
 health_router.get("/health", **responses(Health))(get_health)
 
 
 @health_router.get("/ready", **responses(AllReady))
-async def get_readiness(request: Request, _: _Alone) -> dict[str, str]:
+async def get_readiness(request: Request, _: _NoQuery) -> dict[str, str]:
     """Is every gallery ready?
 
-    503 where one of them cannot be searched; at its own /v1/ready those who may know are told why.
+    503 where one of them cannot be searched; its own /v1/ready says why to visitors who may know.
     """
-    galleries: dict[str, FastAPI] = request.app.state.galleries
 
     async def check(engine: Engine) -> None:
         await engine.probe.check(engine.snapshot())
 
     try:
-        await asyncio.gather(*(check(app.state.engine) for app in galleries.values()))
+        await asyncio.gather(*(check(app.state.engine) for app in request.app.state.galleries.values()))
     except NotReadyError as error:
         message = "not every gallery can be searched at the moment; the server's log says why"
         raise NotReadyError(message) from error
@@ -115,12 +104,11 @@ async def get_readiness(request: Request, _: _Alone) -> dict[str, str]:
 
 
 @health_router.get("/metrics", dependencies=[Depends(require_metrics)], **responses(None, also=METRICS_TEXT))
-async def get_metrics(request: Request, _: _Alone) -> Response:
-    """What the server counts.
+async def get_metrics(request: Request, _: _NoQuery) -> Response:
+    """Prometheus metrics of the galleries.
 
-    As each gallery's own, with its name as the label `gallery`, of those whose metrics the one who asks may read.
+    Those of each gallery whose metrics the visitor may read, with its name as the label `gallery`.
     """
-    galleries: dict[str, FastAPI] = request.app.state.galleries
-    told = {name: app.state.metrics for name, app in galleries.items() if METRICS in find_rights(request, app)}
-    text = await asyncio.to_thread(render_joined, {"": request.app.state.metrics, **told})
+    allowed = {name: app.state.metrics for name, (app, _) in _list_allowed(request, METRICS).items()}
+    text = await asyncio.to_thread(JoinedMetrics({"": request.app.state.metrics, **allowed}).render)
     return Response(text, media_type=CONTENT_TYPE_LATEST)

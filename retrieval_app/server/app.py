@@ -22,7 +22,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from index.versions.annotations import annotations_folder
 from retrieval_app.api import several_routes
 from retrieval_app.api.document import make_api
-from retrieval_app.api.errors import ApiError, add_error_handlers, add_last_routes
+from retrieval_app.api.errors import ApiError, add_last_routes
 from retrieval_app.api.metrics import EngineCollector, Metrics
 from retrieval_app.api.schemas import NoParameters
 from retrieval_app.api.security.access import Access, choose_access
@@ -228,7 +228,6 @@ def _create_gallery_app(gradio: MountedApp, *, asks_token: bool, has_gradio: boo
 
     app = make_api(asks_token=asks_token, lifespan=end_gradio)
     app.state.gradio, app.state.has_gradio = gradio, has_gradio
-    add_error_handlers(app)
     for router in (sign_in_router, shell.router, static_files.router, api_docs.router):
         app.router.routes += router.routes
     add_last_routes(app)
@@ -258,7 +257,6 @@ def _create_list_app(galleries: Mapping[str, FastAPI], *, asks_token: bool) -> F
         summary="The galleries of a server; each has an API of its own.",
     )  # fmt: skip
     app.state.galleries = galleries
-    add_error_handlers(app)
     app.router.routes.append(Route("/", _send_list))
     add_last_routes(app)
     return app

@@ -704,7 +704,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What the server counts
+         * Prometheus metrics
          * @description Requests, seconds, queues, refusals, photos kept, and the gallery's version and size.
          */
         get: operations["get_metrics"];
@@ -988,7 +988,7 @@ export interface components {
         };
         /**
          * ErrorAnswer
-         * @description The answer to every request that fails.
+         * @description The response to a request that fails.
          */
         ErrorAnswer: {
             error: components["schemas"]["ErrorDetail"];
@@ -997,7 +997,7 @@ export interface components {
         };
         /**
          * ErrorDetail
-         * @description What went wrong; `field` is the part of the request that is to blame, where one is.
+         * @description A failure; `field` is the part of the request that is to blame, if any.
          */
         ErrorDetail: {
             /** Code */
@@ -1915,8 +1915,8 @@ export interface components {
          * Readiness
          * @description A sound gallery is served, and a search of it was tried.
          *
-         *     `problem` says that a newer version of it, or of its label decisions, is not served, and to who may decide, with a
-         *     token, why.
+         *     `problem` says that a newer version of it, or of its label decisions, is not served. Visitors with a token who may
+         *     decide see why.
          */
         Readiness: {
             /**

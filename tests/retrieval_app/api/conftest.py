@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from retrieval_app.api.document import make_api
-from retrieval_app.api.errors import add_error_handlers, add_last_routes
+from retrieval_app.api.errors import add_last_routes
 from retrieval_app.api.metrics import EngineCollector, Metrics
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.middleware import ApiCors, Security
@@ -45,7 +45,6 @@ def serve(
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.log, app.state.metrics = log, Metrics(EngineCollector(engine))
     app.state.sign_in = SignIn(access, draw=draw_sign_in, spent=[gallery / "annotations/sessions"])
-    add_error_handlers(app)
     add_last_routes(app)
     app.include_router(sign_in_router)
     app.mount("/", PlainTextResponse("as the page"))
