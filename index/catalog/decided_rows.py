@@ -1,6 +1,6 @@
-"""The rows of a catalogue as people's decisions about labels change them: other labels, and dropped images.
+"""Label decisions applied to a catalogue's rows: changed labels and dropped images.
 
-The catalogue itself keeps the given labels. What is decided is laid over it by whoever reads it.
+The catalogue itself keeps the given labels; readers overlay the decisions.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from index.arrays import Ids
 from index.catalog.rows import SOUND, CatalogRow
 
 DROPPED = "dropped"
-"""The status of an image that somebody dropped: no search finds it, but it stays in the gallery."""
+"""The status of a dropped image: no search finds it, but it stays in the gallery."""
 _OTHERS = "source, path, archive, starts_at, size_bytes, mtime_ns, sha256, phash, reason, detail, keeper"
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedLabel:
-    """The label of a row as it was given and as it was decided, or that the image was dropped."""
+    """The given and the decided label of a row, or that the image was dropped."""
 
     given: str | None
     label: str | None
@@ -34,13 +34,13 @@ class DecidedLabel:
 
 @dataclass(frozen=True)
 class DecidedRows:
-    """The rows of one catalogue that decisions change.
+    """The rows of a catalogue that decisions change.
 
     Attributes:
-        by_id: what was decided; nothing about labels that are kept as given.
+        by_id: changed or dropped labels, not confirmed ones.
         dropped: (n,) int64 rising ids.
-        ids: (m,) int64 rising ids of all of them.
-        digest: differs where anything else was decided; empty where nothing was.
+        ids: (m,) int64 rising ids of all.
+        digest: of all decisions; empty without any.
     """
 
     by_id: Mapping[int, DecidedLabel] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class DecidedRows:
 
     @cached_property
     def database(self) -> bytes:
-        """A SQLite database with the one table `decided`: made once, for every connection that asks for it."""
+        """A serialised SQLite database with the table `decided`, made once for all connections."""
         with closing(sqlite3.connect(":memory:")) as connection:
             connection.execute("CREATE TABLE decided (id INTEGER PRIMARY KEY, new_label TEXT, dropped INTEGER)")
             connection.executemany(
@@ -72,7 +72,6 @@ class DecidedRows:
             return connection.serialize()
 
     def apply(self, row: CatalogRow) -> CatalogRow:
-        """The row with what was decided about it."""
         found = self.by_id.get(row.id)
         if found is None:
             return row
@@ -84,10 +83,9 @@ NOTHING_DECIDED = DecidedRows()
 
 
 def overlay_rows(connection: sqlite3.Connection, decided: DecidedRows, *, spoiled: bool) -> None:
-    """Let what is asked of `images` on this connection see what was decided.
+    """Shadow `images` on this connection by a view with the decisions; their ids are in a table `decided`.
 
-    Where rows are `spoiled`, metadata and labels that are none are not seen. With decisions there is a table `decided`
-    of their ids, too.
+    Where rows are `spoiled`, the view hides invalid metadata and labels.
     """
     label, metadata, status, rows = "images.label", "metadata", "status", "main.images"
     if spoiled:

@@ -1,4 +1,4 @@
-"""The catalogue of a gallery, for readers: one SQLite row for every item found, and where the items come from."""
+"""Reading the catalogue of a gallery: a SQLite table with one row for every item found, and its sources."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
 PRAGMA user_version = {VERSION};
 """
 _PAGE_ROWS = 4096
-_LOOKED_AT = 100  # steps of SQLite between two looks at the clock
+_LOOKED_AT = 100  # steps of SQLite between two checks of the time limit
 _DAMAGES = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CONSTRAINT", "SQLITE_FORMAT")
 
 
@@ -74,9 +74,9 @@ _DAMAGES = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CONSTRAIN
 def read_catalog(
     path: Path, *, limit_s: float | None = None, spoiled: bool = False, decided: DecidedRows = NOTHING_DECIDED
 ) -> Iterator[Catalog]:
-    """Open the catalogue of a finished version, read-only, with what was decided about its rows laid over them.
+    """Open the catalogue of a finished version, read-only, with label decisions applied to its rows.
 
-    Of one that is `spoiled`, what is wrong in it is not seen.
+    In a `spoiled` one, invalid labels and metadata are hidden. `limit_s` limits a statement, as in `opened`.
     """
     with opened(path, query="mode=ro&immutable=1", limit_s=limit_s) as connection:
         check_version(connection)
@@ -87,7 +87,7 @@ def read_catalog(
 
 
 def find_gallery(catalog: Path) -> Path | None:
-    """The gallery that a catalogue lies in, finished or in the making; None for one that lies anywhere else."""
+    """The gallery of a catalogue, finished or in progress; None for a catalogue elsewhere."""
     folder = Path(os.path.abspath(catalog)).parent
     if folder.name == "building":
         return folder.parent
@@ -96,12 +96,12 @@ def find_gallery(catalog: Path) -> Path | None:
 
 @contextmanager
 def opened(path: Path, *, query: str, limit_s: float | None = None) -> Iterator[sqlite3.Connection]:
-    """A connection without implicit transactions; SQLite's errors become ours.
+    """A connection without implicit transactions.
 
     Raises:
-        InputError: a statement still runs when `limit_s` seconds have passed.
-        GalleryError: the disk is full or fails; the rows are as after the last transaction.
-        GalleryDamagedError: the file is no sound catalogue.
+        InputError: a statement still runs after `limit_s` seconds.
+        GalleryError: the disk is full or fails; the last transaction stands.
+        GalleryDamagedError: the file is damaged.
     """
     shown, begun = printable_path(str(path)), time.monotonic()
     try:
@@ -124,11 +124,7 @@ def opened(path: Path, *, query: str, limit_s: float | None = None) -> Iterator[
 
 
 class Catalog:
-    """The rows of one open catalogue; get one from `read_catalog`.
-
-    Attributes:
-        connection: for what is asked nowhere else.
-    """
+    """An open catalogue; get one from `read_catalog`."""
 
     def __init__(
         self,
@@ -151,9 +147,9 @@ class Catalog:
         after: int = -1,
         limit: int | None = None,
     ) -> Iterator[CatalogRow]:
-        """Rows in id order, of one status, label and filter where given, from the first id above `after`.
+        """Rows in id order, by status, label and filter, from the first id above `after`, at most `limit`.
 
-        They are at most `limit`; rows may be written meanwhile.
+        Rows may be written meanwhile.
         """
         wanted, values = ["id > ?"], list[str | bytes]()
         if status is not None:
@@ -178,10 +174,7 @@ class Catalog:
             after, left = page[-1][0], None if left is None else left - size
 
     def rows_of(self, ids: Iterable[int]) -> Iterator[CatalogRow]:
-        """The rows of these ids, of any status, in id order; unknown ids are left out.
-
-        Rows may be written meanwhile.
-        """
+        """The rows of known ids, of any status, in id order; rows may be written meanwhile."""
         left = iter(sorted(set(ids)))
         query = f"SELECT {COLUMNS} FROM images WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
         while part := list(islice(left, _PAGE_ROWS)):
@@ -193,11 +186,9 @@ class Catalog:
             yield number, os.fsdecode(path)
 
     def ids_below(self, source: int, path: str | None) -> list[int]:
-        """Ids of the rows of a source at a path, or in the folder or archive of that path; None: below its root."""
+        """Ids of a source's rows at a path, or in the folder or archive of that path; None: below its root."""
         if path is None:
-            query = (
-                "SELECT id FROM images WHERE source = ? AND (path < x'2f' OR path >= x'30')"  # no / begins them
-            )
+            query = "SELECT id FROM images WHERE source = ? AND (path < x'2f' OR path >= x'30')"  # no leading /
             rows = self._connection.execute(query, (source,))
         else:
             name = os.fsencode(path)
@@ -206,7 +197,7 @@ class Catalog:
         return [row[0] for row in rows]
 
     def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
-        """The indexed rows of these ids, by id; unknown ids are left out."""
+        """The indexed rows of known ids, by id."""
         query = f"SELECT {COLUMNS} FROM images WHERE status = 'indexed' AND id IN (SELECT value FROM json_each(?))"
         found = self._connection.execute(query, (json.dumps(list(map(int, ids))),))
         return {row[0]: self._make_row(row) for row in found}
@@ -215,8 +206,8 @@ class Catalog:
         return self._decided.apply(make_row(values))
 
     def find_contents(self, contents: Iterable[str]) -> Iterator[tuple[int, str, str | None]]:
-        """Id, SHA-256 and label of the usable rows that have one of these SHA-256s."""
-        query = (  # the plus keeps SQLite from the index by status, which nearly all rows are in
+        """Id, SHA-256 and label of usable rows by SHA-256."""
+        query = (  # the plus keeps SQLite from using the index by status, useless here
             "SELECT id, sha256, label FROM images WHERE sha256 IN (SELECT value FROM json_each(?)) "
             "AND +status IN ('indexed', 'duplicate')"
         )
@@ -228,7 +219,7 @@ class Catalog:
         return [row[0] for row in self._connection.execute(query)]
 
     def matching_ids(self, where: Condition, *, status: str | None = "indexed") -> Ids:
-        """(N,) int64 ids of the rows that a filter keeps, of one status or of any, in rising order."""
+        """(N,) int64 rising ids of the rows that a filter keeps, of one status or any."""
         found = self.find_matching(where, status=status)
         rows = self._connection.execute(f"{found.text} ORDER BY id", found.values)
         return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
@@ -236,47 +227,45 @@ class Catalog:
     def find_matching(self, where: Condition, *, status: str | None = "indexed") -> Sql:
         """A query for `id` of the rows that a filter keeps; else as `matching_ids`."""
         check_names(where, self._connection, has_decided=bool(self._decided))
-        # The plus keeps SQLite from the index by status, which nearly all rows are in; one by label helps.
+        # The plus keeps SQLite from using the index by status; the one by label helps.
         kept = compose("{}" if status is None else f"+status = '{status}' AND {{}}", write_sql(where))
         if not self._decided or self._spoiled:
             return compose("SELECT id FROM images WHERE {}", kept)
-        # What nobody decided about is asked of the table itself, for its index by label.
+        # Undecided rows are read from the table itself, which has an index by label.
         others = compose("SELECT id FROM main.images WHERE id NOT IN (SELECT id FROM decided) AND {}", kept)
         decided = compose("SELECT id FROM images WHERE id IN (SELECT id FROM decided) AND {}", kept)
         return compose("{} UNION ALL {}", others, decided)
 
     def fingerprints(self) -> Fingerprints:
-        """What duplicates are found by, of the indexed rows in rising order of ids."""
+        """Perceptual hashes of the indexed rows, for duplicates, in id order."""
         query = "SELECT id, phash, label IS NOT NULL FROM images WHERE status = 'indexed' ORDER BY id"
         table: Ids = np.array(self._connection.execute(query).fetchall(), dtype=np.int64).reshape(-1, 3)
         return Fingerprints(table[:, 0].copy(), table[:, 1].copy(), table[:, 2] == 1)
 
     def labels(self, *, status: str) -> list[str | None]:
-        """The labels of the rows of one status, in id order."""
+        """Labels of the rows of one status, in id order."""
         query = "SELECT label FROM images WHERE status = ? ORDER BY id"
         return [row[0] for row in self._connection.execute(query, (status,))]
 
     def _ask(self, query: str, *values: object) -> Any:
-        """The one value that a query gives; None where it gives no row."""
         row = self._connection.execute(query, values).fetchone()
         return None if row is None else row[0]
 
     def count(self, status: str) -> int:
-        """Rows of one status."""
         return int(self._ask("SELECT count(*) FROM images WHERE status = ?", status))
 
     def skipped_by_reason(self) -> dict[str, int]:
-        """Skipped rows by reason, reasons in alphabetical order."""
+        """Counts of skipped rows by reason, in alphabetical order."""
         query = "SELECT reason, count(*) FROM images WHERE status = 'skipped' GROUP BY reason ORDER BY reason"
         return dict(self._connection.execute(query).fetchall())
 
     def indexed_by_source(self) -> dict[int, int]:
-        """Indexed rows by the number of their source; sources without any are left out."""
+        """Counts of indexed rows by the number of their source."""
         query = "SELECT source, count(*) FROM images NOT INDEXED WHERE status = 'indexed' GROUP BY source"
         return dict(self._connection.execute(query).fetchall())
 
     def indexed_labels(self, *, limit: int) -> IndexedLabels:
-        """Of the indexed rows: the labels, and as many of the largest."""
+        """Counts of the indexed rows' labels, with the `limit` largest."""
         query = (
             "SELECT label, rows, count(*) OVER (), sum(rows) OVER () FROM (SELECT label, count(*) AS rows "
             "FROM images NOT INDEXED WHERE status = 'indexed' AND label IS NOT NULL GROUP BY label) "
@@ -287,35 +276,34 @@ class Catalog:
         return IndexedLabels(labels, labelled, {label: rows for label, rows, _, _ in largest})
 
     def count_orphans(self) -> int:
-        """Duplicates that repeat no indexed row; a sound catalogue has none."""
+        """Duplicates without an indexed row that they repeat; a sound catalogue has none."""
         return int(self._ask(
             "SELECT count(*) FROM images d LEFT JOIN images k ON k.id = d.keeper AND k.status = 'indexed' "
             "WHERE d.status = 'duplicate' AND k.id IS NULL"
         ))  # fmt: skip
 
     def next_id(self) -> int:
-        """The id that the next new item gets."""
         return int(self._ask("SELECT seq FROM sqlite_sequence WHERE name = 'images'") or 0) + 1
 
     def sources(self) -> dict[int, ImageSource]:
-        """The sources by number, in the order they were added, where they are now."""
+        """The sources by number, in the order of addition, at their current places."""
         return dict(self._find_places().sources)
 
     def recorded_sources(self) -> dict[int, ImageSource]:
-        """The sources by number as they were recorded: those in the gallery relative to it."""
+        """The sources by number as recorded; those in the gallery have relative locations."""
         rows = self._connection.execute("SELECT id, kind, location FROM sources ORDER BY id")
         return {number: make_source(kind, os.fsdecode(location)) for number, kind, location in rows}
 
     def added_source(self) -> int | None:
-        """The number of the source that holds the images that were sent to the gallery; None without one."""
+        """The number of the source of uploaded images; None without one."""
         return self._find_places().added
 
     def moved_sources(self) -> tuple[str, ...]:
-        """What people are told of the sources that are not where they were, and were found in another place."""
+        """Messages about sources that were found in another place."""
         return self._find_places().moves
 
     def labels_file(self) -> Path | None:
-        """The file that the labels come from, where it is now; None where the gallery was built without one."""
+        """The label file at its current place; None for a gallery built without one."""
         recorded = self.setting("labels")
         if recorded is None:
             return None
@@ -341,12 +329,12 @@ class Catalog:
         return [make_row(row) for row in self._connection.execute(query, (source, count))]
 
     def setting(self, name: str) -> str | None:
-        """A setting that later commands on the gallery go on with; None where it was never given."""
+        """A setting of the gallery; None where it was never given."""
         value = self._ask("SELECT value FROM settings WHERE name = ?", name)
         return None if value is None else str(value)
 
     def remembered(self) -> dict[str, Any]:
-        """The sources and settings as plain values, for a copy that outlives the catalogue."""
+        """Sources and settings as plain values, for the version's mark, which outlives a damaged catalogue."""
         settings = self._connection.execute("SELECT name, value FROM settings ORDER BY name")
         sources = self._connection.execute("SELECT kind, location FROM sources ORDER BY id")
         return {
@@ -355,16 +343,15 @@ class Catalog:
         }
 
     def check(self) -> None:
-        """Let SQLite look for damage."""
         if (found := self._ask("PRAGMA quick_check(1)")) != "ok":
             raise sqlite3.DatabaseError(found)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many rows there are in all, and with each value; folders are the bytes of those that directly hold them.
+    """Counts of rows in all and by value; folders are bytes of direct parents.
 
-    `metadata` has, by name, the kind and value of what a row has under it; truths are 1 and 0.
+    `metadata` has counts by name, then kind and value; truths are 1 and 0.
     """
 
     total: int
@@ -375,7 +362,7 @@ class Counts:
 
 
 def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence[str]) -> Counts:
-    """Count the rows that a condition keeps, all without one, by what they have; metadata of these names only."""
+    """Facet counts of the rows that a condition keeps; metadata of these names only."""
     execute, kept = catalog.connection.execute, _INDEXED
     if where is not None:
         found = catalog.find_matching(where)
@@ -401,7 +388,7 @@ def count_values(catalog: Catalog, where: Condition | None, *, columns: Sequence
 
 
 def list_columns(catalog: Catalog, *, limit: int) -> list[str]:
-    """The names of the rows' metadata, what most have first."""
+    """Names of metadata, the most frequent first."""
     query = (
         f"SELECT j.key FROM images NOT INDEXED, json_each(images.metadata) AS j WHERE {_INDEXED} "
         "GROUP BY j.key ORDER BY count(*) DESC, j.key LIMIT ?"
@@ -410,7 +397,7 @@ def list_columns(catalog: Catalog, *, limit: int) -> list[str]:
 
 
 def list_plain_columns(catalog: Catalog, *, most_values: int, limit: int) -> list[str]:
-    """The names of the metadata that has at most so many plain values, what most rows have first."""
+    """Names of metadata with at most so many plain values, the most frequent first."""
     query = (
         "SELECT j.key, count(*) AS members, count(DISTINCT j.value) AS found FROM images, json_each(metadata) AS j "
         f"WHERE {_INDEXED} AND {_IS_PLAIN} GROUP BY j.key HAVING found <= ? ORDER BY members DESC, j.key LIMIT ?"
@@ -419,7 +406,7 @@ def list_plain_columns(catalog: Catalog, *, most_values: int, limit: int) -> lis
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables of an empty catalogue, all or none; one that has them is left as it is."""
+    """Create the tables of an empty catalogue, all or none."""
     if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         connection.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")
     check_version(connection)
@@ -437,7 +424,7 @@ def check_version(connection: sqlite3.Connection) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IndexedLabels:
-    """How many labels the indexed rows have, how many rows have one, and the rows of each of the largest."""
+    """Of the indexed rows: the number of labels, of rows with one, and the counts of the largest."""
 
     count: int
     images: int
@@ -446,7 +433,7 @@ class IndexedLabels:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
-    """(N,) int64 ids, (N,) int64 perceptual hashes, and (N,) bool whether there is a label."""
+    """(N,) int64 ids, (N,) int64 perceptual hashes, and (N,) bool whether a row has a label."""
 
     ids: Ids
     hashes: Ids

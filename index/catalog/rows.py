@@ -1,4 +1,4 @@
-"""One row of a catalogue, as every reader gets it."""
+"""Rows of a catalogue."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-REMOVED = "removed"  # the reason of an item that was taken out
-MAX_CHARACTERS = 1 << 24  # more than a source may say of an item
-_MAX_NESTING = 200  # fewer than any encoder gives up at
+REMOVED = "removed"  # the reason of a removed item
+MAX_CHARACTERS = 1 << 24  # of metadata, above the limits of sources
+_MAX_NESTING = 200  # below the limits of JSON encoders
 SOUND = (
     f"CASE WHEN typeof(metadata) = 'text' AND length(metadata) <= {MAX_CHARACTERS} THEN "
     "CASE WHEN json_valid(metadata) THEN CASE WHEN json_type(metadata) = 'object' THEN metadata END END END"
@@ -28,9 +28,9 @@ _LABEL = COLUMNS.split(", ").index("label")
 class CatalogRow:
     """One item.
 
-    `label` is the one that holds, `given_label` what the source or label file gave: they differ where somebody decided
-    so. `path` is '/'-separated below its source's root, with undecodable bytes as surrogates; `starts_at` is the
-    member's offset in its `archive`; `kept_id` the indexed image that a duplicate repeats.
+    `label` is the current one, `given_label` that of the source or label file; a decision makes them differ. `path` is
+    '/'-separated below its source's root, with undecodable bytes as surrogates; `starts_at` is the member's offset in
+    its `archive`; `kept_id` the indexed image that a duplicate repeats.
     """
 
     id: int
@@ -62,14 +62,13 @@ class CatalogRow:
 
 
 def make_row(values: tuple[Any, ...]) -> CatalogRow:
-    """The row of a query for `COLUMNS`."""
     number, source, path, archive, *others = values
     place = os.fsdecode(path), None if archive is None else os.fsdecode(archive)
     return CatalogRow(*(number, source, *place, *others, values[_LABEL]))
 
 
 def read_metadata(text: str | None) -> Mapping[str, Any]:
-    """JSON values by name; empty without, and where the text is no JSON object or one of an absurd size or depth."""
+    """JSON values by name; empty for anything but a JSON object of sane size and depth."""
     if not text or not isinstance(text, str) or len(text) > MAX_CHARACTERS:
         return {}
     try:
@@ -80,13 +79,13 @@ def read_metadata(text: str | None) -> Mapping[str, Any]:
 
 
 def has_spoiled_labels(connection: sqlite3.Connection) -> bool:
-    """Whether some row of a catalogue has a label that is none: numbers sort before texts, bytes behind."""
+    """Whether some label is not text: numbers sort before texts, bytes behind."""
     query = "SELECT typeof((SELECT min(label) FROM images)), typeof((SELECT max(label) FROM images))"
     return not set(connection.execute(query).fetchone()) <= {"text", "null"}
 
 
 def has_spoiled_metadata(connection: sqlite3.Connection) -> bool:
-    """Whether some row of a catalogue has metadata that is none; all rows are read for that."""
+    """Whether some metadata is not a JSON object; reads all rows."""
     query = f"SELECT 1 FROM images WHERE metadata IS NOT ({SOUND}) LIMIT 1"
     return connection.execute(query).fetchone() is not None
 

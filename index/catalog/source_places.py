@@ -1,7 +1,7 @@
-"""Where the sources of a gallery are now, though it, or they, were moved, copied, restored or linked since.
+"""Places of a gallery's sources, found again after the gallery or its sources were moved, copied or restored.
 
-A catalogue names a source that lies in the gallery by its place there, and any other by its absolute path; where the
-others lay as seen from the gallery is a setting of their numbers.
+A catalogue records a source in the gallery relative to it, and others by absolute path. A setting has the others'
+paths relative to the gallery.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from index.text import printable_path
 from index.versions.annotations import ADDED_PLACE, added_folder
 
 PLACES_SETTING = "places"
-LABELS_PLACE = "labels"  # in that setting, of the file that labels come from
-_LOOKED_AT = 64  # items of a source, by which it is known again
+LABELS_PLACE = "labels"  # in that setting, of the label file
+_LOOKED_AT = 64  # items that identify a source
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The sources by number, where they are now.
+    """The sources by number at their current places.
 
     Attributes:
-        added: the number of the one that holds the images that were sent to this gallery; None without.
-        moves: what people are told of those outside the gallery that are not where they were, and were found.
+        added: the number of the source of uploaded images; None without one.
+        moves: messages about sources that were found in another place.
     """
 
     sources: Mapping[int, ImageSource]
@@ -44,13 +44,12 @@ def find_places(
     places: Mapping[str, str],
     take_sample: Callable[[int, int], list[CatalogRow]],
 ) -> Places:
-    """Where the recorded sources are.
+    """Find the recorded sources.
 
     Args:
-        recorded: the sources with their locations as the catalogue has them, relative ones included.
-        gallery: its folder.
-        places: what `describe_places` said of them when they were recorded.
-        take_sample: gives up to so many items of the source of a number, by which it is known again.
+        recorded: the sources with recorded locations, relative ones included.
+        places: of `describe_places`, when they were recorded.
+        take_sample: gives up to so many items of a source's number, which identify it.
     """
     home, real = Path(os.path.realpath(gallery)), cache(os.path.realpath)
     found = {number: source.at(_absolute(source.location, home), real) for number, source in recorded.items()}
@@ -61,7 +60,7 @@ def find_places(
         if beside is None or number == added or found[number].is_there():
             continue
         now = source.at(os.path.normpath(home / beside), real)
-        # At least half of its items must be there: some may be changed or gone; another folder may share a few.
+        # At least half of the sampled items must be there: some may be gone, another folder may share a few.
         sample = take_sample(number, _LOOKED_AT) if now.location not in taken and now.is_there() else None
         if sample is not None and sum(_has_file(now, item) for item in sample) * 2 >= len(sample):
             old, new = printable_path(found[number].location), printable_path(now.location)
@@ -72,7 +71,7 @@ def find_places(
 
 
 def place_in_gallery(location: str, *, gallery: Path) -> str:
-    """How a catalogue records a location: relative where it lies in the gallery."""
+    """A location as a catalogue records it: relative in the gallery, else absolute."""
     home = os.path.realpath(gallery)
     if location == str(added_folder(Path(home))):
         return ADDED_PLACE
@@ -82,9 +81,9 @@ def place_in_gallery(location: str, *, gallery: Path) -> str:
 def describe_places(
     sources: Mapping[int, ImageSource], *, gallery: Path, labels_file: Path | None, before: Mapping[str, str]
 ) -> str:
-    """The setting that tells where sources outside a gallery, and its label file, lie as seen from it.
+    """The setting with paths of outside sources and the label file, relative to the gallery.
 
-    Of what cannot be found at the moment it goes on to say what it said `before`.
+    A place that cannot be found at the moment keeps its value of `before`.
     """
     home = os.path.realpath(gallery)
     recorded = {str(number): (source.is_there(), source.location) for number, source in sources.items()}
@@ -98,7 +97,7 @@ def describe_places(
 
 
 def find_file_beside(recorded: str, *, gallery: Path, places: Mapping[str, str]) -> str:
-    """Where a label file is now: as it was recorded, or where it lay as seen from the gallery."""
+    """The label file's current path: as recorded, or relative to the gallery."""
     beside = places.get(LABELS_PLACE)
     if beside is None or os.path.exists(recorded):
         return recorded
@@ -107,14 +106,14 @@ def find_file_beside(recorded: str, *, gallery: Path, places: Mapping[str, str])
 
 
 def _absolute(location: str, home: Path) -> str:
-    """Where a recorded location is, if its gallery is here."""
+    """The absolute path of a recorded location, for a gallery at `home`."""
     if os.path.isabs(location) or "://" in location:
         return location
     return str(added_folder(home)) if location == ADDED_PLACE else os.path.normpath(home / location)
 
 
 def _has_file(source: ImageSource, item: CatalogRow) -> bool:
-    """Whether an item's file is there, of the size that it had; of an archive, whether that goes so far."""
+    """Whether an item's file is there with its size; an archive must be long enough."""
     try:
         size = os.stat(source.locate(item).file).st_size
     except (OSError, ValueError):

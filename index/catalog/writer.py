@@ -1,4 +1,4 @@
-"""The catalogue of a gallery in the making: sources, settings, scans, what became of items, and how it is finished."""
+"""Writing the catalogue of a gallery: sources, settings, scans, outcomes of items, and the finished file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from index.sources.items import EmbeddedItem, FoundItem
 from index.sources.source import ImageSource
 from index.text import printable_path
 
-_PLACE = "source, path, archive, starts_at, size_bytes, mtime_ns, label, metadata"  # what a scan says of an item
+_PLACE = "source, path, archive, starts_at, size_bytes, mtime_ns, label, metadata"  # columns of a scan
 
-# Found items lie in a table of the connection's own, so that a scan changes the rows in one transaction.
-_MAY_PASS = "('unreadable', 'permission-denied', 'unreachable', 'needs-package')"  # reasons of a fetch
+# Found items go to a temporary table first, so that a scan changes the rows in one transaction.
+_MAY_PASS = "('unreadable', 'permission-denied', 'unreachable', 'needs-package')"  # temporary reasons
 _FOUND = """
 CREATE TEMP TABLE found (
     source INTEGER NOT NULL, path BLOB NOT NULL, archive BLOB, starts_at INTEGER, size_bytes INTEGER NOT NULL,
@@ -39,7 +39,7 @@ _GONE = """
 CREATE TEMP TABLE gone AS SELECT id, sha256, size_bytes FROM images v WHERE source IN (SELECT source FROM rescanned)
 AND NOT EXISTS (SELECT 1 FROM found f WHERE f.source = v.source AND f.path = v.path)
 """
-# Below a folder or archive that cannot be read now, nothing is known to have gone.
+# Items below an unreadable folder or archive are not known to be gone.
 _BELOW_BROKEN = """
 DELETE FROM gone WHERE id IN (
     SELECT v.id FROM found b JOIN images v ON v.source = b.source
@@ -47,14 +47,14 @@ DELETE FROM gone WHERE id IN (
     WHERE b.reason IN ('unreadable', 'permission-denied', 'corrupt-archive', 'unreachable', 'needs-package')
 )
 """
-_IDENTITY = (  # what makes two catalogues the same; not the scan's own notes
+_IDENTITY = (  # columns by which two catalogues are compared
     "source, path, archive, starts_at, size_bytes, mtime_ns, sha256, status, reason, keeper, label, metadata"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A file of vectors whose rows are recorded, and its SHA-256."""
+    """A file of vectors, whose rows are recorded, and its SHA-256."""
 
     name: str
     sha256: str
@@ -62,7 +62,7 @@ class Checkpoint:
 
 @contextmanager
 def write_catalog(path: Path) -> Iterator[CatalogWriter]:
-    """Open the catalogue of a gallery in the making, made if there is none, in WAL mode."""
+    """Open, or create, the catalogue of unfinished work, in WAL mode."""
     with opened(path, query="mode=rwc") as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
@@ -71,9 +71,9 @@ def write_catalog(path: Path) -> Iterator[CatalogWriter]:
 
 
 class CatalogWriter(Catalog):
-    """Adds to a catalogue; get one from `write_catalog`. Every method leaves all of its change or none.
+    """A writable catalogue; get one from `write_catalog`. Every method is atomic.
 
-    A scan is recorded in tables of the connection's own, and then the hashes of what the scan alone could not decide.
+    A scan is recorded in temporary tables; hashes then settle what the scan alone cannot decide.
     """
 
     def __init__(self, connection: sqlite3.Connection, *, gallery: Path | None = None) -> None:
@@ -82,15 +82,15 @@ class CatalogWriter(Catalog):
 
     @contextmanager
     def transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
-        """A transaction: all of what is done within, or none of it; one within another is a part of it."""
+        """A transaction; a nested one is part of the outer one."""
         if self._connection.in_transaction:
             yield self._connection.execute
             return
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield self._connection.execute
-        except BaseException:  # an interrupt too must leave the rows as they were
-            if self._connection.in_transaction:  # where the disk is full SQLite has rolled back itself
+        except BaseException:  # also an interrupt
+            if self._connection.in_transaction:  # on a full disk SQLite has rolled back itself
                 self._connection.execute("ROLLBACK")
             raise
         self._connection.execute("COMMIT")
@@ -103,7 +103,7 @@ class CatalogWriter(Catalog):
                     execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('images', ?)", (least - 1,))
 
     def select(self, condition: str) -> Iterator[CatalogRow]:
-        """Rows in id order; they may be changed meanwhile."""
+        """Rows in id order, which may be changed meanwhile."""
         after = -1
         query = f"SELECT {COLUMNS} FROM images WHERE id > ? AND {condition} ORDER BY id LIMIT 1024"
         while page := self._connection.execute(query, (after,)).fetchall():
@@ -111,13 +111,13 @@ class CatalogWriter(Catalog):
             after = page[-1][0]
 
     def renew_where(self, condition: str, values: Sequence[object] = ()) -> None:
-        """Give the items of some rows, of which few are expected, new ids; they are pending then."""
+        """Give the items of some rows new ids, pending; few rows are expected."""
         query = f"SELECT {COLUMNS} FROM images WHERE {condition} ORDER BY id"
         for row in map(make_row, self._connection.execute(query, values).fetchall()):
             self.renew(row)
 
     def renew(self, row: CatalogRow) -> int:
-        """Give an item a new id, pending, for an id stands for the same bytes for ever."""
+        """Give an item a new id, pending: an id stands for the same bytes for ever."""
         execute = self._connection.execute
         execute("DELETE FROM images WHERE id = ?", (row.id,))
         inserted = execute(
@@ -126,7 +126,7 @@ class CatalogWriter(Catalog):
         return int(inserted.lastrowid or 0)
 
     def release_duplicates(self) -> None:
-        """Duplicates of what is not indexed any more are items like others again."""
+        """Duplicates of rows that are not indexed any more become pending items."""
         self.renew_where("keeper IS NOT NULL AND keeper NOT IN (SELECT id FROM images WHERE status = 'indexed')")
 
     def prepare(self) -> None:
@@ -136,7 +136,7 @@ class CatalogWriter(Catalog):
             execute("CREATE TABLE IF NOT EXISTS retried (source INTEGER PRIMARY KEY)")
 
     def set(self, settings: Mapping[str, str | None]) -> None:
-        """Change settings; None takes one away."""
+        """Change settings; None removes one."""
         with self.transaction() as execute:
             for name, value in settings.items():
                 if value is None:
@@ -145,7 +145,6 @@ class CatalogWriter(Catalog):
                     execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
 
     def add_sources(self, sources: Iterable[ImageSource]) -> list[int]:
-        """The numbers of the sources, known before or new."""
         known = {source.location: number for number, source in self.sources().items()}
         with self.transaction() as execute:
             numbers = set()
@@ -159,14 +158,14 @@ class CatalogWriter(Catalog):
         return sorted(numbers)
 
     def move_source(self, number: int, location: str) -> None:
-        """A source is somewhere else now; its items keep their rows."""
+        """Change a source's location; its items keep their rows."""
         with self.transaction() as execute:
             values = (os.fsencode(self._record(location)), number)
             execute("UPDATE sources SET location = ? WHERE id = ?", values)
         self._places = None
 
     def record_places(self) -> None:
-        """Record where the sources are now, and where they lie as seen from the gallery."""
+        """Record the current places of the sources; see `source_places`."""
         if self._gallery is None:
             return
         sources, labels_file = self.sources(), self.labels_file()
@@ -187,7 +186,7 @@ class CatalogWriter(Catalog):
         return location if self._gallery is None else place_in_gallery(location, gallery=self._gallery)
 
     def remove_source(self, number: int) -> int:
-        """Forget a source and its items; the number of these."""
+        """Remove a source and its items; the number of items."""
         with self.transaction() as execute:
             removed = execute("DELETE FROM images WHERE source = ?", (number,)).rowcount
             execute("DELETE FROM sources WHERE id = ?", (number,))
@@ -196,7 +195,7 @@ class CatalogWriter(Catalog):
         return removed
 
     def has_item(self, source: int, path: str) -> bool:
-        """Whether a source has an item of this path, by the scan that is being recorded, or else by its rows."""
+        """Whether a source has an item of this path, by the running scan, or else by its rows."""
         query = (
             "SELECT EXISTS (SELECT 1 FROM temp.found WHERE source = :source AND path = :path) "
             "OR :source NOT IN (SELECT source FROM temp.rescanned) "
@@ -212,12 +211,13 @@ class CatalogWriter(Catalog):
         restore: bool,
         thorough: bool = False,
     ) -> None:
-        """Bring the rows in line with a scan of some sources, given as (source, item); all or nothing.
+        """Update the rows by a scan of some sources, given as (source, item).
 
-        Items of unchanged size and time keep their row; changed ones are pending with their old hash, to be confirmed;
-        new ones are pending, and so are, once, those that were skipped, for what was in their way may have gone. Rows
-        that the scan did not meet stay until `drop_vanished`. With `restore`, items that were taken out come back;
-        with `thorough`, all that were read are to be confirmed, whatever their size and time.
+        - Items of unchanged size and time keep their row.
+        - Changed ones are pending with their old hash, to be confirmed; with `thorough`, all that were read.
+        - New ones are pending, and so are, once, skipped ones, because the cause may be gone.
+        - Rows that the scan did not meet stay until `drop_vanished`.
+        - With `restore`, removed items come back.
         """
         with self.transaction() as execute:
             for table in ("found", "rescanned", "gone"):
@@ -250,7 +250,7 @@ class CatalogWriter(Catalog):
         if restore:
             self.renew_where("id IN (SELECT i.id FROM images i, found f "
                               f"WHERE {_SAME_FILE} AND i.reason = '{REMOVED}')")  # fmt: skip
-        execute(  # what changed keeps its hash, and a duplicate what it repeats, until the bytes were read
+        execute(  # a changed row keeps its hash, and a duplicate its keeper, until the bytes are read
             "UPDATE images AS i SET size_bytes = f.size_bytes, mtime_ns = f.mtime_ns, archive = f.archive, "
             "starts_at = f.starts_at, status = 'pending', reason = NULL, detail = NULL, "
             "sha256 = CASE WHEN i.status = 'skipped' THEN NULL ELSE i.sha256 END "
@@ -286,10 +286,9 @@ class CatalogWriter(Catalog):
     def archive_items(
         self, source: int, archive: str, *, mtime_ns: int, with_skipped: bool = False
     ) -> Iterator[FoundItem] | None:
-        """The items of an unchanged archive from its rows, so that it need not be read; None where it may have changed.
+        """The items of an unchanged archive from its rows; None where it must be read.
 
-        It may where it is of another time, is not known, or something in it was skipped: with `with_skipped` only
-        where that is what a fetch ran into, and other members stay skipped.
+        It must with another time, no rows, or a skipped member; `with_skipped` accepts members skipped for good.
         """
         name = os.fsencode(archive)
         members = "source = ?1 AND (path > ?2 AND path < ?3 AND archive = ?4 OR ?5 AND path = ?4)"
@@ -305,17 +304,17 @@ class CatalogWriter(Catalog):
         return map(_as_found, map(make_row, rows.fetchall()))
 
     def known_state(self, source: int, path: str) -> tuple[int, int, str] | None:
-        """Size, time and status of the row of an item; None where there is none."""
+        """Size, time and status of an item's row."""
         query = "SELECT size_bytes, mtime_ns, status FROM images WHERE source = ? AND path = ?"
         row: tuple[int, int, str] | None = self._connection.execute(query, (source, os.fsencode(path))).fetchone()
         return row
 
     def was_scanned(self, source: int) -> bool:
-        """Whether the work in progress has scanned a source before, in a command that was stopped."""
+        """Whether a stopped command has scanned the source for this unfinished work."""
         return bool(self._ask("SELECT EXISTS (SELECT 1 FROM retried WHERE source = ?)", source))
 
     def emptied_sources(self) -> list[ImageSource]:
-        """The sources of whose items the scan met none at all, where some are indexed, or could not be read before."""
+        """Sources of which the scan met no item, though some are indexed or were temporarily skipped."""
         numbers = self._connection.execute(
             "SELECT source FROM rescanned r WHERE NOT EXISTS (SELECT 1 FROM found f WHERE f.source = r.source) "
             "AND EXISTS (SELECT 1 FROM images i WHERE i.source = r.source "
@@ -325,18 +324,18 @@ class CatalogWriter(Catalog):
         return [sources[number] for (number,) in numbers]
 
     def changed(self) -> Iterator[CatalogRow]:
-        """Pending rows that had been read before: the bytes decide whether they changed."""
+        """Pending rows with a hash: their bytes decide whether they changed."""
         yield from self.select("status = 'pending' AND sha256 IS NOT NULL")
 
     def moved_candidates(self) -> Iterator[CatalogRow]:
-        """New rows of the size of one that is not where it was."""
+        """New rows with the size of a vanished one."""
         if self._has_scan:
             yield from self.select(
                 "status = 'pending' AND sha256 IS NULL AND size_bytes IN (SELECT size_bytes FROM temp.gone)"
             )
 
     def confirm(self, hashed: Iterable[tuple[CatalogRow, str | None]]) -> None:
-        """Settle rows of `changed` by the hash of their bytes; other bytes, or none, make a new item, pending."""
+        """Settle rows of `changed` by the hash of their bytes; with other bytes, or none, the item gets a new id."""
         with self.transaction() as execute:
             for row, sha256 in hashed:
                 if sha256 == row.sha256:
@@ -346,10 +345,7 @@ class CatalogWriter(Catalog):
                     self.renew(row)
 
     def confirm_moved(self, hashed: Iterable[tuple[CatalogRow, str | None]]) -> int:
-        """Recognise moved files: a vanished item whose bytes a new row has takes that row's place; their number.
-
-        The row of the new place goes, and the item keeps its own.
-        """
+        """Recognise moved files: a vanished item takes the place of the new row with its bytes; the number of moves."""
         moved = 0
         with self.transaction() as execute:
             for row, sha256 in hashed:
@@ -372,7 +368,7 @@ class CatalogWriter(Catalog):
         execute(f"UPDATE images SET {places} WHERE id = ?", (*_place_values(row), vanished))
 
     def drop_vanished(self) -> int:
-        """Remove the rows that the scan did not meet, if there was one; the number of these."""
+        """Remove the rows that the scan did not meet; their number."""
         dropped = 0
         with self.transaction() as execute:
             if self._has_scan:
@@ -381,7 +377,7 @@ class CatalogWriter(Catalog):
         return dropped
 
     def restore(self, source: int, path: str, item: FoundItem) -> None:
-        """Let an item of a source that was taken out, and was met in another one, be one like others again."""
+        """Restore a removed item of a source that was met in another source."""
         key = (source, os.fsencode(path))
         with self.transaction() as execute:
             removed = execute(f"SELECT 1 FROM images WHERE source = ? AND path = ? AND reason = '{REMOVED}'", key)
@@ -393,7 +389,7 @@ class CatalogWriter(Catalog):
                 )
 
     def take_out(self, rows: Iterable[CatalogRow]) -> None:
-        """Take items out of the gallery; they are skipped from now on, also where their files stay or are moved."""
+        """Remove items: they are skipped from now on, also where their files stay or move."""
         with self.transaction() as execute:
             for row in rows:
                 execute(
@@ -403,7 +399,7 @@ class CatalogWriter(Catalog):
             self.release_duplicates()
 
     def make_pending(self, ids: Iterable[int], *, confirm: bool) -> None:
-        """Let images be embedded again under their ids; `confirm` leaves it to `changed` whether they still may."""
+        """Let images be embedded again under their ids; with `confirm`, `changed` checks their bytes first."""
         with self.transaction():
             self._connection.executemany(
                 f"UPDATE images SET status = 'pending', sha256 = {'sha256' if confirm else 'NULL'} WHERE id = ?",
@@ -411,12 +407,11 @@ class CatalogWriter(Catalog):
             )
 
     def kept_images(self) -> list[int]:
-        """Ids of the images that have duplicates."""
         query = "SELECT DISTINCT keeper FROM images WHERE keeper NOT NULL"
         return [row[0] for row in self._connection.execute(query)]
 
     def repeated(self) -> list[tuple[str, int]]:
-        """(hash, id) of the indexed rows that have the same bytes as another one, in rising order."""
+        """(hash, id) of indexed rows with the same bytes, in rising order."""
         indexed = "FROM images WHERE status = 'indexed'"
         query = (
             f"SELECT sha256, id {indexed} AND sha256 IN (SELECT sha256 {indexed} GROUP BY sha256 "
@@ -425,7 +420,7 @@ class CatalogWriter(Catalog):
         return self._connection.execute(query).fetchall()
 
     def set_duplicates(self, kept_images: Iterable[tuple[int, int]]) -> None:
-        """Make indexed rows duplicates, given as (row, the row it repeats)."""
+        """Make indexed rows duplicates, given as (id, id of the kept image)."""
         with self.transaction() as execute:
             for number, kept_image in kept_images:
                 row = self.find([number])[number]
@@ -436,12 +431,11 @@ class CatalogWriter(Catalog):
                 )
 
     def release_all_duplicates(self) -> None:
-        """Let every duplicate be an item like others again."""
         with self.transaction():
             self.renew_where("status = 'duplicate' OR keeper IS NOT NULL")
 
     def record_outcomes(self, items: Iterable[EmbeddedItem], *, checkpoint: Checkpoint | None) -> None:
-        """Settle pending rows together with the checkpoint that holds their vectors (None: no vectors)."""
+        """Settle pending rows, with the checkpoint that has their vectors (None: no vectors)."""
         with self.transaction() as execute:
             self._connection.executemany(
                 "UPDATE images SET status = ?, sha256 = ?, phash = ?, reason = ?, detail = ?, "
@@ -452,15 +446,12 @@ class CatalogWriter(Catalog):
                 execute("INSERT INTO checkpoints VALUES (?, ?)", (checkpoint.name, checkpoint.sha256))
 
     def checkpoints(self) -> list[Checkpoint]:
-        """The checkpoints whose rows are recorded; any other file of vectors is a leftover."""
+        """The checkpoints whose rows are recorded; other files are leftovers."""
         rows = self._connection.execute("SELECT name, sha256 FROM checkpoints ORDER BY name")
         return [Checkpoint(*row) for row in rows]
 
     def same_as(self, other: Path) -> bool:
-        """Whether a finished catalogue has the same items, ids, outcomes, sources and settings.
-
-        That a gallery lies elsewhere, as seen from its sources, makes no difference; that it does not know it yet does.
-        """
+        """Whether a finished catalogue has the same items, sources and settings, but for `PLACES_SETTING`."""
         self._connection.execute("ATTACH ? AS other", (f"{other.absolute().as_uri()}?mode=ro&immutable=1",))
         try:
             tables = (
@@ -480,7 +471,7 @@ class CatalogWriter(Catalog):
         return bool(self._ask(query, PLACES_SETTING))
 
     def write_finished(self, path: Path, *, compact: bool) -> None:
-        """Write the catalogue of a finished version; `compact` gives back the room of removed rows."""
+        """Write the catalogue of a finished version; `compact` frees the space of removed rows."""
         if compact:
             self._connection.execute("VACUUM INTO ?", (os.fspath(path),))
         with closing(sqlite3.connect(path, isolation_level=None)) as copy:
@@ -518,7 +509,7 @@ def _as_found(row: CatalogRow) -> FoundItem:
 
 
 def _outcome_values(item: EmbeddedItem) -> tuple[object, ...]:
-    """The columns of a settled row: indexed without a problem, else skipped; of what was fetched also size and time."""
+    """The columns of a settled row: indexed without a problem, else skipped; size and time of a fetched one."""
     size_bytes, mtime_ns = (
         (item.fetched.size_bytes, item.fetched.stamp) if item.fetched is not None else (None, None)
     )

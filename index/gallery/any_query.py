@@ -1,4 +1,4 @@
-"""Whatever a Python program may ask a gallery with, as one unit vector."""
+"""Queries from Python (paths, bytes, images, arrays, vectors) as unit vectors."""
 
 from __future__ import annotations
 
@@ -26,12 +26,10 @@ AnyQuery: TypeAlias = "str | os.PathLike[str] | bytes | Image.Image | npt.NDArra
 
 
 def make_vector(query: AnyQuery, *, dim: int, open_embedder: Callable[[], Embedder]) -> Vectors:
-    """The (D,) float32 unit vector of a query; images are turned as their EXIF says, whatever their mode.
-
-    The model is opened only where an image asks.
+    """The (D,) float32 unit vector of a query; only an image opens the model. EXIF orientation is applied.
 
     Raises:
-        InputError: it is nothing that can ask.
+        InputError: it is no kind of query.
         ImageError: the image cannot be used.
         ModelFileError: the model fails on it.
     """
@@ -66,7 +64,7 @@ def normalise(row: npt.NDArray[np.floating], *, name: str) -> Vectors:
         raise InputError(f"{printable_path(name)}: the vector has a number that is not finite")
     if largest == 0:
         raise InputError(f"{printable_path(name)}: the vector is zero, and has no direction")
-    exact /= largest  # so that squares neither overflow nor vanish
+    exact /= largest  # squares neither overflow nor vanish
     return (exact / np.linalg.norm(exact)).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Which runtime computed a gallery's vectors, and whether another one's stand beside them."""
+"""Runtimes of a gallery's vectors: the recorded one, and the check that another one agrees."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Runtime = Mapping[str, Any]
 
 
 def usual_runtime_of(recorded: Runtime | None) -> str | None:
-    """The runtime that a gallery is asked with where nobody names one: its own, if that is installed."""
+    """The default runtime of queries: the gallery's own, if it is installed."""
     if recorded is None or os.environ.get(VARIABLE) or recorded["backend"] not in installed_backends():
         return None
     return str(recorded["backend"])
 
 
 def usual_runtime_in(gallery: Path) -> str | None:
-    """That of the gallery in a folder; None where there is none yet, or it cannot be read, which others tell."""
+    """As `usual_runtime_of`, of a gallery folder; None without a readable gallery."""
     try:
         version = read_current(gallery)
         return None if version is None else usual_runtime_of(Manifest.read(version).runtime)
@@ -36,23 +36,22 @@ def usual_runtime_in(gallery: Path) -> str | None:
 
 
 def describe_runtime(embedder: Embedder) -> dict[str, Any] | None:
-    """What a manifest says of vectors that were computed now; None of those of the usual runtime."""
+    """The manifest's entry of an embedder's runtime; None of the usual one."""
     if embedder.backend == USUAL_BACKEND:
         return None
     return {"backend": embedder.backend, "precision": embedder.precision, "agreement": embedder.agreement}
 
 
 def join_runtimes(recorded: Runtime | None, new: Runtime | None) -> dict[str, Any] | None:
-    """What a manifest says of vectors of two runtimes, that of less agreement with the usual one."""
+    """The manifest's entry of vectors of two runtimes: the one that agrees less with the usual one."""
     told = [one for one in (recorded, new) if one is not None]
     return dict(min(told, key=lambda one: one["agreement"])) if told else None
 
 
 def require_same_output(recorded: Runtime | None, embedder: Embedder, *, gallery: Path) -> None:
-    """See that vectors computed now may stand beside a gallery's, or ask for them.
+    """Check that an embedder's vectors may be mixed with a gallery's.
 
-    Those of one runtime and precision may, and those of two that agree with the usual one, both as measured with this
-    model, to `LEAST_AGREEMENT`.
+    They may if runtime and precision are the same, or if both agree with the usual one to `LEAST_AGREEMENT`.
     """
     if is_same_runtime(recorded, embedder):
         return
@@ -71,7 +70,7 @@ def require_same_output(recorded: Runtime | None, embedder: Embedder, *, gallery
 
 
 def is_same_runtime(recorded: Runtime | None, embedder: Embedder) -> bool:
-    """Whether vectors are computed now as a gallery's were."""
+    """Whether runtime and precision are those of a gallery."""
     if recorded is None:
         return embedder.backend == USUAL_BACKEND
     return (recorded["backend"], recorded["precision"]) == (embedder.backend, embedder.precision)

@@ -1,4 +1,4 @@
-"""The label decisions of a gallery, and which rows of an open version they are about."""
+"""Label decisions of a gallery, applied to the rows of an open version."""
 
 from __future__ import annotations
 
@@ -23,20 +23,16 @@ OpenGiven = Callable[[], AbstractContextManager[Catalog]]
 
 @dataclass(frozen=True, slots=True)
 class DecidedLabels:
-    """What was decided at one moment, as one version of a gallery shows it.
-
-    Attributes:
-        rows: what it changes.
-    """
+    """The label decisions at one moment, and the `rows` of a version that they change."""
 
     rows: DecidedRows = NOTHING_DECIDED
     _file: tuple[int, ...] | None = None
     _connection: sqlite3.Connection | None = None  # none without a file
     _version: int = 0  # of the data, as that connection tells it
-    _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)  # of what was looked up
+    _ids: Mapping[LabelKey, tuple[int, ...]] = field(default_factory=dict)
 
     def is_current(self, gallery: Path) -> bool:
-        """Whether nothing was decided since, found out without waiting; not where that cannot be told."""
+        """Whether no decision came since, without waiting; False where that is unknown."""
         if _identify(decisions_file(gallery)) != self._file:
             return False
         try:
@@ -45,7 +41,7 @@ class DecidedLabels:
             return False
 
     def read_again(self, gallery: Path, open_given: OpenGiven, *, wait_s: float = LOCK_WAIT_S) -> DecidedLabels:
-        """What is decided now; itself where nothing was decided since."""
+        """The decisions of now; itself where none came since."""
         if self.is_current(gallery):
             return self
         path = decisions_file(gallery)
@@ -70,7 +66,7 @@ class DecidedLabels:
 
 @contextmanager
 def read_decided_catalog(gallery: Path, version: Version) -> Iterator[Catalog]:
-    """The catalogue of a version with what is decided about its labels, where nothing else of it is opened."""
+    """The catalogue of a version with its label decisions, without opening the gallery."""
     open_given = partial(read_catalog, version.folder / CATALOG_NAME)
     with open_given(decided=DecidedLabels().read_again(gallery, open_given).rows) as catalog:
         yield catalog
@@ -87,7 +83,7 @@ def _identify(path: Path) -> tuple[int, ...] | None:
 
 
 def _find_ids(catalog: Catalog, keys: Iterable[LabelKey]) -> dict[LabelKey, tuple[int, ...]]:
-    """The rows that have these bytes and given labels."""
+    """The ids of rows by SHA-256 and given label."""
     found: dict[LabelKey, list[int]] = {key: [] for key in keys}
     for number, sha256, label in catalog.find_contents({sha256 for sha256, _ in found}):
         if (sha256, label) in found:

@@ -1,4 +1,4 @@
-"""The vectors of a gallery, with what is known of their images, as files that other programs read."""
+"""Export of a gallery's vectors and catalogue rows to .npy, CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CSV_COLUMNS = ("row", "id", "path", "source", "label", "given_label", "metadata"
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """Files that were written: `images` rows of `embedding_dim` numbers, `pictures` of them with a thumbnail."""
+    """Written files: `images` rows of `embedding_dim` numbers, `pictures` of them with a thumbnail."""
 
     gallery: str
     version: str
@@ -39,7 +39,6 @@ class ExportReport:
 
     @classmethod
     def of(cls, gallery: Gallery, files: Iterable[Path], *, pictures: int = 0) -> ExportReport:
-        """The report of files with the members of a gallery."""
         names = [valid_text(str(file)) for file in files]
         return cls(valid_text(str(gallery.path)), gallery.version, gallery.count, gallery.width, names, pictures)
 
@@ -66,7 +65,7 @@ def export_vectors(path: Path, out: Path, *, by: str = KIND, progress: Progress 
 
 
 def check_out(files: list[Path], *, gallery: Path) -> None:
-    """Refuse to write over anything, or into a gallery."""
+    """Refuse existing files, and files in a gallery."""
     for file in files:
         shown = printable_path(str(file))
         if file.resolve().is_relative_to(gallery.resolve()):
@@ -79,7 +78,6 @@ def check_out(files: list[Path], *, gallery: Path) -> None:
 
 @contextmanager
 def naming_out(out: Path) -> Iterator[None]:
-    """Raise an InputError that names the output where it cannot be written."""
     try:
         yield
     except OSError as error:
@@ -90,7 +88,7 @@ def naming_out(out: Path) -> Iterator[None]:
 
 
 def read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[CatalogRow], Vectors]]:
-    """The members that nobody dropped in id order: n rows of the catalogue with their (n, D) float32 vectors."""
+    """The members in id order, in blocks of n catalogue rows and their (n, D) float32 vectors."""
     done = 0
     with gallery.catalog() as catalog:
         rows = catalog.rows(status="indexed")
@@ -112,7 +110,7 @@ def _describe(gallery: Gallery, row: CatalogRow) -> tuple[Any, ...]:
 
 
 def _write_npy(gallery: Gallery, files: list[Path], progress: Progress) -> None:
-    # Written from front to back: a mapped file that meets a full disk ends the process, a write raises.
+    # Not mapped: a mapped file kills the process on a full disk, a write raises.
     header = {"descr": "<f4", "fortran_order": False, "shape": (gallery.count, gallery.width)}
     with (
         replacing(files[0]) as array_path,

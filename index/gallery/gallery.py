@@ -1,4 +1,4 @@
-"""One version of a gallery, opened for searching: immutable, safe among threads, and checked before it answers."""
+"""An open version of a gallery: immutable, checked, and safe among threads."""
 
 from __future__ import annotations
 
@@ -64,12 +64,11 @@ class Gallery:
     """The current version of a gallery; get one from `Gallery.open`.
 
     Attributes:
-        manifest: what the version says of itself.
-        sources: where its images come from, by number.
+        sources: the image sources, by number.
         roots: the sources' roots as text, by the same numbers.
-        ids: (N,) int64 of the members that nobody dropped, in rising order.
+        ids: (N,) int64 of the members that are not dropped, in rising order.
         count: N.
-        digest: SHA-256 of the manifest, which no other version of any gallery has.
+        digest: SHA-256 of the manifest, unique to the version.
         output: whose vectors are searched, `kind`, or another one (see `by`).
         store: the vectors of that output.
         width: D, of them.
@@ -100,7 +99,7 @@ class Gallery:
         self._forget_choices()
 
     def _forget_choices(self) -> None:
-        """Begin without what depends on the store or on decisions."""
+        """Reset what depends on the store or on decisions."""
         dropped = self.decided.dropped
         self.ids: Ids = (
             np.setdiff1d(self.store.ids, dropped, assume_unique=True) if len(dropped) else self.store.ids
@@ -111,24 +110,23 @@ class Gallery:
 
     @property
     def decided(self) -> DecidedRows:
-        """What people decided, pinned as the version is: rows with another label than given, or dropped."""
+        """The label decisions when the version was opened: rows with a changed label, or dropped."""
         return self._decisions.rows
 
     @property
     def as_given(self) -> Gallery:
-        """The same version with its given labels, and what was dropped: as if nobody had decided anything."""
+        """The same version without decisions: with given labels and dropped images."""
         return self if self._given is None else self._given.by(self.output)
 
     def has_newest_decisions(self) -> bool:
-        """Whether nothing was decided since; it costs some microseconds and never waits."""
+        """Whether no decision came since; takes microseconds and never waits."""
         return self._decisions.is_current(self.path)
 
     def read_decisions(self, *, wait_s: float = LOCK_WAIT_S) -> Gallery:
-        """The same version with what is decided about labels now; itself where nothing was decided since.
+        """The same version with the label decisions of now; itself where none came since.
 
         Raises:
-            GalleryError: the decisions cannot be read, for another program has written for longer than `wait_s` seconds
-                or the file is damaged.
+            GalleryError: another program writes decisions for longer than `wait_s` seconds, or the file is damaged.
         """
         given = self.as_given.by(KIND)
         decisions = self._decisions.read_again(self.path, given.catalog, wait_s=wait_s)
@@ -167,12 +165,12 @@ class Gallery:
         return other
 
     def judging_labels(self) -> Gallery:
-        """The same version, by the vectors that saw no label where it has them: labels are judged by these."""
+        """The same version, by the untrained vectors where it has them, to find label errors."""
         return self.by(UNTRAINED) if UNTRAINED in self.manifest.outputs else self
 
     @property
     def knows_labels(self) -> bool:
-        """Whether all its vectors were made with labels, so that wrong ones which the model has learnt look right."""
+        """Whether the model was trained on labels, so that wrong labels it has learnt look right."""
         contract = find_contract(self._root / MODEL_NAME)
         return contract is not None and contract.knows_labels
 
@@ -186,15 +184,14 @@ class Gallery:
         embedder: Embedder | None = None,
         filter_s: float | None = None,
     ) -> Gallery:
-        """Open the current version of a gallery, with the decisions about its labels; it stays so until it goes.
+        """Open the current version of a gallery, with its label decisions.
 
-        Every file is checked against the manifest: the index when it is first used and the model when it is opened,
-        all others here.
+        Files are checked against the manifest: the index and the model at first use, all others here.
 
         Args:
-            model_path: a model that must be the one the gallery was built with.
-            threads: for one search; requests side by side want 1. The model always runs on one.
-            embedder: one that is open already, used if it is of this version's model.
+            model_path: must be the model that the gallery was built with.
+            threads: for one search; concurrent requests want 1. The model always runs on one.
+            embedder: an open one, used if it is of this version's model.
             filter_s: seconds that a filter may take.
 
         Raises:
@@ -211,7 +208,7 @@ class Gallery:
         except BaseException:
             os.close(hold)
             raise
-        weakref.finalize(gallery._catalog, os.close, hold)  # which goes with the last view of the version
+        weakref.finalize(gallery._catalog, os.close, hold)  # with the last view of the version
         if model_path is not None:
             gallery._check_model(model_path)
         if embedder is not None and embedder.sha256 == manifest.model_sha256:
@@ -219,21 +216,21 @@ class Gallery:
         return gallery.read_decisions()
 
     def catalog(self, *, limited: bool = False, asks_metadata: bool = False) -> AbstractContextManager[Catalog]:
-        """The version's catalogue, for the calling thread, with what was decided about its labels.
+        """The version's catalogue, for the calling thread, with label decisions.
 
         Args:
-            limited: to the time that a filter may take; filters ask for metadata.
-            asks_metadata: whether SQL is to look into the metadata.
+            limited: whether statements are limited to the time that a filter may take.
+            asks_metadata: whether SQL reads the metadata.
 
         Raises:
-            GalleryError: it is damaged, or not the one that was opened any more.
+            GalleryError: it is damaged, or was replaced since.
             InputError: it is `limited`, and a statement took longer.
         """
         return self._catalog.read(limited=limited, asks_metadata=asks_metadata, decided=self.decided)
 
     @property
     def embedder(self) -> Embedder:
-        """The version's own model, opened at first use; it gives what the gallery is asked by."""
+        """The version's own model, opened at first use, giving the gallery's output."""
         with self._opened.lock:
             known = self._opened.embedders
             if KIND not in known:
@@ -264,18 +261,18 @@ class Gallery:
     ) -> list[Hit]:
         """The k members most similar to the query, best first; ties go to the smaller id.
 
-        A query is the path of an image, its bytes, a PIL image, an (H, W, 3) uint8 array, or a (D,) float vector; a
-        filter may be text, such as `"label = 'shoes' AND price < 20"`.
-
-        Fewer are returned where the gallery holds fewer that the filter keeps, or fewer have a similarity of at least
-        `min_score`. With `min_score`, k may be None: all that are similar enough are wanted, and are looked for
-        exactly. `exclude_id` is never returned. With `rerank`, the first hundred are ranked again by the neighbours
-        that they share with the query (`index.gallery.reranking`): scores do not fall any more.
+        Args:
+            query: the path of an image, its bytes, a PIL image, an (H, W, 3) uint8 array, or a (D,) float vector.
+            k: results at most; None, with `min_score`: all that are similar enough, found exactly.
+            min_score: the least similarity.
+            exclude_id: a member that is not returned.
+            where: a filter, such as `"label = 'shoes' AND price < 20"`.
+            rerank: rank the first hundred again by shared neighbours (`index.gallery.reranking`); scores then do not
+                fall any more.
 
         Raises:
-            InputError: the query is nothing that can ask, k is below 1, `min_score` is no number, or the filter cannot
-                be read or names metadata that no image has.
-            ImageError: the image that asks cannot be used.
+            InputError: the query, `k`, `min_score` or the filter cannot be used, or names unknown metadata.
+            ImageError: the query image cannot be used.
         """
         vector = make_vector(query, dim=self.width, open_embedder=lambda: self.embedder)
         where = parse_filter(where) if isinstance(where, str) else where
@@ -298,9 +295,9 @@ class Gallery:
         where: Condition | None = None,
         rerank: bool = False,
     ) -> list[list[Hit]]:
-        """What `search` answers to each row of (Q, D) float32 unit vectors, sooner than one by one.
+        """`search` for each row of (Q, D) float32 unit vectors, faster than one by one.
 
-        `exclude_ids` are (Q,) int64, `NO_ID` where a row excludes no member.
+        `exclude_ids` are (Q,) int64, `NO_ID` for none.
         """
         depth = max(k, POOL) if rerank and k is not None else k
         ranked = self.rank_many(vectors, k=depth, min_score=min_score, exclude_ids=exclude_ids, where=where)
@@ -317,7 +314,7 @@ class Gallery:
         exclude_ids: Ids | None = None,
         where: Condition | None = None,
     ) -> list[tuple[Floats, Ids]]:
-        """(scores, ids) of what `search_many` answers, without a look into the catalogue."""
+        """(scores, ids) of `search_many`, without the catalogue's rows."""
         dim = self.width
         if not isinstance(k, int | np.integer | None):
             raise InputError(f"k must be a whole number, got {k!r}")
@@ -345,7 +342,7 @@ class Gallery:
         return ranked
 
     def rerank(self, scores: Floats, ids: Ids, *, where: Condition | None = None) -> tuple[Floats, Ids]:
-        """A ranking of `rank_many` with this filter, in the order of `index.gallery.reranking`."""
+        """Rank a result of `rank_many` with this filter again; see `index.gallery.reranking`."""
         among = self._choose_among(where)
 
         def search_near(asked: Ids) -> tuple[Floats, Ids]:
@@ -362,11 +359,10 @@ class Gallery:
         return self.decided.apply(row)
 
     def place(self, image_id: int) -> Place:
-        """Where the bytes of a member, or of a duplicate set aside, are, or were when it was indexed.
+        """The place of the bytes of a member, or of a duplicate.
 
         Raises:
-            InputError: none has this id, its file or archive is gone, or the catalogue says that it lies outside of
-                its source.
+            InputError: no image has this id, its file or archive is gone, or it lies outside of its source.
         """
         with self.as_given.catalog() as catalog:
             row = next(catalog.rows_of([_check_id(image_id)]), None)
@@ -379,7 +375,7 @@ class Gallery:
                 "gallery up to date: retrieval index update GALLERY"
             )
         place = replace(source.locate(row), sha256=row.sha256)
-        if not place.is_there():  # a writer may have moved a source of the gallery's own folder since
+        if not place.is_there():  # a writer may have moved the gallery's own source since
             with self.catalog() as catalog:
                 if row.source == catalog.added_source():
                     place = replace(catalog.sources()[row.source].locate(row), sha256=row.sha256)
@@ -401,7 +397,7 @@ class Gallery:
         return self.vectors(here).reshape(-1)
 
     def rows(self, ids: Iterable[int]) -> list[CatalogRow]:
-        """The catalogue's rows of members, dropped ones among them, in the order of the ids as they are given."""
+        """The catalogue's rows of members, dropped ones included, in the order of the ids."""
         wanted = list(ids)
         rows = self._catalog.find(wanted)
         if len(rows) != len(set(wanted)):
@@ -410,19 +406,19 @@ class Gallery:
         return [self.decided.apply(rows[image_id]) for image_id in wanted]
 
     def vectors(self, image_ids: Ids) -> Vectors:
-        """The stored (n, D) float32 unit vectors of (n,) int64 ids of members, in their order."""
+        """The stored (n, D) float32 unit vectors of (n,) int64 ids of members."""
         return self.store.gather(image_ids)
 
     def sample(self, count: int, *, seed: int) -> list[CatalogRow]:
-        """The rows of some different members in random order, the same for the same seed; all where there are fewer."""
+        """The rows of up to `count` random members."""
         generator = np.random.default_rng(seed)
         chosen = generator.choice(self.count, size=min(count, self.count), replace=False)
         return self.rows(self.ids[chosen].tolist())
 
     def labelled_vectors(self) -> tuple[Vectors, Labels, Ids, list[str]]:
-        """What evaluation needs: (N, D) float32 vectors, (N,) int64 labels, (N,) int64 ids, label names.
+        """(N, D) float32 vectors, (N,) int64 labels, (N,) int64 ids, and sorted label names.
 
-        Labels are positions in the names, which are sorted; members without a label have `UNLABELLED`.
+        Labels are positions in the names, or `UNLABELLED`.
         """
         with self.catalog() as catalog:
             labels, names = number_labels(catalog.labels(status="indexed"))
@@ -450,7 +446,7 @@ class Gallery:
         return self._shown
 
     def keep(self, where: Condition) -> Among:
-        """The members that a filter keeps; those of the last filters are remembered."""
+        """The members that a filter keeps; the last filters are cached."""
         kept = self._kept.get(where)
         if kept is None:
             with self.catalog(limited=True) as catalog:
@@ -459,19 +455,19 @@ class Gallery:
         return kept
 
     def matching_ids(self, where: Condition) -> Ids:
-        """(n,) int64 ids of the members that a filter keeps, in rising order; else as `keep`."""
+        """(n,) int64 rising ids of the members that a filter keeps."""
         return self.keep(where).ids
 
     def fulfil(self, image_ids: Ids, where: Condition) -> npt.NDArray[np.bool_]:
-        """(n,) bool: which of (n,) int64 ids of members a filter keeps; else as `keep`."""
+        """(n,) bool: which of (n,) int64 ids of members a filter keeps."""
         return self.keep(where).has(image_ids)
 
     def remembers(self, where: Condition) -> bool:
-        """Whether `keep`, and so a search with this filter, has nothing to look up."""
+        """Whether `keep` has the filter in its cache."""
         return where in self._kept
 
     def _describe_hits(self, ranked: Sequence[tuple[Floats, Ids]]) -> list[list[Hit]]:
-        """The results of each query's (scores, ids), with one look into the catalogue."""
+        """The hits of each query's (scores, ids), with one query of the catalogue."""
         ids = sorted({image_id for _, row in ranked for image_id in row.tolist()})
         rows = dict(zip(ids, self.rows(ids), strict=True))
         described: list[list[Hit]] = []
@@ -490,11 +486,7 @@ class Gallery:
 
 
 class _OpenedCatalog:
-    """The catalogue of a version.
-
-    Args:
-        filter_s: seconds that a filter may take; None: any time.
-    """
+    """The catalogue of a version, with a cache of rows."""
 
     def __init__(self, gallery: Path, version: Version, *, filter_s: float | None) -> None:
         self._gallery, self._digest, self._filter_s = gallery, version.manifest_sha256, filter_s
@@ -510,7 +502,6 @@ class _OpenedCatalog:
     def read(
         self, *, limited: bool, asks_metadata: bool, decided: DecidedRows = NOTHING_DECIDED
     ) -> Iterator[Catalog]:
-        """As `Gallery.catalog`; with what was decided about the rows."""
         self._require_same_file()
         limit_s = self._filter_s if limited else None
         spoiled = self._has_spoiled_labels or ((limited or asks_metadata) and self._has_spoiled_metadata)
@@ -518,10 +509,7 @@ class _OpenedCatalog:
             yield catalog
 
     def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
-        """As `Catalog.find`, as the rows were given; those last asked for are remembered.
-
-        A look into the file costs a search's time.
-        """
+        """As `Catalog.find`, without decisions; cached, because reading the file takes as long as a search."""
         wanted = list(ids)
         rows = {image_id: row for image_id in wanted if (row := self._rows.get(image_id)) is not None}
         if missing := [image_id for image_id in wanted if image_id not in rows]:
@@ -535,7 +523,7 @@ class _OpenedCatalog:
 
     @cached_property
     def _has_spoiled_metadata(self) -> bool:
-        """Looked for where SQL needs to know: among a million rows it takes half a second."""
+        """Computed when SQL reads metadata: a million rows take half a second."""
         with read_catalog(self._path) as catalog:
             spoiled = has_spoiled_metadata(catalog.connection)
         if spoiled:
@@ -543,11 +531,11 @@ class _OpenedCatalog:
         return spoiled
 
     def _require_same_file(self) -> None:
-        if _identify(self._path) != self._file:  # the vectors are still those of before
+        if _identify(self._path) != self._file:  # the open vectors are of the old one
             raise self._explain_other_file(printable_path(str(self._path)))
 
     def _explain_other_file(self, shown: str) -> GalleryError:
-        """Why it is not the file that was opened: another gallery took its place, or the file is changed."""
+        """The error of a replaced or changed file."""
         with suppress(GalleryError):
             if find_version(self._gallery).manifest_sha256 == self._digest:  # no writer of galleries does that
                 sound = "open it again where `retrieval index verify` finds it sound"
@@ -556,7 +544,7 @@ class _OpenedCatalog:
 
 
 def _identify(path: Path) -> tuple[int, int, int] | None:
-    """Device, inode and time of a file, by which a replaced one is noticed; None where there is no file."""
+    """Device, inode and time of a file, to notice a replaced one; None without a file."""
     try:
         status = path.stat()
     except OSError:
@@ -578,7 +566,7 @@ def number_labels(names_by_row: Sequence[str | None]) -> tuple[Labels, list[str]
 
 @dataclass(slots=True)
 class _Opened:
-    """What all views of a version share, and the views by what is asked."""
+    """State that all views of a version share, and the views by output."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     embedders: dict[str, Embedder] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a gallery is, at a glance: read from its manifest and catalogue, without its vectors, index or model."""
+"""`retrieval index info`: a summary of manifest and catalogue, without opening vectors, index or model."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _BETTER_TARGETS = (0.95, 0.98, 0.99, 0.995, 0.999)
 
 _LARGEST_LABELS = 5
 _OF_CONTRACT = ("backbone", "method", "view", "pooling", "precision")
-# What lies beside the index is scanned by every search, and what is deleted passed over; below this that is not felt.
+# Every search scans vectors beside the index and skips deleted ones; below this it is not noticeable.
 _FELT_ROWS = 1024
 _FELT_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A command that was stopped, or is at work: `settled` of `found` items are done; 0 of 0 where nobody knows yet."""
+    """A stopped or running command: `settled` of `found` items are done; 0 of 0 where it is unknown."""
 
     found: int
     settled: int
@@ -54,19 +54,19 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class GalleryInfo:
-    """What the current version of a gallery says of itself.
+    """A summary of the current version.
 
     Attributes:
         made: time of the manifest, ISO 8601 in UTC.
-        model: `sha256`, `embedding_dim` and `preprocessing`, and where the file tells them `backbone` and `method`.
+        model: `sha256`, `embedding_dim`, `preprocessing`, and where the file has them `backbone` and `method`.
         sources: `kind`, `location` and indexed `images` of each.
         labels: `count`, `images` that have one, and the `largest` with their images.
         settings: `dedup`, the thresholds that go with it, and the `labels` file.
         index: as in the manifest.
-        disk_bytes: of the `vectors`, `index`, `catalog` and `model`, their `total`, what `each_image` takes without
-            the model, and the `whole_folder` with older versions and unfinished work.
-        beside_index: vectors that came after the index was built.
-        unfinished: None where no command is waiting to be finished.
+        disk_bytes: of `vectors`, `index`, `catalog` and `model`, their `total`, `each_image` without the model, and
+            the `whole_folder` with older versions and unfinished work.
+        beside_index: vectors added after the index was built.
+        unfinished: None without unfinished work.
         picture: of the vectors that tell pictures, as in the manifest; None where there are none.
         runtime: that computed the vectors, where it was not the usual one, as in the manifest.
     """
@@ -88,17 +88,15 @@ class GalleryInfo:
 
     @property
     def should_compact(self) -> bool:
-        """Whether so much lies beside the index or is deleted that searches take longer for it."""
+        """Whether searches are slower for vectors beside the index and deleted ones."""
         loose = self.beside_index + int(self.counts["deleted"])
         return loose >= max(_FELT_ROWS, _FELT_SHARE * int(self.counts["indexed"]))
 
     def to_json(self) -> dict[str, Any]:
-        """The document that the command prints with `--json`."""
         return {**asdict(self), "should_compact": self.should_compact}
 
 
 def read_info(path: Path) -> GalleryInfo:
-    """Describe the current version of a gallery."""
     version = find_version(path)
     manifest = Manifest.read(version)
     check_file(version.folder, CATALOG_NAME, manifest, contents=False)
@@ -125,7 +123,7 @@ def read_info(path: Path) -> GalleryInfo:
 
 
 def find_unfinished(path: Path) -> Unfinished | None:
-    """How far the work in progress of a gallery is; None where there is none."""
+    """The state of unfinished work; None without any."""
     folder = path / "building"
     if not folder.is_dir():
         return None
@@ -134,7 +132,7 @@ def find_unfinished(path: Path) -> Unfinished | None:
             catalog = Catalog(connection)
             settled = sum(catalog.count(status) for status in ("indexed", "duplicate", "skipped"))
             return Unfinished(settled + catalog.count("pending"), settled)
-    except GalleryError:  # it is not written yet, or of an earlier program: the command that finishes it will say
+    except GalleryError:  # not written yet, or of another version: the command that finishes it reports it
         return Unfinished(0, 0)
 
 
@@ -228,7 +226,7 @@ def describe_index(described: GalleryInfo, *, gallery: Path) -> list[str]:
 
 
 def _draw_curve(index: Mapping[str, Any]) -> list[str]:
-    """Some of the settings measured, a bar as long as a search takes; the one in use, which is marked, among them."""
+    """The recall-latency curve as a table with bars; the setting in use is marked."""
     used = index["parameters"]
     good = [
         point for point in index["curve"] if point["recall_at_10"] >= _DRAWN_RECALL or point["parameters"] == used

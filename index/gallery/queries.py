@@ -1,4 +1,4 @@
-"""Queries from a command line: images of any source, vectors of `.npy` files, members by id; and their answers."""
+"""Queries of the command line: images of any source, vectors of `.npy` files, members by id; and their results."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from index.threads import usable_cores
 _ITEMS_AT_ONCE = 1024  # few enough to be held; decoding pauses between groups of them
 _BLOCK_QUERIES = 256  # searched at once
 _BLOCK_HITS = 1 << 16  # held at once, unless a single query has more
-# What NumPy was seen to raise on damaged headers, which it reads as a Python literal.
+# Errors of NumPy on damaged headers.
 _NPY_DAMAGE = (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, TokenError)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query: its (D,) float32 unit `vector`, or the `problem` why it cannot ask.
+    """One query: its (D,) float32 unit `vector`, or the `problem`.
 
-    `name` is the file as it was named (undecodable bytes as surrogates), `vectors.npy[3]` or `id:12`; `exclude_id`
-    is the member that is not to be found; `place` is that of an image which is still to be embedded.
+    `name` is the argument's file (undecodable bytes as surrogates), `vectors.npy[3]` or `id:12`. The member
+    `exclude_id` is not returned. `place` is that of an image still to be embedded.
     """
 
     name: str
@@ -53,15 +53,12 @@ class Query:
 def read_queries(
     arguments: Sequence[str], *, ids: Sequence[int] = (), gallery: Gallery, workers: int = 0
 ) -> Iterator[Query]:
-    """Every query, in the order of the arguments and then of the ids; what cannot be used is one with a problem.
-
-    Memory does not grow with their number. The gallery's model is opened when the first image comes.
+    """Every query, in the order of the arguments and then of the ids, in bounded memory.
 
     Args:
         arguments: images, folders, archives, globs, lists and tables of images, and `.npy` files of (Q, D) or (D,)
             vectors.
-        ids: members that ask, and are excluded from their own results.
-        gallery: which is asked.
+        ids: members as queries, which their own results exclude.
         workers: threads that decode; 0 is one for each usable core.
     """
     asked = (one for argument in arguments for one in _read_argument(argument, dim=gallery.width))
@@ -84,7 +81,7 @@ def answer_queries(
     where: Condition | None = None,
     rerank: bool = False,
 ) -> Iterator[list[tuple[Query, list[Hit]]]]:
-    """Every query with its results, as `Gallery.search` gives them, in blocks; one with a problem has none."""
+    """Search the queries in blocks; a query with a problem has no results."""
     left, most, bound = iter(queries), 0, gallery.count if k is None else k
     while block := list(islice(left, max(1, min(_BLOCK_QUERIES, _BLOCK_HITS // bound)))):
         asking = [(query, query.vector) for query in block if query.vector is not None]
@@ -99,19 +96,19 @@ def answer_queries(
             )
         answers = [(query, [] if query.vector is None else next(found)) for query in block]
         most = max(most, *(len(hits) for _, hits in answers))
-        if k is None and asking:  # what was found so far says how much the next ones may find
+        if k is None and asking:  # an estimate for the next blocks
             bound = max(1, most)
         yield answers
 
 
 def count_queries(arguments: Sequence[str], *, ids: Sequence[int] = ()) -> int:
-    """How many queries these are; 0 where an archive, a list or a network would have to be read to know."""
+    """The number of queries; 0 where an archive, a list or a network would have to be read."""
     counts = [len(ids), *map(_count_argument, arguments)]
     return sum(counts) if all(counts[1:]) else 0
 
 
 def is_single(arguments: Sequence[str], *, ids: Sequence[int] = ()) -> bool:
-    """Whether one file, one (D,) vector or one member asks, which what a folder holds does not change."""
+    """Whether the query is one file, one (D,) vector or one member; a folder never is."""
     if len(arguments) + len(ids) != 1:
         return False
     try:
@@ -125,7 +122,6 @@ def is_single(arguments: Sequence[str], *, ids: Sequence[int] = ()) -> bool:
 
 
 def is_npy(argument: str) -> bool:
-    """Whether an argument is a file of vectors."""
     return argument.lower().endswith(".npy") and not os.path.isdir(argument)
 
 
@@ -162,7 +158,7 @@ def _list_images(argument: str) -> Iterator[Query]:
 
 
 def _named_root(argument: str, source: ImageSource) -> str:
-    """A source's root in the words of the argument: without as many names as the location has below the root."""
+    """A source's root as the argument spells it."""
     if not source.root.startswith("/"):  # an address is as it is from everywhere
         return source.root
     named = os.path.normpath(argument) if ".." in argument else argument.rstrip("/") or argument
@@ -187,7 +183,7 @@ def _read_vectors(argument: str, *, dim: int) -> Iterator[Query]:
 
 
 def _open_vectors(argument: str) -> npt.NDArray[np.floating]:
-    """Map a file of (Q, D) or (D,) float32 or float64 numbers; nothing in it is ever run."""
+    """Map a file of (Q, D) or (D,) float32 or float64 numbers, never unpickling."""
     shown = printable_path(argument)
     expected = "expected a .npy file of float32 or float64 numbers, of shape (queries, width) or (width,)"
     try:
@@ -202,7 +198,7 @@ def _open_vectors(argument: str) -> npt.NDArray[np.floating]:
 
 
 def _embed(group: Sequence[Query], gallery: Gallery, *, workers: int) -> Iterator[Query]:
-    """The queries of a group in their order, each as soon as those before it are there."""
+    """Embed the queries of a group; they come in order, each as soon as possible."""
     places = {number: query.place for number, query in enumerate(group) if query.place is not None}
     embedded: Iterator[EmbeddedItem] = iter(())
     if places:

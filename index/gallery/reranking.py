@@ -1,9 +1,9 @@
-"""Ranking again by shared neighbours: results rise that lie among the same images as the query.
+"""Re-ranking by shared neighbours: results with the same nearest neighbours as the query rise.
 
 A local form of k-reciprocal encoding (Zhong et al., "Re-ranking Person Re-identification with k-reciprocal Encoding",
-2017, equations 7 to 12), with its paper's k1 and lambda. Of the best results each is described by its own nearest
-members, and so is the query; how far two descriptions overlap is mixed with the distance. The first result stays where
-it is: it is mostly right, and neighbours know no better.
+2017, equations 7 to 12), with the paper's k1 and lambda. The query and each of the best results are described by their
+nearest members; the overlap of two descriptions is mixed with the distance. The first result keeps its place, because
+it is mostly right.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ DISTANCE_SHARE = 0.3  # lambda: of the plain distance in the mixed one
 def rank_by_neighbours(
     scores: Floats, ids: Ids, *, search_near: Callable[[Ids], tuple[Floats, Ids]]
 ) -> npt.NDArray[np.int64]:
-    """The order in which results are to stand: (n,) int64 places in the ranking as it is.
+    """The new order of results: (n,) int64 places in the old one; those behind the first `POOL` stay.
 
     Args:
         scores: (n,) float32 cosines, falling.
-        ids: (n,) int64; the member that asks is not among them. Those behind the first `POOL` keep their places.
-        search_near: (m,) ids to (m, `NEIGHBOURS`) cosines and ids of the members nearest to each, `NO_ID` where there
-            are fewer.
+        ids: (n,) int64, without the query's own.
+        search_near: (m,) ids to (m, `NEIGHBOURS`) cosines and ids of the nearest members, padded with `NO_ID`.
     """
     order = np.arange(len(ids))
     pool = min(POOL, len(ids))
@@ -47,7 +46,7 @@ def rank_by_neighbours(
 def _measure_overlap(
     scores: Floats, ids: Ids, near_scores: Floats, near: Ids, *, pool: int
 ) -> npt.NDArray[np.float64]:
-    """(pool,) in 0..1: how far each result's neighbours are the query's, as the Jaccard index of weighted sets."""
+    """(pool,) in 0..1: the weighted Jaccard index of each result's neighbours and the query's."""
     width = near.shape[1]
     asking_scores, asking = np.full((1, width), -np.inf), np.full((1, width), NO_ID, dtype=np.int64)
     first = min(width, len(ids))
@@ -66,7 +65,7 @@ def _measure_overlap(
 
 
 def _describe(scores: npt.NDArray[np.floating], ids: Ids) -> npt.NDArray[np.float64]:
-    """(m, U) rows of sum 1 over the members named anywhere: exp(-squared distance) of the near ones, else 0."""
+    """(m, U) rows of sum 1 over all members named: exp(-squared distance) of near ones, else 0."""
     members, columns = np.unique(ids, return_inverse=True)
     weights = np.where(ids == NO_ID, 0, np.exp(2 * np.maximum(scores.astype(np.float64), -1) - 2))
     described = np.zeros((len(ids), len(members)))

@@ -1,4 +1,4 @@
-"""Search results as a CSV, Parquet or JSON Lines file, which is there whole or not at all."""
+"""Result files of searches, CSV, Parquet or JSON Lines, written atomically."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GROUP_ROWS = 1 << 16  # of Parquet, held at once
 
 
 Result = tuple[str, Hit]
-"""The name of a query, and one result of it."""
+"""The name of a query, and one of its hits."""
 Write = Callable[[Sequence[Result]], None]
 
 
@@ -35,7 +35,6 @@ def _values(result: Result) -> tuple[Any, ...]:
 
 
 def check_results_path(path: Path) -> None:
-    """See that results can be written there, before anything is done for them."""
     shown = printable_path(str(path))
     if path.suffix.lower() not in _KINDS:
         raise InputError(f"{shown}: the suffix says what is written: expected one of {', '.join(_KINDS)}")
@@ -51,10 +50,7 @@ def check_results_path(path: Path) -> None:
 
 @contextmanager
 def open_results(path: Path) -> Iterator[Write]:
-    """A function that writes rows; at the end they take the place of `path`, after an error nothing of them is left.
-
-    Errors of the caller pass as they are.
-    """
+    """A function that writes rows to a file, which replaces `path` at the end; errors of the caller pass unchanged."""
     check_results_path(path)
     stopped: BaseException | None = None
     try:
@@ -68,7 +64,7 @@ def open_results(path: Path) -> Iterator[Write]:
 
             try:
                 yield write_or_tell
-            except BaseException as error:  # of whoever writes: no trouble with the file may hide it
+            except BaseException as error:  # the caller's, which no error of the file may hide
                 stopped = error
                 raise
     except OSError as error:

@@ -21,11 +21,10 @@ _WILDCARDS = re.compile(r"[*?[]")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Items that fulfil every condition given: one of the patterns or ids, the label, all metadata, the filter.
+    """Items that match all given conditions: any of the patterns or ids, the label, all metadata, the filter.
 
-    A pattern is a path below a source, an absolute one, or one from here; a folder or archive stands for all that is
-    below it, and `*`, `?`, `[…]` for any characters, '/' too. Undecodable bytes of label and metadata are compared as
-    the catalogue has them.
+    A pattern is a path below a source, an absolute path, or one relative to the working folder. A folder or archive
+    selects everything in it; `*`, `?` and `[…]` match any characters, also '/'.
     """
 
     patterns: tuple[str, ...] = ()
@@ -41,7 +40,7 @@ class Selection:
             raise InputError("a path is an empty text; nothing is selected by it")
 
     def select(self, catalog: Catalog) -> list[CatalogRow]:
-        """The rows, in id order, without those that were taken out before."""
+        """The rows, in id order, without those removed before."""
         matching = _match_patterns(self.patterns, catalog) if self.patterns else None
         parts = [] if self.label is None else [equals(LABEL, self.label)]
         parts += [] if self.where is None else [self.where]
@@ -72,7 +71,6 @@ class Selection:
 
 
 def _match_patterns(patterns: Iterable[str], catalog: Catalog) -> set[int]:
-    """The ids of the rows that any pattern means."""
     found = {text: _match_pattern(text, catalog) for text in patterns}
     _refuse_missing(text for text, (ids, _) in found.items() if not ids)
     for text, (_, meanings) in found.items():
@@ -85,7 +83,7 @@ def _match_patterns(patterns: Iterable[str], catalog: Catalog) -> set[int]:
 
 
 def _match_pattern(text: str, catalog: Catalog) -> tuple[set[int], set[str]]:
-    """The ids that a pattern means, and the absolute paths that it was found at, taken for a path."""
+    """The ids that match a pattern, and the absolute paths that it may mean."""
     bare, here = text.rstrip("/"), (text if is_address(text) else os.path.abspath(text)).rstrip("/")
     glob = re.compile("|".join(map(fnmatch.translate, (bare, here)))) if _WILDCARDS.search(text) else None
     ids: set[int] = set()

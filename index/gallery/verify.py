@@ -1,4 +1,4 @@
-"""Every byte of a gallery against its manifest, its parts against each other, and a sample against its images."""
+"""`retrieval index verify`: files against the manifest, parts against each other, a sample against its images."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from index.versions.manifest import MODEL_NAME, Manifest, Version, check_file
 from index.versions.versions import find_version, hold_version
 
 MIN_COSINE = 0.9999  # of the stored vector and the one made again, maybe on another machine
-_OTHER_RUNTIME_COSINE = 0.95  # where another runtime, or in another precision, makes it again
-_SEARCHED = 200  # members that an index which is no scan is asked for
-_MISSED_SHARE = 0.01  # of them, that the best of such indexes may miss
+_OTHER_RUNTIME_COSINE = 0.95  # with another runtime or precision
+_SEARCHED = 200  # members searched in an approximate index
+_MISSED_SHARE = 0.01  # of them, which an index may miss
 _SURE = 4  # standard errors
 _READ_AHEAD = 16  # images
 _CHANGED = "was changed since it was indexed"
@@ -42,16 +42,15 @@ _CHANGED = "was changed since it was indexed"
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What was checked and found.
+    """The result of a verification.
 
     Attributes:
-        files: of the version, each compared with the manifest.
-        compared: images that were embedded again and whose bytes are still the indexed ones.
-        problems: what is damaged; none where all is well.
-        spoilt: image files that changed and cannot be used any more: an update would take them out.
-        notes: images that changed or are gone since, which is no damage of the gallery.
-        read: images whose bytes were read again, where that was asked for; the changed ones are in the notes, or
-            among the spoilt.
+        files: compared with the manifest.
+        compared: images that were embedded again, with unchanged bytes.
+        problems: damage of the gallery.
+        spoilt: changed image files that cannot be used any more; an update would remove them.
+        notes: images that changed or are gone, which is no damage.
+        read: images whose bytes were read again.
     """
 
     gallery: str
@@ -65,7 +64,7 @@ class VerifyReport:
 
 
 _Change = tuple[str, bool]
-"""What happened to an image file, and whether it is no usable image any more."""
+"""A change of an image file, and whether it is unusable now."""
 
 
 def verify_gallery(
@@ -82,8 +81,8 @@ def verify_gallery(
 
     Args:
         sample: members to embed again from their images.
-        seed: of the sample; without it, each call takes another one.
-        read_images: compare the bytes of every image, duplicates included, with what was indexed.
+        seed: of the sample; None: random.
+        read_images: compare the bytes of every image, duplicates included, with the indexed ones.
         embedding: called with (done, total) images of the sample.
         reading: called with (done, total) images that are read.
     """
@@ -104,7 +103,7 @@ def verify_gallery(
         gallery = Gallery.open(path, threads=usable_cores()).as_given
         chosen = _choose(gallery, sample=sample, seed=seed)
         views = [gallery.by(output) for output in manifest.outputs]
-        # Where another runtime than the usual one was ever used, any vector may be of either.
+        # With a recorded runtime, any vector may be of it or of the usual one.
         is_of_one = manifest.runtime is None and is_same_runtime(None, gallery.embedder)
         least = MIN_COSINE if is_of_one else _OTHER_RUNTIME_COSINE
         problems += _compare_parts(gallery)
@@ -118,7 +117,7 @@ def verify_gallery(
             problems += _search_members(view, chosen, seed=seed)
         for item, row, place in _embed_again(gallery, chosen, embedding):
             change = _compare_bytes(place, row, gallery.embedder) if item.sha256 != row.sha256 else None
-            if change is not None:  # not where it was refused by its first bytes, and these are those indexed
+            if change is not None:
                 changes[change] = None
                 continue
             report.compared += 1
@@ -150,7 +149,6 @@ def _check_files(version: Version, manifest: Manifest, progress: Progress) -> It
 
 
 def _choose(gallery: Gallery, *, sample: int, seed: int | None) -> Ids:
-    """(n,) int64 rising ids of a random sample."""
     generator = np.random.default_rng(seed)
     return np.sort(generator.choice(gallery.ids, size=min(sample, gallery.count), replace=False))
 
@@ -178,10 +176,10 @@ def _compare_counts(catalog: Catalog, manifest: Manifest) -> Iterator[str]:
 
 
 def _search_members(gallery: Gallery, chosen: Ids, *, seed: int | None) -> Iterator[str]:
-    """A search must find the first member and those chosen by their own vectors.
+    """Search the first member and chosen ones by their own vectors.
 
-    A scan must find all of them; any other index does not promise that, so it is asked for more of them, and must not
-    miss clearly more than it did when it was measured.
+    A scan must find all. An approximate index is tested with more members, and must not miss clearly more than when it
+    was measured.
     """
     described, ids = gallery.index, np.union1d(gallery.ids[:1], chosen)
     is_exact = KINDS[described["type"]].is_exact
@@ -220,7 +218,7 @@ def _embed_again(
 
 
 def _read_again(gallery: Gallery, progress: Progress) -> Iterator[_Change | None]:
-    """Of every image, what happened to its bytes since it was indexed; None where they are the same."""
+    """The change of every image since it was indexed; None for unchanged bytes."""
     embedder = gallery.embedder
 
     def look_at(row: CatalogRow) -> _Change | None:
@@ -237,7 +235,6 @@ def _read_again(gallery: Gallery, progress: Progress) -> Iterator[_Change | None
 
 
 def _compare_bytes(place: Place, row: CatalogRow, embedder: Embedder) -> _Change | None:
-    """What happened to an image since it was indexed; None where its bytes are the same."""
     try:
         data = read_place(place, check=take_any_content)
     except ImageError as error:
@@ -252,7 +249,7 @@ def _compare_bytes(place: Place, row: CatalogRow, embedder: Embedder) -> _Change
 
 
 def _find_difference(item: EmbeddedItem, stored: Vectors, *, widths: Sequence[int], least: float) -> str | None:
-    """How the vectors of the same bytes, of these widths side by side, differ from the (D,) stored ones."""
+    """The difference between new vectors, of these widths side by side, and the (D,) stored ones."""
     if item.problem is not None:
         return f"the bytes are those indexed, but cannot be embedded any more: {item.problem.detail}"
     starts = np.cumsum([0, *widths[:-1]])
