@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, Literal
@@ -38,10 +37,10 @@ from retrieval_app.api.security.access import require_review
 from retrieval_app.review.activity_log import EXPORT
 from retrieval_app.review.exports import (
     OUTCOMES,
+    encode_table,
     name_attachment,
     stream_duplicate_file,
     stream_label_file,
-    stream_table,
     stream_zip,
 )
 from retrieval_app.review.places import shorten_path
@@ -51,6 +50,7 @@ from retrieval_app.review.subjects import (
     Subject,
     find_by_contents,
     find_decided_ids,
+    find_images,
     find_subjects,
 )
 from retrieval_app.serving.live_gallery import Snapshot
@@ -158,7 +158,7 @@ def _find_decided(gallery: Gallery, step: Step) -> list[int]:
     ids = set(find_decided_ids(gallery, step.labels).values())
     for group in step.duplicates:
         here = find_by_contents(gallery, {image.sha256 for image in group.images})
-        ids.update(replace(group, keep=tuple(image.image_id for image in group.images)).find_kept(here))
+        ids.update(image.image_id for image in find_images(group.images, here))
     return sorted(ids)
 
 
@@ -386,7 +386,7 @@ async def export_images(context: BareContext, body: ExportRequest) -> Response:
 
     def stream() -> Iterator[bytes]:
         if body.format == "csv":
-            blocks = stream_table(gallery, body.ids, folders=folders)
+            blocks = iter([encode_table(gallery, body.ids, folders=folders)])
         else:
             render = partial(encode_picture, gallery, kind="JPEG")
             blocks = stream_zip(gallery, body.ids, render=render, folders=folders)

@@ -38,18 +38,17 @@ _WRITTEN_NAME = re.compile(r"[0-9a-f]{32}(\.tmp)?|\.retrieval-[0-9a-f]{16}\.tmp"
 
 
 def read_label(name: str) -> str | None:
-    """The label that the folder of an added image gives it."""
+    """The label that an added image has by its folder."""
     return name.partition("/")[0] if "/" in name else None
 
 
 def check_folder_label(text: str) -> str:
-    """A label that an added image can have: the name of its folder."""
+    """The label, if it can be the name of a folder."""
     label = check_label(text)
     shown = printable_path(label)
     if label in (".", "..") or "/" in label or "\\" in label or label.startswith("."):
-        raise InputError(
-            f"the label {shown} is no plain name of a folder: leave / and \\ and a dot at the start out"
-        )
+        problem = f"the label {shown} is no plain name of a folder"
+        raise InputError(f"{problem}: leave / and \\ and a dot at the start out")
     if len(label.encode()) > _MAX_NAME_BYTES:
         raise InputError(
             f"the label {shown} has more than {_MAX_NAME_BYTES} bytes, no folder can have such a name"
@@ -60,18 +59,13 @@ def check_folder_label(text: str) -> str:
 def store_image(
     gallery: Path, data: bytes, *, name: str, label: str | None, max_pixels: int, max_bytes: int
 ) -> str:
-    """Decode an image wholly, then keep its bytes durably, the same bytes and label once; its name.
-
-    Raises:
-        ImageError: it cannot be decoded, or has too many pixels.
-        InputError: it has too many bytes, the label cannot be one, or the gallery's folder cannot be written.
-    """
+    """Decode an image wholly, then keep its bytes durably, equal bytes and labels once; its name."""
     shown = printable_path(name)
     folder_name = None if label is None else check_folder_label(label)
     if len(data) > max_bytes:
         raise InputError(f"{shown}: {len(data):,} bytes, at most {max_bytes:,} are taken; use a smaller copy")
     decode_image(data, name=shown, target_side=1, max_pixels=max_pixels)
-    kind = find_format(data) or ""  # whatever its sender called it
+    kind = find_format(data) or ""  # whatever its name says
     stored = f"{hashlib.sha256(data).hexdigest()}.{_EXTENSIONS.get(kind, kind.lower())}"
     if folder_name is not None:
         stored = f"{folder_name}/{stored}"
@@ -88,9 +82,9 @@ def store_image(
 
 
 def keep_file(gallery: Path, blocks: Iterable[bytes], *, name: str) -> None:
-    """Write a file of these blocks below the folder of added images, durably.
+    """Write a file below the folder of added images, durably.
 
-    It goes through a folder that no scan meets, so that a killed server leaves no half image among the others.
+    It is written in a folder that no scan reads: a killed server leaves no half image among the others.
     """
     incoming = incoming_folder(gallery)
     incoming.mkdir(parents=True, exist_ok=True)
@@ -108,7 +102,7 @@ def keep_file(gallery: Path, blocks: Iterable[bytes], *, name: str) -> None:
 
 
 def name_sources(gallery: Path, names: Iterable[str]) -> list[Path]:
-    """What `add_to_gallery` is to be given: the files, or all that was sent while that is no source yet."""
+    """The sources for `add_to_gallery`: the files, or the whole folder while it is no source yet."""
     folder = added_folder(gallery)
     with read_current_catalog(gallery) as catalog:
         is_source = catalog.added_source() is not None
@@ -116,13 +110,13 @@ def name_sources(gallery: Path, names: Iterable[str]) -> list[Path]:
 
 
 def find_label_file(gallery: Path) -> Path | None:
-    """The file that gives the labels of all the gallery's images, where it was built with one."""
+    """The label file of the gallery, where it was built with one."""
     with read_current_catalog(gallery) as catalog:
         return catalog.labels_file()
 
 
 def read_added_rows(gallery: Path) -> dict[str, CatalogRow]:
-    """The items of the current version that were sent to it, by their names below the folder of such images."""
+    """The rows of the current version's added images, by their names."""
     with read_current_catalog(gallery) as catalog:
         number = catalog.added_source()
         ids = [] if number is None else [image_id for image_id, _ in catalog.paths(number)]
@@ -131,7 +125,7 @@ def read_added_rows(gallery: Path) -> dict[str, CatalogRow]:
 
 @contextmanager
 def read_current_catalog(gallery: Path) -> Iterator[Catalog]:
-    """The catalogue of the version that is on the disk now, which may be newer than the one that is served."""
+    """The catalogue of the version on disk, which may be newer than the served one."""
     version, hold = hold_current(gallery)
     try:
         with read_catalog(version.folder / CATALOG_NAME) as catalog:
@@ -141,16 +135,16 @@ def read_current_catalog(gallery: Path) -> Iterator[Catalog]:
 
 
 def clear_incoming(gallery: Path) -> None:
-    """Remove what a killed server left half written, an hour ago or longer: files of the names that it gives, alone."""
+    """Remove half-written files of a killed server that are an hour old."""
     left = incoming_folder(gallery)
     for path in left.iterdir() if left.is_dir() else ():
-        with suppress(OSError):  # it is only in the way, and the next start tries again
+        with suppress(OSError):  # the next start tries again
             if _WRITTEN_NAME.fullmatch(path.name) and path.stat().st_mtime < time.time() - _STALE_SECONDS:
                 path.unlink()
 
 
 def find_forgotten(gallery: Path) -> list[str]:
-    """Files that were sent and of which the gallery has no item: a server was stopped after it took them."""
+    """Added images without a row: the server was stopped before it added them."""
     folder = added_folder(gallery)
     if not folder.is_dir():
         return []
@@ -159,6 +153,6 @@ def find_forgotten(gallery: Path) -> list[str]:
 
 
 def forget_images(gallery: Path, names: Iterable[str]) -> None:
-    """Remove files that were taken for a gallery and have not become images of it."""
+    """Remove added images that have not become images of the gallery."""
     for name in set(names).intersection(find_forgotten(gallery)):
         (added_folder(gallery) / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""SQLite databases beside a gallery, which threads and processes share; what a call has answered is on the disk."""
+"""SQLite databases beside a gallery, for threads and processes; a write is on the disk when its call returns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CANNOT_WRITE = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 
 
 class ReviewError(RetrievalError):
-    """A database that cannot be read or written; nothing of the request has been done."""
+    """A database that cannot be read or written; nothing was changed."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"{printable_path(str(path))}: {problem}")
@@ -27,7 +27,7 @@ class ReviewError(RetrievalError):
 
 
 class DecidedSinceError(RetrievalError):
-    """Other decisions hold than those that were seen: what somebody else decided would be undone or overruled."""
+    """The decisions have changed since the client read them; another's decision would be overruled."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -36,14 +36,10 @@ class DecidedSinceError(RetrievalError):
 
 
 class Database:
-    """One connection under one lock, opened at first use; without a file there is nothing to read.
+    """One connection under one lock, opened at first use.
 
-    A transaction that was left is on the disk: neither a killed process nor a power cut takes it back.
-
-    Args:
-        path: of the file, which the first transaction makes.
-        schema: SQL statements that make the tables of a new file.
-        mode: the rights of a new file, before the process's umask.
+    A committed transaction is on the disk: neither a killed process nor a power cut takes it back. The first one makes
+    the file with the tables of `schema` and the permissions `mode`, before the umask.
     """
 
     def __init__(self, path: Path, schema: str, *, mode: int = 0o666) -> None:
@@ -66,7 +62,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """The connection in a transaction, which is kept when the block ends and undone when it fails."""
+        """The connection in a transaction, which is committed at the end of the block and rolled back on an error."""
         with self._lock, self._named_errors("cannot be written"):
             connection = self._begin()
             try:
@@ -83,17 +79,17 @@ class Database:
             self._writes += 1
 
     def state(self) -> tuple[int, int]:
-        """A value that is another one after every change, of this process or of another one."""
+        """A value that differs after every change by any process."""
         with self.reading() as connection:
             return self._writes, -1 if connection is None else data_version(connection)
 
     def close(self) -> None:
-        """Let go of the file; it is opened again when it is used again."""
+        """Close the file until it is used again."""
         with self._lock:
             self._forget_connection()
 
     def _begin(self) -> sqlite3.Connection:
-        """The connection, in a transaction of the file that is in its place."""
+        """The connection, in a transaction of the file that has the path now."""
         self._notice_removal()
         if self._connection is None:
             try:
@@ -111,7 +107,7 @@ class Database:
         return self._connection
 
     def _notice_removal(self) -> None:
-        """Let go of a file that is not in its place any more: what is written would go into no file at all."""
+        """Close a file that was moved or replaced: writes would be lost."""
         if self._connection is not None and self._opened != _identify(self.path):
             self._forget_connection()
 
@@ -122,7 +118,7 @@ class Database:
             self._writes += 1
 
     def _open(self, mode: str) -> sqlite3.Connection | None:
-        """A connection of a mode of SQLite's; None where a file may not be opened so for reading."""
+        """A connection in a mode of SQLite's; None where permissions forbid `rw`."""
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
         connection = None
         try:
@@ -158,7 +154,7 @@ class Database:
 
 
 def _identify(path: Path) -> tuple[int, int] | None:
-    """Device and inode of a file, which a file that takes its place does not have; None where there is none."""
+    """Device and inode of a file, which differ for its replacement; None where there is none."""
     try:
         status = path.stat()
     except FileNotFoundError:

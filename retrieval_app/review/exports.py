@@ -1,4 +1,4 @@
-"""Exports: the labels and the near-duplicates with people's decisions applied, as CSV; chosen images as CSV or ZIP."""
+"""Exports: labels and near-duplicates with the decisions applied, as CSV; chosen images as CSV or ZIP."""
 
 from __future__ import annotations
 
@@ -25,25 +25,30 @@ from retrieval_app.review.places import (
     shorten_path,
     strip_folders,
 )
-from retrieval_app.review.subjects import DUPLICATES, DuplicateDecision, Subject, find_by_contents, list_usable
+from retrieval_app.review.subjects import (
+    DUPLICATES,
+    DuplicateDecision,
+    Subject,
+    find_by_contents,
+    find_images,
+    list_usable,
+)
 
 OUTCOMES = ("kept", "changed", "dropped", "unlabelled", "in-archives", "unnamable")
-"""What becomes of an image in a label file: its row has the given label, or another one; or it is left out because
-somebody decided so, has no label, is in an archive, which training does not read, or has a path that UTF-8 cannot
-say."""
+"""Outcomes of images in a label file: the row has the given or the decided label; or there is no row, since the image
+was dropped, has no label, is in an archive, which training does not read, or has a path that UTF-8 cannot hold."""
 _KEPT, _CHANGED, _DROPPED, _UNLABELLED, _ARCHIVED, _UNNAMABLE = OUTCOMES
 
 Decisions = Mapping[LabelKey, LabelDecision]
 """As `ReviewStore.label_decisions` gives them."""
 _HEADER = ("path", "decision", "group")
 Render = Callable[[int], bytes]
-"""The JPEG of an image, by its id, from re-encoded pixels; raises ImageError or InputError where there is none."""
+"""The re-encoded JPEG of an image by its id; raises ImageError or InputError."""
 
 MAX_ROWS = 5000
 MAX_PICTURES = 1000  # in a ZIP: a browser holds it whole until it is saved
 _MAX_PICTURE_BYTES = 1 << 30
 _COLUMNS = ("id", "path", "label", "given_label", "source", "metadata")
-_BLOCK_ROWS = 1000
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_STEM_CHARACTERS = 60
 _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
@@ -52,10 +57,10 @@ _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 def stream_label_file(
     gallery: Gallery, decisions: Decisions, *, counts: Counter[str], folders: bool = True
 ) -> Iterator[bytes]:
-    """The label file in blocks of rows: absolute paths, so that it can be kept anywhere, or those within the sources.
+    """The label file in blocks: absolute paths, which hold anywhere, or without `folders` those within the sources.
 
-    It has the usable images that have a label, those set aside as duplicates included. The images of each of the
-    `OUTCOMES` are added to `counts` on the way.
+    It has the usable images with a label, those set aside as duplicates included. `counts` gets the number of images of
+    each of the `OUTCOMES`.
     """
 
     def choose_rows() -> Iterator[tuple[str, str]]:
@@ -63,13 +68,14 @@ def stream_label_file(
             for row in list_usable(catalog):
                 path = locate_image(gallery, row, folders=folders)
                 outcome, label = _choose_label(row, decisions)
-                if outcome in (_KEPT, _CHANGED) and row.archive is not None:
-                    outcome = _ARCHIVED
-                elif outcome in (_KEPT, _CHANGED) and not can_be_named(path):
-                    outcome = _UNNAMABLE
-                counts[outcome] += 1
                 if outcome in (_KEPT, _CHANGED):
-                    yield path, label
+                    if row.archive is not None:
+                        outcome = _ARCHIVED
+                    elif not can_be_named(path):
+                        outcome = _UNNAMABLE
+                    else:
+                        yield path, label
+                counts[outcome] += 1
 
     return encode_labels(choose_rows())
 
@@ -87,11 +93,10 @@ def _choose_label(row: CatalogRow, decisions: Decisions) -> tuple[str, str]:
 def stream_duplicate_file(
     gallery: Gallery, decisions: Iterable[DuplicateDecision], *, folders: bool = True
 ) -> Iterator[bytes]:
-    """The file, a block for each group that was decided; an image is `keep` or `drop`.
+    """The file, a block for each decided group; an image is `keep` or `drop`, different images are all kept.
 
-    Of duplicates those that are not kept are dropped; different pictures are all kept. A group is left out where not
-    all of its images are the gallery's any more, as then nobody knows whether one would be left. Paths are absolute,
-    without folders those within the sources; their undecodable bytes stay what they are.
+    A group is left out where the gallery lacks some of its images, as then none might be left. Paths are absolute, or
+    without `folders` within the sources; their undecodable bytes stay.
     """
     yield _encode_paths([_HEADER])
     decided = list(decisions)
@@ -99,13 +104,10 @@ def stream_duplicate_file(
     for subject in find_by_contents(gallery, {image.sha256 for one in decided for image in one.images}):
         found[subject.sha256].append(subject)
     for decision in decided:
-        ids, images = {image.image_id for image in decision.images}, list[Subject]()
-        for sha256, count in Counter(image.sha256 for image in decision.images).items():
-            same = sorted(found[sha256], key=lambda subject: (subject.image_id not in ids, subject.image_id))
-            images += same[:count]
+        same = [now for sha256 in {image.sha256 for image in decision.images} for now in found[sha256]]
+        images = sorted(find_images(decision.images, same), key=lambda image: image.image_id)
         if len(images) < len(decision.images):
             continue
-        images.sort(key=lambda subject: subject.image_id)
         kept = {image.image_id for image in images}
         if decision.decision == DUPLICATES:
             kept = set(decision.find_kept(images))
@@ -114,36 +116,26 @@ def stream_duplicate_file(
         yield _encode_paths((path, word, decision.group) for path, word in zip(paths, words, strict=True))
 
 
-def stream_table(gallery: Gallery, ids: Sequence[int], *, folders: bool = True) -> Iterator[bytes]:
-    """A CSV of at most `MAX_ROWS` images in the order given, each once, in blocks.
+def encode_table(gallery: Gallery, ids: Sequence[int], *, folders: bool = True) -> bytes:
+    """A CSV of at most `MAX_ROWS` images in the order given, each once.
 
-    Text that a spreadsheet would take for a formula has an apostrophe before it, undecodable bytes of paths are shown
-    as escapes, metadata is a JSON object. Without folders a source is told by its name alone, and so
-    are absolute paths in metadata.
-
-    Raises:
-        InputError: before the first block: none, too many, or an id that no member has.
+    Text that a spreadsheet would take for a formula gets an apostrophe, undecodable bytes of paths become escapes,
+    metadata is a JSON object. Without `folders` sources and absolute paths are shown by their last part.
     """
     rows = _read_rows(gallery, ids, most=MAX_ROWS)
-
-    def encode() -> Iterator[bytes]:
-        yield _encode_text([_COLUMNS])
-        for start in range(0, len(rows), _BLOCK_ROWS):
-            yield _encode_text(_cells(gallery, row, folders=folders) for row in rows[start : start + _BLOCK_ROWS])
-
-    return encode()
+    return _encode_text([_COLUMNS, *(_cells(gallery, row, folders=folders) for row in rows)])
 
 
 def stream_zip(gallery: Gallery, ids: Sequence[int], *, render: Render, folders: bool = True) -> Iterator[bytes]:
-    """A ZIP of at most `MAX_PICTURES` pictures in the order given, then `list.csv`; one picture is held at a time.
+    """A ZIP of at most `MAX_PICTURES` images in the order given, then `list.csv`, with one image in memory at a time.
 
-    A picture that cannot be made, or that would go beyond 1 GiB, is left out; `list.csv` says why.
+    An image that cannot be read, or that would go beyond 1 GiB, is left out; `list.csv` says why.
     """
     return _stream_pictures(gallery, _read_rows(gallery, ids, most=MAX_PICTURES), render=render, folders=folders)
 
 
 def name_attachment(gallery: Gallery, suffix: str) -> str:
-    """A file name that is safe in a header and on every disk, such as `shoes-selection.csv`."""
+    """A file name that is safe in headers and on every disk, such as `shoes-selection.csv`."""
     return f"{_UNSAFE.sub('-', gallery.name).strip('-')[:_MAX_STEM_CHARACTERS] or 'gallery'}-selection{suffix}"
 
 
@@ -183,7 +175,7 @@ def _stream_pictures(
 
 
 class _Sink(io.RawIOBase):
-    """What a ZIP is written into: a place that only grows, emptied as often as one likes."""
+    """Output of a ZIP writer that is emptied between its members."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -196,14 +188,14 @@ class _Sink(io.RawIOBase):
         return len(data)
 
     def take(self) -> bytes:
-        """All that was written since the last time."""
+        """The bytes written since the last call."""
         data = b"".join(self._parts)
         self._parts.clear()
         return data
 
 
 def _name_picture(row: CatalogRow, *, rank: int) -> str:
-    """A name in the ZIP: letters and digits of the file's own, after its place in the order and its id."""
+    """A name in the ZIP: rank, id, and the letters and digits of the file's own name."""
     stem = os.path.splitext(os.path.basename(row.path))[0]
     safe = _UNSAFE.sub("-", stem).strip("-")[:_MAX_STEM_CHARACTERS]
     return f"pictures/{rank:04d}-{row.id}{'-' if safe else ''}{safe}.jpg"

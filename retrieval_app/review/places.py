@@ -1,6 +1,6 @@
-"""Descriptions of images: path, label and metadata, with the folders of the machine or, for strangers, without them.
+"""Descriptions of images: path, label and metadata, with the machine's folders or, for strangers, without them.
 
-The path of an image is that within its source, but absolute where a table names a file elsewhere.
+The path of an image is relative to its source, or absolute where a table names a file elsewhere.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from index.gallery.gallery import Gallery
 from index.text import valid_text
 
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?!v1/)[^:'\"\n]*/")
-_BUCKETS = re.compile(
-    r"\b(?!https?:)[a-z][a-z0-9+.-]*://[^:'\"\n]*/"
-)  # where images lie that a visitor sees by name
+_BUCKETS = re.compile(r"\b(?!https?:)[a-z][a-z0-9+.-]*://[^:'\"\n]*/")
 
 
 def name_source(gallery: Gallery, number: int, *, folders: bool) -> str:
-    """The root of a source, or its location where it has none; or only the last part of that."""
+    """The root of a source, or its location; without `folders` the last part of it."""
     root = gallery.roots[number] or valid_text(gallery.sources[number].location)
     return root if folders else os.path.basename(root.rstrip("/"))
 
@@ -33,7 +31,7 @@ def locate_image(gallery: Gallery, row: CatalogRow, *, folders: bool) -> str:
 
 
 def shorten_path(gallery: Gallery, path: str) -> str:
-    """An absolute path that was kept, as it is within a source of the gallery; its name alone where it is in none."""
+    """A stored absolute path relative to its source; the file name alone where no source has it."""
     for source in (source for source in gallery.sources.values() if source.root):
         root = os.path.join(source.root, "")
         if path.startswith(root):
@@ -47,7 +45,7 @@ def hide_folder(path: str) -> str:
 
 
 def hide_folders(values: Any) -> Any:
-    """A JSON document whose every `path` is without the folders of the machine."""
+    """A JSON document whose `path` fields are without the folders of the machine."""
     if isinstance(values, dict):
         return {
             name: hide_folder(value) if name == "path" and isinstance(value, str) else hide_folders(value)
@@ -57,22 +55,22 @@ def hide_folders(values: Any) -> Any:
 
 
 def strip_folders(message: str) -> str:
-    """A message without the folders of absolute paths and without buckets; addresses of the API and of the web stay."""
+    """A message without folders of absolute paths and without buckets; URLs of the API and the web stay."""
     return _FOLDERS.sub("", _BUCKETS.sub("", message))
 
 
 RowField: TypeAlias = Literal["label", "path", "source", "metadata"]
 ROW_FIELDS: tuple[RowField, ...] = get_args(RowField)
-"""What `include` may name of an image's row in the catalogue."""
+"""Values of `include` that need an image's row in the catalogue."""
 
 
 def needs_row(include: Sequence[str]) -> bool:
-    """Whether any of what is wanted of an image is in the catalogue."""
+    """Whether any of `include` needs the row."""
     return not set(ROW_FIELDS).isdisjoint(include)
 
 
 def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], folders: bool) -> dict[str, Any]:
-    """Those of label, path, source and metadata that are wanted, by name; with the machine's folders, or without."""
+    """The fields of `include` among label, path, source and metadata."""
     told: dict[str, Any] = {}
     if "label" in include:
         told["label"] = row.label
@@ -89,7 +87,7 @@ def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], f
 
 
 def read_sound_metadata(row: CatalogRow) -> Mapping[str, Any]:
-    """The metadata of an image, without halves of surrogate pairs, which JSON allows and UTF-8 does not."""
+    """The metadata of an image without lone surrogates, which JSON allows and UTF-8 does not."""
     if "\\u" not in (row.metadata_json or ""):
         return row.metadata
     text = json.dumps(row.metadata, ensure_ascii=False).encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Decided images, known by their bytes and given label instead of their ids; decisions about near-duplicates."""
+"""Decided images, identified by their bytes and given label, which outlive ids; decisions about near-duplicates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ USABLE = ("indexed", "duplicate")  # statuses
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An image that somebody decides about; `path` is absolute, with undecodable bytes as surrogates."""
+    """A decided image; `path` is absolute, with undecodable bytes as surrogates."""
 
     image_id: int
     sha256: str
@@ -30,7 +30,7 @@ class Subject:
 
     @property
     def key(self) -> LabelKey:
-        """What a decision about its label holds for."""
+        """The subject of a decision about its label."""
         return self.sha256, self.label
 
     def decide(self, decision: str, *, new_label: str | None = None) -> LabelDecision:
@@ -40,14 +40,11 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateDecision:
-    """Whether the images of a group are duplicates, of which some are kept, or different pictures, which all stay.
-
-    `open` takes back what was decided about the group.
+    """Whether the images of a group are duplicates, of which some are kept, or different images, which all stay.
 
     Attributes:
-        images: all of the group.
-        decision: `DUPLICATES`, `DIFFERENT` or `OPEN`.
-        keep: ids of the images of the group that are kept; empty for others than `DUPLICATES`.
+        decision: `DUPLICATES`, `DIFFERENT` or `OPEN`, which takes an earlier decision back.
+        keep: ids of the kept images of `DUPLICATES`.
         decided_at: UTC, ISO 8601; set by the store.
     """
 
@@ -62,21 +59,28 @@ class DuplicateDecision:
         return name_group(image.sha256 for image in self.images)
 
     def find_kept(self, images: Sequence[Subject]) -> tuple[int, ...]:
-        """The ids that the kept images have now, given those of the group as they are now.
+        """The present ids of the kept images, given the present images of the group."""
+        kept = (image for image in self.images if image.image_id in self.keep)
+        return tuple(sorted(now.image_id for now in find_images(kept, images)))
 
-        An image is known by its bytes; of several it is the one of the same path, then the one whose path ends most
-        alike, then that of the same id, as both may be others in a gallery made anew.
-        """
-        kept: list[int] = []
-        for image in (image for image in self.images if image.image_id in self.keep):
-            same = [now for now in images if now.sha256 == image.sha256 and now.image_id not in kept]
-            same.sort(key=lambda now: (*rank_path(now.path, image.path), now.image_id == image.image_id))
-            kept += [now.image_id for now in same[-1:]]
-        return tuple(sorted(kept))
+
+def find_images(images: Iterable[Subject], here: Sequence[Subject]) -> list[Subject]:
+    """The present counterparts of decided images; those without one are left out.
+
+    A counterpart has the same bytes. Of several it is the one of the same path, then the one whose path ends most
+    alike, then the one of the same id: paths and ids differ in a gallery that was built anew.
+    """
+    found: list[Subject] = []
+    for image in images:
+        same = [now for now in here if now.sha256 == image.sha256 and now not in found]
+        found += sorted(same, key=lambda now: (*rank_path(now.path, image.path), now.image_id == image.image_id))[
+            -1:
+        ]
+    return found
 
 
 def rank_path(path: str, other: str) -> tuple[bool, int]:
-    """Whether two paths are the same, then how many characters they have in common at their ends."""
+    """Whether two paths are equal, then the length of their common end."""
     pairs = zip(reversed(path), reversed(other), strict=False)
     return path == other, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
@@ -87,11 +91,7 @@ def name_group(sha256s: Iterable[str]) -> str:
 
 
 def check_duplicate_decision(given: DuplicateDecision) -> DuplicateDecision:
-    """The decision as it is stored, its ids once and in order.
-
-    Raises:
-        InputError: no such decision, fewer than two images, or images to keep that are not of the group, or none.
-    """
+    """The decision as it is stored, its ids once and in order; an InputError where it contradicts itself."""
     check_word(given.decision, (DUPLICATES, DIFFERENT, OPEN))
     ids = {image.image_id for image in given.images}
     if len(ids) < 2 or len(ids) < len(given.images):
@@ -100,9 +100,7 @@ def check_duplicate_decision(given: DuplicateDecision) -> DuplicateDecision:
         check_sha256(image.sha256)
     keep = tuple(sorted(set(given.keep)))
     if given.decision != DUPLICATES and keep:
-        raise InputError(
-            f"only {DUPLICATES!r} says which images are kept; {given.decision!r} came with {list(keep)}"
-        )
+        raise InputError(f"only {DUPLICATES!r} names images to keep; {given.decision!r} came with {list(keep)}")
     if given.decision == DUPLICATES and not keep:
         raise InputError("of duplicates at least one is kept; say which in keep")
     if strangers := sorted(set(keep) - ids):
@@ -111,7 +109,7 @@ def check_duplicate_decision(given: DuplicateDecision) -> DuplicateDecision:
 
 
 def list_usable(catalog: Catalog) -> Iterator[CatalogRow]:
-    """The images that are searched, and those set aside as duplicates."""
+    """The indexed images and those set aside as duplicates."""
     return (row for status in USABLE for row in catalog.rows(status=status))
 
 
@@ -139,9 +137,9 @@ def read_all_subjects(gallery: Gallery) -> Iterator[Subject]:
 
 
 def find_decided_ids(gallery: Gallery, decisions: Iterable[LabelDecision]) -> dict[LabelKey, int]:
-    """The id that the image of each decision has now; those that the gallery does not have any more are left out.
+    """The present id of the image of each decision; decisions about missing images are left out.
 
-    Of several images with the same bytes and label it is the one with the id that the decision names.
+    Of several images with the same bytes and label the one with the decision's id counts.
     """
     wanted = {decision.key: decision for decision in decisions}
     found: dict[LabelKey, int] = {}

@@ -22,7 +22,6 @@ from retrieval_app.api.issue_list import apply_verdicts, is_spared
 from retrieval_app.api.schemas import AcceptVerdicts
 from retrieval_app.api.security.access import Access
 from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
-from retrieval_app.review import exports
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import draw_folder, draw_image
@@ -307,7 +306,6 @@ def test_big_files_arrive(review: TestClient, image_ids: dict[str, int], monkeyp
     whole = review.get("/v1/labels/file")
     monkeypatch.setattr(review_routes, "_BYTES_IN_MEMORY", 100)
     monkeypatch.setattr(review_routes, "_CHUNK_BYTES", 64)
-    monkeypatch.setattr(exports, "_BLOCK_ROWS", 1)
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(review.get, ["/v1/labels/file"] * 6))
         body = {"ids": list(image_ids.values()), "format": "csv"}

@@ -25,10 +25,10 @@ from index.versions.annotations import DECISIONS as FILE_NAME
 from retrieval_app.review import exports
 from retrieval_app.review.exports import (
     Decisions,
+    encode_table,
     name_attachment,
     stream_duplicate_file,
     stream_label_file,
-    stream_table,
     stream_zip,
 )
 from retrieval_app.review.review_store import ReviewStore
@@ -211,7 +211,7 @@ def open_zip(blocks: Iterable[bytes]) -> zipfile.ZipFile:
 
 
 def test_a_table_has_each_image_once_in_the_order_asked(shop: Gallery) -> None:
-    rows = read_table(b"".join(stream_table(shop, [9, 2, 9, 5])))
+    rows = read_table(encode_table(shop, [9, 2, 9, 5]))
     assert [row["id"] for row in rows] == ["9", "2", "5"]
     assert [row["label"] for row in rows] == [shop.image(image_id).label for image_id in (9, 2, 5)]
     assert {row["source"] for row in rows} == {shop.roots[1]}
@@ -219,7 +219,7 @@ def test_a_table_has_each_image_once_in_the_order_asked(shop: Gallery) -> None:
 
 def test_no_cell_of_text_begins_as_a_formula(hostile: Gallery) -> None:
     ids = ids_by_path(hostile)
-    rows = read_table(b"".join(stream_table(hostile, list(ids.values()))))
+    rows = read_table(encode_table(hostile, list(ids.values())))
     assert [row["path"].removeprefix("'") for row in rows] == [valid_text(path) for path in ids]
     assert not any(
         row[name].startswith(tuple("=+-@\t\r\n")) for row in rows for name in ("path", "label", "source")
@@ -231,7 +231,7 @@ def test_no_cell_of_text_begins_as_a_formula(hostile: Gallery) -> None:
 def test_what_cannot_be_sent_is_refused_first(shop: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exports, "MAX_ROWS", 3)
     monkeypatch.setattr(exports, "MAX_PICTURES", 3)
-    for begin in (stream_table, partial(stream_zip, render=lambda image_id: b"")):
+    for begin in (encode_table, partial(stream_zip, render=lambda image_id: b"")):
         for ids in ([], [1, 2, 3, 4]):
             with pytest.raises(InputError, match="1 to 3 images"):
                 begin(shop, ids)
