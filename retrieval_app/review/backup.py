@@ -1,9 +1,9 @@
-"""Backup file: what people made of a gallery, its decisions, sent images, removals and log, as one ZIP.
+"""Backup file: the annotations of a gallery, decisions, uploads, removals and log, as one ZIP.
 
-decisions.json    every step of decisions
-log.jsonl         the log of who did what
-files/SHA256      the images that were sent, by their bytes
-manifest.json     of which gallery; the place of each sent image; what was taken out
+decisions.json    all steps of decisions
+log.jsonl         the activity log
+files/SHA256      uploaded images
+manifest.json     the gallery, the place of each uploaded image, and the removed images
 
 No member is compressed. A restore reads and checks the whole file before it changes anything.
 """
@@ -16,7 +16,7 @@ import os
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -51,7 +51,7 @@ _Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
 class BackupError(InputError):
-    """A file that is no backup, or a damaged one; nothing was taken from it."""
+    """Invalid or damaged backup; nothing was restored from it."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"{printable_path(str(path))}: {problem}; nothing was changed")
@@ -63,10 +63,7 @@ class _Part(BaseModel):
 
 
 class SentImage(_Part):
-    """An image that was sent.
-
-    `path` is below the gallery's folder of such images; `removed` where people took it out of the gallery again.
-    """
+    """An uploaded image: its path below the folder of added images, and whether it was removed from the gallery."""
 
     path: str
     sha256: _Sha256
@@ -81,7 +78,7 @@ class SentImage(_Part):
     @field_validator("path")
     @classmethod
     def _leads_below(cls, path: str) -> str:
-        """The path, if it leads to a file below where it starts, on any system."""
+        """The path, if it stays below its folder on any system."""
         parts = os.fsencode(path).split(b"/")
         if len(parts) > 16 or any(p in (b"", b".", b"..") or b"\0" in p or len(p) > 255 for p in parts):
             raise ValueError("an image has a place that no image has")
@@ -89,7 +86,7 @@ class SentImage(_Part):
 
 
 class Removal(_Part):
-    """An image that people took out, by its absolute path; `kept` images of the same bytes and label they left in."""
+    """A removed image, by its absolute path; `kept` images of the same bytes and label are still in the gallery."""
 
     path: str
     sha256: _Sha256
@@ -98,7 +95,7 @@ class Removal(_Part):
 
 
 class _Manifest(_Part):
-    """The list of what a backup holds; in paths, undecodable bytes are surrogates, which JSON escapes."""
+    """Table of contents; undecodable bytes in paths are surrogates, which JSON escapes."""
 
     format: Literal["retrieval-backup"] = "retrieval-backup"
     format_version: Literal[1] = 1
@@ -122,18 +119,16 @@ _STEPS = TypeAdapter(list[Step])
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """What a backup holds.
+    """Contents of a backup.
 
     Attributes:
-        steps: calls that decided something and were not undone.
+        steps: that were not undone.
         label_decisions, duplicate_decisions: that hold.
-        images: that were sent, those taken out again included.
-        removed: of them, those taken out again.
-        taken_out: photos of other sources that were taken out.
-        bytes: of the file.
-        notes: what is unknown, or was left out because it cannot be read.
-        log_lines: of the log of who did what.
-        store: the server that has the gallery's vectors, of which the file has none; None where its folder has them.
+        images: uploads, removed ones included.
+        removed: removed uploads.
+        taken_out: removed images of other sources.
+        notes: parts that could not be read and are missing.
+        store: the server that has the gallery's vectors; None where its folder has them.
     """
 
     gallery: str
@@ -153,14 +148,9 @@ class BackupReport:
 def back_up(
     gallery: Path, out: Path, *, overwrite: bool = False, progress: Progress = no_progress
 ) -> BackupReport:
-    """Write what people made of a gallery to one file; of a damaged gallery too.
+    """Write the annotations of a gallery, even of a damaged one, to one file.
 
-    The decisions are of one moment; of images that are sent meanwhile some may be missing.
-
-    Raises:
-        InputError: there is such a file, it lies where the gallery would find it, or it cannot be written.
-        GalleryError: there is no such gallery.
-        ReviewError: the decisions are damaged.
+    The decisions are of one moment; images that are uploaded meanwhile may be missing.
     """
     if not (gallery / ANNOTATIONS).is_dir() and not (gallery / "CURRENT").exists():
         find_version(gallery)  # says what is missing
@@ -169,9 +159,8 @@ def back_up(
         try:
             steps = list(map(check_step, store.steps()))
         except (InputError, TypeError, ValueError) as error:
-            raise ReviewError(
-                store.path, f"{error}; move the file away to begin anew, or put a copy of it back"
-            ) from error
+            advice = "move the file away to begin anew, or put a copy of it back"
+            raise ReviewError(store.path, f"{error}; {advice}") from error
     notes, log = list[str](), list[Line]()
     added: Mapping[str, CatalogRow] = {}
     removals, next_id, vectors_at = list[Removal](), None, None
@@ -201,15 +190,10 @@ def back_up(
                 sent=sent, removed=removals,
             )  # fmt: skip
             _add(archive, _MANIFEST, json.dumps(manifest.model_dump(), indent=1).encode())
-    except FileExistsError as error:
-        raise InputError(f"{shown}: there is such a file already; name another, or give --overwrite") from error
     except OSError as error:
         advice = "nothing was left there, mend the cause and run it again"
         raise InputError(f"{shown}: the backup cannot be written: {error}; {advice}") from error
-    decided = Counter(
-        kind for kind, _ in {(step.kind, subject) for step in steps for subject in step.by_subject()}
-    )
-    removed = sum(image.removed for image in sent)
+    decided = Counter(kind for kind, _ in {(step.kind, name) for step in steps for name in step.by_subject()})
     return BackupReport(
         gallery=valid_text(str(gallery.resolve())),
         file=valid_text(str(out)),
@@ -217,7 +201,7 @@ def back_up(
         label_decisions=decided["labels"],
         duplicate_decisions=decided["duplicates"],
         images=len(sent),
-        removed=removed,
+        removed=sum(image.removed for image in sent),
         taken_out=len(removals) - sum(row.reason == REMOVED for row in added.values()),
         bytes=out.stat().st_size,
         notes=notes,
@@ -263,7 +247,7 @@ def _list_removals(catalog: Catalog) -> list[Removal]:
 
 
 def list_taken_out(catalog: Catalog) -> Iterator[CatalogRow]:
-    """The images that people took out."""
+    """The images that people removed."""
     return (row for row in catalog.rows(status="skipped") if row.reason == REMOVED)
 
 
@@ -299,7 +283,7 @@ def _add_sent(
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A backup of which every byte was checked."""
+    """A backup whose every byte was checked."""
 
     archive: zipfile.ZipFile
     manifest: _Manifest
@@ -309,23 +293,12 @@ class Backup:
 
 @contextmanager
 def open_backup(path: Path, progress: Progress) -> Iterator[Backup]:
-    """A backup that was read wholly; `progress` gets (done, total) images.
-
-    Raises:
-        BackupError: it is no backup, or damaged, cut off or made to do harm.
-    """
+    """A backup that was read wholly; `progress` gets (done, total) images. A BackupError where it is unsound."""
     if not path.is_file():
         raise BackupError(path, "a folder, not a file" if path.is_dir() else "no such file")
-    try:
-        archive = zipfile.ZipFile(path)
-    except OSError as error:
-        raise BackupError(path, f"cannot be read: {error.strerror}") from error
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
-        problem = f"no backup, or cut off: {error}; give a whole file that `retrieval backup` wrote"
-        raise BackupError(path, problem) from error
-    with archive:
+    with ExitStack() as opened:
         try:
-            backup = _read_backup(path, archive, progress)
+            backup = _read_backup(path, opened.enter_context(zipfile.ZipFile(path)), progress)
         except BackupError:
             raise
         except OSError as error:
@@ -336,7 +309,8 @@ def open_backup(path: Path, progress: Progress) -> Iterator[Backup]:
             problem = f"no sound backup: {member}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
             raise BackupError(path, printable_path(problem)) from error
         except (zipfile.BadZipFile, EOFError, RuntimeError, TypeError, ValueError, InputError) as error:
-            raise BackupError(path, f"no sound backup: {error}") from error
+            problem = f"no backup, or no sound backup: {error}; give a whole file that `retrieval backup` wrote"
+            raise BackupError(path, problem) from error
         yield backup
 
 
@@ -351,9 +325,7 @@ def _read_backup(path: Path, archive: zipfile.ZipFile, progress: Progress) -> Ba
     if not isinstance(head, dict) or head.get("format") != _FORMAT:
         raise BackupError(path, f"no backup: no manifest in it says {_FORMAT}; give what `retrieval backup` wrote")
     if head.get("format_version") != 1:
-        raise BackupError(
-            path, "a backup of another format version; this program reads 1: use the one that wrote it"
-        )
+        raise BackupError(path, "another format version; this program reads 1: use the one that wrote it")
     manifest = _Manifest.model_validate(head)
     members = {image.member: image.sha256 for image in manifest.sent}
     if sorted(names) != sorted([_DECISIONS, _LOG, _MANIFEST, *members]):
@@ -371,6 +343,6 @@ def _read_backup(path: Path, archive: zipfile.ZipFile, progress: Progress) -> Ba
 
 
 def read_blocks(archive: zipfile.ZipFile, member: str) -> Iterator[bytes]:
-    """The content of a member."""
+    """The content of a member in blocks."""
     with archive.open(member) as file:
         yield from iter(partial(file.read, _BLOCK_BYTES), b"")

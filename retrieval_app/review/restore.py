@@ -1,4 +1,4 @@
-"""Restoring a backup into a gallery: what is there already, and is newer, stays."""
+"""Restoring a backup into a gallery: newer decisions and files of the gallery stay."""
 
 from __future__ import annotations
 
@@ -24,37 +24,25 @@ from index.versions.annotations import added_folder
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, remove_from_gallery
 from retrieval_app.review.activity_log import bring_lines
-from retrieval_app.review.added_images import (
-    keep_file,
-    name_sources,
-    read_added_rows,
-    read_current_catalog,
-)
-from retrieval_app.review.backup import (
-    Removal,
-    SentImage,
-    list_taken_out,
-    open_backup,
-    read_blocks,
-)
+from retrieval_app.review.added_images import keep_file, name_sources, read_added_rows, read_current_catalog
+from retrieval_app.review.backup import Removal, SentImage, list_taken_out, open_backup, read_blocks
 from retrieval_app.review.review_store import Decision, ReviewStore, Step
 from retrieval_app.review.subjects import USABLE, list_usable, rank_path
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What a restore brought back.
+    """Outcome of a restore.
 
     Attributes:
-        images: sent images by what became of them: `restored` files, files `present` already, `removed` ones that
-            were taken out before the backup and are left out, and files `in_the_way`, other ones of the same name.
-        indexed: images that the gallery has now and had not before.
-        decisions: by what became of them: `restored`, `present` already, or `older` than what holds.
-        removals: images that were taken out, by what became of them: `taken_out` again, `out` already or not there,
-            `added_again` to this very gallery since the backup, which stay, or `last`, all that the gallery has, which
-            stay too.
+        images: uploads by outcome: `restored`, `present` already, `removed` before the backup and left out, or
+            `in_the_way`: another file has the name.
+        indexed: images that are new in the gallery.
+        decisions: by outcome: `restored`, `present` already, or `older` than the one that holds.
+        removals: removed images by outcome: `taken_out` again, `out` already or unknown here, `added_again` to this
+            very gallery since the backup, or `last`: they are all that the gallery has. The last two stay.
         not_attached: decisions about images that the gallery does not have; they are kept.
-        log_lines: lines of the log of who did what that the gallery did not have.
+        log_lines: lines that are new in the activity log.
     """
 
     gallery: str
@@ -75,15 +63,11 @@ def restore(
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
 ) -> RestoreReport:
-    """Bring a backup into its gallery, or another with the same images; done again it goes on where it was stopped.
+    """Merge a backup into its gallery, or another with the same images; repeated, it goes on where it was stopped.
 
-    Nothing that is in the gallery is lost: of two decisions about the same the later holds, files are never replaced
-    but by the bytes that their own name tells. What was taken out stays out, and is taken out of a gallery built anew.
-
-    Raises:
-        BackupError: the file is no sound backup; nothing is changed.
-        GalleryError: there is no finished gallery, or another process writes it.
-        ReviewError: the decisions cannot be kept.
+    Of two decisions about the same subject the later holds. Files are replaced only where their name, a checksum, shows
+    that they are damaged. Removed images stay out, and leave a gallery that was built anew. An unsound backup is a
+    BackupError, before anything is changed.
     """
     find_version(gallery)
     images = dict.fromkeys(("restored", "present", "removed", "in_the_way"), 0)
@@ -131,7 +115,7 @@ def restore(
 
 
 def _restore_file(archive: zipfile.ZipFile, image: SentImage, gallery: Path) -> str:
-    """Put a sent image into its place, and say what became of it."""
+    """Put an uploaded image into its place; the outcome."""
     path = added_folder(gallery) / image.path
     is_there = os.path.lexists(path)
     if image.removed and not is_there:  # in its place the next start of a server would add it again
@@ -145,18 +129,16 @@ def _restore_file(archive: zipfile.ZipFile, image: SentImage, gallery: Path) -> 
         keep_file(gallery, read_blocks(archive, image.member), name=image.path)
         os.utime(path, ns=(image.mtime_ns, image.mtime_ns))
     except OSError as error:
-        raise InputError(
-            f"{printable_path(str(path))}: the image cannot be restored: {error.strerror or error}; mend the cause and "
-            "run it again: what was restored is kept"
-        ) from error
+        problem = f"{printable_path(str(path))}: the image cannot be restored: {error.strerror or error}"
+        raise InputError(f"{problem}; mend the cause and run it again: what was restored is kept") from error
     return "restored"
 
 
 def _find_removed(catalog: Catalog, removals: Iterable[Removal]) -> list[int]:
-    """Ids of the images of a gallery that were taken out of another one, and are not out here.
+    """Ids of images that were removed from the gallery of a backup and are still in this one.
 
-    They are known by bytes and label; of several it is the one whose path ends most alike. Where no path is the same,
-    as many stay as were kept where the others were taken out, and what is out here already counts.
+    An image is known by bytes and label; of several the one whose path ends most alike is removed. Where no path is the
+    same, as many stay as stayed in the other gallery, and those that are out here count.
     """
     wanted: dict[LabelKey, list[Removal]] = {}
     for removal in removals:
@@ -179,7 +161,7 @@ def _find_removed(catalog: Catalog, removals: Iterable[Removal]) -> list[int]:
 
 
 def _list_lost(gallery: Path, steps: Sequence[Step]) -> list[dict[str, object]]:
-    """The last decisions about images that the gallery does not have, for people."""
+    """The last decisions about images that the gallery does not have."""
     last: dict[str, Decision] = {}
     for step in steps:
         last |= step.by_subject()

@@ -1,7 +1,7 @@
-"""Request batching: requests that wait at the same time are answered together, by a few threads.
+"""Request batching: a few threads answer requests that wait at the same time together.
 
-Tasks wait in lanes. A free worker takes the oldest task of the first lane that has any, and with it every other task
-that can be answered in the same batch.
+Tasks wait in lanes. A free worker takes the oldest task of the first lane that has any, and with it the other tasks of
+the same batch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ _ENDS = "the server is shutting down"
 
 @dataclass(slots=True)
 class _Waiting(Generic[Task, Answer]):
-    """A task, and the future of its answer."""
-
     task: Task
     key: Hashable
     deadline: float
@@ -37,9 +35,8 @@ class Lane(Generic[Task, Answer]):
 
     Attributes:
         name: for messages and metrics.
-        answer: gives an answer, or the error to raise, for each of some tasks of equal keys.
-        key: tasks of equal keys may be answered together.
-        most: tasks answered at once.
+        answer: gives an answer or an error for each of some tasks with equal keys.
+        most: size of a batch.
         capacity: tasks that may wait.
     """
 
@@ -54,7 +51,7 @@ class Lane(Generic[Task, Answer]):
     answered: int = 0
 
     def take(self, *, free: int) -> list[_Waiting[Task, Answer]]:
-        """The oldest task and those that can be answered with it, at most `most`, and a share for each free worker."""
+        """The next batch, which leaves their share to free workers."""
         key, left = self.waiting[0].key, deque[_Waiting[Task, Answer]]()
         taken: list[_Waiting[Task, Answer]] = []
         most = min(self.most, -(-len(self.waiting) // free))
@@ -67,7 +64,7 @@ class Lane(Generic[Task, Answer]):
 
 
 class Workers:
-    """Threads that answer the tasks of some lanes, the first lane's first."""
+    """Threads that answer the tasks of some lanes, those of the first lane first."""
 
     def __init__(self, lanes: Sequence[Lane[Any, Any]], *, threads: int) -> None:
         self._lanes = lanes
@@ -88,11 +85,7 @@ class Workers:
     def submit(
         self, lane: Lane[Task, Answer], task: Task, *, timeout_s: float, is_begun: bool = False
     ) -> Future[Answer]:
-        """The future of a task's answer; for one of a request that is begun, and has cost much, no lane is full.
-
-        Raises:
-            BusyError: the lane is full, or the workers are closed.
-        """
+        """The future of a task's answer; no lane is full for a request that `is_begun`, as the model has run for it."""
         future = Future[Answer]()
         with self._changed:
             if self._closed:
@@ -105,7 +98,7 @@ class Workers:
         return future
 
     def close(self, *, timeout_s: float = 5.0) -> None:
-        """Answer what is under way, refuse what waits, and end the threads."""
+        """Finish running batches, refuse waiting tasks, and end the threads."""
         with self._changed:
             self._closed = True
             waiting = [one for lane in self._lanes for one in lane.waiting]
@@ -135,7 +128,7 @@ class Workers:
 
 
 def _answer(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> None:
-    """Answer those of a batch that somebody waits for and that are not too late."""
+    """Answer the tasks of a batch that are neither cancelled nor late."""
     now, alive = time.monotonic(), list[_Waiting[Any, Any]]()
     for waiting in batch:
         if not waiting.future.set_running_or_notify_cancel():

@@ -1,4 +1,4 @@
-"""Bounded thread pool: a few threads for one kind of work, whose callers take turns by their address."""
+"""Bounded thread pool whose clients take turns by their address."""
 
 from __future__ import annotations
 
@@ -15,17 +15,11 @@ from retrieval_app.serving.errors import BusyError
 Value = TypeVar("Value")
 _ENDS = "the server ends; try again when it is back"
 asking: ContextVar[str] = ContextVar("asking", default="")
-"""The address that the present request comes from."""
+"""The client address of the current request."""
 
 
 class BoundedPool:
-    """Threads that call functions one after the other; of those that wait, one of each address and then the next.
-
-    Args:
-        threads: as many as work at once.
-        name: of the threads.
-        capacity: calls that wait or are under way; one more is refused.
-    """
+    """Threads that call functions, one of each client address in turn; `capacity` calls may wait or run."""
 
     def __init__(self, threads: int, *, name: str, capacity: int) -> None:
         self._abandoned = threading.Event()
@@ -35,16 +29,11 @@ class BoundedPool:
 
     @property
     def count(self) -> int:
-        """Calls that wait or are under way."""
+        """Calls that wait or run."""
         return self._count
 
     def submit(self, function: Callable[[], Value]) -> Future[Value]:
-        """What a thread will give.
-
-        Raises:
-            BusyError: too many calls wait, or nothing more is begun; the latter is also told by the future.
-        """
-
+        """The future of a function's value; BusyError where the pool is full. The future has one after `refuse`."""
         future: Future[Value] = Future()
         with self._lock:
             if self._count >= self._capacity:
@@ -56,12 +45,12 @@ class BoundedPool:
         return future
 
     def refuse(self) -> None:
-        """Begin nothing more, give up a decode that is under way, and tell those that wait."""
+        """Begin no further call, abandon running decodes, and refuse waiting calls."""
         self._abandoned.set()
 
     def close(self) -> None:
-        """Begin nothing more; what runs is not waited for, and a decode is given up."""
-        self._abandoned.set()
+        """As `refuse`, and end the threads without waiting for running calls."""
+        self.refuse()
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             left = [future for waiting in self._waiting.values() for future, _ in waiting]
@@ -69,7 +58,7 @@ class BoundedPool:
             future.cancel()
 
     def _call_next(self) -> None:
-        """Call what has waited longest for the address whose turn it is."""
+        """Make the oldest call of the address whose turn it is."""
         with self._lock:
             address, waiting = self._waiting.popitem(last=False)
             future, function = waiting.popleft()

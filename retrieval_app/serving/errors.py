@@ -1,4 +1,4 @@
-"""Errors of a server: busy, too slow, not ready, a photo that it no longer keeps, a full disk."""
+"""Errors of a server: busy, timed out, not ready, unknown photo, full disk."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class NotReadyError(RetrievalError):
-    """There is no gallery to answer from."""
+    """No gallery can be searched."""
 
 
 class BusyError(RetrievalError):
-    """More is waiting than the server takes; nothing was begun, and the same may be asked again later."""
+    """Too many requests wait; nothing was begun, and the client may try again later."""
 
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         super().__init__(message)
@@ -23,22 +23,22 @@ class BusyError(RetrievalError):
 
 
 class TimedOutError(RetrievalError):
-    """Work that was begun and took too long: nobody waits for it any more, but it may still be done."""
+    """A request that was begun and took too long; it may still be done."""
 
 
 class OutOfTurnError(RetrievalError):
-    """A picture that may cost much, met where others would wait for it: it is to be decoded apart."""
+    """An image whose decode may cost much, in a thread that others wait for."""
 
 
 class UnknownPhotoError(InputError):
-    """A photo that is not kept any more, or never was."""
+    """A photo that never was, or is no longer kept."""
 
     def __init__(self) -> None:
         super().__init__("this photo is no longer kept by the server; send it again")
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether an error, or one of those that it was raised from, is of a disk or quota that is used up."""
+    """Whether an error, or one of its causes, is a full disk or quota."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:

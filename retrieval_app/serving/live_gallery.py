@@ -1,7 +1,7 @@
 """Served gallery: its current version, replaced whole when a new one is published.
 
-A request takes one `Snapshot` and uses it to its end, so that no answer mixes two versions. A version that was
-replaced goes when its last request is done.
+A request takes one `Snapshot` and uses it to its end, so that no answer mixes two versions. A replaced version is
+closed when its last request is done.
 """
 
 from __future__ import annotations
@@ -32,12 +32,9 @@ _PROBLEMS = (RetrievalError, OSError, MemoryError, RuntimeError)  # the last one
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One version of the gallery, opened, and what is computed from it.
+    """One opened version of the gallery, and what is computed from it.
 
-    Attributes:
-        gallery: the version, whose own embedder runs on one core.
-        insights: what is computed from it.
-        wide_embedder: the same model on all cores.
+    The gallery's own embedder runs on one core, `wide_embedder` is the same model on all cores.
     """
 
     gallery: Gallery
@@ -45,11 +42,7 @@ class Snapshot:
     wide_embedder: Embedder
 
     def by(self, output: str) -> Snapshot:
-        """The same version, searched by `kind` or by `picture`.
-
-        Raises:
-            InputError: it has no such vectors.
-        """
+        """The same version, searched by another of its outputs; an InputError where it has no such vectors."""
         gallery = self.gallery.by(output)
         return self if gallery is self.gallery else replace(self, gallery=gallery)
 
@@ -63,17 +56,13 @@ class LiveGallery:
     """The newest sound version of a gallery.
 
     Attributes:
-        path: the gallery folder.
-        problem: why the newest version is not the one that is served; None where it is.
-        swaps: versions that took the place of another.
-        decisions_problem: why the newest decisions about labels are not shown; None where they are.
+        problem: why the newest version is not served; None where it is.
+        swaps: the number of versions that replaced another.
+        decisions_problem: why the newest label decisions are not shown; None where they are.
     """
 
     def __init__(self, path: Path, *, audit: Path | None = None, filter_s: float | None = None) -> None:
-        """Open the current version; the label issues of an `audit` folder replace the gallery's own.
-
-        `filter_s` are the seconds that a filter may take.
-        """
+        """Open the current version; `audit` has label issues that replace its own, filters take at most `filter_s`."""
         self.path, self._audit, self._filter_s = path, audit, filter_s
         self.problem: str | None = None
         self.decisions_problem: str | None = None
@@ -94,17 +83,17 @@ class LiveGallery:
 
     @property
     def current(self) -> Snapshot:
-        """The version to answer from, with the label decisions that were followed last; never waits."""
+        """The version that is served, with the label decisions that were read last; never waits."""
         snapshot = self._current
         if not len(snapshot.gallery.store.ids):
             raise NotReadyError(f"the gallery {snapshot.gallery.name} holds no image")
         return snapshot
 
     def has_newest_decisions(self) -> bool:
-        """Whether `follow_decisions` has nothing to do, found out without waiting."""
+        """Whether `follow_decisions` has nothing to do; never waits."""
         if time.monotonic() < self._decisions_again_at:
             return True
-        if not self._replacing.acquire(blocking=False):  # somebody follows just now
+        if not self._replacing.acquire(blocking=False):  # another thread reads them now
             return False
         try:
             return self._current.gallery.has_newest_decisions()
@@ -112,10 +101,7 @@ class LiveGallery:
             self._replacing.release()
 
     def follow_decisions(self) -> None:
-        """Answer with the label decisions that hold now; with those of before where they cannot be read.
-
-        Large changes take a while: it is not for an event loop.
-        """
+        """Read the label decisions that hold now, or keep those of before; large changes take a while."""
         with self._replacing:
             if time.monotonic() < self._decisions_again_at:
                 return
@@ -134,15 +120,12 @@ class LiveGallery:
                 snapshot.insights.follow(gallery)
 
     def watch(self, *, poll_s: float) -> None:
-        """Look for new versions from now on, in a thread."""
+        """Look for new versions in a thread."""
         self._watcher = threading.Thread(target=self._watch, args=(poll_s,), name="versions", daemon=True)
         self._watcher.start()
 
     def refresh(self) -> bool:
-        """Serve the newest version; whether it took the place of another.
-
-        One that cannot be opened is left, with its `problem`, and the one before goes on.
-        """
+        """Serve the newest version; whether it replaced another. One that cannot be opened becomes the `problem`."""
         with self._refreshing:
             try:
                 digest = find_version(self.path).manifest_sha256
@@ -169,7 +152,7 @@ class LiveGallery:
         return True
 
     def close(self) -> None:
-        """Stop looking, and stop what is being computed."""
+        """Stop the threads that look for versions and compute."""
         self._stop.set()
         if self._watcher is not None:
             self._watcher.join()
@@ -180,23 +163,21 @@ class LiveGallery:
             self.refresh()
 
     def _open(self, *, before: Snapshot | None = None) -> Snapshot:
-        """The current version, tried once: its first request is as fast as the others, and damage shows now."""
+        """The current version, searched once: so the first request is fast, and damage shows now."""
         embedder = None if before is None else before.gallery.embedder
         gallery = Gallery.open(self.path, embedder=embedder, filter_s=self._filter_s)
         if before is not None and gallery.embedder is embedder:
             wide = before.wide_embedder
         else:
-            wide = Embedder(
-                gallery.embedder.path, sha256=gallery.embedder.sha256, backend=gallery.embedder.backend
-            )
+            own = gallery.embedder
+            wide = Embedder(own.path, sha256=own.sha256, backend=own.backend)
         if len(members := gallery.store.ids):
             gallery.search(gallery.vector(int(members[0])), k=1)
-            contract = gallery.embedder.contract
-            side = contract.preprocess.crop
+            side = gallery.embedder.contract.preprocess.crop
             for model in (gallery.embedder, wide):
                 model.embed_batch(np.zeros((1, side, side, 3), dtype=np.uint8))
         insights = Insights(gallery, cache=gallery.path / CACHE_FOLDER, audit=self._audit)
-        insights.get("calibration")  # what every search wants
+        insights.get("calibration")  # which every search needs
         if before is not None:  # nobody waits for this version yet
             insights.wait("calibration", timeout=_CALIBRATION_S)
         return Snapshot(gallery, insights, wide)

@@ -1,4 +1,4 @@
-"""Fetching photos from addresses that visitors paste, never from a private network."""
+"""Fetching of photos from pasted addresses, never from a private network."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _ADVICE = "save the picture and send it instead"
 class PhotoFetcher:
     """Fetches photos, a few at a time, each in a thread of its own. For one event loop.
 
-    A fetch gives its place up when its time is over, though its thread may still wait for the system's resolver, which
-    nothing can stop: a host whose name server never answers keeps no other fetch out.
+    A fetch that times out gives its place up, though its thread may still wait for the system's resolver: a host whose
+    name server never answers blocks no other fetch.
     """
 
     def __init__(
@@ -36,12 +36,7 @@ class PhotoFetcher:
         self._fetching = set[Future[Upload]]()
 
     async def fetch(self, address: str) -> Upload:
-        """What an address of http or https gives, under the last part of the address as its name.
-
-        Raises:
-            InputError: it is none, may not be asked, cannot be reached, or gives no picture of a sensible size.
-            BusyError: others are being fetched.
-        """
+        """The photo at an http or https address, named by the last part of its path."""
         if len(self._fetching) >= self._at_once:
             raise BusyError(f"{self._at_once} photos are being fetched; try again in a moment")
         done: Future[Upload] = Future()

@@ -1,4 +1,4 @@
-"""Query photos: decoded, and kept for a while so that further searches can use them, whole or in part."""
+"""Query photos: decoded, and kept for a while for further searches by the whole or a crop."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DELETE FROM photos WHERE token IN (
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """A part of an upright picture: left, top, width and height, each a share in 0..1 of its sides."""
+    """Crop of an upright image: left, top, width and height as shares in 0..1 of its sides."""
 
     x: float
     y: float
@@ -58,13 +58,11 @@ class Crop:
             )
 
     def apply(self, image: Image.Image, *, name: str) -> Image.Image:
-        """The part of an image."""
+        """The crop of an image."""
         width, height = image.size
         left, top = round(self.x * width), round(self.y * height)
-        right, bottom = (
-            min(width, round((self.x + self.width) * width)),
-            min(height, round((self.y + self.height) * height)),
-        )
+        right = min(width, round((self.x + self.width) * width))
+        bottom = min(height, round((self.y + self.height) * height))
         if min(right - left, bottom - top) < _LEAST_CROP_PIXELS:
             raise InputError(
                 f"{name}: the crop has {max(0, right - left)} x {max(0, bottom - top)} pixels, at least "
@@ -75,7 +73,7 @@ class Crop:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A photo as it came, with the name that messages call it by; it is not kept."""
+    """The bytes of a photo, with its name for messages; it is not kept."""
 
     data: bytes
     name: str
@@ -86,11 +84,10 @@ class Photo:
     """A photo that is kept.
 
     Attributes:
-        token: its name for requests, not to be guessed.
-        name: that its sender gave it, printable.
-        width: of the whole upright photo, at the size it is kept at.
-        height: likewise.
-        picture: JPEG of at most about `KEPT_SIDE` pixels a side, of re-encoded pixels.
+        token: cannot be guessed.
+        name: from its sender, printable.
+        width, height: of the upright photo, at the size it is kept at.
+        picture: JPEG of at most about `KEPT_SIDE` pixels a side, re-encoded.
         vector: (D,) float32 unit embedding of the whole.
         model_sha256: of the model that gave it.
     """
@@ -122,7 +119,7 @@ def read_pixels(
     crop: Crop | None = None,
     cheap_only: bool = False,
 ) -> Pixels:
-    """The (crop, crop, 3) uint8 model input of a photo or a part of it, decoded as the gallery's images were."""
+    """The (crop, crop, 3) uint8 model input of a photo or a crop of it, decoded as the gallery's images were."""
     side = preprocess.resize if crop is None else KEPT_SIDE
     image = decode_in_turn(data, name=name, target_side=side, max_pixels=max_pixels, cheap_only=cheap_only)
     return preprocess_image(image if crop is None else crop.apply(image, name=name), preprocess)
@@ -131,7 +128,7 @@ def read_pixels(
 def encode_kept(
     data: bytes, *, name: str, max_pixels: int, cheap_only: bool = False
 ) -> tuple[bytes, tuple[int, int]]:
-    """The JPEG of a photo that is kept, and its (width, height)."""
+    """The JPEG to keep of a photo, and its (width, height)."""
     image = decode_in_turn(
         data, name=name, target_side=KEPT_SIDE // 2, max_pixels=max_pixels, cheap_only=cheap_only
     )
@@ -139,12 +136,9 @@ def encode_kept(
 
 
 class KeptPhotos:
-    """Photos by their tokens; safe among threads, and among processes where there is a file.
+    """Photos by their tokens, safe among threads, and among processes where there is a file.
 
-    Args:
-        capacity_bytes: of all pictures and vectors together.
-        path: the file; None keeps them in this process's memory.
-        noted_s: a use is noted where the last one is so many seconds ago; writing may have to wait for others.
+    A use is noted where the last one is `noted_s` ago: writing may have to wait for other processes.
     """
 
     def __init__(self, capacity_bytes: int, *, path: Path | None = None, noted_s: float = 10.0) -> None:
@@ -156,7 +150,7 @@ class KeptPhotos:
             return int(table.execute("SELECT count(*) FROM photos").fetchone()[0])
 
     def put(self, photo: Photo) -> None:
-        """Keep a photo, and forget those that have not been used for longest."""
+        """Keep a photo; the least recently used ones go."""
         values = (
             photo.token, photo.name, photo.width, photo.height, photo.picture, photo.vector.tobytes(),
             photo.model_sha256, time.monotonic_ns(),
@@ -166,7 +160,7 @@ class KeptPhotos:
             table.execute(_FORGET, (self._capacity_bytes,))
 
     def get(self, token: str) -> Photo | None:
-        """The photo of a token, which is the most recently used one now; None where it is not kept."""
+        """The photo of a token; None where it is not kept."""
         with self._table.reading() as table:
             found = table.execute("SELECT * FROM photos WHERE token = ?", (token,)).fetchone()
         if found is None:

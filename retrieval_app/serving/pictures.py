@@ -1,4 +1,4 @@
-"""Thumbnails and previews of a gallery's images: always re-encoded pixels, never a file as it lies on disk."""
+"""Thumbnails and previews of a gallery's images: re-encoded pixels, never the original file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUALITY, _EFFORT = 80, 2  # of WebP; the next effort takes half as long again f
 
 
 def choose_side(side: int) -> int:
-    """The length that a thumbnail of the wanted length is made at: few different ones fill the memory."""
+    """The side of a thumbnail, of few different ones, so that the cache serves most."""
     return next((known for known in SIDES if known >= side), SIDES[-1])
 
 
@@ -61,9 +61,7 @@ def decode_in_turn(
 ) -> Image.Image:
     """As `index.images.image_files.decode_image`; of images that take much memory one at a time.
 
-    Raises:
-        ImageError: as there.
-        OutOfTurnError: `cheap_only` is set, and it has many pixels or its headers do not prove that it is cheap.
+    With `cheap_only` an OutOfTurnError where it has many pixels, or its headers do not prove that it is cheap.
     """
     if cheap_only and not is_cheap(data):
         raise OutOfTurnError(name)
@@ -84,6 +82,6 @@ def decode_in_turn(
 
 
 def read_original(gallery: Gallery, image_id: int) -> tuple[str, bytes]:
-    """Name and bytes of an image as it lies on disk, to be decoded here and never sent."""
+    """Name and bytes of the original file, which is decoded and never sent."""
     place = gallery.place(image_id)
     return place.name, read_indexed(place)

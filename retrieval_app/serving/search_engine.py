@@ -1,8 +1,8 @@
-"""Search engine of a served gallery: photos to vectors, queries to rankings, ids to pictures, on a few threads.
+"""Search engine of a served gallery: embeds photos, answers searches, encodes thumbnails, on a few threads.
 
-Photos and searches are answered in batches by one thread more than there are cores, each running the model and the
-index on one core, and a lone photo on all of them. Whatever else has to be read, pictures of the gallery among it, goes
-through a small pool beside them. All waiting is bounded.
+Photos and searches are answered in batches by one thread more than there are cores; each runs the model and the index
+on one core, a lone photo on all cores. Everything else that is read, thumbnails included, goes through small pools. All
+waiting is bounded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -68,18 +68,39 @@ Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
 
 
-@dataclass(eq=False, slots=True)
-class _Trial:
-    """A search that is tried; it holds no version open longer than the requests for it."""
+class SearchProbe:
+    """Readiness check by a real search, one at a time, whose outcome concurrent requests share. For one event loop."""
 
-    digest: str
-    began: float = field(default_factory=time.monotonic)
-    fresh_until: float = math.inf  # one that hangs is not joined by others
-    outcome: Future[Exception | None] = field(default_factory=Future)
+    def __init__(self, *, longest_s: float = LONGEST_S) -> None:
+        self._longest_s = longest_s
+        self._digest, self._began, self._fresh_until = "", 0.0, 0.0
+        self._outcome: Future[Exception | None] | None = None
+        self._logged: str | None = None
 
-    def run(self, snapshot: Snapshot) -> None:
+    async def check(self, snapshot: Snapshot) -> None:
+        """Raise NotReadyError where searches of this version fail, or take too long."""
+        outcome, digest = self._outcome, snapshot.gallery.digest
+        is_stale = digest != self._digest or time.monotonic() > self._fresh_until
+        if outcome is None or (outcome.done() and is_stale):
+            outcome = self._outcome = Future()
+            self._digest, self._began, self._fresh_until = digest, time.monotonic(), math.inf
+            threading.Thread(target=self._try, args=(snapshot, outcome), name="probe", daemon=True).start()
+        left_s = self._began + self._longest_s - time.monotonic()
+        await asyncio.wait([asyncio.wrap_future(outcome)], timeout=max(left_s, 0.0))
+        problem = None
+        if not outcome.done():
+            problem = f"a search takes more than {self._longest_s:g} seconds"
+        elif (error := outcome.result()) is not None:
+            problem = f"a search fails: {error or type(error).__name__}"
+        if problem not in (None, self._logged):
+            logger.error("not ready: %s", problem)
+        self._logged = problem
+        if problem is not None:
+            raise NotReadyError(problem)
+
+    def _try(self, snapshot: Snapshot, outcome: Future[Exception | None]) -> None:
         """Search for one image of the gallery, and read its row."""
-        error: Exception | None = None
+        began, error = time.monotonic(), None
         try:
             first = int(snapshot.gallery.store.ids[0])
             vector = snapshot.gallery.vector(first)
@@ -92,43 +113,13 @@ class _Trial:
         except Exception as caught:  # noqa: BLE001 - whatever it is, the searches of requests would fail by it too
             error = caught
         ended = time.monotonic()
-        self.fresh_until = ended + max(KEPT_S, _REST * (ended - self.began))
-        self.outcome.set_result(error)
-
-
-class SearchProbe:
-    """Readiness check by a real search, one at a time and for all who ask meanwhile. For one event loop."""
-
-    def __init__(self, *, longest_s: float = LONGEST_S) -> None:
-        self._longest_s = longest_s
-        self._trial: _Trial | None = None
-        self._logged: str | None = None
-
-    async def check(self, snapshot: Snapshot) -> None:
-        """Return where a search of this version can be answered; raise NotReadyError where none can."""
-        trial, digest = self._trial, snapshot.gallery.digest
-        if trial is None or (
-            trial.outcome.done() and (trial.digest != digest or time.monotonic() > trial.fresh_until)
-        ):
-            trial = self._trial = _Trial(digest)
-            threading.Thread(target=trial.run, args=(snapshot,), name="probe", daemon=True).start()
-        left_s = trial.began + self._longest_s - time.monotonic()
-        await asyncio.wait([asyncio.wrap_future(trial.outcome)], timeout=max(left_s, 0.0))
-        problem = None
-        if not trial.outcome.done():
-            problem = f"a search takes more than {self._longest_s:g} seconds"
-        elif (error := trial.outcome.result()) is not None:
-            problem = f"a search fails: {error or type(error).__name__}"
-        if problem not in (None, self._logged):
-            logger.error("not ready: %s", problem)
-        self._logged = problem
-        if problem is not None:
-            raise NotReadyError(problem)
+        self._fresh_until = ended + max(KEPT_S, _REST * (ended - began))
+        outcome.set_result(error)
 
 
 @dataclass(frozen=True, slots=True)
 class _Embedding:
-    """A picture to embed with the model of a snapshot."""
+    """An image to embed with the model of a snapshot."""
 
     snapshot: Snapshot
     read: Callable[[], Pixels]
@@ -136,15 +127,13 @@ class _Embedding:
 
 
 class Engine:
-    """Answers what a page or an API asks of one gallery.
+    """Search engine of one gallery.
 
     Attributes:
-        name: that the gallery is shown by.
-        config: its limits.
+        name: the display name of the gallery.
         live: the gallery, always its newest sound version.
-        probe: finds out whether searches can be answered.
-        photos_lane: photos that wait, for metrics.
-        searches_lane: likewise.
+        probe: readiness check.
+        photos_lane, searches_lane: queues, for metrics.
     """
 
     def __init__(
@@ -156,10 +145,7 @@ class Engine:
         name: str | None = None,
         shared: Path | None = None,
     ) -> None:
-        """Open the gallery; the label issues of an `audit` folder replace its own, a name replaces that of its folder.
-
-        A `shared` folder has what several processes of a server have together.
-        """
+        """Open the gallery; `audit` has label issues that replace its own, `shared` belongs to all worker processes."""
         self.config = config = config or ServingConfig()
         self.name = name or gallery_path.name
         self.live = LiveGallery(gallery_path, audit=audit, filter_s=config.filter_s)
@@ -185,35 +171,35 @@ class Engine:
 
     @property
     def photos_kept(self) -> int:
-        """Photos that can be asked with."""
+        """The number of kept query photos."""
         return len(self._photos)
 
     @property
     def reading(self) -> int:
-        """Reads that are waiting or under way."""
+        """Reads that wait or run."""
         return sum(pool.count for pool in self._pools)
 
     def snapshot(self) -> Snapshot:
-        """The version to answer a request from, to its end, with the decisions that were followed last."""
+        """The current version, for a whole request, with the decisions that were read last."""
         return self.live.current
 
     def open_decided(self) -> Gallery:
-        """The gallery of `snapshot` with the label decisions of now, for a thread that may wait."""
+        """The current version with the newest label decisions, for a thread that may wait."""
         self.live.follow_decisions()
         return self.snapshot().gallery
 
     async def follow_decisions(self) -> None:
-        """Let the label decisions of now show in `snapshot`, read in a thread where there are others."""
+        """Bring the newest label decisions into `snapshot`; a thread reads them where they have changed."""
         if not self.live.has_newest_decisions():
-            with suppress(BusyError):  # a request that needs a thread itself is refused then
+            with suppress(BusyError):  # a request that needs a thread is refused later
                 await self.run(self.live.follow_decisions)
 
     def refuse_costly(self) -> None:
-        """Begin no picture more that may cost much: the server ends, and is not to wait for them."""
+        """Begin no further costly decode: a server that ends does not wait for them."""
         self._costly.refuse()
 
     def close(self) -> None:
-        """Let go of all threads; what waits is refused."""
+        """End all threads; waiting work is refused."""
         self._workers.close()
         for pool in self._pools:
             pool.close()
@@ -222,21 +208,17 @@ class Engine:
     async def run(
         self, function: Callable[Arguments, Value], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Value:
-        """The value of a blocking function, called in a small pool of threads.
-
-        Raises:
-            BusyError: too many calls wait, or it took too long.
-        """
+        """The value of a blocking function, called in a small pool of threads; BusyError where too many calls wait."""
         return await self._wait(self._readers.submit(partial(function, *args, **kwargs)))
 
     async def look_up(
         self, function: Callable[Arguments, Value], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Value:
-        """As `run`, of what looks a condition up: that may take seconds, and no picture is to wait for it."""
+        """As `run`, for the evaluation of filters: it may take seconds, and no thumbnail waits for it."""
         return await self._wait(self._lookups.submit(partial(function, *args, **kwargs)))
 
     async def run_costly(self, function: Callable[[], Value]) -> Value:
-        """As `run`, of what decodes a picture that may cost much: one at a time, and nothing else waits for it."""
+        """As `run`, for decodes that may cost much: one at a time, and nothing else waits for them."""
         return await self._wait(self._costly.submit(function))
 
     async def _wait(self, future: Future[Value]) -> Value:
@@ -252,56 +234,45 @@ class Engine:
             del future  # which holds the error, whose traceback holds this frame
 
     def _left_s(self) -> float:
-        """Seconds that a wait may take; all those of a search have one end."""
+        """Seconds that a wait may take; all waits of a search end together."""
         return max(_end.get() - time.monotonic(), 0.0) if _end.get() else self.config.request_s
 
     async def embed(self, snapshot: Snapshot, data: bytes, *, name: str) -> Vectors:
         """The (D,) float32 unit vector of the bytes of a photo."""
+        return await self._embed(snapshot, self._read_later(snapshot, data, name), name=name)
+
+    def _read_later(self, snapshot: Snapshot, data: bytes, name: str) -> Callable[..., Pixels]:
+        """The function that decodes a photo for the model of a snapshot."""
         check_upload(data, name=name, config=self.config)
         preprocess, most = snapshot.gallery.embedder.contract.preprocess, self.config.max_upload_pixels
-        read = partial(read_pixels, data, name=name, preprocess=preprocess, max_pixels=most)
-        return await self._embed(snapshot, read, name=name)
+        return partial(read_pixels, data, name=name, preprocess=preprocess, max_pixels=most)
 
     async def keep_photo(self, data: bytes, *, name: str) -> Photo:
-        """Embed a photo and keep it for later queries.
-
-        Raises:
-            ImageError, InputError, BusyError: as `embed`.
-        """
+        """Embed a photo and keep it for later queries."""
         snapshot, name = self.snapshot(), printable_path(name)
-        check_upload(data, name=name, config=self.config)
-        embedder, most = snapshot.gallery.embedder, self.config.max_upload_pixels
-        read = partial(read_pixels, data, name=name, preprocess=embedder.contract.preprocess, max_pixels=most)
-        encode = partial(encode_kept, data, name=name, max_pixels=most)
+        read = self._read_later(snapshot, data, name)
+        encode = partial(encode_kept, data, name=name, max_pixels=self.config.max_upload_pixels)
         try:
             vector = await self._embed_read(snapshot, partial(read, cheap_only=True), name)
             kept = await self.run(encode, cheap_only=True)
-        except OutOfTurnError:  # both in one turn: who waited for the first is not refused the second
+        except OutOfTurnError:  # both in one turn, so that the second is not refused after the first
             pixels, kept = await self.run_costly(lambda: (read(), encode()))
             vector = await self._embed_read(snapshot, lambda: pixels, name)
         picture, size = kept
-        photo = Photo(secrets.token_hex(16), name, *size, picture, vector, embedder.sha256)
+        model = snapshot.gallery.embedder.sha256
+        photo = Photo(secrets.token_hex(16), name, *size, picture, vector, model)
         await self.run(self._photos.put, photo)
         return photo
 
     async def photo(self, token: str) -> Photo:
-        """A photo that is kept; a thread looks for it, as another process may be writing."""
+        """A kept photo, read by a thread: another process may hold the table."""
         photo = await self.run(self._photos.get, token)
         if photo is None:
             raise UnknownPhotoError
         return photo
 
     async def search(self, snapshot: Snapshot, query: SearchQuery, *, upload: Upload | None = None) -> Ranking:
-        """The members most like what the query asks for.
-
-        Args:
-            upload: the photo beside the query, which then has one `QueryPart()`.
-
-        Raises:
-            InputError: a query that no answer is given to, an image or photo that is unknown, or too many bytes.
-            ImageError: the photo, or a picture of which a part is asked for, cannot be read.
-            BusyError: too much waits, or it took too long.
-        """
+        """The members most similar to a query; with an `upload` the query has one empty `QueryPart()` for it."""
         snapshot = snapshot.by(query.by)
         gallery, watch = snapshot.gallery, watching.get()
         times = SearchTimes(query, gallery)
@@ -311,7 +282,7 @@ class Engine:
         try:
             if query.where is not None:
                 if not gallery.remembers(query.where):
-                    await self.look_up(gallery.keep, query.where)  # is to hold up no other search
+                    await self.look_up(gallery.keep, query.where)  # holds up no other search
                 times.mark("condition")
             if upload is None:
                 vectors = tuple([await self._find_vector(snapshot, part) for part in query.parts])
@@ -355,7 +326,7 @@ class Engine:
         return picture
 
     async def _find_vector(self, snapshot: Snapshot, part: QueryPart) -> Vectors | None:
-        """The unit vector of a part of a query; None where it is read with the search."""
+        """The unit vector of a query part; None where the search reads it."""
         gallery = snapshot.gallery
         if part.vector is not None:
             return normalise(part.vector, width=gallery.width)
@@ -368,7 +339,7 @@ class Engine:
         return None if part.crop is None else await self._embed_part(snapshot, part.crop, of=part.image_id or 0)
 
     async def _embed_part(self, snapshot: Snapshot, crop: Crop, *, of: Photo | int) -> Vectors:
-        """The unit vector of a part of a photo or member; the last ones are kept, for the next pages of results."""
+        """The unit vector of a crop; the last ones are cached, for the next pages of results."""
         gallery = snapshot.gallery
         whole = of.token if isinstance(of, Photo) else (gallery.digest, of)
         key = (gallery.embedder.sha256, gallery.output, crop, whole)
@@ -385,7 +356,7 @@ class Engine:
         return vector
 
     async def _embed(self, snapshot: Snapshot, read: Callable[..., Pixels], *, name: str) -> Vectors:
-        """The vector of the pixels that `read` gives; what may cost much is decoded before a worker's turn."""
+        """The vector of the pixels that `read` gives; a costly decode happens before the worker's turn."""
         try:
             return await self._embed_read(snapshot, partial(read, cheap_only=True), name)
         except OutOfTurnError:
@@ -397,14 +368,12 @@ class Engine:
         return await self._wait(self._workers.submit(self.photos_lane, embedding, timeout_s=self._left_s()))
 
     def _embed_pictures(self, tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:
-        """The unit vector of each picture, or why there is none."""
+        """The unit vector of each image, or its error."""
         answers: list[Vectors | Exception] = []
         pixels: dict[int, Pixels] = {}
         for number, task in enumerate(tasks):
-            refusal = ImageError(
-                path=task.name, reason="bad-embedding", detail="the model gave no finite unit vector"
-            )
-            answers.append(refusal)
+            detail = "the model gave no finite unit vector"
+            answers.append(ImageError(path=task.name, reason="bad-embedding", detail=detail))
             try:
                 pixels[number] = task.read()
             except RetrievalError as error:

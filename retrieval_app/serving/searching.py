@@ -29,16 +29,12 @@ _LEAST_NORM = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class QueryPart:
-    """One thing to be like, or with a negative weight unlike: exactly one of `image_id`, `photo` and `vector`.
-
-    None of them is a photo that comes beside the query.
+    """An image, photo or vector to search with: exactly one of `image_id`, `photo` and `vector`, or none for an upload.
 
     Attributes:
-        image_id: an image of the gallery.
-        photo: the token of a photo that is kept.
+        photo: the token of a kept photo.
         vector: (D,) float32 of any length but 0.
-        weight: of its unit vector in the sum that is searched with.
-        crop: the part of the picture that counts.
+        weight: of its unit vector in the query's sum; negative for dissimilar images.
     """
 
     image_id: int | None = None

@@ -13,14 +13,10 @@ _WAIT_S = 10.0
 
 
 class SharedTable:
-    """A database that ends with its server; any number of threads and processes may use it.
+    """A database that ends with its server, for any number of threads and processes.
 
-    A process that is killed leaves whole what it has written. Nothing is to outlive the machine, so nobody waits for a
-    disk. It is let go of when nothing refers to it any more.
-
-    Args:
-        path: of the file, in a folder that nobody else can read; None for memory.
-        schema: what is made where it is not there yet.
+    A killed process leaves whole what it has written. Nothing outlives the machine, so writes are not synced. The
+    connection is closed when nothing refers to the object any more. `path` lies in a private folder; None is memory.
     """
 
     def __init__(self, path: Path | None, schema: str) -> None:
@@ -35,13 +31,13 @@ class SharedTable:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection; what is read is to be read within the block."""
+        """The connection, to be used within the block."""
         with self._lock:
             yield self._connection
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """The connection in a transaction, which is kept when the block ends and undone when it fails."""
+        """The connection in a transaction, which is committed at the end of the block and rolled back on an error."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
