@@ -175,8 +175,8 @@ def export_run(
     run = RunFolder.open(run_path)
     backbone, head, state = run.load_trained()
     preprocess = run.preprocess()
-    second = run.load_picture_head()
-    picture, threshold = (None, 0.0) if second is None else second
+    second = run.load_copy_head()
+    copy_head, threshold = (None, 0.0) if second is None else second
     untrained = run.load_untrained_head()
     contract = ModelContract(
         backbone=backbone.name,
@@ -187,13 +187,13 @@ def export_run(
         class_count=state["class_count"],
         view=backbone.view,
         pooling=backbone.pooling,
-        picture_dim=0 if picture is None else picture.picture_dim,
-        picture_threshold=threshold,
+        copy_dim=0 if copy_head is None else copy_head.copy_dim,
+        copy_threshold=threshold,
         untrained_dim=0 if untrained is None else untrained.embedding_dim,
     )
     images = read_check_images(run.parity_paths(), preprocess)
     model = EmbeddingModel(
-        backbone, head, preprocess, others=[one for one in (picture, untrained) if one is not None]
+        backbone, head, preprocess, others=[one for one in (copy_head, untrained) if one is not None]
     )
     own = None
     if config.precision != "fp32":

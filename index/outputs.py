@@ -1,9 +1,9 @@
-"""The outputs of a model: what `kind` an image is, which `picture` it is, and features that saw no label.
+"""Outputs of a model: `semantic` similarity, `copy` detection, and `untrained` features.
 
-A search asks by the first two. Labels are judged by `untrained`: to an output that was trained with labels, wrong ones
-that it has learnt look right.
+Searches use the first two. Label issues are found with `untrained`, since an output trained with labels also fits
+wrong ones.
 """
 
 from __future__ import annotations
 
-KIND, PICTURE, UNTRAINED = OUTPUTS = "kind", "picture", "untrained"
+SEMANTIC, COPY, UNTRAINED = OUTPUTS = "semantic", "copy", "untrained"

@@ -12,7 +12,7 @@ from index.errors import InputError
 from index.filters.condition import LABEL, Compare, Constant
 from index.filters.parser import write_condition
 from index.gallery.gallery import Gallery
-from index.outputs import KIND
+from index.outputs import SEMANTIC
 from retrieval_app.api.gallery_routes import describe_gallery
 from retrieval_app.api.request_context import read_condition
 from retrieval_app.api.search_routes import describe_search
@@ -43,7 +43,7 @@ class GalleryAnswers:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """What can be asked by: `kind`, and `picture` where the gallery has such vectors."""
+        """Outputs that can be searched: `semantic`, and `copy` where the gallery has such vectors."""
         return tuple(self.engine.snapshot().gallery.manifest.similarity)
 
     async def _follow(self) -> Snapshot:
@@ -91,7 +91,7 @@ class GalleryAnswers:
     ) -> list[dict[str, Any]]:
         """The k images most like a photo, by the bytes of its file, or an image of the gallery.
 
-        Of each: rank, id, score, label, name, precision_at_score; by picture `is_copy` too.
+        Of each: rank, id, score, label, name, precision_at_score; by `copy` also `is_copy`.
         """
         if (photo is None) == (image_id is None):
             raise InputError("a search needs either a photo or the id of an image of the gallery")
@@ -105,7 +105,7 @@ class GalleryAnswers:
                 hit["precision_at_score"] = precision.to_json()
         return [_name_file(hit) for hit in found["hits"]]
 
-    async def embed(self, photo: bytes, *, by: str = KIND) -> list[float]:
+    async def embed(self, photo: bytes, *, by: str = SEMANTIC) -> list[float]:
         """The (D,) unit vector of a photo, by the bytes of its file."""
         vector = await self.engine.embed(self.engine.snapshot().by(by), photo, name=_PHOTO)
         return [float(number) for number in vector]

@@ -20,7 +20,7 @@ from index.durable import replacing, write_durably
 from index.errors import ImageError, InputError
 from index.gallery.export_vectors import ExportReport, check_out, naming_out, read_blocks
 from index.gallery.gallery import Gallery
-from index.outputs import KIND
+from index.outputs import SEMANTIC
 from index.progress import Progress, no_progress
 from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
@@ -63,13 +63,13 @@ def _read(gallery: Gallery, side: int, image_id: int) -> Image.Image | None:
 
 
 def write_projector(
-    path: Path, out: Path, *, by: str = KIND, thumbnails: bool = True, progress: Progress = no_progress
+    path: Path, out: Path, *, by: str = SEMANTIC, thumbnails: bool = True, progress: Progress = no_progress
 ) -> ExportReport:
     """Write the vectors of a gallery's members, what they are, and small pictures of them.
 
     Args:
         out: the folder to make: vectors.tsv, metadata.tsv, sprite.png and projector_config.pbtxt.
-        by: whose vectors, `kind` or `picture`.
+        by: whose vectors, `semantic` or `copy`.
         thumbnails: whether images are read; of more than a million no picture would be left of them.
 
     Raises:
@@ -149,7 +149,7 @@ def write_atlas(
     path: Path,
     out: Path,
     *,
-    by: str = KIND,
+    by: str = SEMANTIC,
     thumbnails: bool = True,
     laying_out: Progress = no_progress,
     writing: Progress = no_progress,
@@ -160,7 +160,7 @@ def write_atlas(
         out: `NAME.parquet` with the columns x, y, in_map, id, label, path, source, metadata, vector, neighbors
             ({"ids", "distances"}: rows of the file, nearest first) and, with `thumbnails`, image ({"bytes", "path"}).
             `in_map` is false for members that the map left out, of more than 10,000: they lie amid their nearest.
-        by: whose vectors, `kind` or `picture`.
+        by: whose vectors, `semantic` or `copy`.
 
     Raises:
         InputError: the gallery has no such vectors; `out` has another ending, exists, lies in the gallery, or cannot be

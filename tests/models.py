@@ -10,13 +10,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from index.images.preprocess import Pixels, PreprocessConfig
-from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, PICTURE_NAME, UNTRAINED_NAME
+from index.model.backends.backend import COPY_NAME, INPUT_NAME, OUTPUT_NAME, UNTRAINED_NAME
 from index.model.checksum import CHECKSUM_KEY, add_checksum
 from index.model.contract import METADATA_KEY, ModelContract
 from index.model.embedder import Embedder
 
 PREPROCESS = PreprocessConfig(resize=40, crop=32)
-EMBEDDING_DIM, PICTURE_DIM, UNTRAINED_DIM = 16, 12, 10
+EMBEDDING_DIM, COPY_DIM, UNTRAINED_DIM = 16, 12, 10
 
 
 def tiny_contract(*, embedding_dim: int = EMBEDDING_DIM) -> ModelContract:
@@ -28,7 +28,7 @@ def tiny_contract(*, embedding_dim: int = EMBEDDING_DIM) -> ModelContract:
 
 def two_output_contract(*, threshold: float = 0.9) -> ModelContract:
     """That of the tiny model with a second output."""
-    return replace(tiny_contract(), picture_dim=PICTURE_DIM, picture_threshold=threshold)
+    return replace(tiny_contract(), copy_dim=COPY_DIM, copy_threshold=threshold)
 
 
 def write_two_output_model(path: Path, *, seed: int = 0, threshold: float = 0.9) -> Path:
@@ -94,9 +94,9 @@ def write_tiny_model(
     ]
     outputs = {OUTPUT_NAME: EMBEDDING_DIM}
     if two:
-        constants["second"] = random.normal(size=(8 * 16, PICTURE_DIM)).astype(np.float32)
-        nodes += _make_output("second", PICTURE_NAME)
-        outputs[PICTURE_NAME] = PICTURE_DIM
+        constants["second"] = random.normal(size=(8 * 16, COPY_DIM)).astype(np.float32)
+        nodes += _make_output("second", COPY_NAME)
+        outputs[COPY_NAME] = COPY_DIM
     if untrained:
         constants["third"] = random.normal(size=(8 * 16, UNTRAINED_DIM)).astype(np.float32)
         nodes += _make_output("third", UNTRAINED_NAME)

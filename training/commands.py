@@ -28,7 +28,7 @@ class TrainCommand(OptionFileCommand):
         "out", "val", "config_file", "recipe", "cache", "device", "workers", "resume", "as_json", "help_all",
         "weights", "backbone", "seed", "method", "embedding_dim", "min_confidence", "select", "protocol",
         "max_per_class", "label_noise", "crop", "view", "pooling", "finetune", "epochs",
-        "time_budget", "copies", "path_column", "label_column", "split_column", "log",
+        "time_budget", "copy_head", "path_column", "label_column", "split_column", "log",
     })  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -20,7 +20,7 @@ from index.config_fields import Config, make_config
 from index.errors import InputError
 from index.limits import LOCK_WAIT_S
 from index.model.backends.names import AUTO, NAMES, USUAL_BACKEND, VARIABLE
-from index.outputs import KIND, PICTURE
+from index.outputs import COPY, SEMANTIC
 from index.progress import Progress
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def where_option(use: str) -> Callable[[Command], Command]:
 def by_option(use: str) -> Callable[[Command], Command]:
     """Add `--by`, which of an image's vectors is asked; `use` says in its help what for."""
     return click.option(
-        "--by", type=click.Choice((KIND, PICTURE)), default=KIND, show_default=True,
+        "--by", type=click.Choice((SEMANTIC, COPY)), default=SEMANTIC, show_default=True,
         help=f"{use} The second needs a model with a copy-detection output.",
     )  # fmt: skip
 

@@ -231,7 +231,7 @@ def _describe_info(described: GalleryInfo, *, gallery: Path) -> str:
         "labels": _describe_labels(described.labels, images=described.counts["indexed"]),
         "settings": _describe_settings(described.settings),
         "index": describe_index(described, gallery=gallery),
-        "pictures": _describe_pictures(described.picture),
+        "copies": _describe_copy(described.copy),
         "on disk": _describe_disk(described.disk_bytes),
     }
     if described.unfinished is not None:
@@ -256,13 +256,13 @@ def _describe_model(model: Mapping[str, Any]) -> list[str]:
     return [", ".join([*names, shape, *unusual, f"SHA-256 {model['sha256'][:12]}"])]
 
 
-def _describe_pictures(picture: Mapping[str, Any] | None) -> list[str]:
+def _describe_copy(copy: Mapping[str, Any] | None) -> list[str]:
     from index.vectors.kinds import KINDS
 
-    if picture is None:
+    if copy is None:
         return []
-    kind = "Flat" if KINDS[picture["index"]["type"]].is_exact else picture["index"]["factory"]
-    width, threshold = picture["embedding_dim"], picture["threshold"]
+    kind = "Flat" if KINDS[copy["index"]["type"]].is_exact else copy["index"]["factory"]
+    width, threshold = copy["embedding_dim"], copy["threshold"]
     return [f"told by {width} numbers more, copies from a cosine of {threshold:.2f} on; {kind}"]
 
 

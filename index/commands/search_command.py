@@ -27,7 +27,7 @@ from index.commands.console import (
     where_option,
 )
 from index.commands.images_or_gallery import settle_gallery
-from index.outputs import PICTURE
+from index.outputs import COPY
 from index.progress import no_progress
 from index.public import open_gallery
 from index.text import align
@@ -224,9 +224,7 @@ def _answer(
     help="Rank the first 100 results again by the neighbours that they share with the query, so that a long list has "
     "more of the same kind. The first result stays. It takes 100 more searches.",
 )
-@by_option(
-    "Find things of the same kind, or copies of the same picture: cropped, turned, recoloured, saved again."
-)
+@by_option("Find similar content, or copies of the image: cropped, turned, recoloured, saved again.")
 @click.option(
     "--out",
     type=PATH,
@@ -282,8 +280,8 @@ def search(
     opened, numbers = open_gallery(settled).by(by), tuple(chain(*ids))
     k = _DEFAULT_K if k is None and min_score is None else k
     wanted = {"k": k, "min_score": min_score, "where": where, "rerank": rerank}
-    picture = opened.manifest.picture if by == PICTURE else None
-    lines = _HitLines(len(opened.sources) > 1, None if picture is None else picture["threshold"])
+    copies = opened.manifest.copy if by == COPY else None
+    lines = _HitLines(len(opened.sources) > 1, None if copies is None else copies["threshold"])
     if out is None and is_single(queries, ids=numbers):
         hits: list[Hit] = []
         for query, hits in _answer(opened, queries, numbers, wanted, no_progress):

@@ -49,12 +49,12 @@ class DuplicateConfig:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def settle(self, picture_threshold: float | None) -> DuplicateConfig:
+    def settle(self, copy_threshold: float | None) -> DuplicateConfig:
         """The same with nothing left open, for a model that tells pictures from this cosine on; None: it does not."""
-        if picture_threshold is None:
+        if copy_threshold is None:
             usual: tuple[float, int] = MIN_SIMILARITY, MAX_HASH_DISTANCE
         else:
-            usual = max(picture_threshold, 1e-6), HASH_BITS
+            usual = max(copy_threshold, 1e-6), HASH_BITS
         given = self.min_similarity, self.max_hash_distance
         similarity, distance = (own if own is not None else value for own, value in zip(given, usual, strict=True))
         return DuplicateConfig(similarity, int(distance))

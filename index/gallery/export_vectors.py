@@ -18,7 +18,7 @@ from index.catalog.rows import CatalogRow
 from index.durable import replacing
 from index.errors import GalleryDamagedError, InputError
 from index.gallery.gallery import Gallery
-from index.outputs import KIND
+from index.outputs import SEMANTIC
 from index.progress import Progress, no_progress
 from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
@@ -43,13 +43,13 @@ class ExportReport:
         return cls(valid_text(str(gallery.path)), gallery.version, gallery.count, gallery.width, names, pictures)
 
 
-def export_vectors(path: Path, out: Path, *, by: str = KIND, progress: Progress = no_progress) -> ExportReport:
+def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progress = no_progress) -> ExportReport:
     """Write the vectors of a gallery's members, in id order, a block at a time.
 
     Args:
         out: `NAME.npy` for (N, D) float32, with `NAME.csv` beside it that says what each row is; or `NAME.parquet`,
             which has it all.
-        by: whose vectors, `kind` or `picture`.
+        by: whose vectors, `semantic` or `copy`.
     """
     ending = out.suffix.lower()
     if ending not in (".npy", ".parquet"):

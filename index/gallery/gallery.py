@@ -38,7 +38,7 @@ from index.gallery.hits import Hit
 from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
 from index.model.contract import find_contract
 from index.model.embedder import Embedder
-from index.outputs import KIND, PICTURE, UNTRAINED
+from index.outputs import COPY, SEMANTIC, UNTRAINED
 from index.recent import RecentlyUsed
 from index.sources.items import Place
 from index.sources.source import ImageSource, stays_inside
@@ -69,7 +69,7 @@ class Gallery:
         ids: (N,) int64 of the members that are not dropped, in rising order.
         count: N.
         digest: SHA-256 of the manifest, unique to the version.
-        output: whose vectors are searched, `kind`, or another one (see `by`).
+        output: whose vectors are searched, `semantic`, or another one (see `by`).
         store: the vectors of that output.
         width: D, of them.
         index: what the manifest says of their index.
@@ -83,7 +83,7 @@ class Gallery:
         self._threads, self._root = threads, version.folder
         self._given: Gallery | None = None
         self._decisions = DecidedLabels()
-        self._ask_by(KIND)
+        self._ask_by(SEMANTIC)
         self._catalog = _OpenedCatalog(path, version, filter_s=filter_s)
         with self.catalog() as catalog:
             self.sources: dict[int, ImageSource] = catalog.sources()
@@ -128,7 +128,7 @@ class Gallery:
         Raises:
             GalleryError: another program writes decisions for longer than `wait_s` seconds, or the file is damaged.
         """
-        given = self.as_given.by(KIND)
+        given = self.as_given.by(SEMANTIC)
         decisions = self._decisions.read_again(self.path, given.catalog, wait_s=wait_s)
         if decisions.rows is self.decided:
             self._decisions = decisions
@@ -140,7 +140,7 @@ class Gallery:
         return other.by(self.output)
 
     def by(self, output: str) -> Gallery:
-        """The same version, asked by `kind` or by `picture`: similar things, or copies of the very picture.
+        """The same version, searched by `semantic` similarity or for a `copy` of the image.
 
         Raises:
             InputError: the gallery has no such vectors.
@@ -151,9 +151,9 @@ class Gallery:
         if output not in self.manifest.outputs:
             shown = printable_path(self.name)
             raise InputError(
-                f"by must be {KIND} or {PICTURE}, got {output!r}"
-                if output != PICTURE
-                else f"{shown}: its model has no output that tells pictures, so that it cannot be asked by {PICTURE}; "
+                f"by must be {SEMANTIC} or {COPY}, got {output!r}"
+                if output != COPY
+                else f"{shown}: its model has no output for copy detection, so it cannot be searched by {COPY}; "
                 "build another gallery with a model that has one"
             )
         with self._opened.lock:
@@ -212,7 +212,7 @@ class Gallery:
         if model_path is not None:
             gallery._check_model(model_path)
         if embedder is not None and embedder.sha256 == manifest.model_sha256:
-            gallery._opened.embedders[KIND] = embedder.giving(KIND)
+            gallery._opened.embedders[SEMANTIC] = embedder.giving(SEMANTIC)
         return gallery.read_decisions()
 
     def catalog(self, *, limited: bool = False, asks_metadata: bool = False) -> AbstractContextManager[Catalog]:
@@ -233,10 +233,10 @@ class Gallery:
         """The version's own model, opened at first use, giving the gallery's output."""
         with self._opened.lock:
             known = self._opened.embedders
-            if KIND not in known:
-                known[KIND] = self._open_embedder()
+            if SEMANTIC not in known:
+                known[SEMANTIC] = self._open_embedder()
             if self.output not in known:
-                known[self.output] = known[KIND].giving(self.output)
+                known[self.output] = known[SEMANTIC].giving(self.output)
             return known[self.output]
 
     def _open_embedder(self) -> Embedder:

@@ -15,7 +15,7 @@ from index.catalog.reader import Catalog, opened, read_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import GalleryError
 from index.model.contract import find_contract
-from index.outputs import KIND
+from index.outputs import SEMANTIC
 from index.text import align, command_line, show_bytes, valid_text
 from index.vectors.kinds import KINDS
 from index.vectors.stores import open_store
@@ -67,7 +67,7 @@ class GalleryInfo:
             the `whole_folder` with older versions and unfinished work.
         beside_index: vectors added after the index was built.
         unfinished: None without unfinished work.
-        picture: of the vectors that tell pictures, as in the manifest; None where there are none.
+        copy: the vectors for copy detection, as in the manifest; None where there are none.
         runtime: that computed the vectors, where it was not the usual one, as in the manifest.
     """
 
@@ -83,7 +83,7 @@ class GalleryInfo:
     disk_bytes: dict[str, int]
     beside_index: int
     unfinished: Unfinished | None
-    picture: dict[str, Any] | None = None
+    copy: dict[str, Any] | None = None
     runtime: dict[str, Any] | None = None
 
     @property
@@ -115,9 +115,9 @@ def read_info(path: Path) -> GalleryInfo:
         settings=settings,
         index=manifest.index,
         disk_bytes=_measure(path, manifest),
-        beside_index=0 if manifest.store else open_store(version.folder, manifest, KIND).count_beside(),
+        beside_index=0 if manifest.store else open_store(version.folder, manifest, SEMANTIC).count_beside(),
         unfinished=find_unfinished(path),
-        picture=manifest.picture,
+        copy=manifest.copy,
         runtime=manifest.runtime,
     )
 

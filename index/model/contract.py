@@ -1,8 +1,8 @@
 """The model contract: what an exported ONNX file says about itself, and the check that it keeps its word.
 
 Input `images`: uint8 (N, crop, crop, 3), normalisation inside the graph. Output `embeddings`: float32 (N, D), unit
-norm: of what kind an image is. A model may have two more, float32 of unit norm: `picture` (N, P), near for copies of
-one picture only, and `untrained` (N, U), features that saw no label. N is dynamic. The contract is JSON under the
+norm, for semantic similarity. A model may have two more, float32 of unit norm: `copy` (N, P) for copy detection, and
+`untrained` (N, U), features trained without labels. N is dynamic. The contract is JSON under the
 metadata key `retrieval`; its `checksum` is the SHA-256 of the whole file (see `index.model.checksum`).
 """
 
@@ -19,23 +19,23 @@ from index.errors import InputError, ModelFileError
 from index.images.preprocess import PreprocessConfig
 from index.marks import check_object
 from index.model.backends.backend import (
+    COPY_NAME,
     INPUT_NAME,
     OUTPUT_NAME,
-    PICTURE_NAME,
     UNTRAINED_NAME,
     GraphDescription,
     GraphValue,
 )
 from index.model.checksum import CHECKSUM_KEY, EMPTY_CHECKSUM
-from index.outputs import KIND, PICTURE, UNTRAINED
+from index.outputs import COPY, SEMANTIC, UNTRAINED
 
 METADATA_KEY = "retrieval"
-GRAPH_NAMES = {KIND: OUTPUT_NAME, PICTURE: PICTURE_NAME, UNTRAINED: UNTRAINED_NAME}
+GRAPH_NAMES = {SEMANTIC: OUTPUT_NAME, COPY: COPY_NAME, UNTRAINED: UNTRAINED_NAME}
 """What can be asked of an image, and the graph's output that answers."""
 SCHEMA_VERSION = 1
 _SCHEMA: dict[str, Any] = {
     "backbone": str, "method": str, "run_id": str, "precision": str, "view": str, "pooling": str, "preprocess": dict,
-    "embedding_dim": int, "class_count": int, "picture_dim": int, "picture_threshold": float, "untrained_dim": int,
+    "embedding_dim": int, "class_count": int, "copy_dim": int, "copy_threshold": float, "untrained_dim": int,
     "measured": {
         "images": int, "recall_at_1": int | float, "recall_at_1_float32": int | float, "centred_cosine": int | float,
         "float_layers": int,
@@ -72,8 +72,8 @@ class ModelContract:
     `method` is how it came about (`spa`, `proxy-anchor`, `raw`, `pca`, `pca-whitened`), `run_id` the training run
     (empty without one), `class_count` the training classes (0 without training). `view` is what of an image the network
     sees (`crop`, `whole`, or `both`, which the graph makes of its input), `pooling` how maps become features.
-    `picture_dim` is the width of the second output, 0 where there is none; images whose second outputs have a cosine of
-    at least `picture_threshold` are copies of one picture. `untrained_dim` is the width of the output that saw no
+    `copy_dim` is the width of the second output, 0 where there is none; images whose second outputs have a cosine of
+    at least `copy_threshold` are copies of one image. `untrained_dim` is the width of the output that saw no
     label, 0 where there is none. `precision` is that of weights and layers: `float32`,
     `float16` and `bfloat16` (weights, computed with as float32 unless the runtime has it), or `int8`; `measured` says
     what one that is not float32 costs, where that is known.
@@ -88,15 +88,15 @@ class ModelContract:
     precision: str = "float32"
     view: str = "crop"
     pooling: str = "own"
-    picture_dim: int = 0
-    picture_threshold: float = 0.0
+    copy_dim: int = 0
+    copy_threshold: float = 0.0
     measured: MeasuredPrecision | None = None
     untrained_dim: int = 0
 
     @property
     def widths(self) -> dict[str, int]:
         """Of each output that there is, by its name in `index.outputs`, in the order of the graph."""
-        widths = {KIND: self.embedding_dim, PICTURE: self.picture_dim, UNTRAINED: self.untrained_dim}
+        widths = {SEMANTIC: self.embedding_dim, COPY: self.copy_dim, UNTRAINED: self.untrained_dim}
         return {name: width for name, width in widths.items() if width}
 
     @property
@@ -130,10 +130,10 @@ class ModelContract:
         check_object(values, _SCHEMA, name="the contract")
         if values["embedding_dim"] < 1:
             raise InputError(f"the contract's embedding_dim must be positive, got {values['embedding_dim']}")
-        if values["picture_dim"] < 0 or not -1 <= values["picture_threshold"] <= 1:
+        if values["copy_dim"] < 0 or not -1 <= values["copy_threshold"] <= 1:
             raise InputError(
-                f"the contract's picture_dim must not be negative and its picture_threshold a cosine, got "
-                f"{values['picture_dim']} and {values['picture_threshold']}"
+                f"the contract's copy_dim must not be negative and its copy_threshold a cosine, got "
+                f"{values['copy_dim']} and {values['copy_threshold']}"
             )
         if values["untrained_dim"] < 0:
             raise InputError(f"the contract's untrained_dim must not be negative, got {values['untrained_dim']}")

@@ -18,7 +18,7 @@ from index.model.backends.names import USUAL_BACKEND
 from index.model.backends.registry import choose_backend, open_backend
 from index.model.checksum import read_model_file
 from index.model.contract import GRAPH_NAMES, ModelContract, find_contract, read_contract
-from index.outputs import KIND
+from index.outputs import SEMANTIC
 from index.text import printable_path
 
 _CPU_BATCH, _GPU_BATCH = 8, 64
@@ -32,7 +32,7 @@ class Embedder:
         runtime: what runs it, in words: another one may give other last bits.
         backend, precision: the runtime's name, and the numbers it computes with.
         agreement: of its embeddings with those of the usual runtime (`index.model.backends.registry`).
-        outputs: those it gives, side by side: `kind`, or as `giving` has them.
+        outputs: those it gives, side by side: `semantic`, or as `giving` has them.
         usual_batch: images at once where speed counts: few are in a CPU's caches, many keep a GPU busy.
 
     Args:
@@ -62,7 +62,7 @@ class Embedder:
             problem = f"another file than expected: its SHA-256 is {model.sha256}, not {sha256}"
             raise ModelFileError(str(model_path), problem)
         self.sha256 = model.sha256
-        self.outputs: tuple[str, ...] = (KIND,)
+        self.outputs: tuple[str, ...] = (SEMANTIC,)
         self.contract: ModelContract
         if not runs:
             contract = find_contract(model_path)

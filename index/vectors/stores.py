@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import Floats, Ids, Vectors
-from index.outputs import KIND
+from index.outputs import SEMANTIC
 from index.progress import BeginStep, no_steps
 from index.vectors.ann_config import MILVUS, AnnConfig, StoreConfig
 from index.vectors.shards import HeldVectors
@@ -127,7 +127,7 @@ class WriterTask:
     how: Publication
     model_sha256: str
     begin_step: BeginStep = no_steps
-    output: str = KIND
+    output: str = SEMANTIC
 
 
 class StoreKind(Protocol):

@@ -12,7 +12,7 @@ from index.durable import hash_file
 from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.images.preprocess import PreprocessConfig
 from index.marks import check_object
-from index.outputs import KIND, OUTPUTS, PICTURE, UNTRAINED
+from index.outputs import COPY, OUTPUTS, SEMANTIC, UNTRAINED
 from index.text import printable_path
 
 FORMAT_VERSION = 1
@@ -33,7 +33,7 @@ _SCHEMA: dict[str, Any] = {  # an object in it may be none
     "index": dict,
     "files": dict,
     "metric": str,
-    PICTURE: {**_PART, "threshold": float},
+    COPY: {**_PART, "threshold": float},
     UNTRAINED: _PART,
     "store": {"type": str, "uri": str},
     "runtime": {"backend": str, "precision": str, "agreement": float},
@@ -59,7 +59,7 @@ class Manifest:
 
     `counts` has `found`, `indexed`, `duplicate`, `skipped`, `skipped_by_reason`, and `deleted`, the stored vectors that
     are no members any more; `index` what `vectors.ann_building.build_ann_index` says of the index; `files` the size and
-    SHA-256 of every other file of the version, by relative path. `picture` says of the vectors that tell pictures
+    SHA-256 of every other file of the version, by relative path. `copy` says of the vectors for copy detection
     apart, in a folder of that name, what the rest says of those of kinds: `embedding_dim`, `index` and `deleted`, and
     the cosine (`threshold`) from which on two are copies; None where the model has no such output. `untrained` says the
     same of the vectors that saw no label, without a threshold. `store` is the `type` of
@@ -76,7 +76,7 @@ class Manifest:
     index: dict[str, Any]
     files: dict[str, dict[str, Any]]
     metric: str = METRIC
-    picture: dict[str, Any] | None = None
+    copy: dict[str, Any] | None = None
     store: dict[str, Any] | None = None
     runtime: dict[str, Any] | None = None
     untrained: dict[str, Any] | None = None
@@ -84,7 +84,7 @@ class Manifest:
     @property
     def outputs(self) -> tuple[str, ...]:
         """Those of the model, of which it has vectors."""
-        return tuple(name for name in OUTPUTS if name == KIND or getattr(self, name) is not None)
+        return tuple(name for name in OUTPUTS if name == SEMANTIC or getattr(self, name) is not None)
 
     @property
     def similarity(self) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ class Manifest:
 
     def part(self, output: str) -> Manifest:
         """What it says of the vectors of one output, as if they alone were in their folder (`part_folder`)."""
-        described = None if output == KIND else getattr(self, output)
+        described = None if output == SEMANTIC else getattr(self, output)
         if described is None:
             return self
         start = part_start(output)
@@ -101,7 +101,7 @@ class Manifest:
         counts = {**self.counts, "deleted": described["deleted"]}
         width, index = described["embedding_dim"], described["index"]
         return replace(
-            self, embedding_dim=width, index=index, counts=counts, files=files, picture=None, untrained=None
+            self, embedding_dim=width, index=index, counts=counts, files=files, copy=None, untrained=None
         )
 
     def to_json(self) -> str:
@@ -152,7 +152,7 @@ class Manifest:
 
 def part_start(output: str) -> str:
     """How the names of the files begin that hold an output's vectors and their index."""
-    return "" if output == KIND else f"{output}/"
+    return "" if output == SEMANTIC else f"{output}/"
 
 
 def part_folder(version: Path, output: str) -> Path:

@@ -80,7 +80,7 @@ def build_gallery(
     labels = None if labels_file is None else AssignedLabels(labels_file)
     backend = backend or usual_runtime_in(gallery)
     embedder = Embedder(model_path or choose_model(gallery), threads=1, backend=backend)
-    threshold = embedder.contract.picture_threshold if embedder.contract.picture_dim else None
+    threshold = embedder.contract.copy_threshold if embedder.contract.copy_dim else None
     settings = {
         "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
         "dedup": None if dedup == "off" else dedup,

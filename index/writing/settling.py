@@ -21,7 +21,7 @@ from index.duplicates.near_duplicates import KeptImages
 from index.embedding.cached import open_cached_engine
 from index.embedding.engine import in_checkpoints
 from index.errors import ImageError
-from index.outputs import KIND, PICTURE
+from index.outputs import COPY, SEMANTIC
 from index.progress import Progress, no_progress
 from index.sources.items import Place
 from index.sources.reading import fetch_ahead, read_place
@@ -185,7 +185,7 @@ def _near_duplicates(
         **{field.name: json.loads(catalog.setting(field.name) or "null") for field in fields(DuplicateConfig)}
     )
     widths = work.embedder.contract.widths
-    output = PICTURE if PICTURE in widths else KIND
+    output = COPY if COPY in widths else SEMANTIC
     files = [*hold_vectors(work.base, output), *work.vector_files(catalog)[output]]
     kept_images = KeptImages(lambda ids: gather_rows(ids, files, embedding_dim=widths[output]), config)
     kept, stream = order[0], np.concatenate(order[1:])

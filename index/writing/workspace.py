@@ -22,7 +22,7 @@ from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
 from index.gallery.computed_by import describe_runtime, join_runtimes, require_same_output
 from index.marks import PART_MARK, is_part
 from index.model.embedder import Embedder
-from index.outputs import KIND, PICTURE, UNTRAINED
+from index.outputs import COPY, SEMANTIC, UNTRAINED
 from index.progress import no_progress, no_steps
 from index.sources.items import EmbeddedItem
 from index.text import printable_path
@@ -305,7 +305,7 @@ class Workspace:
         members = np.array(catalog.indexed_ids(), dtype=np.int64)
         before = members[:0]
         if self.base is not None:
-            before = open_store(self.base.folder, Manifest.read(self.base), KIND).ids
+            before = open_store(self.base.folder, Manifest.read(self.base), SEMANTIC).ids
         new = np.setdiff1d(members, before, assume_unique=True)
         deleted = np.setdiff1d(before, members, assume_unique=True)
         made, published = self.vector_files(catalog), dict[str, Published]()
@@ -317,7 +317,7 @@ class Workspace:
                 config=config if output != UNTRAINED else AnnConfig(index_type="flat"),  # nobody searches them
                 width=width,
                 made=made[output],
-                how=how if output == KIND else replace(how, queries=None),  # those that were given ask for kinds
+                how=how if output == SEMANTIC else replace(how, queries=None),  # given queries are semantic
                 model_sha256=self.embedder.sha256,
                 begin_step=self.begin_step,
                 output=output,
@@ -337,7 +337,7 @@ class Workspace:
             output: {"embedding_dim": contract.widths[output], "index": part.index, "deleted": part.deleted}
             for output, part in published.items()
         }
-        found, deleted, runtime = sum(counts.values()), published[KIND].deleted, self.kept_runtime
+        found, deleted, runtime = sum(counts.values()), published[SEMANTIC].deleted, self.kept_runtime
         if catalog.checkpoints():  # something was embedded
             runtime = join_runtimes(runtime, self._made_runtime)
         return Manifest(
@@ -346,9 +346,9 @@ class Workspace:
             embedding_dim=contract.embedding_dim,
             counts={"found": found, **counts, "skipped_by_reason": reasons, "deleted": deleted},
             next_id=catalog.next_id(),
-            index=published[KIND].index,
+            index=published[SEMANTIC].index,
             files=files,
-            picture={**parts[PICTURE], "threshold": contract.picture_threshold} if PICTURE in parts else None,
+            copy={**parts[COPY], "threshold": contract.copy_threshold} if COPY in parts else None,
             untrained=parts.get(UNTRAINED),
             store=StoreConfig.from_text(catalog.setting(STORE_SETTING)).describe(),
             runtime=runtime,

@@ -30,7 +30,7 @@ from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.review_store import ReviewStore
 
 Value = TypeVar("Value")
-By = Literal["kind", "picture"]
+By = Literal["semantic", "copy"]
 _LOOKS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _DECIDES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 AN_AGENT = "an agent"  # in the log of who did what
@@ -72,14 +72,14 @@ def make_server(
 
     @server.tool(annotations=_LOOKS)
     async def search_like_image(
-        image_id: int, k: int = 10, where: str = "", by: By = "kind"
+        image_id: int, k: int = 10, where: str = "", by: By = "semantic"
     ) -> list[dict[str, Any]]:
-        """The k images most like an image of the gallery: by kind of thing, or by picture (copies of this very one)."""
+        """The k images most like an image of the gallery: by semantic similarity, or copies of this image."""
         return await _tell(answers.search(None, image_id, k=k, where=where, by=by))
 
     @server.tool(annotations=_LOOKS)
     async def search_like_photo(
-        photo_base64: str, k: int = 10, where: str = "", by: By = "kind"
+        photo_base64: str, k: int = 10, where: str = "", by: By = "semantic"
     ) -> list[dict[str, Any]]:
         """The k images most like a photo, which is sent as the base64 of a JPEG, PNG or WebP file."""
         return await _tell(_search_photo(answers, photo_base64, k=k, where=where, by=by))
@@ -88,7 +88,7 @@ def make_server(
 
         @server.tool(annotations=_LOOKS)
         async def search_like_file(
-            path: str, k: int = 10, where: str = "", by: By = "kind"
+            path: str, k: int = 10, where: str = "", by: By = "semantic"
         ) -> list[dict[str, Any]]:
             """The k images most like a photo in a file of this machine."""
             return await _tell(_search_file(answers, Path(path), k=k, where=where, by=by))

@@ -53,10 +53,10 @@ FileName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARACTERS, patt
 Cutoff = Annotated[int, Field(ge=1, le=MAX_CUTOFF)]
 Include = Literal[RowField, "precision_at_score"]
 _INCLUDES: tuple[Include, ...] = get_args(Include)
-By = Literal["kind", "picture"]
+By = Literal["semantic", "copy"]
 _BY = (
-    "what of an image is compared: of what kind it is, or, where the gallery's model tells that, which picture it is: "
-    "then copies are near, cut, turned, recoloured or saved again"
+    "`semantic` finds similar content; `copy` finds copies (cropped, turned, recoloured, saved again), where the "
+    "gallery's model has that output"
 )
 
 
@@ -204,7 +204,7 @@ class SearchRequest(Body):
     exclude_ids: list[ImageId] = Field(default=[], max_length=MAX_EXCLUDED)
     group_copies: bool = Field(default=False, description="fold near-duplicates into the best of them")
     rerank: bool = Field(default=False, description=_RERANK)
-    by: By = Field(default="kind", description=_BY)
+    by: By = Field(default="semantic", description=_BY)
     include: list[Include] = Field(default=[], max_length=len(_INCLUDES))
 
 
@@ -236,7 +236,7 @@ class ImageSearch(Selection):
     min_score: float | None = Field(default=None, ge=-1, le=1)
     group_copies: bool = False
     rerank: bool = Field(default=False, description=_RERANK)
-    by: By = Field(default="kind", description=_BY)
+    by: By = Field(default="semantic", description=_BY)
     include: IncludeText = ""
     name: FileName = Field(default="photo", description="what messages call the photo")
 
@@ -252,7 +252,7 @@ class PhotoAddress(Body):
 
     address: str = Field(
         max_length=MAX_ADDRESS_CHARACTERS,
-        description="of the picture itself, http or https, on the public internet",
+        description="of the image itself, http or https, on the public internet",
     )
 
 
@@ -260,7 +260,8 @@ class EmbedPhoto(PhotoName):
     """Which vector of a photo is wanted."""
 
     by: By = Field(
-        default="kind", description="that of its kind, or of the picture, where the gallery has such ones"
+        default="semantic",
+        description="for semantic similarity, or for copy detection where the gallery's model has that output",
     )
 
 

@@ -14,7 +14,7 @@ from fastapi import Depends, Query, Response
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from index.outputs import KIND, PICTURE
+from index.outputs import COPY, SEMANTIC
 from index.text import printable_path
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.form_files import BYTES, IMAGE_BODY, read_image
@@ -82,9 +82,7 @@ class SearchHit(TypedDict, total=False):
         PrecisionAtScore | None,
         Field(description="of a search with one image or photo; null for others, which scores mean less for"),
     ]
-    is_copy: Annotated[
-        bool, Field(description="of a search by picture: whether the score says that it is the same picture")
-    ]
+    is_copy: Annotated[bool, Field(description="of a search by `copy`: whether the score says that it is a copy")]
     copies: Annotated[list[CopyHit], Field(description="at most 100 of them")]
     copies_count: int
 
@@ -149,16 +147,16 @@ def _describe_ranking(
         if found.copies:
             hits[-1]["copies"] = [{"id": number, "score": round(score, 6)} for number, score in found.copies]
             hits[-1]["copies_count"] = found.copies_count
-    picture = snapshot.gallery.manifest.picture
-    if query.by == PICTURE and picture is not None:
+    copies = snapshot.gallery.manifest.copy
+    if query.by == COPY and copies is not None:
         for hit in hits:
-            hit["is_copy"] = hit["score"] >= picture["threshold"]
+            hit["is_copy"] = hit["score"] >= copies["threshold"]
     if needs_row(include):
         for hit in hits:
             hit.update(describe_row(snapshot.gallery, ranking.rows[hit["id"]], include=include, folders=folders))
     if "precision_at_score" in include:
         # Calibrated on single images as queries: a sum or difference of several has other scores.
-        is_told = query.is_single and query.by == KIND
+        is_told = query.is_single and query.by == SEMANTIC
         calibration = snapshot.insights.calibration.value if is_told else None
         scores = np.array([hit.score for hit in ranking.hits])
         precisions = [] if calibration is None else calibration.precision_at(scores)

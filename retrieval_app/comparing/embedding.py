@@ -20,7 +20,7 @@ from index.evaluation.group_sources import read_time
 from index.evaluation.groups import COLUMN, GroupSources
 from index.gallery.gallery import Gallery, number_labels
 from index.model.embedder import Embedder
-from index.outputs import KIND
+from index.outputs import SEMANTIC
 from index.progress import Progress, no_progress
 from index.sources.items import Place
 from index.sources.local_source import FolderSource
@@ -212,7 +212,7 @@ def embed_model(
     has changed since it was hashed has no vector.
     """
     embedder, found = embedder or Embedder(candidate.path, threads=1), known or {}
-    whole, width = embedder.giving(*embedder.contract.widths), embedder.contract.widths[KIND]
+    whole, width = embedder.giving(*embedder.contract.widths), embedder.contract.widths[SEMANTIC]
     vectors = np.zeros((len(photos.photos), width), dtype=np.float32)
     for row, stored in found.items():
         vectors[row] = stored

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from index.catalog.rows import CatalogRow
 from index.gallery.gallery import Gallery
 from index.gallery.hits import Hit
-from index.outputs import KIND
+from index.outputs import SEMANTIC
 from index.progress import no_progress
 from index.sources.items import Place
 from retrieval_app.reports.standalone import draw_pictures, write_document
@@ -71,12 +71,12 @@ def write_demo_page(
 
 
 def _tile_question(gallery: Gallery, question: Question) -> list[Tile]:
-    """An edited photo and what was found: by kind, framed by its label, and by picture, by whether it is the photo."""
+    """An edited photo with its results: semantic ones are framed by their label, copies by whether it is the photo."""
     original = question.original
     tiles = [Tile(Place(question.path, question.path.name), f"edited: {original.label}", QUERY)]
     for output, hits in question.answers.items():
         for hit in hits:
-            is_right = hit.label == original.label if output == KIND else hit.id == original.id
+            is_right = hit.label == original.label if output == SEMANTIC else hit.id == original.id
             caption = f"{output}: {hit.label} {hit.score:.2f}"
             tiles.append(Tile(gallery.place(hit.id), caption, RIGHT if is_right else WRONG))
     return tiles

@@ -22,7 +22,7 @@ from index.gallery.gallery import Gallery
 from index.images.image_files import read_image
 from index.labels.decisions import CHANGE, KEEP
 from index.marks import is_vacant
-from index.outputs import KIND, PICTURE
+from index.outputs import COPY, SEMANTIC
 from retrieval_app import audit, build, evaluate, export, open_gallery, train
 from retrieval_app.demo.demo_page import Question, write_demo_page
 from training.audit.report import AuditReport
@@ -87,7 +87,7 @@ def run_demo(
             _unpack(labels, unseen, seed=seed)
     with step("index", "Indexing the other kinds with the model that comes with the package") as watcher:
         built = build(None, unseen, out / "gallery", cache=False, progress=partial(watcher.on_images, "index"))
-    with step("questions", "Asking both questions: what is of the same kind, and where is this very picture?"):
+    with step("questions", "Searching by semantic similarity and for copies"):
         gallery = open_gallery(out / "gallery")
         questions = _ask(out / "edited", gallery, seed=seed)
     with step("train", f"Training on labels of which {WRONG_SHARE:.0%} are wrong") as watcher:
@@ -104,7 +104,7 @@ def run_demo(
     scores = {"default": trained["val"], **{name: trained["baselines"][name] for name in RIVALS}}
     found_first = {
         output: sum(question.answers[output][0].id == question.original.id for question in questions)
-        for output in (KIND, PICTURE)
+        for output in (SEMANTIC, COPY)
     }
     report = {
         "out": str(out),
@@ -178,7 +178,7 @@ def _ask(folder: Path, gallery: Gallery, *, seed: int) -> list[Question]:
         path = folder / f"{number:02}.jpg"
         photo = read_image(gallery.place(image.id).file, target_side=_SIDE)
         draw_copy(photo, np.random.default_rng((seed, number)), edits=_EDITS).save(path)
-        answers = {output: gallery.by(output).search(path, k=3) for output in (KIND, PICTURE)}
+        answers = {output: gallery.by(output).search(path, k=3) for output in (SEMANTIC, COPY)}
         questions.append(Question(path, image, answers))
     return questions
 
@@ -228,8 +228,8 @@ def _list_findings(report: dict[str, Any]) -> list[str]:
     count, boxed = report["gallery"]["indexed"], report["gallery"]["evaluation"]["recall"]["1"]
     trained = report["trained_gallery"]["recall"]["1"]
     return [
-        f"Of {asked['asked']} photos that were cut, turned and recoloured, {asked['picture']} find the one that they "
-        f"were made of first by picture, {asked['kind']} by kind, among {count}.",
+        f"Of {asked['asked']} photos that were cut, turned and recoloured, {asked['copy']} find the one that they "
+        f"were made of first by `copy`, {asked['semantic']} by `semantic`, among {count}.",
         f"Recall@1 on these {count} photos, of kinds that were not trained on: {100 * boxed:.1f} % by the model that "
         f"comes with the package, {100 * trained:.1f} % by the one that was trained on its features.",
         "In training, on the same photos, in %, with 95 % intervals over queries:",

@@ -15,7 +15,7 @@ from gradio_client.utils import is_http_url_like
 
 from index.errors import RetrievalError
 from index.labels.issues import LOWER_BOUND
-from index.outputs import KIND, PICTURE
+from index.outputs import COPY, SEMANTIC
 from index.text import printable_path
 from retrieval_app.api.errors import explain
 from retrieval_app.gallery_answers import GalleryAnswers
@@ -59,7 +59,7 @@ Value = TypeVar("Value")
 Shown = tuple[list[tuple[str, str]], list[int]]
 """(file, caption) of each picture, and its id."""
 
-_ASKS_BY = {KIND: ("The same kind of thing", KIND), PICTURE: ("This very picture", PICTURE)}
+_ASKS_BY = {SEMANTIC: ("Similar content", SEMANTIC), COPY: ("Copies of this image", COPY)}
 _SOME, _MOST_RESULTS, _MOST_ISSUES = 24, 200, 200
 _SIDE = 256  # pixels of a picture
 _RESULTS = 10  # of an endpoint, where a client names no number
@@ -122,7 +122,7 @@ class GalleryApp(gr.Blocks):
                     placeholder="Drop or paste a photo", height=360,
                 ))  # fmt: skip
                 by = gr.Radio(
-                    [_ASKS_BY[one] for one in outputs], value=KIND, label="Find", visible=len(outputs) > 1
+                    [_ASKS_BY[one] for one in outputs], value=SEMANTIC, label="Find", visible=len(outputs) > 1
                 )
                 where = gr.Textbox(
                     label="Only images with", placeholder=self._answers.example_filter(), max_lines=1
@@ -171,7 +171,7 @@ class GalleryApp(gr.Blocks):
             gr.Number(precision=0, visible=False),
         )
         count, where = gr.Number(_RESULTS, precision=0, visible=False), gr.Textbox("", visible=False)
-        by = gr.Radio(list(self._answers.outputs), value=KIND, visible=False)
+        by = gr.Radio(list(self._answers.outputs), value=SEMANTIC, visible=False)
         given, hidden = gr.JSON(visible=False), gr.Button(visible=False)
         for function, inputs in (
             (self.search, [photo, image_id, count, where, by]), (self.embed, [photo, by]),
@@ -184,12 +184,12 @@ class GalleryApp(gr.Blocks):
 
     async def search(
         self, image: bytes | None = None, image_id: int | None = None, k: int = _RESULTS, where: str = "",
-        by: str = KIND,
+        by: str = SEMANTIC,
     ) -> list[dict[str, Any]]:  # fmt: skip
         """The k images most like a photo or an image of the gallery: id, score, label, name, precision_at_score."""
         return await _ask(self._answers.search(image, image_id, k=k, where=where, by=by))
 
-    async def embed(self, image: bytes | None, by: str = KIND) -> list[float]:
+    async def embed(self, image: bytes | None, by: str = SEMANTIC) -> list[float]:
         """The unit vector of a photo."""
         if image is None:
             raise gr.Error("embed needs a photo")

@@ -141,7 +141,7 @@ def find_duplicate_groups(
         ]
     view = gallery.by(gallery.manifest.similarity[-1])  # what tells pictures best
     if config is not None:
-        picture = gallery.manifest.picture
+        picture = gallery.manifest.copy
         config = config.settle(None if picture is None else picture["threshold"])
     by_kept_id: dict[int, list[Duplicate]] = {}
     for found in find_gallery_duplicates(images, view.vectors, config=config, progress=progress):

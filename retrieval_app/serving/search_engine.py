@@ -29,7 +29,7 @@ from index.errors import ImageError, RetrievalError
 from index.gallery.gallery import Gallery
 from index.images.preprocess import Pixels
 from index.limits import MAX_PIXELS
-from index.outputs import KIND
+from index.outputs import SEMANTIC
 from index.recent import RecentlyUsed
 from index.text import printable_path
 from retrieval_app.reports.duplicates_report import DuplicateReport
@@ -332,7 +332,7 @@ class Engine:
             return normalise(part.vector, width=gallery.width)
         if part.photo is not None:
             photo = await self.photo(part.photo)
-            is_known = gallery.output == KIND and photo.model_sha256 == gallery.embedder.sha256
+            is_known = gallery.output == SEMANTIC and photo.model_sha256 == gallery.embedder.sha256
             if part.crop is None and is_known:
                 return photo.vector
             return await self._embed_part(snapshot, part.crop or Crop(0, 0, 1, 1), of=photo)

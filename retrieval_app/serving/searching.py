@@ -14,7 +14,7 @@ from index.catalog.rows import CatalogRow
 from index.errors import InputError, RetrievalError
 from index.filters.condition import Condition
 from index.gallery.reranking import POOL
-from index.outputs import KIND
+from index.outputs import SEMANTIC
 from index.vectors.exact import measure_cosines
 from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.serving.live_gallery import Snapshot
@@ -58,7 +58,7 @@ class SearchQuery:
         group_copies: put near-duplicates under the best of them.
         rerank: rank the first ones again by the neighbours that they share with the query.
         describe: give rows of the catalogue with the results.
-        by: which of their vectors is compared, that of `kind` or of `picture`.
+        by: which of their vectors is compared, `semantic` or `copy`.
     """
 
     parts: tuple[QueryPart, ...]
@@ -70,7 +70,7 @@ class SearchQuery:
     group_copies: bool = False
     rerank: bool = False
     describe: bool = False
-    by: str = KIND
+    by: str = SEMANTIC
 
     @property
     def is_single(self) -> bool:

@@ -49,9 +49,9 @@ def test_a_client_searches_by_id_by_file_and_by_a_picture_in_memory(
     assert (by_file[0]["id"], len(by_file)) == (own, 10)
     assert by_file[0]["score"] == pytest.approx(1, abs=1e-4)
     Image.open(file).save(tmp_path / "copy.png")
-    by_picture = client.predict(image=handle_file(tmp_path / "copy.png"), k=6, by="picture", api_name="/search")
-    assert by_picture[0]["id"] == own
-    assert by_picture[0]["is_copy"]
+    by_copy = client.predict(image=handle_file(tmp_path / "copy.png"), k=6, by="copy", api_name="/search")
+    assert by_copy[0]["id"] == own
+    assert by_copy[0]["is_copy"]
 
 
 def test_a_client_gets_vectors_quality_and_label_issues(two: Gallery, client: Client) -> None:
@@ -77,8 +77,13 @@ def test_a_client_cannot_name_a_file_of_the_machine_or_an_address_and_none_is_co
     photo = str(two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path)
     pictures = [photo, {"path": photo}, {"path": photo, "meta": named["meta"]}]
     pictures.append({"url": f"{open_server.url}/page/icon.svg"})
-    calls = [[picture, None, 3, "", "kind"] for picture in pictures]
-    for data in (*calls, [None, 1, 3, named, "kind"], [None, 1, 3, "", named], [None, named, 3, "", "kind"]):
+    calls = [[picture, None, 3, "", "semantic"] for picture in pictures]
+    for data in (
+        *calls,
+        [None, 1, 3, named, "semantic"],
+        [None, 1, 3, "", named],
+        [None, named, 3, "", "semantic"],
+    ):
         begun = open_server.post("/gradio/gradio_api/call/search", {"data": data}).json()["event_id"]
         answer = open_server.get(f"/gradio/gradio_api/call/search/{begun}").body.decode()
         assert "event: error" in answer
@@ -138,7 +143,7 @@ def test_a_visitor_searches_goes_on_from_a_result_and_sees_quality_and_labels(
     page.set_input_files("input[type=file]", file)
     expect(page.get_by_text("most like the photo")).to_be_visible(timeout=READY_MS)  # it asks as it is dropped
     expect(results.first).to_contain_text("1.00")
-    page.get_by_label("This very picture").check()
+    page.get_by_label("Copies of this image").check()
     expect(results.first).to_contain_text("a copy", timeout=READY_MS)
     page.get_by_label("Only images with").fill("label = 'red'")
     page.get_by_role("button", name="Search", exact=True).click()

@@ -381,7 +381,7 @@ def test_an_address_of_a_picture_is_searched_with_and_one_of_this_machine_is_ref
         visit.leave()
 
 
-def test_a_ranking_is_of_the_same_kind_until_the_same_picture_is_asked_for(
+def test_a_ranking_is_semantic_until_copies_are_asked_for(
     two: Gallery, open_visit: OpenVisit, tmp_path: Path
 ) -> None:
     with serve(two.path, log=tmp_path / "log") as server:
@@ -389,14 +389,14 @@ def test_a_ranking_is_of_the_same_kind_until_the_same_picture_is_asked_for(
         own = int(two.ids[0])
         page = visit.open(f"?image={own}")
         choice = page.get_by_role("region", name="Ranking").get_by_label("Find")
-        expect(choice).to_have_value("kind")
+        expect(choice).to_have_value("semantic")
         asked = {"queries": [{"image_id": own}], "k": 48}
         assert visit.ids() == [hit["id"] for hit in visit.search(**asked)]
-        choice.select_option("the same picture")
-        page.wait_for_url(re.compile("by=picture"))
-        hits = visit.search(**asked, by="picture")
+        choice.select_option("copies")
+        page.wait_for_url(re.compile("by=copy"))
+        hits = visit.search(**asked, by="copy")
         visit.wait_until(lambda: visit.ids() == [hit["id"] for hit in hits])
         copies = [hit["id"] for hit in hits if hit["is_copy"]]
         assert 0 < len(copies) < len(hits)
-        expect(page.get_by_text("the same picture", exact=True).locator("visible=true")).to_have_count(len(copies))
+        expect(page.get_by_text("copy", exact=True).locator("visible=true")).to_have_count(len(copies))
         visit.leave()

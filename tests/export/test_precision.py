@@ -121,7 +121,7 @@ def test_of_two_outputs_the_one_that_loses_more_counts(tmp_path: Path) -> None:
         as_report(model), tmp_path / "int8.onnx", "int8", images=draw_pixels(), max_recall_drop=1
     )
     written = Embedder(tmp_path / "int8.onnx").contract
-    assert written.picture_dim > 0
+    assert written.copy_dim > 0
     assert written.measured == report.measured
     assert ModelContract.from_json(written.to_json()) == written
 
@@ -230,7 +230,7 @@ def test_a_model_file_is_made_int8_with_all_that_it_gives(pictures: Path, tmp_pa
     assert report.min_cosine is None
     assert report.measured is not None
     written = Embedder(out).contract
-    assert (written.precision, written.picture_dim) == ("int8", Embedder(model).contract.picture_dim)
+    assert (written.precision, written.copy_dim) == ("int8", Embedder(model).contract.copy_dim)
     with pytest.raises(InputError, match="in fp32 or fp16 one in int8 can be made"):
         export(out, tmp_path / "again.onnx", precision="int8", images=pictures)
     with pytest.raises(InputError, match="in fp32 or fp16 one in int8 can be made"):

@@ -295,14 +295,14 @@ class SelectConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class CopiesConfig:
-    """Copies: a second output of the model, which picture an image is"""
+class CopyConfig:
+    """Copy detection: a second output of the model"""
 
-    copies: bool = option(
-        False, "Give the model a second output, by which cut, mirrored, turned, recoloured and saved-again copies of a "
-        "picture are found: search --by picture.",
+    copy_head: bool = option(
+        False, "Train a second output for copy detection, used by `search --by copy`: it finds cropped, mirrored, "
+        "turned, recoloured and re-encoded copies of an image.",
     )  # fmt: skip
-    picture_dim: int = option(128, "Width of that output.", at_least=2)
+    copy_dim: int = option(128, "Width of that output.", at_least=2)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -329,7 +329,7 @@ class TrainConfig:
     seed: int = option(0, "Seed of everything random.", at_least=0, at_most=2**32 - 1)
     head_eval_every: int = option(10, "Recall@K in validation this often.", metavar="EPOCHS", at_least=1)
     network: NetworkConfig = field(default_factory=NetworkConfig)
-    picture: CopiesConfig = field(default_factory=CopiesConfig)
+    copy: CopyConfig = field(default_factory=CopyConfig)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -184,8 +184,8 @@ def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
     loss = config.loss
     if config.input.view != AUTO:
         yield "embedding_cost", "--view auto"
-    if not config.picture.copies:
-        yield "picture_dim", "--copies"
+    if not config.copy.copy_head:
+        yield "copy_dim", "--copy-head"
     if not config.network.trains:
         yield from ((name, "--finetune") for name in option_names(NetworkConfig) if name != "finetune")
     elif config.network.time_budget is not None:

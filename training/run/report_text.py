@@ -9,8 +9,8 @@ import numpy as np
 
 from index.evaluation.groups import WORTHLESS
 from training.options.config import TrainConfig
+from training.run.copy_stage import describe_copy_head
 from training.run.network.stage import START
-from training.run.picture_stage import describe_picture
 from training.run.verdict import FROZEN_HEAD, QUESTIONS, TRAINED, VAL, name_sizes
 
 _FEW_PHOTOS = 100
@@ -224,7 +224,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
         lines.append(f"labels: `retrieval audit {report['run']}` estimates how many are wrong, and lists them")
     lines += describe_holdout(report["holdout"])
     lines += describe_network(report.get("network"))
-    lines += describe_picture(report.get("picture"))
+    lines += describe_copy_head(report.get("copy_head"))
     lines += describe_validation(report)
     verdict = report["verdict"]
     return "\n".join([*lines, *([] if verdict is None else ["", f"verdict: {verdict['text']}"])])

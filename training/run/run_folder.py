@@ -28,8 +28,8 @@ from index.errors import RunError
 from index.images.preprocess import PreprocessConfig
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.data.datasets import SkippedImage
+from training.head.copy_head import CopyHead
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
-from training.head.picture_head import PictureHead
 from training.options.config import AUTO, TrainConfig
 from training.options.network import NetworkConfig
 from training.options.resolve import FILES, absolute_file
@@ -42,7 +42,7 @@ FEATURE_SELECTION = (
 )
 _FILES = (
     "config.json", FEATURE_SELECTION, "features.json", "labels.csv", "skipped.csv", "environment.json",
-    "metrics.jsonl", "backbone.safetensors", "untrained.safetensors", "head.safetensors", "picture.safetensors",
+    "metrics.jsonl", "backbone.safetensors", "untrained.safetensors", "head.safetensors", "copy_head.safetensors",
     "confidences.csv", "holdout.json", "network.json", "runtime.json", "report.json",
 )  # fmt: skip
 _OF_A_NETWORK = set(asdict(NetworkConfig())) - {"finetune"}  # nothing to a run that trains none
@@ -274,24 +274,24 @@ class RunFolder:
         network = (self.find_json("report.json") or {}).get("network")
         return network is not None and bool(network["selected"])
 
-    def save_picture_head(self, head: PictureHead, *, threshold: float, is_kept: bool) -> None:
-        """picture.safetensors: the second output's head, from which cosine on pictures are copies, whether it works."""
-        self.save_module("picture", head, threshold=threshold, picture_dim=head.picture_dim, is_kept=is_kept)
+    def save_copy_head(self, head: CopyHead, *, threshold: float, is_kept: bool) -> None:
+        """copy_head.safetensors: the copy-detection head, its threshold, and whether it works."""
+        self.save_module("copy_head", head, threshold=threshold, copy_dim=head.copy_dim, is_kept=is_kept)
 
-    def load_picture_head(self) -> tuple[PictureHead, float] | None:
+    def load_copy_head(self) -> tuple[CopyHead, float] | None:
         """The second output's head and threshold; None for a run without one, or whose one does not work."""
-        if not (self.path / "picture.safetensors").exists():
-            if self.read_json("config.json")["config"]["picture"]["copies"]:
+        if not (self.path / "copy_head.safetensors").exists():
+            if self.read_json("config.json")["config"]["copy"]["copy_head"]:
                 raise RunError(
-                    f"{self.path}: the output of --copies is not trained; `retrieval train … --resume` goes on"
+                    f"{self.path}: the output of --copy-head is not trained; `retrieval train … --resume` goes on"
                 )
             return None
-        tensors, state = load_checkpoint(self.path / "picture.safetensors")
+        tensors, state = load_checkpoint(self.path / "copy_head.safetensors")
         if not state["is_kept"]:
             return None
-        hidden, feature_dim = tensors["picture.hidden.weight"].shape
-        head = PictureHead(feature_dim, picture_dim=state["picture_dim"], hidden=hidden)
-        unpack_module(head, tensors, name="picture")
+        hidden, feature_dim = tensors["copy_head.hidden.weight"].shape
+        head = CopyHead(feature_dim, copy_dim=state["copy_dim"], hidden=hidden)
+        unpack_module(head, tensors, name="copy_head")
         return head.eval().requires_grad_(False), state["threshold"]
 
     def load_trained(self) -> tuple[Backbone, Head, dict[str, Any]]:

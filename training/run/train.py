@@ -28,6 +28,7 @@ from training.network.decoded_images import MappedArray, place_decoded, require_
 from training.options.config import FIRM_L2_SP, TrainConfig
 from training.options.losses import RIVALS, UNTRAINED_METHODS, WCCN
 from training.options.machine import Machine
+from training.run.copy_stage import COPY_PHASE, VIEWS, require_images, train_copy_head
 from training.run.distributed import require_same_files
 from training.run.feature_selection import Candidate, list_candidates, select_features
 from training.run.features import require_runtime, settle_runtime
@@ -42,7 +43,6 @@ from training.run.holdout import HoldoutData, evaluate_holdout
 from training.run.network.inputs import plan_blocks, smaller_side
 from training.run.network.stage import StageResult, train_network
 from training.run.phases import NETWORK, Job, Watcher
-from training.run.picture_stage import PICTURE_PHASE, VIEWS, require_pictures, train_picture
 from training.run.prepare import (
     TrainingSet,
     ValidationRecords,
@@ -214,14 +214,14 @@ def _extract(job: Job, listed: _Listed, choice: Candidate, *, data: Path) -> _Fe
     in_torch = open_extractor(
         listed.backbone, config.input, view=choice.view, pooling=choice.pooling, machine=machine
     )
-    extractor = settle_runtime(job, in_torch, listed.paths, views=views + (VIEWS if config.picture.copies else 0))
+    extractor = settle_runtime(job, in_torch, listed.paths, views=views + (VIEWS if config.copy.copy_head else 0))
     job.run.fix_features(extractor.describe(views=views))
     with job.measure("features"):
         training = prepare_training(job, listed.dataset, data=data, extractor=extractor)
         hashes, decoding, guidance = [image.sha256 for image in training.images], None, None
         require_directions(*training.source.centre.shape, config=config)  # now of the images that are usable
-        if config.picture.copies:
-            require_pictures(hashes)
+        if config.copy.copy_head:
+            require_images(hashes)
         if config.network.trains:
             decoding = place_decoded(hashes, extractor.preprocess, cache=machine.cache)
             require_room(decoding)
@@ -433,7 +433,7 @@ def _save(
     }
     return {
         "run": str(run.path),
-        "picture": _train_picture(job, training, extractor) if plan.picture.copies else None,
+        "copy_head": _train_copy_head(job, training, extractor) if plan.copy.copy_head else None,
         "phases": {name: {"seconds": seconds} for name, seconds in job.seconds.items()},
         "val": None if found is None else found.to_json(),
         "val_groups": None if searches is None or searches.groups is None else searches.groups.to_json(),
@@ -451,11 +451,11 @@ def _save(
     }
 
 
-def _train_picture(job: Job, training: TrainingSet, extractor: Extractor) -> dict[str, Any]:
+def _train_copy_head(job: Job, training: TrainingSet, extractor: Extractor) -> dict[str, Any]:
     """The output by which copies are found, saved, on the features of the network that is exported; its report."""
-    with job.measure(PICTURE_PHASE):
-        head, report = train_picture(job, training.images, training.copies, extractor=extractor)
-        job.run.save_picture_head(head, threshold=report["threshold"], is_kept=report["is_kept"])
+    with job.measure(COPY_PHASE):
+        head, report = train_copy_head(job, training.images, training.copies, extractor=extractor)
+        job.run.save_copy_head(head, threshold=report["threshold"], is_kept=report["is_kept"])
     return report
 
 

@@ -11,7 +11,7 @@ from index.images.preprocess import Pixels
 from index.model.checksum import ModelFile
 
 INPUT_NAME = "images"
-OUTPUT_NAME, PICTURE_NAME, UNTRAINED_NAME = "embeddings", "picture", "untrained"
+OUTPUT_NAME, COPY_NAME, UNTRAINED_NAME = "embeddings", "copy", "untrained"
 
 
 @dataclass(frozen=True, slots=True)

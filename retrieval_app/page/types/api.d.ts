@@ -1124,7 +1124,7 @@ export interface components {
              * Similarity
              * @description kinds of similarity that searches can use
              */
-            similarity: ("kind" | "picture")[];
+            similarity: ("semantic" | "copy")[];
             model: components["schemas"]["ModelFacts"];
             labels: components["schemas"]["LabelFacts"];
             /** Metadata Columns */
@@ -1821,7 +1821,7 @@ export interface components {
         PhotoAddress: {
             /**
              * Address
-             * @description of the picture itself, http or https, on the public internet
+             * @description of the image itself, http or https, on the public internet
              */
             address: string;
         };
@@ -1989,7 +1989,7 @@ export interface components {
             precision_at_score?: components["schemas"]["PrecisionAtScore"] | null;
             /**
              * Is Copy
-             * @description of a search by picture: whether the score says that it is the same picture
+             * @description of a search by `copy`: whether the score says that it is a copy
              */
             is_copy?: boolean;
             /**
@@ -2065,11 +2065,11 @@ export interface components {
             rerank?: boolean;
             /**
              * By
-             * @description what of an image is compared: of what kind it is, or, where the gallery's model tells that, which picture it is: then copies are near, cut, turned, recoloured or saved again
-             * @default kind
+             * @description `semantic` finds similar content; `copy` finds copies (cropped, turned, recoloured, saved again), where the gallery's model has that output
+             * @default semantic
              * @enum {string}
              */
-            by?: "kind" | "picture";
+            by?: "semantic" | "copy";
             /**
              * Include
              * @default []
@@ -2301,8 +2301,8 @@ export interface operations {
                 group_copies?: boolean;
                 /** @description rank the first 100 results again by the neighbours that they share with the query; the first one stays, and scores do not fall any more */
                 rerank?: boolean;
-                /** @description what of an image is compared: of what kind it is, or, where the gallery's model tells that, which picture it is: then copies are near, cut, turned, recoloured or saved again */
-                by?: "kind" | "picture";
+                /** @description `semantic` finds similar content; `copy` finds copies (cropped, turned, recoloured, saved again), where the gallery's model has that output */
+                by?: "semantic" | "copy";
                 /** @description what is told of each image besides its id, with commas between */
                 include?: string;
                 /** @description what messages call the photo */
@@ -2415,8 +2415,8 @@ export interface operations {
         parameters: {
             query?: {
                 name?: string;
-                /** @description that of its kind, or of the picture, where the gallery has such ones */
-                by?: "kind" | "picture";
+                /** @description for semantic similarity, or for copy detection where the gallery's model has that output */
+                by?: "semantic" | "copy";
             };
             header?: never;
             path?: never;

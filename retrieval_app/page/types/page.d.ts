@@ -84,7 +84,7 @@ declare global {
     min: number | null;
     group: boolean;
     rerank: boolean;
-    by: 'kind' | 'picture';
+    by: 'semantic' | 'copy';
     ids: number[];
     details: number | null;
     extra: Record<string, string | null | undefined>;

@@ -43,7 +43,7 @@ def test_the_built_in_model_finds_the_picture(tmp_path: Path, monkeypatch: pytes
     write_photos(Path("photos"), kinds=KINDS[:3], pictures_per_kind=8, seed=0)
     photo = Image.open("photos/shoes/shoes-002.jpg")
     ImageEnhance.Brightness(photo.resize((150, 120))).enhance(1.2).save("query.png")
-    found = json.loads(invoke("photos", "query.png", "--by", "picture", "--json").stdout)["results"]
+    found = json.loads(invoke("photos", "query.png", "--by", "copy", "--json").stdout)["results"]
     assert found[0]["path"] == "shoes/shoes-002.jpg"
 
 

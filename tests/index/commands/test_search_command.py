@@ -174,7 +174,7 @@ def test_names_that_terminals_would_obey_are_escaped(gallery: Path, photos: Path
 def test_by_picture_copies_are_told_from_what_is_only_alike(tmp_path: Path, image_folder: Path) -> None:
     model = write_two_output_model(tmp_path / "two.onnx")
     build(image_folder, tmp_path / "g", model)
-    words = (tmp_path / "g", image_folder / "red" / "0.jpg", "--by", "picture", "-k", 15)
+    words = (tmp_path / "g", image_folder / "red" / "0.jpg", "--by", "copy", "-k", 15)
     heading, first, *others = invoke(*words).stdout.splitlines()
     assert heading.split() == ["rank", "score", "label", "path"]
     assert first.split() == ["1", "1.0000", "copy", "red", "red/0.jpg"]

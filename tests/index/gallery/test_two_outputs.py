@@ -22,16 +22,16 @@ from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, few_for_an_index
 from tests.index.invoking import run
 from tests.models import (
+    COPY_DIM,
     EMBEDDING_DIM,
-    PICTURE_DIM,
     UNTRAINED_DIM,
     read_pixels,
     write_three_output_model,
     write_two_output_model,
 )
 
-OUTPUTS = ("kind", "picture")
-WIDTHS = {"kind": EMBEDDING_DIM, "picture": PICTURE_DIM, "untrained": UNTRAINED_DIM}
+OUTPUTS = ("semantic", "copy")
+WIDTHS = {"semantic": EMBEDDING_DIM, "copy": COPY_DIM, "untrained": UNTRAINED_DIM}
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +70,15 @@ def test_all_vectors_of_every_image_are_kept_through_every_change(gallery: Path,
     update_gallery(gallery, config=SMALL)
     check_vectors(gallery)
     after = find_version(gallery).folder
-    for name in ("vectors/00000.npy", "picture/vectors/00000.npy"):  # shared with the version before
+    for name in ("vectors/00000.npy", "copy/vectors/00000.npy"):  # shared with the version before
         assert (before / name).stat().st_ino == (after / name).stat().st_ino
     draw_folder(tmp_path / "more", per_class=2)
     add_to_gallery(gallery, [tmp_path / "more"], config=SMALL)
     remove_from_gallery(gallery, sources=[str(tmp_path / "more")])
-    assert Gallery.open(gallery).manifest.part("picture").counts["deleted"] > 0
+    assert Gallery.open(gallery).manifest.part("copy").counts["deleted"] > 0
     check_vectors(gallery)
     compact_gallery(gallery)
-    assert Gallery.open(gallery).manifest.part("picture").counts["deleted"] == 0
+    assert Gallery.open(gallery).manifest.part("copy").counts["deleted"] == 0
     check_vectors(gallery)
 
 
@@ -88,7 +88,7 @@ def test_both_have_an_index_of_their_own(tmp_path: Path, outputs: Path) -> None:
         build(tmp_path / "images", tmp_path / "gallery", outputs, index={"index_type": "hnsw"})
     opened = Gallery.open(tmp_path / "gallery")
     assert [opened.by(output).index["type"] for output in WIDTHS] == ["hnsw", "hnsw", "flat"]
-    assert (find_version(tmp_path / "gallery").folder / "picture" / "index.faiss").is_file()
+    assert (find_version(tmp_path / "gallery").folder / "copy" / "index.faiss").is_file()
     for output in OUTPUTS:
         view = opened.by(output)
         found = view.search_many(view.vectors(view.ids), k=1)
@@ -98,15 +98,15 @@ def test_both_have_an_index_of_their_own(tmp_path: Path, outputs: Path) -> None:
 def test_a_gallery_of_one_output_has_no_second(tmp_path: Path, image_folder: Path, tiny_model: Path) -> None:
     build(image_folder, tmp_path / "gallery", tiny_model)
     opened = Gallery.open(tmp_path / "gallery")
-    assert opened.by("kind") is opened
-    with pytest.raises(InputError, match="gallery: its model has no output that tells pictures"):
-        opened.by("picture")
-    with pytest.raises(InputError, match="by must be kind or picture, got 'colour'"):
+    assert opened.by("semantic") is opened
+    with pytest.raises(InputError, match="gallery: its model has no output for copy detection"):
+        opened.by("copy")
+    with pytest.raises(InputError, match="by must be semantic or copy, got 'colour'"):
         opened.by("colour")
 
 
 @pytest.mark.parametrize(
-    "name", ["picture/vectors/00000.npy", pytest.param("untrained/ids/00000.npy", marks=pytest.mark.slow)]
+    "name", ["copy/vectors/00000.npy", pytest.param("untrained/ids/00000.npy", marks=pytest.mark.slow)]
 )
 def test_damage_to_either_is_found_and_mended(gallery: Path, name: str) -> None:
     path = find_version(gallery).folder / name
@@ -145,7 +145,7 @@ def test_near_duplicates_are_told_by_their_pictures_from_the_models_cosine_on(tm
     first = next((images / "red").glob("*.jpg"))
     Image.open(first).save(images / "red" / "again.png")
     report = build(images, tmp_path / "gallery", model, dedup="near")
-    opened = Gallery.open(tmp_path / "gallery").by("picture")
+    opened = Gallery.open(tmp_path / "gallery").by("copy")
     alike = opened.vectors(opened.ids) @ opened.vectors(opened.ids).T
     np.fill_diagonal(alike, 0)
     assert report.duplicate >= 1

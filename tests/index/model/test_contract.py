@@ -16,8 +16,8 @@ from index.model.contract import MeasuredPrecision, ModelContract, find_contract
 from tests.deep import tries
 from tests.index.images.test_preprocess import configs
 from tests.models import (
+    COPY_DIM,
     EMBEDDING_DIM,
-    PICTURE_DIM,
     tiny_contract,
     two_output_contract,
     write_tiny_model,
@@ -37,7 +37,7 @@ contracts = st.builds(
     pooling=st.sampled_from(["own", "gem", "layers"]),
 )
 two_outputs = st.builds(
-    replace, contracts, picture_dim=st.integers(1, 10_000), picture_threshold=st.floats(-1, 1, allow_nan=False)
+    replace, contracts, copy_dim=st.integers(1, 10_000), copy_threshold=st.floats(-1, 1, allow_nan=False)
 )
 shares = st.floats(0, 1)
 measured = st.builds(
@@ -68,7 +68,7 @@ BROKEN = {
     "schema version is 99": changed(schema_version=99),
     "exactly the keys": changed(colour="red"),
     "embedding_dim must be positive": changed(embedding_dim=0),
-    "picture_threshold a cosine, got 12 and 1.5": changed(picture_dim=12, picture_threshold=1.5),
+    "copy_threshold a cosine, got 12 and 1.5": changed(copy_dim=12, copy_threshold=1.5),
     "measured must be an object with exactly the keys .*images": changed(measured={"images": 3}),
     "preprocess.resize": changed(preprocess={**json.loads(tiny_contract().to_json())["preprocess"], "resize": 0}),
 }
@@ -86,7 +86,7 @@ def test_a_broken_contract_is_named(problem: str, tmp_path: Path) -> None:
 def test_the_contract_of_a_model_with_two_outputs_is_read(tmp_path: Path) -> None:
     contract = open_and_read(write_two_output_model(tmp_path / "two.onnx"))
     assert contract == two_output_contract()
-    assert contract.widths == {"kind": EMBEDDING_DIM, "picture": PICTURE_DIM}
+    assert contract.widths == {"semantic": EMBEDDING_DIM, "copy": COPY_DIM}
 
 
 @pytest.mark.parametrize("two", [False, True])

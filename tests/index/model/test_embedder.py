@@ -11,9 +11,9 @@ from index.durable import hash_file
 from index.errors import ImageError, ModelFileError
 from index.model.builtin import BUILTIN_MODEL, find_builtin
 from index.model.embedder import Embedder
-from index.outputs import KIND, PICTURE
+from index.outputs import COPY, SEMANTIC
 from tests.conftest import draw_image
-from tests.models import EMBEDDING_DIM, PICTURE_DIM, PREPROCESS, write_tiny_model, write_two_output_model
+from tests.models import COPY_DIM, EMBEDDING_DIM, PREPROCESS, write_tiny_model, write_two_output_model
 
 
 def random_pixels(count: int) -> np.ndarray:
@@ -22,17 +22,17 @@ def random_pixels(count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("count", [0, 7])
 def test_the_outputs_that_are_wanted_lie_side_by_side(tmp_path: Path, count: int) -> None:
-    both = Embedder(write_two_output_model(tmp_path / "two.onnx"), threads=1).giving("kind", "picture")
+    both = Embedder(write_two_output_model(tmp_path / "two.onnx"), threads=1).giving("semantic", "copy")
     pixels = random_pixels(count)
     vectors = both.embed_batch(pixels)
-    assert (both.width, vectors.shape) == (EMBEDDING_DIM + PICTURE_DIM, (count, EMBEDDING_DIM + PICTURE_DIM))
-    assert np.array_equal(vectors[:, :EMBEDDING_DIM], both.giving("kind").embed_batch(pixels))
-    assert np.array_equal(vectors[:, EMBEDDING_DIM:], both.giving("picture").embed_batch(pixels))
+    assert (both.width, vectors.shape) == (EMBEDDING_DIM + COPY_DIM, (count, EMBEDDING_DIM + COPY_DIM))
+    assert np.array_equal(vectors[:, :EMBEDDING_DIM], both.giving("semantic").embed_batch(pixels))
+    assert np.array_equal(vectors[:, EMBEDDING_DIM:], both.giving("copy").embed_batch(pixels))
     assert both.are_usable(vectors).all()
 
 
 def test_a_row_is_usable_where_each_of_its_outputs_is_a_unit_vector(tmp_path: Path) -> None:
-    both = Embedder(write_two_output_model(tmp_path / "two.onnx"), threads=1).giving("kind", "picture")
+    both = Embedder(write_two_output_model(tmp_path / "two.onnx"), threads=1).giving("semantic", "copy")
     vectors = both.embed_batch(random_pixels(4))
     vectors[1, 0], vectors[2, -1] = np.nan, 3
     vectors[3] /= np.sqrt(2)  # as a whole of norm 1
@@ -93,10 +93,10 @@ def test_a_batch_that_the_runtime_refuses_names_the_model(tmp_path: Path) -> Non
         embedder.embed_batch(random_pixels(3))
 
 
-def test_it_answers_by_kind_and_by_picture_in_a_few_megabytes() -> None:
+def test_it_answers_by_semantic_and_by_copy_in_a_few_megabytes() -> None:
     model = Embedder(find_builtin())
-    assert list(model.contract.widths) == [KIND, PICTURE]
-    assert 0 < model.contract.picture_threshold < 1
+    assert list(model.contract.widths) == [SEMANTIC, COPY]
+    assert 0 < model.contract.copy_threshold < 1
     assert BUILTIN_MODEL.stat().st_size <= 6_000_000
 
 

@@ -112,7 +112,9 @@ def test_a_server_that_does_not_answer_is_named_and_one_that_moved_is_found(
     change_manifest(gallery, store={"type": "milvus", "uri": NOBODY})
     before = hash_file(gallery / "CURRENT")
     for options in ({}, {"uri": "http://127.0.0.1:7"}):
-        with pytest.raises(GalleryError, match=r"no Milvus server answers there .* start it, or correct the address"):
+        with pytest.raises(
+            GalleryError, match=r"no Milvus server answers there .* start it, or correct the address"
+        ):
             repair_gallery(gallery, config=SMALL, **options)
     assert hash_file(gallery / "CURRENT") == before
     with pytest.raises(InputError, match="the vectors of this gallery are not in Milvus"):

@@ -14,7 +14,7 @@ import pytest
 from index.arrays import NO_ID, Ids, Vectors
 from index.errors import GalleryDamagedError
 from index.images.preprocess import PreprocessConfig
-from index.outputs import KIND
+from index.outputs import SEMANTIC
 from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.vectors.milvus.collection import TOKEN
 from index.vectors.shards import VectorRows, find_checkpoint, write_checkpoint
@@ -60,7 +60,7 @@ class Versions:
             model_sha256="",
         )
         published = load_store(self.store.store).publish(task, ids, deleted, base)
-        before = 0 if base is None else len(open_store(base.folder, Manifest.read(base), KIND).ids)
+        before = 0 if base is None else len(open_store(base.folder, Manifest.read(base), SEMANTIC).ids)
         files = {path.relative_to(folder).as_posix(): describe_file(path) for path in folder.rglob("*.*")}
         manifest = Manifest(
             model_sha256="",
@@ -75,7 +75,7 @@ class Versions:
         content = manifest.to_json().encode()
         (folder / "manifest.json").write_bytes(content)
         version = Version(folder, hashlib.sha256(content).hexdigest())
-        return version, open_store(folder, manifest, KIND)
+        return version, open_store(folder, manifest, SEMANTIC)
 
 
 TRIED: dict[str, tuple[str, str]] = {

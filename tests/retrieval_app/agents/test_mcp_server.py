@@ -79,7 +79,7 @@ def test_it_only_looks_unless_it_is_writable(answers: GalleryAnswers, small_gall
 
 def test_a_gallery_is_described_listed_seen_and_judged(answers: GalleryAnswers, ids: dict[str, int]) -> None:
     facts = _call(answers, "describe_gallery")
-    assert (facts["images"], facts["similarity"]) == (len(ids), ["kind"])
+    assert (facts["images"], facts["similarity"]) == (len(ids), ["semantic"])
     blue = _call(answers, "list_images", where="label = 'blue'", limit=2)
     assert blue["total"] == sum(path.startswith("blue/") for path in ids)
     assert [image["label"] for image in blue["images"]] == ["blue", "blue"]

@@ -156,7 +156,7 @@ def test_texts_that_no_encoder_takes_are_told_all_the_same() -> None:
     ("given", "told"),
     [
         (b"", ""),
-        (b"k=5&offset=24&by=picture&min_score=-0.5", "k=5&offset=24&by=picture&min_score=-0.5"),
+        (b"k=5&offset=24&by=copy&min_score=-0.5", "k=5&offset=24&by=copy&min_score=-0.5"),
         (b"include=label,path&k=5", "include=label,path&k=5"),
         (b"where=label%20=%20'shoes'&text=red&name=me.jpg&label=a", "where=…&text=…&name=…&label=…"),
         (b"code=abc&token=secret", "code=…&token=…"),

@@ -1,4 +1,4 @@
-"""Searches by kind and by picture, over HTTP: by a member, by a photo that is kept or sent, alone and in a batch."""
+"""Searches by semantic similarity and for copies over HTTP: by member, by kept or sent photo, alone and in a batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.models import write_two_output_model
 from tests.retrieval_app.api.conftest import serve
 from tests.retrieval_app.conftest import build_small_gallery
 
-OUTPUTS = ("kind", "picture")
+OUTPUTS = ("semantic", "copy")
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +61,12 @@ def test_searches_of_a_member_by_either_are_answered_side_by_side(two: Gallery, 
         assert [hit["id"] for hit in answer["hits"]] == [hit.id for hit in expected]
 
 
-def test_by_picture_a_result_says_whether_it_is_a_copy_and_has_no_precision(
-    two: Gallery, asked: TestClient
-) -> None:
+def test_by_copy_a_result_says_whether_it_is_a_copy_and_has_no_precision(two: Gallery, asked: TestClient) -> None:
     query = {"queries": [{"image_id": int(two.ids[0])}], "k": 9, "include": ["precision_at_score"]}
-    by_picture = asked.post("/v1/search", json={**query, "by": "picture"}).json()["hits"]
-    assert [hit["is_copy"] for hit in by_picture] == [hit["score"] >= 0.97 for hit in by_picture]
-    assert {hit["is_copy"] for hit in by_picture} == {True, False}
-    assert all(hit["precision_at_score"] is None for hit in by_picture)
+    by_copy = asked.post("/v1/search", json={**query, "by": "copy"}).json()["hits"]
+    assert [hit["is_copy"] for hit in by_copy] == [hit["score"] >= 0.97 for hit in by_copy]
+    assert {hit["is_copy"] for hit in by_copy} == {True, False}
+    assert all(hit["precision_at_score"] is None for hit in by_copy)
     assert "is_copy" not in asked.post("/v1/search", json=query).json()["hits"][0]
 
 

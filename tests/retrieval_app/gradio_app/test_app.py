@@ -40,7 +40,7 @@ def _run(answer: Coroutine[Any, Any, Value]) -> Value:
 
 
 def test_hits_name_no_file_by_a_path(answers: GalleryAnswers, ids: dict[str, int]) -> None:
-    hits = _run(answers.search(None, next(iter(ids.values())), k=3, where="label = 'blue'", by="kind"))
+    hits = _run(answers.search(None, next(iter(ids.values())), k=3, where="label = 'blue'", by="semantic"))
     assert {hit["label"] for hit in hits} == {"blue"}
     assert all("path" not in hit and hit["name"].startswith("blue/") for hit in hits)
 

@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 from index.errors import InputError, MissingDependencyError, ModelFileError
 from index.model.builtin import BUILTIN_MODEL, describe_builtin
 from index.model.embedder import Embedder
-from index.outputs import KIND
+from index.outputs import SEMANTIC
 from tests.training.small_towers import RESNET, SIDE, TIMM, VIT, WIDTH
 from training.backbone import builtin_models
 from training.backbone.backbones import arrange_images, load_backbone, require_input_size, with_features
@@ -268,7 +268,7 @@ def test_preprocessing_is_the_models_own() -> None:
 
 
 def _last_layer() -> tuple[torch.Tensor, torch.Tensor]:
-    """Of `kind`: (D, F) and (D,)."""
+    """Of `semantic`: (D, F) and (D,)."""
     stored = {one.name: numpy_helper.to_array(one) for one in onnx.load(BUILTIN_MODEL).graph.initializer}
     return tuple(
         torch.from_numpy(
@@ -290,7 +290,9 @@ def test_its_features_are_those_that_the_packaged_model_embeds() -> None:
         found = normalize(features @ weight.T + bias)
     assert features.shape == (4, backbone.feature_dim)
     assert backbone.name == describe_builtin().backbone, "which a run can load when another network is built in"
-    np.testing.assert_allclose(found.numpy(), Embedder(BUILTIN_MODEL).giving(KIND).embed_batch(pixels), atol=2e-4)
+    np.testing.assert_allclose(
+        found.numpy(), Embedder(BUILTIN_MODEL).giving(SEMANTIC).embed_batch(pixels), atol=2e-4
+    )
 
 
 def test_without_weights_it_is_what_trains() -> None:

@@ -109,7 +109,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (ALL | {"image_size": 225}, r"--image-size must be at most --crop \(224\), got 225"),
     # options that would do nothing
     ({"view": "both", "embedding_cost": 2}, "--embedding-cost goes with --view auto"),
-    ({"picture_dim": 64}, "--picture-dim goes with --copies"),
+    ({"copy_dim": 64}, "--copy-dim goes with --copy-head"),
     (PAPER | {"sample_weights": "confidence"}, "--sample-weights goes with .* multi-similarity, not with --method spa"),
     (PAPER | {"method": "proxy-nca", "alpha": 8.0}, "--alpha goes with --method spa, proxy-anchor, adaptive-proxy"),
     (PAPER | {"method": "adaptive-proxy-anchor", "margin_of": "sample"}, "--margin-of goes with --margins per-class"),

@@ -14,7 +14,7 @@ const listeners = new Set();
  * - parts: [{image: ID} or {photo: TOKEN}, each with role 'like' | 'more' | 'less' and crop {x, y, width, height} or
  *   null]
  * - text, filters [where expressions], k, min (lowest score) or null, group (fold near-duplicates), rerank (by shared
- *   neighbours), by ('kind' or 'picture', what is compared), ids [shown as they are], details (id) or null
+ *   neighbours), by ('semantic' or 'copy', what is compared), ids [shown as they are], details (id) or null
  * - extra: whatever else it holds, by name; for the other views
  *
  * @returns {State}
@@ -32,7 +32,7 @@ export function readState(search = location.search) {
     min: readNumber(params.get('min')),
     group: params.get('group') === '1',
     rerank: params.get('rerank') === '1',
-    by: params.get('by') === 'picture' ? 'picture' : 'kind',
+    by: params.get('by') === 'copy' ? 'copy' : 'semantic',
     ids: (params.get('ids') ?? '').split(',').flatMap(text => readId(text) ?? []),
     details: readId(params.get('details')),
     extra: Object.fromEntries([...params].filter(([name]) => !OWN.includes(name))),
@@ -155,7 +155,7 @@ function writeQuery(state) {
   if (state.min !== null) params.set('min', String(state.min));
   if (state.group) params.set('group', '1');
   if (state.rerank) params.set('rerank', '1');
-  if (state.by !== 'kind') params.set('by', state.by);
+  if (state.by !== 'semantic') params.set('by', state.by);
   if (state.ids.length) params.set('ids', state.ids.join(','));
   if (state.details !== null) params.set('details', String(state.details));
   for (const [name, value] of Object.entries(state.extra)) {

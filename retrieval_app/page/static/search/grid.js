@@ -169,7 +169,7 @@ function drawCard(item, {eager, text}) {
       ]),
       make('span.card-text', [
         item.precision_at_score && make('span.card-line', precisionMark(item.precision_at_score)),
-        item.is_copy && make('span.card-line', make('span', {class: 'precision', title: SAME}, 'the same picture')),
+        item.is_copy && make('span.card-line', make('span', {class: 'precision', title: SAME}, 'copy')),
         make('span.card-line', [
           drawLabel(item),
           item.score !== undefined && make('span', {class: 'score figures', title: SCORE}, shownScore(item.score, 3)),
@@ -226,7 +226,7 @@ function describe(item, isOther = false) {
     item.rank ? `Result ${item.rank}` : 'Image',
     item.label && shownText(item.label),
     item.precision_at_score && shortPrecision(item.precision_at_score, isOther),
-    item.is_copy && 'the same picture',
+    item.is_copy && 'copy',
     item.score !== undefined && `score ${shownScore(item.score, 3)}`,
     nameOf(item),
   ];

@@ -7,7 +7,7 @@ import {writeState} from '../core/url_state.js';
 
 const COUNTS = [12, 24, 48, 96, 200];
 const LOWEST = 0;
-const COMPARED = {kind: 'the same kind', picture: 'the same picture'};
+const COMPARED = {semantic: 'similar content', copy: 'copies'};
 
 /** The settings. Has `element`, `update(state)` and `learn()` for when the gallery's calibration is there. */
 export function makeSettings() {
@@ -41,7 +41,7 @@ export function makeSettings() {
 
   function tell() {
     const score = Number(slider.value);
-    const share = by.value === 'kind' ? precisionAt(points, score) : null; // learnt from scores of kinds
+    const share = by.value === 'semantic' ? precisionAt(points, score) : null; // learnt from scores of kinds
     const off = score <= LOWEST;
     words.textContent = off
       ? 'any score'
@@ -57,7 +57,7 @@ export function makeSettings() {
   });
   fold.addEventListener('change', () => writeState({group: fold.checked}));
   again.addEventListener('change', () => writeState({rerank: again.checked}));
-  by.addEventListener('change', () => writeState({by: by.value === 'picture' ? 'picture' : 'kind'}));
+  by.addEventListener('change', () => writeState({by: by.value === 'copy' ? 'copy' : 'semantic'}));
   counts.addEventListener('change', () => writeState({k: Number(counts.value)}));
   function learn() {
     withGallery(({calibration, similarity}) => {

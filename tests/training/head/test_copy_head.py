@@ -1,4 +1,4 @@
-"""The output `picture`: its losses against loops over the equations, its batches, its threshold, and what it learns."""
+"""The output `copy`: its losses against loops over the equations, its batches, its threshold, and what it learns."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from training.head.picture_head import (
-    PictureHead,
+from training.head.copy_head import (
+    CopyHead,
     contrast_copies,
-    fit_picture_head,
+    fit_copy_head,
     order_alike,
-    spread_pictures,
+    spread_images,
 )
-from training.run.picture_stage import choose_threshold
+from training.run.copy_stage import choose_threshold
 
 PICTURES = torch.tensor([0, 1, 2, 0, 1, 3])
 
@@ -49,18 +49,18 @@ def test_pictures_are_spread_by_the_distance_to_the_nearest_other_one() -> None:
         -math.log(min(math.dist(row.tolist(), rows[j].tolist()) for j in range(len(rows)) if PICTURES[j] != own))
         for row, own in zip(rows, PICTURES.tolist(), strict=True)
     ]
-    assert spread_pictures(rows, PICTURES).item() == pytest.approx(sum(expected) / len(expected), rel=1e-6)
+    assert spread_images(rows, PICTURES).item() == pytest.approx(sum(expected) / len(expected), rel=1e-6)
 
 
 def test_gradients_agree_with_finite_differences() -> None:
     rows = unit_rows(len(PICTURES)).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: contrast_copies(x, PICTURES, temperature=0.3), rows)
-    assert torch.autograd.gradcheck(lambda x: spread_pictures(x, PICTURES), rows)
+    assert torch.autograd.gradcheck(lambda x: spread_images(x, PICTURES), rows)
 
 
 def test_without_copies_or_without_others_the_losses_are_zero_and_finite() -> None:
     rows = unit_rows(3).requires_grad_()
-    for loss in (contrast_copies(rows, torch.arange(3), temperature=0.1), spread_pictures(rows, torch.zeros(3))):
+    for loss in (contrast_copies(rows, torch.arange(3), temperature=0.1), spread_images(rows, torch.zeros(3))):
         (gradient,) = torch.autograd.grad(loss, rows)
         assert loss.item() == 0
         assert not gradient.any()
@@ -68,7 +68,7 @@ def test_without_copies_or_without_others_the_losses_are_zero_and_finite() -> No
 
 def test_pictures_that_look_the_same_give_finite_gradients() -> None:
     rows = normalize(torch.ones(2, 4)).requires_grad_()
-    loss = spread_pictures(rows, torch.arange(2))
+    loss = spread_images(rows, torch.arange(2))
     loss.backward()
     assert rows.grad is not None
     assert torch.isfinite(loss)
@@ -142,9 +142,9 @@ def _found_first(rows: np.ndarray) -> float:
     return float((best == np.arange(len(rows))[:, None]).mean())
 
 
-def _fit(views: np.ndarray, *, groups: np.ndarray | None = None, seed: int = 0, steps: int = 200) -> PictureHead:
+def _fit(views: np.ndarray, *, groups: np.ndarray | None = None, seed: int = 0, steps: int = 200) -> CopyHead:
     groups = np.arange(len(views)) if groups is None else groups
-    return fit_picture_head(views, groups, picture_dim=16, seed=seed, steps=steps)
+    return fit_copy_head(views, groups, copy_dim=16, seed=seed, steps=steps)
 
 
 def test_copies_of_images_that_did_not_teach_find_theirs() -> None:

@@ -1,4 +1,4 @@
-"""The last stage of a run with --copies: the output by which copies of a picture are found, and its threshold."""
+"""The last stage of a run with --copy-head: the output by which copies of a picture are found, and its threshold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from index.arrays import Floats, Ids
 from index.errors import InputError
 from training.backbone.extract import Extractor
 from training.data.transforms import edited_views
-from training.head.picture_head import PictureHead, fit_picture_head
+from training.head.copy_head import CopyHead, fit_copy_head
 from training.run.features import extract_together
 from training.run.phases import Job
 from training.run.run_folder import LabelledImage
@@ -41,20 +41,20 @@ LEAST_CALLED = 0.05  # of the copies held out that must be called copies, or the
 VIEWS = 6  # of an image: itself, and copies
 LEAST_IMAGES = 40
 _HELD_OUT, _LEAST_HELD, _MOST_HELD = 20, 100, 1000  # one in so many, but at least and at most, tells the threshold
-PICTURE_PHASE = "picture"
+COPY_PHASE = "copy head"
 
 
-def require_pictures(hashes: Sequence[str]) -> None:
+def require_images(hashes: Sequence[str]) -> None:
     """See that there are enough different images for a second output."""
     if (count := len(set(hashes))) < LEAST_IMAGES:
         raise InputError(
-            f"--copies needs at least {LEAST_IMAGES} different usable images, got {count}: leave it out"
+            f"--copy-head needs at least {LEAST_IMAGES} different usable images, got {count}: leave it out"
         )
 
 
-def train_picture(
+def train_copy_head(
     job: Job, images: Sequence[LabelledImage], groups: Ids, *, extractor: Extractor
-) -> tuple[PictureHead, dict[str, Any]]:
+) -> tuple[CopyHead, dict[str, Any]]:
     """Train the second output, and find from which cosine on its pairs are copies.
 
     Args:
@@ -62,21 +62,21 @@ def train_picture(
         groups: (N,) int64, the same for images that show the same picture already.
 
     Returns:
-        The head, and its report: {"picture_dim", "threshold", "held_out", "found_first", "called_copies", "is_kept"};
+        The head, and its report: {"copy_dim", "threshold", "held_out", "found_first", "called_copies", "is_kept"};
         `found_first` and `called_copies` are shares of the copies of what was held out.
     """
-    picture_dim, seed = job.config.picture.picture_dim, job.config.seed
+    copy_dim, seed = job.config.copy.copy_dim, job.config.seed
     store, extracted = extract_together(
         [image.path for image in images], extractor=extractor, views=VIEWS, machine=job.machine, draw=edited_views,
         progress=partial(job.watcher.on_images, "copies"),
     )  # fmt: skip
     views, groups = store.load(list(extracted.hashes)), groups[extracted.rows]
     held = _hold_out(groups, seed=seed)
-    head = fit_picture_head(
-        views[~held], groups[~held], picture_dim=picture_dim, seed=seed,
-        progress=partial(job.watcher.on_images, "copies told apart"),
+    head = fit_copy_head(
+        views[~held], groups[~held], copy_dim=copy_dim, seed=seed,
+        progress=partial(job.watcher.on_images, "copy head"),
     )  # fmt: skip
-    report = {"picture_dim": picture_dim, **_judge(head, views, groups, held)}
+    report = {"copy_dim": copy_dim, **_judge(head, views, groups, held)}
     return head, {**report, "is_kept": report["called_copies"] >= LEAST_CALLED}
 
 
@@ -92,7 +92,7 @@ def _hold_out(groups: Ids, *, seed: int) -> np.ndarray:
     return held
 
 
-def _judge(head: PictureHead, views: Floats, groups: Ids, held: np.ndarray) -> dict[str, Any]:
+def _judge(head: CopyHead, views: Floats, groups: Ids, held: np.ndarray) -> dict[str, Any]:
     """Copies of what did not teach are to find theirs among all images, and to be nearer than any two of those."""
     with torch.inference_mode():
         originals = head(torch.from_numpy(views[:, 0])).numpy()  # (N, D)
@@ -112,7 +112,7 @@ def _judge(head: PictureHead, views: Floats, groups: Ids, held: np.ndarray) -> d
     }
 
 
-def describe_picture(report: dict[str, Any] | None) -> list[str]:
+def describe_copy_head(report: dict[str, Any] | None) -> list[str]:
     """The stage in words; nothing without it."""
     if report is None:
         return []
@@ -122,7 +122,7 @@ def describe_picture(report: dict[str, Any] | None) -> list[str]:
     ]
     if not report["is_kept"]:
         lines.append(
-            f"warning: --copies did not work: {report['called_copies']:.1%} are called copies, at least "
+            f"warning: --copy-head did not work: {report['called_copies']:.1%} are called copies, at least "
             f"{LEAST_CALLED:.0%} were expected; the model gets no second output. Give it more images, let the network "
             "train (--finetune), or find copies with the built-in model"
         )

@@ -1,4 +1,4 @@
-"""Copy-detection head: which picture an image is, taught on features of images and of their edited copies."""
+"""Copy-detection head, trained on features of images and of their edited copies (SSCD)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEPS = 1500
 _NEAR = 16  # pictures that are known to be most alike to each
 
 
-class PictureHead(nn.Module):
+class CopyHead(nn.Module):
     """(..., F) features to (..., D) unit rows: standardised, one hidden layer.
 
     Args:
@@ -32,18 +32,18 @@ class PictureHead(nn.Module):
     scale: Tensor
 
     def __init__(
-        self, feature_dim: int, *, picture_dim: int, hidden: int = HIDDEN, generator: torch.Generator | None = None
+        self, feature_dim: int, *, copy_dim: int, hidden: int = HIDDEN, generator: torch.Generator | None = None
     ) -> None:
         super().__init__()
         self.register_buffer("centre", torch.zeros(feature_dim))
         self.register_buffer("scale", torch.ones(feature_dim))
-        self.hidden, self.last = nn.Linear(feature_dim, hidden), nn.Linear(hidden, picture_dim)
+        self.hidden, self.last = nn.Linear(feature_dim, hidden), nn.Linear(hidden, copy_dim)
         for layer in (self.hidden, self.last):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
             nn.init.zeros_(layer.bias)
 
     @property
-    def picture_dim(self) -> int:
+    def copy_dim(self) -> int:
         """D."""
         return self.last.out_features
 
@@ -93,7 +93,7 @@ def contrast_copies(embeddings: Tensor, pictures: Tensor, *, temperature: float)
     return -shares[copies].sum() / copies.sum().clamp(min=1)
 
 
-def spread_pictures(embeddings: Tensor, pictures: Tensor) -> Tensor:
+def spread_images(embeddings: Tensor, pictures: Tensor) -> Tensor:
     """() mean over images of -log of the distance to the nearest other picture (SSCD's entropy term, KoLeo).
 
     It drives unrelated pictures apart everywhere alike, so that one distance means the same for all.
@@ -111,15 +111,15 @@ def spread_pictures(embeddings: Tensor, pictures: Tensor) -> Tensor:
     return -(gaps + torch.finfo(gaps.dtype).eps).sqrt().log().mean()
 
 
-def fit_picture_head(
+def fit_copy_head(
     views: Floats,
     groups: Ids,
     *,
-    picture_dim: int,
+    copy_dim: int,
     seed: int,
     steps: int = STEPS,
     progress: Progress = no_progress,
-) -> PictureHead:
+) -> CopyHead:
     """Contrast two views of every image with those of others, alike ones among them; in eval mode, on the CPU.
 
     Args:
@@ -130,7 +130,7 @@ def fit_picture_head(
     generator, random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     features, pictures = torch.from_numpy(views), torch.from_numpy(groups)
     count, kept = views.shape[:2]
-    head = PictureHead(views.shape[2], picture_dim=picture_dim, generator=generator)
+    head = CopyHead(views.shape[2], copy_dim=copy_dim, generator=generator)
     head.standardise(features.flatten(0, 1))
     optimizer = torch.optim.AdamW(head.parameters(), lr=_LR, weight_decay=_DECAY)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -148,7 +148,7 @@ def fit_picture_head(
             pictures[rows].repeat(2),
         )
         loss = contrast_copies(embedded, shown, temperature=_TEMPERATURE)
-        loss = loss + _SPREAD * spread_pictures(embedded, shown)
+        loss = loss + _SPREAD * spread_images(embedded, shown)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -156,6 +156,6 @@ def fit_picture_head(
         progress(step + 1, steps)
     if not torch.isfinite(loss):
         raise RunError(
-            "the training of the output `picture` diverged; leave out --copies, or take another backbone"
+            "the training of the output `copy` diverged; leave out --copy-head, or take another backbone"
         )
     return head.eval().requires_grad_(False)
