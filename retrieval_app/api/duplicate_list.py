@@ -21,7 +21,7 @@ from retrieval_app.serving.live_gallery import Snapshot
 _groups_of: WeakKeyDictionary[Gallery, dict[str, DuplicateGroup]] = WeakKeyDictionary()
 
 
-class CopyEntry(Answer):
+class DuplicateEntry(Answer):
     """Another image of the group of near-duplicates; the similarity is known where one of the two keeps the group."""
 
     id: int
@@ -47,7 +47,7 @@ class GroupImageEntry(Answer):
 class GroupDecisionEntry(Answer):
     """What somebody decided about a group; of duplicates those in `keep` stay."""
 
-    decision: Literal["copies", "different"]
+    decision: Literal["duplicates", "different"]
     keep: list[int]
 
 
@@ -100,7 +100,7 @@ def find_group(gallery: Gallery, groups: DuplicateReport, name: str) -> Duplicat
 
 
 def describe_duplicates(gallery: Gallery, groups: DuplicateReport | None, image_id: int) -> list[dict[str, Any]]:
-    """The other images of an image's group as `CopyEntry` has them; none before they are looked for."""
+    """The other images of an image's group as `DuplicateEntry` has them; none before they are looked for."""
     group = None if groups is None else groups.find(image_id)
     if group is None:
         return []

@@ -18,7 +18,7 @@ from index.gallery.gallery import Gallery
 from index.network.remote_store import has_time
 from index.sources.reading import CHANGED
 from index.text import printable_path
-from retrieval_app.api.duplicate_list import CopyEntry, describe_duplicates
+from retrieval_app.api.duplicate_list import DuplicateEntry, describe_duplicates
 from retrieval_app.api.errors import ApiError, explain
 from retrieval_app.api.form_files import BYTES
 from retrieval_app.api.issue_list import LabelDecisionEntry, LabelIssueEntry, describe_decision, describe_issue
@@ -89,7 +89,7 @@ class ImageDetails(Answer):
     modified: str | None = Field(description="ISO 8601, UTC")
     sha256: str | None
     indexed: bool = Field(description="false for a near-duplicate that the gallery set aside")
-    copies: list[CopyEntry]
+    duplicates: list[DuplicateEntry]
     label_issue: LabelIssueEntry | None
     decision: LabelDecisionEntry | None
 
@@ -145,7 +145,7 @@ def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, 
         "modified": _format_time(row.mtime_ns),
         "sha256": row.sha256,
         "indexed": given.status == "indexed",
-        "copies": describe_duplicates(gallery, snapshot.insights.duplicates.value, image_id),
+        "duplicates": describe_duplicates(gallery, snapshot.insights.duplicates.value, image_id),
         "label_issue": None if issue is None else describe_issue(issue, row, decision),
         "decision": describe_decision(decision),
     }

@@ -24,8 +24,8 @@ _BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 
 METHODS = frozenset(("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"))
 MOST_QUERY_BYTES = 4096
 _PLAIN = frozenset((  # take a number or one word of a few: no page has a field in which such a value is typed
-    "after", "by", "count", "group_copies", "include", "k", "limit", "min_score", "offset", "rerank", "seed", "side",
-    "state",
+    "after", "by", "count", "collapse_duplicates", "include", "k", "limit", "min_score", "offset", "rerank", "seed",
+    "side", "state",
 ))  # fmt: skip
 _TYPED = frozenset(("address", "code", "label", "name", "suggested", "text", "token", "where"))
 _WORD = re.compile(r"[0-9A-Za-z_.,-]{0,60}")

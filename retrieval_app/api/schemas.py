@@ -202,7 +202,7 @@ class SearchRequest(Body):
     where: FilterText | None = Field(default=None, description=_WHERE)
     text: SearchText | None = Field(default=None, description=_TEXT)
     exclude_ids: list[ImageId] = Field(default=[], max_length=MAX_EXCLUDED)
-    group_copies: bool = Field(default=False, description="fold near-duplicates into the best of them")
+    collapse_duplicates: bool = Field(default=False, description="show near-duplicates under the best of them")
     rerank: bool = Field(default=False, description=_RERANK)
     by: By = Field(default="semantic", description=_BY)
     include: list[Include] = Field(default=[], max_length=len(_INCLUDES))
@@ -234,7 +234,7 @@ class ImageSearch(Selection):
     k: int = Field(default=24, ge=1, le=MAX_K)
     offset: int = Field(default=0, ge=0, le=MAX_OFFSET)
     min_score: float | None = Field(default=None, ge=-1, le=1)
-    group_copies: bool = False
+    collapse_duplicates: bool = False
     rerank: bool = Field(default=False, description=_RERANK)
     by: By = Field(default="semantic", description=_BY)
     include: IncludeText = ""
@@ -392,7 +392,7 @@ class CopiesDecision(Body):
     """The images of a group are duplicates, of which those in `keep` stay."""
 
     group: GroupName
-    decision: Literal["copies"]
+    decision: Literal["duplicates"]
     keep: list[ImageId] = Field(min_length=1, max_length=MAX_DECISIONS)
 
 
@@ -404,7 +404,7 @@ class GroupChoice(Body):
     keep: list[ImageId] = Field(default=[], max_length=0)
 
 
-GROUP_CHOICES = ("copies", "different", "open")
+GROUP_CHOICES = ("duplicates", "different", "open")
 GroupDecision = Annotated[CopiesDecision | GroupChoice, Discriminator("decision")]
 
 

@@ -58,8 +58,8 @@ _JPEG = {200: {"content": {"image/jpeg": BYTES}, "description": "re-encoded pixe
 DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
 
 
-class CopyHit(TypedDict):
-    """A near-duplicate that is folded into a result."""
+class DuplicateHit(TypedDict):
+    """A near-duplicate that is collapsed into a result."""
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
     id: int
@@ -67,7 +67,7 @@ class CopyHit(TypedDict):
 
 
 class SearchHit(TypedDict, total=False):
-    """One result; what was not asked for by `include` is left out, as are `copies` where there are none."""
+    """One result; what was not asked for by `include` is left out, as are `duplicates` where there are none."""
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
     rank: Required[int]
@@ -83,8 +83,8 @@ class SearchHit(TypedDict, total=False):
         Field(description="of a search with one image or photo; null for others, which scores mean less for"),
     ]
     is_copy: Annotated[bool, Field(description="of a search by `copy`: whether the score says that it is a copy")]
-    copies: Annotated[list[CopyHit], Field(description="at most 100 of them")]
-    copies_count: int
+    duplicates: Annotated[list[DuplicateHit], Field(description="at most 100 of them")]
+    duplicates_count: int
 
 
 class SearchResponse(Versioned):
@@ -93,8 +93,8 @@ class SearchResponse(Versioned):
     took_ms: float
     hits: list[SearchHit]
     next_offset: int | None = Field(description="the offset of the next page; null where this was the last")
-    grouped: bool | None = Field(
-        description="whether near-duplicates were folded; false while they are still looked for, null where not asked"
+    collapsed: bool | None = Field(
+        description="whether near-duplicates were collapsed; false while they are still computed, null where not asked"
     )
 
 
@@ -144,9 +144,11 @@ def _describe_ranking(
     hits: list[dict[str, Any]] = []
     for found in ranking.hits:
         hits.append({"rank": found.rank, "id": found.id, "score": round(found.score, 6)})
-        if found.copies:
-            hits[-1]["copies"] = [{"id": number, "score": round(score, 6)} for number, score in found.copies]
-            hits[-1]["copies_count"] = found.copies_count
+        if found.duplicates:
+            hits[-1]["duplicates"] = [
+                {"id": number, "score": round(score, 6)} for number, score in found.duplicates
+            ]
+            hits[-1]["duplicates_count"] = found.duplicates_count
     copies = snapshot.gallery.manifest.copy
     if query.by == COPY and copies is not None:
         for hit in hits:
@@ -166,7 +168,7 @@ def _describe_ranking(
         "version": snapshot.version,
         "hits": hits,
         "next_offset": ranking.next_offset,
-        "grouped": ranking.grouped,
+        "collapsed": ranking.collapsed,
     }
 
 
@@ -289,7 +291,7 @@ def _read_query(given: SearchRequest | ImageSearch, *, folders: bool) -> SearchQ
         offset=given.offset,
         min_score=given.min_score,
         where=read_condition(given.where, given.text, folders=folders),
-        group_copies=given.group_copies,
+        collapse_duplicates=given.collapse_duplicates,
         rerank=given.rerank,
         by=given.by,
     )

@@ -15,7 +15,7 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import OPEN, LabelDecision, LabelKey, check_sha256, check_word
 from index.text import printable_path
 
-DUPLICATES, DIFFERENT = "copies", "different"  # as they are stored, and as the API has them
+DUPLICATES, DIFFERENT = "duplicates", "different"  # as they are stored, and as the API has them
 USABLE = ("indexed", "duplicate")  # statuses
 
 

@@ -292,7 +292,7 @@ class Engine:
                 embed_s = times.mark("vectors")
                 if watch is not None:
                     watch.embed_s += embed_s
-            duplicates = await self._find_duplicates(snapshot) if query.group_copies else None
+            duplicates = await self._find_duplicates(snapshot) if query.collapse_duplicates else None
             times.mark("duplicates")
             task = SearchTask(snapshot, query, vectors, duplicates, times)
             is_begun = upload is not None or any(
@@ -303,7 +303,7 @@ class Engine:
         finally:
             _end.reset(outer)
             times.end()
-        return replace(ranking, grouped=duplicates is not None) if query.group_copies else ranking
+        return replace(ranking, collapsed=duplicates is not None) if query.collapse_duplicates else ranking
 
     async def _find_duplicates(self, snapshot: Snapshot) -> DuplicateReport | None:
         """The groups of near-duplicates; None where finding them takes longer than a moment."""

@@ -53,7 +53,7 @@ class SearchTimes:
         query, where = self.query, self.query.where
         told: dict[str, Any] = {
             "k": query.k, "offset": query.offset, "by": query.by, "queries": list(map(_name_part, query.parts)),
-            "candidates": query.candidates, "rerank": query.rerank, "group_copies": query.group_copies,
+            "candidates": query.candidates, "rerank": query.rerank, "collapse_duplicates": query.collapse_duplicates,
         }  # fmt: skip
         if where is not None:  # names of the gallery's own columns are no secrets; others may be anything
             columns = ", ".join(".".join(column.names) for column in list_columns(where))

@@ -55,7 +55,7 @@ class SearchQuery:
         min_score: results below are left out.
         where: which members count.
         exclude_ids: members that are no results; those asked with never are.
-        group_copies: put near-duplicates under the best of them.
+        collapse_duplicates: put near-duplicates under the best of them.
         rerank: rank the first ones again by the neighbours that they share with the query.
         describe: give rows of the catalogue with the results.
         by: which of their vectors is compared, `semantic` or `copy`.
@@ -67,7 +67,7 @@ class SearchQuery:
     min_score: float | None = None
     where: Condition | None = None
     exclude_ids: frozenset[int] = frozenset()
-    group_copies: bool = False
+    collapse_duplicates: bool = False
     rerank: bool = False
     describe: bool = False
     by: str = SEMANTIC
@@ -101,15 +101,15 @@ class RankedHit:
         rank: from 1.
         id: of the member.
         score: cosine similarity.
-        copies: (id, score) of the near-duplicates put under it, best first, at most `MAX_DUPLICATES`.
-        copies_count: of all of them.
+        duplicates: (id, score) of the near-duplicates put under it, best first, at most `MAX_DUPLICATES`.
+        duplicates_count: of all of them.
     """
 
     rank: int
     id: int
     score: float
-    copies: tuple[tuple[int, float], ...] = ()
-    copies_count: int = 0
+    duplicates: tuple[tuple[int, float], ...] = ()
+    duplicates_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +119,13 @@ class Ranking:
     Attributes:
         hits: in their order.
         next_offset: of those that follow; None at the end, and where `MAX_OFFSET` does not reach.
-        grouped: whether near-duplicates were put together; None where that was not asked for.
+        collapsed: whether near-duplicates were put together; None where that was not asked for.
         rows: of the catalogue by id, where they were wanted.
     """
 
     hits: tuple[RankedHit, ...]
     next_offset: int | None
-    grouped: bool | None = None
+    collapsed: bool | None = None
     rows: dict[int, CatalogRow] = field(default_factory=dict)
 
 

@@ -36,7 +36,7 @@ def show_start(visit: Visit, gallery: PageGallery) -> None:
 def show_results(visit: Visit, gallery: PageGallery) -> None:
     one, other, copied = (gallery.ids[path] for path in (*gallery.of("dress")[:2], gallery.copies[2][0]))
     visit.open(
-        f"?image={copied}&more={one}&less={other}&f=label+%3D+%27dress%27&group=1&crop=i{copied}:0.1,0.1,0.5,0.6"
+        f"?image={copied}&more={one}&less={other}&f=label+%3D+%27dress%27&collapse=1&crop=i{copied}:0.1,0.1,0.5,0.6"
     )
     visit.ids()
     visit.cards.first.get_by_role("button", name="Select").dispatch_event("click")

@@ -241,24 +241,24 @@ def test_back_to_a_search_that_was_left_before_it_was_answered_asks_again(visit:
     assert visit.ids() == first[:24]
 
 
-def test_near_duplicates_are_folded_and_unfolded(visit: Visit, page_gallery: PageGallery) -> None:
+def test_near_duplicates_are_collapsed_and_expanded(visit: Visit, page_gallery: PageGallery) -> None:
     path, copy = (page_gallery.ids[name] for name in page_gallery.copies[2])
     image = page_gallery.ids[page_gallery.of("dress")[0]]
     page = visit.open(f"?image={image}&k=200")
     plain = visit.ids()
     assert {path, copy} < set(plain)
-    page.get_by_role("region", name="Ranking").get_by_role("switch", name="Fold near-duplicates").check()
-    page.wait_for_url(re.compile("group=1"))
-    kept, folded = (path, copy) if plain.index(path) < plain.index(copy) else (copy, path)
-    expect(visit.card(folded)).to_have_count(0)
+    page.get_by_role("region", name="Ranking").get_by_role("switch", name="Collapse near-duplicates").check()
+    page.wait_for_url(re.compile("collapse=1"))
+    kept, collapsed = (path, copy) if plain.index(path) < plain.index(copy) else (copy, path)
+    expect(visit.card(collapsed)).to_have_count(0)
     badge = visit.card(kept).get_by_role("button", name="Show 1 near-duplicates")
     expect(badge).to_have_text("+1")
     badge.click()
-    expect(visit.card(folded)).to_be_visible()
+    expect(visit.card(collapsed)).to_be_visible()
     ids = visit.ids()
-    assert ids.index(folded) == ids.index(kept) + 1
+    assert ids.index(collapsed) == ids.index(kept) + 1
     badge.click()
-    expect(visit.card(folded)).to_have_count(0)
+    expect(visit.card(collapsed)).to_have_count(0)
 
 
 def test_more_comes_with_scrolling(visit: Visit) -> None:

@@ -34,12 +34,12 @@ _GETS = (
 )  # fmt: skip
 _BODIES = (
     ("/v1/search", {"queries": [{"image_id": 1, "crop": {"x": 0, "y": 0.5, "width": 0.5, "height": 0.5}}], "k": 5,
-                    "where": "label = 'red' and path glob '*.jpg'", "include": ["label"], "group_copies": True}),
+                    "where": "label = 'red' and path glob '*.jpg'", "include": ["label"], "collapse_duplicates": True}),
     ("/v1/search/batch", {"searches": [{"queries": [{"vector": [0.5] * 16}, {"image_id": 2, "weight": -1}]}] * 3}),
     ("/v1/labels/decisions", {"decisions": [{"image_id": 4, "decision": "change", "label": "blue"},
                                             {"image_id": 5, "decision": "drop"}]}),
     ("/v1/labels/undo", {"step": 1}),
-    ("/v1/duplicates/decisions", {"group": "0a", "decision": "copies", "keep": [1]}),
+    ("/v1/duplicates/decisions", {"group": "0a", "decision": "duplicates", "keep": [1]}),
     ("/v1/export", {"ids": [1, 2, 3], "format": "zip"}),
     ("/v1/evaluate", {"ks": [1, 2], "where": "width > 10"}),
 )  # fmt: skip

@@ -882,40 +882,9 @@ export interface components {
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
              */
-            decision: "copies";
+            decision: "duplicates";
             /** Keep */
             keep: number[];
-        };
-        /**
-         * CopyEntry
-         * @description Another image of the group of near-duplicates; the similarity is known where one of the two keeps the group.
-         */
-        CopyEntry: {
-            /** Id */
-            id: number;
-            /** Path */
-            path: string;
-            /** Label */
-            label: string | null;
-            /**
-             * Indexed
-             * @description false where the gallery set it aside when it was built
-             */
-            indexed: boolean;
-            /** Same Bytes */
-            same_bytes: boolean;
-            /** Similarity */
-            similarity: number | null;
-        };
-        /**
-         * CopyHit
-         * @description A near-duplicate that is folded into a result.
-         */
-        CopyHit: {
-            /** Id */
-            id: number;
-            /** Score */
-            score: number;
         };
         /**
          * Crop
@@ -973,6 +942,37 @@ export interface components {
             decisions: components["schemas"]["DecidedLabel"][];
             /** Can Undo */
             can_undo: boolean;
+        };
+        /**
+         * DuplicateEntry
+         * @description Another image of the group of near-duplicates; the similarity is known where one of the two keeps the group.
+         */
+        DuplicateEntry: {
+            /** Id */
+            id: number;
+            /** Path */
+            path: string;
+            /** Label */
+            label: string | null;
+            /**
+             * Indexed
+             * @description false where the gallery set it aside when it was built
+             */
+            indexed: boolean;
+            /** Same Bytes */
+            same_bytes: boolean;
+            /** Similarity */
+            similarity: number | null;
+        };
+        /**
+         * DuplicateHit
+         * @description A near-duplicate that is collapsed into a result.
+         */
+        DuplicateHit: {
+            /** Id */
+            id: number;
+            /** Score */
+            score: number;
         };
         /**
          * EmbedAnswer
@@ -1199,7 +1199,7 @@ export interface components {
              * Decision
              * @enum {string}
              */
-            decision: "copies" | "different";
+            decision: "duplicates" | "different";
             /** Keep */
             keep: number[];
         };
@@ -1360,8 +1360,8 @@ export interface components {
              * @description false for a near-duplicate that the gallery set aside
              */
             indexed: boolean;
-            /** Copies */
-            copies: components["schemas"]["CopyEntry"][];
+            /** Duplicates */
+            duplicates: components["schemas"]["DuplicateEntry"][];
             label_issue: components["schemas"]["LabelIssueEntry"] | null;
             decision: components["schemas"]["LabelDecisionEntry"] | null;
         };
@@ -1958,7 +1958,7 @@ export interface components {
         };
         /**
          * SearchHit
-         * @description One result; what was not asked for by `include` is left out, as are `copies` where there are none.
+         * @description One result; what was not asked for by `include` is left out, as are `duplicates` where there are none.
          */
         SearchHit: {
             /** Rank */
@@ -1993,12 +1993,12 @@ export interface components {
              */
             is_copy?: boolean;
             /**
-             * Copies
+             * Duplicates
              * @description at most 100 of them
              */
-            copies?: components["schemas"]["CopyHit"][];
-            /** Copies Count */
-            copies_count?: number;
+            duplicates?: components["schemas"]["DuplicateHit"][];
+            /** Duplicates Count */
+            duplicates_count?: number;
         };
         /**
          * SearchRequest
@@ -2052,11 +2052,11 @@ export interface components {
              */
             exclude_ids?: number[];
             /**
-             * Group Copies
-             * @description fold near-duplicates into the best of them
+             * Collapse Duplicates
+             * @description show near-duplicates under the best of them
              * @default false
              */
-            group_copies?: boolean;
+            collapse_duplicates?: boolean;
             /**
              * Rerank
              * @description rank the first 100 results again by the neighbours that they share with the query; the first one stays, and scores do not fall any more
@@ -2093,10 +2093,10 @@ export interface components {
              */
             next_offset: number | null;
             /**
-             * Grouped
-             * @description whether near-duplicates were folded; false while they are still looked for, null where not asked
+             * Collapsed
+             * @description whether near-duplicates were collapsed; false while they are still computed, null where not asked
              */
-            grouped: boolean | null;
+            collapsed: boolean | null;
         };
         /**
          * Suggestion
@@ -2172,12 +2172,12 @@ export type ClassEntry = components['schemas']['ClassEntry'];
 export type Computing = components['schemas']['Computing'];
 export type Confusion = components['schemas']['Confusion'];
 export type CopiesDecision = components['schemas']['CopiesDecision'];
-export type CopyEntry = components['schemas']['CopyEntry'];
-export type CopyHit = components['schemas']['CopyHit'];
 export type Crop = components['schemas']['Crop'];
 export type Decided = components['schemas']['Decided'];
 export type DecidedLabel = components['schemas']['DecidedLabel'];
 export type DecidedLabels = components['schemas']['DecidedLabels'];
+export type DuplicateEntry = components['schemas']['DuplicateEntry'];
+export type DuplicateHit = components['schemas']['DuplicateHit'];
 export type EmbedAnswer = components['schemas']['EmbedAnswer'];
 export type ErrorAnswer = components['schemas']['ErrorAnswer'];
 export type ErrorDetail = components['schemas']['ErrorDetail'];
@@ -2298,7 +2298,7 @@ export interface operations {
                 k?: number;
                 offset?: number;
                 min_score?: number | null;
-                group_copies?: boolean;
+                collapse_duplicates?: boolean;
                 /** @description rank the first 100 results again by the neighbours that they share with the query; the first one stays, and scores do not fall any more */
                 rerank?: boolean;
                 /** @description `semantic` finds similar content; `copy` finds copies (cropped, turned, recoloured, saved again), where the gallery's model has that output */

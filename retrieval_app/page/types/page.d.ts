@@ -82,7 +82,7 @@ declare global {
     filters: string[];
     k: number;
     min: number | null;
-    group: boolean;
+    collapse: boolean;
     rerank: boolean;
     by: 'semantic' | 'copy';
     ids: number[];

@@ -325,20 +325,20 @@ def test_duplicates_are_decided_and_undone(review: TestClient) -> None:
     assert [one["labels_differ"] for one in differing] == [True]
     assert {image["id"]: image["label"] for image in group["images"]}[differing[0]["best"]] == "red"
     for image in group["images"]:
-        copies = {copy["id"] for copy in review.get(f"/v1/images/{image['id']}").json()["copies"]}
+        copies = {copy["id"] for copy in review.get(f"/v1/images/{image['id']}").json()["duplicates"]}
         assert copies == {other["id"] for other in group["images"]} - {image["id"]}
     keep = [group["images"][0]["id"]]
     for change, status in (
         ({"group": "0" * 32}, 404), ({"group": "../../x"}, 422), ({"keep": []}, 422), ({"keep": [2**62]}, 422),
         ({"decision": "different"}, 422), ({"decision": "maybe"}, 422),
     ):  # fmt: skip
-        wrong = {"group": group["group"], "decision": "copies", "keep": keep, **change}
+        wrong = {"group": group["group"], "decision": "duplicates", "keep": keep, **change}
         assert review.post("/v1/duplicates/decisions", json=wrong).status_code == status, change
-    body = {"group": group["group"], "decision": "copies", "keep": keep}
+    body = {"group": group["group"], "decision": "duplicates", "keep": keep}
     answer = review.post("/v1/duplicates/decisions", json=body).json()
     assert (answer["decided"], answer["can_undo"]) == (1, True)
     decided = review.get("/v1/duplicates", params={"state": "decided"}).json()
-    assert decided["items"][0]["decision"] == {"decision": "copies", "keep": keep}
+    assert decided["items"][0]["decision"] == {"decision": "duplicates", "keep": keep}
     rows = list(csv.DictReader(io.StringIO(review.get("/v1/duplicates/file").text)))
     assert sorted(row["decision"] for row in rows) == ["drop"] * (len(rows) - 1) + ["keep"]
     relative = csv.DictReader(io.StringIO(review.get("/v1/duplicates/file?paths=relative").text))

@@ -91,7 +91,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Made:
     store.decide([now["red/1.png"].decide("change", new_label="blue"), now["green/0.jpg"].decide("drop")])
     store.decide([boot.decide("keep")])
     pair = (now["red/0.jpg"], now["red/copy.jpg"])
-    store.decide_duplicates([DuplicateDecision(pair, "copies", (pair[1].image_id,))])
+    store.decide_duplicates([DuplicateDecision(pair, "duplicates", (pair[1].image_id,))])
     store.close()
     report = back_up(gallery, folder / "made.zip")
     assert (report.label_decisions, report.duplicate_decisions, report.steps) == (3, 1, 3)
@@ -275,7 +275,9 @@ def test_of_equal_files_the_one_of_the_same_path_is_kept_in_a_gallery_whose_ids_
     gallery = tmp_path / "shop"
     build_gallery(model_path=tiny_model, sources=[first / "red", second], out=gallery)
     pair = sorted(read_all_subjects(Gallery.open(gallery)), key=lambda subject: subject.image_id)
-    ReviewStore.of_gallery(gallery).decide_duplicates([DuplicateDecision((*pair,), "copies", (pair[0].image_id,))])
+    ReviewStore.of_gallery(gallery).decide_duplicates(
+        [DuplicateDecision((*pair,), "duplicates", (pair[0].image_id,))]
+    )
     back_up(gallery, tmp_path / "shop.zip")
     shutil.rmtree(gallery)
     build_gallery(model_path=tiny_model, sources=[second, first / "red"], out=gallery)

@@ -148,7 +148,7 @@ def spoil_groups(*groups: object) -> Change:
 
 
 def make_group(images: object = IMAGES, keep: object = (1,)) -> dict[str, Any]:
-    return {"images": images, "decision": "copies", "keep": keep, "decided_at": ""}
+    return {"images": images, "decision": "duplicates", "keep": keep, "decided_at": ""}
 
 
 def set_image(**values: Any) -> Change:

@@ -55,12 +55,12 @@ def test_a_group_has_the_same_name_in_any_order_and_another_with_one_more_copy()
 @pytest.mark.parametrize(
     ("decision", "words"),
     [
-        (DuplicateDecision(GROUP, "copies"), "at least one is kept"),
-        (DuplicateDecision(GROUP, "copies", (1, 9)), r"\[9\] are not among \[1, 2, 3\]"),
-        (DuplicateDecision(GROUP, "different", (1,)), "only 'copies'"),
+        (DuplicateDecision(GROUP, "duplicates"), "at least one is kept"),
+        (DuplicateDecision(GROUP, "duplicates", (1, 9)), r"\[9\] are not among \[1, 2, 3\]"),
+        (DuplicateDecision(GROUP, "different", (1,)), "only 'duplicates'"),
         (DuplicateDecision(GROUP[:1] * 2, "different"), "at least two images"),
         (DuplicateDecision((*GROUP, GROUP[0]), "different"), "at least two images"),
-        (DuplicateDecision(GROUP, "merge", (1,)), "one of copies, different, open"),
+        (DuplicateDecision(GROUP, "merge", (1,)), "one of duplicates, different, open"),
     ],
 )
 def test_a_duplicate_decision_that_says_nothing_clear_is_refused(decision: DuplicateDecision, words: str) -> None:
@@ -69,10 +69,10 @@ def test_a_duplicate_decision_that_says_nothing_clear_is_refused(decision: Dupli
 
 
 def test_kept_images_are_found_by_path_and_else_by_their_bytes() -> None:
-    decision = DuplicateDecision(GROUP, "copies", (2, 3))
+    decision = DuplicateDecision(GROUP, "duplicates", (2, 3))
     renumbered = [replace(image, image_id=4 - image.image_id) for image in GROUP]  # 1 and 3 swap their ids
     assert decision.find_kept(renumbered) == (1, 2)
-    decision = DuplicateDecision(GROUP, "copies", (1, 2))
+    decision = DuplicateDecision(GROUP, "duplicates", (1, 2))
     moved = [Subject(11, A, None, "/y/1"), Subject(12, A, None, "/y/2"), Subject(13, B, None, "/y/3")]
     assert decision.find_kept(moved) == (11, 12)
     deeper = [Subject(1, A, None, f"/deeper{GROUP[0].path}"), replace(GROUP[0], image_id=7)]
@@ -92,7 +92,7 @@ def decide_in(gallery: Gallery, paths: list[str], decision: str, keep: list[str]
 
 
 def test_copies_are_kept_or_dropped_and_different_pictures_are_all_kept(shop: Gallery) -> None:
-    copies = decide_in(shop, ["red/0.jpg", "red/copy.jpg", "red/again.jpg"], "copies", ["red/copy.jpg"])
+    copies = decide_in(shop, ["red/0.jpg", "red/copy.jpg", "red/again.jpg"], "duplicates", ["red/copy.jpg"])
     different = decide_in(shop, ["blue/0.jpg", "blue/2.jpg"], "different", [])
     rows = read(b"".join(stream_duplicate_file(shop, [copies, different])))
     assert {os.path.relpath(row["path"], shop.roots[1]): row["decision"] for row in rows} == {
@@ -113,7 +113,7 @@ def test_hostile_names_stay_the_names_of_the_files(hostile: Gallery) -> None:
 
 
 def test_a_group_that_is_not_what_was_decided_about_is_left_out(shop: Gallery) -> None:
-    decision = decide_in(shop, ["red/0.jpg", "red/copy.jpg"], "copies", ["red/copy.jpg"])
+    decision = decide_in(shop, ["red/0.jpg", "red/copy.jpg"], "duplicates", ["red/copy.jpg"])
     stranger = Subject(900, "f" * 64, None, "/gone.jpg")
     changed = tuple(replace(image, sha256="e" * 64) for image in decision.images)
     gone = [replace(decision, images=(*decision.images, stranger)), replace(decision, images=changed)]

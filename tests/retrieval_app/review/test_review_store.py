@@ -112,13 +112,13 @@ def test_a_step_about_labels_does_not_stand_in_the_way_of_one_about_duplicates(s
     store.decide([LabelDecision(A, "x", "drop")])
     assert store.undo(step.number, about="duplicates") == step
     again = store.decide_duplicates([DuplicateDecision(GROUP, "different")])
-    store.decide_duplicates([DuplicateDecision(GROUP, "copies", (1,))])
+    store.decide_duplicates([DuplicateDecision(GROUP, "duplicates", (1,))])
     with pytest.raises(DecidedSinceError):
         store.undo(again.number, about="duplicates")
 
 
 def test_duplicate_decisions_are_read_back_and_undone(store: ReviewStore) -> None:
-    first = DuplicateDecision(GROUP, "copies", (2,))
+    first = DuplicateDecision(GROUP, "duplicates", (2,))
     store.decide_duplicates([first])
     store.decide_duplicates([DuplicateDecision(GROUP[::-1], "different")])
     read = ReviewStore(store.path)
@@ -136,7 +136,9 @@ def test_copies_with_one_label_are_decided_once_and_not_against_each_other(store
     with pytest.raises(InputError, match="contradict"):
         store.decide([LabelDecision(A, "x", "drop"), LabelDecision(A, "x", "keep")])
     with pytest.raises(InputError, match="about one group"):
-        store.decide_duplicates([DuplicateDecision(GROUP, "different"), DuplicateDecision(GROUP, "copies", (1,))])
+        store.decide_duplicates(
+            [DuplicateDecision(GROUP, "different"), DuplicateDecision(GROUP, "duplicates", (1,))]
+        )
 
 
 def test_threads_that_decide_and_undo_at_once_lose_nothing(store: ReviewStore) -> None:
@@ -218,7 +220,7 @@ def held(store: ReviewStore) -> dict[str, str]:
 def test_steps_are_read_as_they_were_decided_and_come_back(tmp_path: Path) -> None:
     store = ReviewStore(tmp_path / "one.sqlite")
     store.decide([label(A), label(B, "change", "boot")], by="anna")
-    store.decide_duplicates([DuplicateDecision(GROUP, "copies", (1,))])
+    store.decide_duplicates([DuplicateDecision(GROUP, "duplicates", (1,))])
     store.decide([label(A, "open")])
     steps = store.steps()
     assert [len(step.by_subject()) for step in steps] == [2, 1, 1]

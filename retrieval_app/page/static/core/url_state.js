@@ -5,7 +5,7 @@ const DEFAULT_K = 48;
 /** How much a part counts in the query. */
 export const WEIGHTS = {like: 1, more: 0.7, less: -0.4};
 
-const OWN = 'view image photo more less crop text f k min group rerank by ids details'.split(' ');
+const OWN = 'view image photo more less crop text f k min collapse rerank by ids details'.split(' ');
 const listeners = new Set();
 
 /**
@@ -13,7 +13,7 @@ const listeners = new Set();
  * - view: one that the frame has a link to
  * - parts: [{image: ID} or {photo: TOKEN}, each with role 'like' | 'more' | 'less' and crop {x, y, width, height} or
  *   null]
- * - text, filters [where expressions], k, min (lowest score) or null, group (fold near-duplicates), rerank (by shared
+ * - text, filters [where expressions], k, min (lowest score) or null, collapse (near-duplicates), rerank (by shared
  *   neighbours), by ('semantic' or 'copy', what is compared), ids [shown as they are], details (id) or null
  * - extra: whatever else it holds, by name; for the other views
  *
@@ -30,7 +30,7 @@ export function readState(search = location.search) {
     filters: [...new Set(params.getAll('f'))].filter(Boolean),
     k: Number.isInteger(k) && k >= 1 && k <= 1000 ? k : DEFAULT_K,
     min: readNumber(params.get('min')),
-    group: params.get('group') === '1',
+    collapse: params.get('collapse') === '1',
     rerank: params.get('rerank') === '1',
     by: params.get('by') === 'copy' ? 'copy' : 'semantic',
     ids: (params.get('ids') ?? '').split(',').flatMap(text => readId(text) ?? []),
@@ -153,7 +153,7 @@ function writeQuery(state) {
   for (const filter of state.filters) params.append('f', filter);
   if (state.k !== DEFAULT_K) params.set('k', String(state.k));
   if (state.min !== null) params.set('min', String(state.min));
-  if (state.group) params.set('group', '1');
+  if (state.collapse) params.set('collapse', '1');
   if (state.rerank) params.set('rerank', '1');
   if (state.by !== 'semantic') params.set('by', state.by);
   if (state.ids.length) params.set('ids', state.ids.join(','));

@@ -54,7 +54,7 @@ export function makeDetails({hit, act, decided, step, close}) {
         ]),
         later('Why: the labels of its nearest', whySection(image, {signal})),
         later('Its neighbours', neighbourSection(image, {signal, act})),
-        image.copies.length > 0 && drawDuplicates(image, act),
+        image.duplicates.length > 0 && drawDuplicates(image, act),
         drawFacts(image),
       ]);
       place();

@@ -80,7 +80,7 @@ function drawInStrip(id, words, props) {
 
 /** Its near-duplicates. @param {ImageDetails} image */
 export function drawDuplicates(image, act) {
-  const items = image.copies.map(twin => {
+  const items = image.duplicates.map(twin => {
     const alike = twin.similarity === null ? 'alike' : `${percent(twin.similarity)} alike`;
     const told = `${twin.same_bytes ? 'same file' : alike}${twin.indexed ? '' : ', set aside'}`;
     const name = shownText(twin.path);

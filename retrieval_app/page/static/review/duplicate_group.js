@@ -24,7 +24,7 @@ function likenessOf(image, place) {
 const labelOf = image => (image.label === null ? 'no label' : shownText(image.label));
 
 /**
- * The group as a card; on: {focus(group), zoom(group, place), decide(group, 'copies' | 'different' | 'open')}.
+ * The group as a card; on: {focus(group), zoom(group, place), decide(group, 'duplicates' | 'different' | 'open')}.
  *
  * @param {GroupEntry} group
  */
@@ -74,7 +74,7 @@ export function drawGroup(group, {canReview, on}) {
   function draw() {
     const {decision} = group;
     node.classList.toggle('is-different', decision?.decision === 'different');
-    node.classList.toggle('is-duplicates', decision?.decision === 'copies');
+    node.classList.toggle('is-duplicates', decision?.decision === 'duplicates');
     images.forEach((image, place) => {
       if (boxes[place]) boxes[place].checked = keep.has(image.id);
       figures[place].classList.toggle('kept', keep.has(image.id));
@@ -84,7 +84,7 @@ export function drawGroup(group, {canReview, on}) {
   }
   function drawDecide() {
     const {decision} = group;
-    const isDuplicates = decision?.decision === 'copies';
+    const isDuplicates = decision?.decision === 'duplicates';
     const asDecided = isDuplicates && keep.size === decision.keep.length && decision.keep.every(id => keep.has(id));
     const isDifferent = decision?.decision === 'different';
     const run = (pressed, name) => () => on.decide(group, pressed ? 'open' : name);
@@ -92,7 +92,7 @@ export function drawGroup(group, {canReview, on}) {
       keep.size === images.length
         ? 'Duplicates, keep all'
         : `Duplicates: keep ${keep.size}, drop ${images.length - keep.size}`;
-    const same = {pressed: asDecided, kind: 'proposed', disabled: !keep.size, onclick: run(asDecided, 'copies')};
+    const same = {pressed: asDecided, kind: 'proposed', disabled: !keep.size, onclick: run(asDecided, 'duplicates')};
     refillKeepingFocus(decide, [
       decisionButton('A', duplicates, same),
       decisionButton('D', 'Different pictures, keep all', {
@@ -102,7 +102,7 @@ export function drawGroup(group, {canReview, on}) {
     ]);
   }
   function redraw() {
-    keep = new Set(group.decision?.decision === 'copies' ? group.decision.keep : keep.size ? keep : [group.best]);
+    keep = new Set(group.decision?.decision === 'duplicates' ? group.decision.keep : keep.size ? keep : [group.best]);
     draw();
   }
   redraw();

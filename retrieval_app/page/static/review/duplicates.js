@@ -19,9 +19,9 @@ export function start(panel) {
   registerKeys('duplicates', 'Duplicates', [
     key(['j', 'ArrowDown'], 'Next group', () => view.list.step(1)),
     key(['k', 'ArrowUp'], 'Previous group', () => view.list.step(-1)),
-    key(['a'], 'Duplicates: keep the marked images, drop the others', () => view.decide('copies')),
+    key(['a'], 'Duplicates: keep the marked images, drop the others', () => view.decide('duplicates')),
     key(['Enter'], 'The same, on a group', event =>
-      event.target.closest('button, a, label, summary, input') ? false : view.decide('copies'),
+      event.target.closest('button, a, label, summary, input') ? false : view.decide('duplicates'),
     ),
     key(['d'], 'Different pictures, keep all', () => view.decide('different')),
     key(['1', '2', '3', '4', '5', '6', '7', '8', '9'], 'Mark that image to be kept, or not', event =>
@@ -110,8 +110,8 @@ function drawList(body, first, canReview) {
     },
   });
   function decide(group, name, onward = false) {
-    const keep = name === 'copies' ? list.cards.get(group.group).kept() : [];
-    if (name === 'copies' && !keep.length) toast('Mark at least one image to be kept');
+    const keep = name === 'duplicates' ? list.cards.get(group.group).kept() : [];
+    if (name === 'duplicates' && !keep.length) toast('Mark at least one image to be kept');
     else list.decide([[group, name === 'open' ? null : {decision: name, keep}]], {onward});
   }
   const zoom = (group, from = 0) => openComparison(group, {from, onClose: () => list.goTo(group)});

@@ -190,12 +190,12 @@ function drawCard(item, {eager, text}) {
       title: 'Select (x)',
       dataset: {act: 'select'},
     }),
-    item.copies_count
-      && button(`+${item.copies_count.toLocaleString('en')}`, {
+    item.duplicates_count
+      && button(`+${item.duplicates_count.toLocaleString('en')}`, {
         class: 'small card-duplicates',
         'aria-expanded': 'false',
-        'aria-label': `Show ${item.copies_count} near-duplicates`,
-        title: 'Near-duplicates folded into this one',
+        'aria-label': `Show ${item.duplicates_count} near-duplicates`,
+        title: 'Near-duplicates collapsed into this image',
         dataset: {act: 'duplicates'},
       }),
   ]);

@@ -15,9 +15,9 @@ export function kindOf(state) {
 
 /** The part of a state that decides on its results, as text. */
 export function resultsKey(state) {
-  const {parts, text, filters, k, min, group, rerank, by, ids} = state;
+  const {parts, text, filters, k, min, collapse, rerank, by, ids} = state;
   return JSON.stringify(
-    kindOf(state) === 'ranking' ? {parts, text, filters, k, min, group, rerank, by} : {text, filters, ids},
+    kindOf(state) === 'ranking' ? {parts, text, filters, k, min, collapse, rerank, by} : {text, filters, ids},
   );
 }
 
@@ -47,7 +47,7 @@ export function openResults(state, weights) {
     items: /** @type {Item[]} */ ([]),
     total: /** @type {number | null} */ (null),
     tookMs: /** @type {number | null} */ (null),
-    grouped: /** @type {boolean | null} */ (null), // false where near-duplicates are still being looked for
+    collapsed: /** @type {boolean | null} */ (null), // false where near-duplicates are still being looked for
     place: 0,
     scroll: 0,
     done: false,
@@ -62,7 +62,7 @@ export function openResults(state, weights) {
     results.items.push(...items);
     Object.assign(results, {total: page.total ?? null, tookMs: page.tookMs ?? results.tookMs, place: page.place});
     results.done = page.place === null;
-    results.grouped = page.grouped ?? null;
+    results.collapsed = page.collapsed ?? null;
     return items;
   }
   return results;
@@ -79,14 +79,14 @@ async function readRanking(state, {place, tookMs}, {signal, weights}) {
       min_score: state.min,
       where: whereOf(state.filters),
       text: state.text || null,
-      group_copies: state.group,
+      collapse_duplicates: state.collapse,
       rerank: state.rerank,
       by: state.by,
       include: [...INCLUDE, 'precision_at_score'],
     },
     {signal},
   );
-  return {items: answer.hits, place: answer.next_offset, tookMs: tookMs ?? answer.took_ms, grouped: answer.grouped};
+  return {items: answer.hits, place: answer.next_offset, tookMs: tookMs ?? answer.took_ms, collapsed: answer.collapsed};
 }
 
 async function readBrowsed(state, {place}, {signal}) {

@@ -98,17 +98,17 @@ export class ResultsPane {
       if (this.#place.getBoundingClientRect().top < 0) scrollTo(0, 0);
       this.#filled();
       announce(this.#status.textContent);
-      if (results.grouped === false) this.#tellUnfolded();
+      if (results.collapsed === false) this.#tellUncollapsed();
     } catch (error) {
       if (isAborted(error) || results !== this.#results) return;
       await this.#fail(error, state);
     }
   }
 
-  #tellUnfolded() {
+  #tellUncollapsed() {
     const action = {text: 'Search again', run: () => this.show(readState(), {again: true})};
     this.#closeNotice(); // of the search before
-    this.#closeNotice = toast('Near-duplicates are still being looked for; nothing is folded yet.', {action});
+    this.#closeNotice = toast('Near-duplicates are still being looked for; nothing is collapsed yet.', {action});
   }
 
   async #loadMore({focus = false} = {}) {

@@ -165,7 +165,7 @@ class SearchView {
   async toggleDuplicates(id) {
     const item = this.grid.item(id);
     const badge = find(this.grid.element, `[data-id="${id}"] .card-duplicates`);
-    const ids = item.copies.map(one => one.id);
+    const ids = item.duplicates.map(one => one.id);
     const opened = badge.getAttribute('aria-expanded') === 'true';
     badge.setAttribute('aria-expanded', String(!opened));
     badge.textContent = opened ? `+${ids.length}` : `\u2212${ids.length}`;
@@ -176,7 +176,7 @@ class SearchView {
     const facts = new Map(
       (await readImages(ids).catch(() => [])).map(image => /** @type {const} */ ([image.id, image])),
     );
-    const duplicates = item.copies.filter(one => !this.grid.item(one.id));
+    const duplicates = item.duplicates.filter(one => !this.grid.item(one.id));
     this.grid.insertAfter(
       id,
       duplicates.map(one => ({...facts.get(one.id), ...one, duplicateOf: item.rank})),

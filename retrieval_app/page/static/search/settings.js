@@ -1,4 +1,4 @@
-// How a ranking is made and shown: by what, the lowest score, near-duplicates folded, ranked again by shared neighbours, how many at a time.
+// How a ranking is made and shown: by what, the lowest score, near-duplicates collapsed, ranked again by shared neighbours, how many at a time.
 
 import {make, percent} from '../core/dom.js';
 import {withGallery} from '../core/api.js';
@@ -20,7 +20,7 @@ export function makeSettings() {
     'aria-describedby': 'least-words',
   });
   const words = make('output', {class: 'small soft', id: 'least-words', for: 'least-score'});
-  const fold = make('input', {type: 'checkbox', role: 'switch', id: 'fold-duplicates'});
+  const collapse = make('input', {type: 'checkbox', role: 'switch', id: 'collapse-duplicates'});
   const again = make('input', {type: 'checkbox', role: 'switch', id: 'rank-again', 'aria-describedby': 'again-words'});
   const counts = make('select', {class: 'select', id: 'how-many'});
   const by = make(
@@ -32,7 +32,7 @@ export function makeSettings() {
   const element = make('section', {class: 'settings', 'aria-label': 'Ranking'}, [
     asking,
     make('div.field', make('label', {for: 'least-score'}, 'Score at least'), slider, words),
-    make('label.switch', 'Fold near-duplicates', fold),
+    make('label.switch', 'Collapse near-duplicates', collapse),
     make('label.switch', 'Rank by shared neighbours', again),
     make('p', {class: 'small soft', id: 'again-words'}, 'More of the same kind in a long list; the first one stays.'),
     make('label.switch.count', 'Results at a time', counts),
@@ -55,7 +55,7 @@ export function makeSettings() {
     const score = Number(slider.value);
     writeState({min: score <= LOWEST ? null : score});
   });
-  fold.addEventListener('change', () => writeState({group: fold.checked}));
+  collapse.addEventListener('change', () => writeState({collapse: collapse.checked}));
   again.addEventListener('change', () => writeState({rerank: again.checked}));
   by.addEventListener('change', () => writeState({by: by.value === 'copy' ? 'copy' : 'semantic'}));
   counts.addEventListener('change', () => writeState({k: Number(counts.value)}));
@@ -73,7 +73,7 @@ export function makeSettings() {
     element,
     update(state) {
       slider.value = state.min ?? LOWEST;
-      fold.checked = state.group;
+      collapse.checked = state.collapse;
       again.checked = state.rerank;
       by.value = state.by;
       const numbers = [...new Set([...COUNTS, state.k])].sort((one, other) => one - other);

@@ -23,7 +23,7 @@ COPIES = 4
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Engine]:
     """Thirty-six images, of one of which there are four copies in two folders."""
-    folder = tmp_path_factory.mktemp("folding")
+    folder = tmp_path_factory.mktemp("collapsing")
     images = draw_folder(folder / "images", per_class=12)
     (images / "copies").mkdir()
     for number in range(COPIES):
@@ -40,8 +40,8 @@ def ids(engine: Engine) -> dict[str, int]:
     return {image.path: image.id for image in gallery.sample(gallery.count, seed=0)}
 
 
-def _search(engine: Engine, image_id: int, *, group_copies: bool = True, **options: Any) -> Ranking:
-    query = SearchQuery((QueryPart(image_id=image_id),), group_copies=group_copies, **options)
+def _search(engine: Engine, image_id: int, *, collapse_duplicates: bool = True, **options: Any) -> Ranking:
+    query = SearchQuery((QueryPart(image_id=image_id),), collapse_duplicates=collapse_duplicates, **options)
     ranking: Ranking = asyncio.run(engine.search(engine.snapshot(), query))
     return ranking
 
@@ -53,11 +53,11 @@ def _paths(ids: dict[str, int], found: Any) -> set[str]:
 
 def test_copies_stand_under_one_of_them_and_all_are_named(engine: Engine, ids: dict[str, int]) -> None:
     ranking = _search(engine, ids["red/1.png"], k=50)
-    assert ranking.grouped is True
-    folded = [hit for hit in ranking.hits if hit.copies]
-    assert len(folded) == 1
+    assert ranking.collapsed is True
+    collapsed = [hit for hit in ranking.hits if hit.duplicates]
+    assert len(collapsed) == 1
     same = {"red/0.jpg", "red/copy0.jpg", "red/copy2.jpg", "copies/copy1.jpg", "copies/copy3.jpg"}
-    assert _paths(ids, [*folded[0].copies, (folded[0].id, 1)]) == same
+    assert _paths(ids, [*collapsed[0].duplicates, (collapsed[0].id, 1)]) == same
     assert len(ranking.hits) == len(ids) - 1 - COPIES
 
 
@@ -67,7 +67,7 @@ def test_pages_hold_every_image_once_and_the_first_names_all_copies(engine: Engi
         page = _search(engine, ids["red/1.png"], k=3, offset=offset)
         for hit in page.hits:
             ranks.append(hit.rank)
-            seen += [hit.id, *(number for number, _ in hit.copies)]
+            seen += [hit.id, *(number for number, _ in hit.duplicates)]
         offset = page.next_offset
     assert sorted(seen) == sorted(set(ids.values()) - {ids["red/1.png"]})
     assert ranks == list(range(1, len(ranks) + 1))
@@ -76,34 +76,41 @@ def test_pages_hold_every_image_once_and_the_first_names_all_copies(engine: Engi
 def test_copies_keep_to_the_filter_the_threshold_and_what_is_left_out(engine: Engine, ids: dict[str, int]) -> None:
     left_out = frozenset([ids["red/copy2.jpg"]])
     ranking = _search(engine, ids["red/1.png"], k=50, where=parse_filter("label = 'red'"), exclude_ids=left_out)
-    folded = next(hit for hit in ranking.hits if hit.copies)
-    assert _paths(ids, [*folded.copies, (folded.id, 1)]) == {"red/0.jpg", "red/copy0.jpg"}
-    above = _search(engine, ids["red/1.png"], k=50, min_score=folded.score + 1e-4)
+    collapsed = next(hit for hit in ranking.hits if hit.duplicates)
+    assert _paths(ids, [*collapsed.duplicates, (collapsed.id, 1)]) == {"red/0.jpg", "red/copy0.jpg"}
+    above = _search(engine, ids["red/1.png"], k=50, min_score=collapsed.score + 1e-4)
     assert not {ids["red/0.jpg"], ids["red/copy0.jpg"]} & {hit.id for hit in above.hits}
 
 
 def test_a_copy_of_the_query_is_found_without_the_query(engine: Engine, ids: dict[str, int]) -> None:
     first = _search(engine, ids["red/0.jpg"], k=3).hits[0]
     assert first.score == pytest.approx(1, abs=1e-5)
-    assert ids["red/0.jpg"] not in (first.id, *(number for number, _ in first.copies))
-    assert 1 + len(first.copies) == COPIES
+    assert ids["red/0.jpg"] not in (first.id, *(number for number, _ in first.duplicates))
+    assert 1 + len(first.duplicates) == COPIES
 
 
 def test_the_server_ranks_again_as_the_gallery_does_page_by_page(engine: Engine) -> None:
     gallery = engine.snapshot().gallery
     expected = gallery.search(gallery.vector(5), k=39, exclude_id=5, rerank=True)
-    whole = _search(engine, 5, k=39, rerank=True, group_copies=False).hits
+    whole = _search(engine, 5, k=39, rerank=True, collapse_duplicates=False).hits
     assert [(hit.id, hit.score) for hit in whole] == [(hit.id, hit.score) for hit in expected]
-    assert [hit.id for hit in _search(engine, 5, k=39, group_copies=False).hits] != [hit.id for hit in expected]
+    assert [hit.id for hit in _search(engine, 5, k=39, collapse_duplicates=False).hits] != [
+        hit.id for hit in expected
+    ]
     pages = [
-        _search(engine, 5, k=5, offset=offset, rerank=True, group_copies=False).hits for offset in range(0, 39, 5)
+        _search(engine, 5, k=5, offset=start, rerank=True, collapse_duplicates=False).hits
+        for start in range(0, 39, 5)
     ]
     assert [hit for page in pages for hit in page] == list(whole)
 
 
 def test_ranked_again_copies_stay_folded_and_low_scores_stay_away(engine: Engine) -> None:
     plain, again = _search(engine, 5, k=39), _search(engine, 5, k=39, rerank=True)
-    assert {hit.id for hit in again.hits if hit.copies} == {hit.id for hit in plain.hits if hit.copies} != set()
+    assert (
+        {hit.id for hit in again.hits if hit.duplicates}
+        == {hit.id for hit in plain.hits if hit.duplicates}
+        != set()
+    )
     assert {hit.id for hit in again.hits} == {hit.id for hit in plain.hits}
     least = plain.hits[9].score
     above, low = (_search(engine, 5, k=39, rerank=rerank, min_score=least) for rerank in (True, False))
