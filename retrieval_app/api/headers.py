@@ -1,4 +1,4 @@
-"""Security headers of every answer: nothing may be guessed, framed, sent to or fetched from another host."""
+"""Security headers of every response: no type guessing, no frames, nothing to or from another host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMON_HEADERS = (
     (b"cross-origin-opener-policy", b"same-origin"),
 )
 SECURITY_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", DATA_POLICY.encode()))
-"""Those of an answer that is no part of the page."""
+"""Headers of a response that is no part of the page."""
 PAGE_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", PAGE_POLICY.encode()))
 GRADIO_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", GRADIO_POLICY.encode()))
 SIGN_IN_HEADERS = {
@@ -39,12 +39,12 @@ SIGN_IN_HEADERS = {
 
 
 def allow_gradio_scripts(hashes: Iterable[str]) -> str:
-    """The policy of Gradio's page, by which scripts of these hashes run within it too."""
+    """The policy of Gradio's page with scripts of these hashes."""
     return GRADIO_POLICY.replace(_GRADIO_SCRIPTS, " ".join((_GRADIO_SCRIPTS, *hashes)))
 
 
 def list_headers(path: str, request_id: str) -> list[tuple[bytes, bytes]]:
-    """What is added to the answer of an address."""
+    """The headers of every response of an address."""
     is_api = path.startswith("/v1")
     pages = GRADIO_HEADERS if is_gradio(path) else PAGE_HEADERS
     headers = SECURITY_HEADERS if is_api or is_gradio_data(path) else pages
@@ -55,7 +55,7 @@ def list_headers(path: str, request_id: str) -> list[tuple[bytes, bytes]]:
 def add_missing(
     headers: Iterable[tuple[bytes, bytes]], added: Iterable[tuple[bytes, bytes]]
 ) -> list[tuple[bytes, bytes]]:
-    """The headers with those added that are not among them, and without Gradio's leave for other sites to read."""
+    """The headers with the missing ones added, and without Gradio's own CORS headers."""
     kept = [pair for pair in headers if not pair[0].lower().startswith(b"access-control-")]
     known = {name.lower() for name, _ in kept}
     if b"content-encoding" in known:  # the same file, but no longer byte for byte

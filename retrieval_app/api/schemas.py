@@ -1,7 +1,6 @@
-"""Schemas of requests, and bases of answers: every number, text and list has bounds; unknown fields are refused.
+"""Schemas of requests, and bases of responses: all numbers, texts and lists have bounds, unknown fields are refused.
 
-Bodies are read strictly (a text is no number); NaN, infinities, NUL characters and halves of surrogate pairs are
-refused everywhere.
+Bodies are read strictly (a text is no number); NaN, infinities, NUL characters and lone surrogates are refused.
 """
 
 from __future__ import annotations
@@ -21,36 +20,20 @@ from retrieval_app.serving.searching import MAX_K, MAX_OFFSET
 
 MAX_ID = 2**53 - 1  # what a number of JSON holds in every program
 MAX_QUERIES = 16
-MAX_SEARCHES = 64
-MAX_WEIGHT = 10.0
-MAX_VECTOR_WIDTH = 8192
-MAX_VECTOR_NUMBER = 1e9
-MAX_EXCLUDED = 1000
-MAX_FILTER_CHARACTERS = 10_000
-MAX_TEXT_CHARACTERS = 500
-MAX_LABEL_CHARACTERS = 200
-MAX_NAME_CHARACTERS = 200
 MAX_PAGE_IMAGES = 500
-MAX_PAGE_ITEMS = 200
 MAX_DECISIONS = 1000
-MAX_CUTOFF = 1000
-MIN_SIDE, MAX_SIDE = 64, 512
 _NO_NUL = r"^[^\x00]*$"
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
 
 ImageId = Annotated[int, Field(ge=0, le=MAX_ID, description="the id of a gallery image")]
 PhotoToken = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_-]{8,64}$")]
-FilterText = Annotated[str, StringConstraints(max_length=MAX_FILTER_CHARACTERS, pattern=_NO_NUL)]
-SearchText = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS, pattern=_NO_NUL)]
-LabelText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LABEL_CHARACTERS, pattern=_NO_CONTROLS)]
-SeenLabel = Annotated[
-    FilterText | None,
-    Field(
-        description="the label that the image had when somebody looked, null for none; left out, it is not compared"
-    ),
-]
-FileName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARACTERS, pattern=_NO_NUL)]
-Cutoff = Annotated[int, Field(ge=1, le=MAX_CUTOFF)]
+FilterText = Annotated[str, StringConstraints(max_length=10_000, pattern=_NO_NUL)]
+SearchText = Annotated[str, StringConstraints(max_length=500, pattern=_NO_NUL)]
+LabelText = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_NO_CONTROLS)]
+_SEEN = "the label that the image had when somebody looked, null for none; left out, it is not compared"
+SeenLabel = Annotated[FilterText | None, Field(description=_SEEN)]
+FileName = Annotated[str, StringConstraints(max_length=200, pattern=_NO_NUL)]
+Cutoff = Annotated[int, Field(ge=1, le=1000)]
 Include = Literal[RowField, "precision_at_score"]
 _INCLUDES: tuple[Include, ...] = get_args(Include)
 By = Literal["semantic", "copy"]
@@ -66,17 +49,10 @@ def _name_some(names: Sequence[str]) -> str:
     return rf"^({name}(,{name}){{0,{len(names) - 1}}})?$"
 
 
-_INCLUDED = "what is told of each image besides its id, with commas between"
-IncludeText = Annotated[
-    str,
-    StringConstraints(pattern=_name_some(_INCLUDES)),
-    Field(description=_INCLUDED, examples=["label,path"]),
-]
-ImageIncludeText = Annotated[
-    str,
-    StringConstraints(pattern=_name_some(ROW_FIELDS)),
-    Field(description=_INCLUDED, examples=["label,path"]),
-]
+_INCLUDED = "fields of each image besides its id, with commas between"
+_SOME = Field(description=_INCLUDED, examples=["label,path"])
+IncludeText = Annotated[str, StringConstraints(pattern=_name_some(_INCLUDES)), _SOME]
+ImageIncludeText = Annotated[str, StringConstraints(pattern=_name_some(ROW_FIELDS)), _SOME]
 _WHERE = "a condition on label, path, source and metadata: shop = 'a.example' AND price < 20"
 _RERANK = (
     f"rank the first {POOL} results again by the neighbours that they share with the query; the first one stays, and "
@@ -140,7 +116,25 @@ class Crop(Body):
     height: float = Field(gt=0, le=1)
 
 
-Weight = Annotated[float, Field(ge=-MAX_WEIGHT, le=MAX_WEIGHT, description="below 0: less like this")]
+class _Condition(BaseModel):
+    where: FilterText | None = Field(default=None, description=_WHERE)
+    text: SearchText | None = Field(default=None, description=_TEXT)
+
+
+class _SearchOptions(_Condition):
+    k: int = Field(default=24, ge=1, le=MAX_K, description="results of this answer at most")
+    offset: int = Field(default=0, ge=0, le=MAX_OFFSET, description="results to leave out before the first")
+    min_score: float | None = Field(default=None, ge=-1, le=1, description="the smallest cosine similarity wanted")
+    collapse_duplicates: bool = Field(default=False, description="show near-duplicates under the best of them")
+    rerank: bool = Field(default=False, description=_RERANK)
+    by: By = Field(default="semantic", description=_BY)
+
+
+class Selection(_Condition, Parameters):
+    """Images by a condition and words, both to be fulfilled; all images without."""
+
+
+Weight = Annotated[float, Field(ge=-10.0, le=10.0, description="below 0: less like this")]
 
 
 class MemberQuery(Body):
@@ -162,17 +156,13 @@ class PhotoQuery(Body):
 class VectorQuery(Body):
     """A vector of the gallery's width; its length does not matter."""
 
-    vector: list[Annotated[float, Field(ge=-MAX_VECTOR_NUMBER, le=MAX_VECTOR_NUMBER)]] = Field(
-        min_length=1, max_length=MAX_VECTOR_WIDTH
-    )
+    vector: list[Annotated[float, Field(ge=-1e9, le=1e9)]] = Field(min_length=1, max_length=8192)
     weight: Weight = 1.0
 
 
-_KINDS = ("image_id", "photo", "vector")
-
-
 def _find_kind(query: Any) -> str | None:
-    found = [kind for kind in _KINDS if (kind in query if isinstance(query, dict) else hasattr(query, kind))]
+    kinds = ("image_id", "photo", "vector")
+    found = [kind for kind in kinds if (kind in query if isinstance(query, dict) else hasattr(query, kind))]
     return found[0] if len(found) == 1 else None
 
 
@@ -188,7 +178,7 @@ Query = Annotated[
 ]
 
 
-class SearchRequest(Body):
+class SearchRequest(_SearchOptions, Body):
     """What is searched for, and which of the results are wanted."""
 
     model_config = ConfigDict(
@@ -196,29 +186,14 @@ class SearchRequest(Body):
     )
 
     queries: list[Query] = Field(min_length=1, max_length=MAX_QUERIES)
-    k: int = Field(default=24, ge=1, le=MAX_K, description="results of this answer at most")
-    offset: int = Field(default=0, ge=0, le=MAX_OFFSET, description="results to leave out before the first")
-    min_score: float | None = Field(default=None, ge=-1, le=1, description="the smallest cosine similarity wanted")
-    where: FilterText | None = Field(default=None, description=_WHERE)
-    text: SearchText | None = Field(default=None, description=_TEXT)
-    exclude_ids: list[ImageId] = Field(default=[], max_length=MAX_EXCLUDED)
-    collapse_duplicates: bool = Field(default=False, description="show near-duplicates under the best of them")
-    rerank: bool = Field(default=False, description=_RERANK)
-    by: By = Field(default="semantic", description=_BY)
+    exclude_ids: list[ImageId] = Field(default=[], max_length=1000)
     include: list[Include] = Field(default=[], max_length=len(_INCLUDES))
 
 
 class BatchRequest(Body):
     """Searches that are answered together."""
 
-    searches: list[SearchRequest] = Field(min_length=1, max_length=MAX_SEARCHES)
-
-
-class Selection(Parameters):
-    """Which images are meant: a condition and words, both to be fulfilled; all images without."""
-
-    where: FilterText | None = Field(default=None, description=_WHERE)
-    text: SearchText | None = Field(default=None, description=_TEXT)
+    searches: list[SearchRequest] = Field(min_length=1, max_length=64)
 
 
 class FacetSelection(Selection):
@@ -228,15 +203,9 @@ class FacetSelection(Selection):
     find: SearchText | None = Field(default=None, description="a part of the values that are wanted")
 
 
-class ImageSearch(Selection):
+class ImageSearch(_SearchOptions, Parameters):
     """The parameters of a search whose body is the photo itself."""
 
-    k: int = Field(default=24, ge=1, le=MAX_K)
-    offset: int = Field(default=0, ge=0, le=MAX_OFFSET)
-    min_score: float | None = Field(default=None, ge=-1, le=1)
-    collapse_duplicates: bool = False
-    rerank: bool = Field(default=False, description=_RERANK)
-    by: By = Field(default="semantic", description=_BY)
     include: IncludeText = ""
     name: FileName = Field(default="photo", description="what messages call the photo")
 
@@ -291,7 +260,7 @@ class RandomImages(Parameters):
 class ThumbnailSize(Parameters):
     """The longer side of a thumbnail in pixels."""
 
-    side: int = Field(default=256, ge=MIN_SIDE, le=MAX_SIDE)
+    side: int = Field(default=256, ge=64, le=512)
 
 
 class NeighbourCount(Parameters):
@@ -307,7 +276,7 @@ class GroupPage(Parameters):
     """A page of a working list."""
 
     offset: int = Field(default=0, ge=0, le=MAX_ID)
-    limit: int = Field(default=50, ge=1, le=MAX_PAGE_ITEMS)
+    limit: int = Field(default=50, ge=1, le=200)
     state: ReviewState = "all"
 
 
@@ -317,12 +286,14 @@ class DuplicatePage(GroupPage):
     labels_differ: bool | None = Field(default=None, description="only groups whose images have different labels")
 
 
-class LabelIssuePage(GroupPage):
-    """A page of the label issues."""
-
+class _IssueFilter(BaseModel):
     label: FilterText | None = Field(default=None, description="only those given this label")
     suggested: FilterText | None = Field(default=None, description="only those suggested this label")
     kind: Kind | None = Field(default=None, description="only those of this kind of trouble")
+
+
+class LabelIssuePage(_IssueFilter, GroupPage):
+    """A page of the label issues."""
 
 
 class ListFile(Parameters):
@@ -360,13 +331,10 @@ class LabelDecisions(Body):
     )
 
 
-class AcceptVerdicts(Body):
+class AcceptVerdicts(_IssueFilter, Body):
     """Which verdicts are accepted: of the labels without a decision that the list has under this filter."""
 
     threshold: float = Field(ge=0.5, le=1, description="the least estimated probability that a label is wrong")
-    label: FilterText | None = Field(default=None, description="only those given this label")
-    suggested: FilterText | None = Field(default=None, description="only those suggested this label")
-    kind: Kind | None = Field(default=None, description="only those of this kind of trouble")
     digest: str | None = Field(
         default=None,
         pattern="^[0-9a-f]{64}$",

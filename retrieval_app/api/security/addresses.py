@@ -1,7 +1,7 @@
-"""Hosts, paths, proxies and origins: which requests are meant for this server, and where they come from.
+"""Hosts, paths, proxies and origins: which requests are for this server, and where they come from.
 
-Host names keep others from reaching the server by pointing a name of theirs at its address. Headers that proxies add
-take trust away: what has one comes from elsewhere, though its address may be local.
+Checked host names keep others from reaching the server by pointing a name of theirs at its address. A request with a
+header that proxies add comes from elsewhere, even if its address is local.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # the options of a server are read where nothing of the extra
 
 LOOPBACK_NAMES = frozenset(("127.0.0.1", "localhost", "::1"))
 LOCAL_PROXIES = ["127.0.0.1", "::1"]
-"""They may say who asks where no proxy is named: that gives no right, and wrong tokens are counted by it."""
+"""Trusted for the client's address where no proxy is named: it gives no right, wrong tokens are counted by it."""
 _WITH_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+))(?::\d{1,5})?")
 _NAME = re.compile(r"(?!-)[0-9a-z_-]{1,63}(?:\.[0-9a-z_-]{1,63})*")
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
@@ -37,7 +37,6 @@ _FORWARDING = re.compile(
 )
 
 GRADIO = "/gradio"
-"""Where the Gradio app is."""
 _GRADIO_API = f"{GRADIO}/gradio_api"
 GRADIO_UPLOAD = f"{_GRADIO_API}/upload"
 _GRADIO_READ = re.compile(
@@ -55,8 +54,8 @@ class HostNames:
 
     Attributes:
         names: besides those that only the machine itself has for it.
-        any_name: whether the others are answered to as well: what needs a token is not opened by another name.
-        own_address: whether the address that a connection came in on is one, too.
+        any_name: whether all others are accepted too, as where every request needs a token.
+        own_address: whether the address that a connection came in on is accepted.
     """
 
     names: frozenset[str] = frozenset()
@@ -64,7 +63,7 @@ class HostNames:
     own_address: bool = False
 
     def admit(self, scope: Scope, headers: Headers) -> bool:
-        """Whether a request asks for this server."""
+        """Whether the host of a request is this server."""
         given = headers.getlist("host")
         name = _read_with_port(given[0]) if len(given) == 1 else None
         if name is None:
@@ -76,12 +75,7 @@ class HostNames:
 
 
 def choose_hosts(listened: str, *, loopback: bool, token: bool, allowed: Iterable[str] = ()) -> HostNames:
-    """The names for an address or name that is listened on, and those that it is `allowed` to go by besides.
-
-    Args:
-        loopback: whether only this machine reaches it.
-        token: whether a token is asked for.
-    """
+    """The names of a server that listens on an address or name, with further `allowed` ones."""
     names = {check_host(text) for text in allowed}
     any_name = token and not loopback and not names
     own = [listened]
@@ -93,7 +87,7 @@ def choose_hosts(listened: str, *, loopback: bool, token: bool, allowed: Iterabl
 
 
 def check_host(text: str) -> str:
-    """A name as it is compared; InputError for what is none."""
+    """A name in the form that is compared; InputError for what is no name."""
     name = read_host(text.removeprefix("[").removesuffix("]"))
     if name is None:
         raise InputError(
@@ -103,7 +97,7 @@ def check_host(text: str) -> str:
 
 
 def read_host(text: str) -> str | None:
-    """A name in lower case without the dot at its end, an address in its shortest form; None where it is neither."""
+    """A name in lower case without a final dot, or an address in its shortest form; None for neither."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -129,22 +123,19 @@ def _read_with_port(text: str) -> str | None:
 
 
 def check_root_path(text: str) -> str:
-    """A path as it is put before addresses: with a slash at its start and none at its end, or nothing for `/`."""
-    path = text.removesuffix("/")
+    """A root path with a slash at its start and none at its end, or nothing for `/`."""
+    path, problem = text.removesuffix("/"), None
     if path and _ROOT_PATH.fullmatch(path) is None:
-        raise InputError(f"--root-path {printable_path(text)}: expected a path of plain names, as /photos")
-    if path and path.split("/", 2)[1] in _OWN_PATHS:
-        raise InputError(
-            f"--root-path {printable_path(text)}: the server has addresses of its own there; choose another, as /photos"
-        )
+        problem = "expected a path of plain names, as /photos"
+    elif path and path.split("/", 2)[1] in _OWN_PATHS:
+        problem = "the server has addresses of its own there; choose another, as /photos"
+    if problem is not None:
+        raise InputError(f"--root-path {printable_path(text)}: {problem}")
     return path
 
 
 def strip_root_path(path: str, root: str) -> str | None:
-    """The address within the server; an empty one for the root itself without its slash.
-
-    None where it does not begin with the root path: the proxy has taken that away before.
-    """
+    """The path within the server, empty for the root without its slash; None where a proxy has removed the root."""
     if not root or not path.startswith(root):
         return None
     rest = path[len(root) :]
@@ -155,49 +146,46 @@ def check_proxies(texts: Iterable[str]) -> list[str]:
     """Addresses and networks of proxies; InputError where one is neither, or everybody."""
     texts = list(texts)
     for text in texts:
+        shown = f"--trusted-proxy {printable_path(text)}"
         try:
             network = ipaddress.ip_network(text)
         except ValueError as error:
-            raise InputError(
-                f"--trusted-proxy {printable_path(text)}: expected an address or a network, as 127.0.0.1 or "
-                f"10.0.0.0/8 ({error})"
-            ) from error
+            expected = "expected an address or a network, as 127.0.0.1 or 10.0.0.0/8"
+            raise InputError(f"{shown}: {expected} ({error})") from error
         if network.prefixlen == 0:
-            raise InputError(
-                f"--trusted-proxy {printable_path(text)}: that is everybody, who could then be whoever they say; name "
-                "the proxy's address"
-            )
+            problem = "that is everybody, who could then be whoever they say; name the proxy's address"
+            raise InputError(f"{shown}: {problem}")
     return texts
 
 
 def is_forwarded(headers: Headers) -> bool:
-    """Whether a proxy has passed a request on."""
+    """Whether a proxy has forwarded a request."""
     return any(_FORWARDING.fullmatch(name) for name, _ in headers.raw)
 
 
 def drop_forwarding(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers, whose names are in lower case, without what proxies added: nothing behind may believe it."""
+    """The headers, named in lower case, without those that proxies add: no application behind may trust them."""
     return [pair for pair in headers if not _FORWARDING.fullmatch(pair[0])]
 
 
 def comes_from_here(scope: Scope, headers: Headers) -> bool:
-    """Whether a program on this machine sent a request, and no proxy on it passed it on."""
-    peer = read_address(_name_peer(scope))
+    """Whether a program on this machine sent a request, without a proxy."""
+    peer = _read_peer(scope)
     return peer is not None and peer.is_loopback and not is_forwarded(headers)
 
 
 def name_client(scope: Scope) -> str:
-    """The address that a request comes from, by which wrong tries are counted."""
-    peer = read_address(_name_peer(scope))
+    """The client's address, by which wrong tokens are counted."""
+    peer = _read_peer(scope)
     return "unknown" if peer is None else group_address(str(peer))
 
 
-def _name_peer(scope: Scope) -> str:
-    return str((scope.get("client") or ("",))[0])
+def _read_peer(scope: Scope) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    return read_address(str((scope.get("client") or ("",))[0]))
 
 
 def check_origins(texts: Iterable[str]) -> frozenset[str]:
-    """Origins of sites that may ask the API, as browsers write them; InputError where one is none."""
+    """Origins of sites whose pages may use the API, as browsers write them; InputError for what is no origin."""
     origins = set()
     for text in texts:
         if text == "*":
@@ -213,12 +201,12 @@ def check_origins(texts: Iterable[str]) -> frozenset[str]:
 
 
 def comes_from_another_site(headers: Headers, *, by_tls: bool = False) -> bool:
-    """Whether a page of another site caused a request, by the headers that browsers send of it.
+    """Whether a page of another site caused a request, by the headers that browsers send.
 
-    Where the browser speaks TLS with this server, a page that came without is another site's. Programs send no such
-    header. Neither do browsers always: they leave `Sec-Fetch-Site` out over plain HTTP, `Origin` where a picture is
-    embedded, and `Referer` where the other page wishes so. What is left then are the cookie, which is not sent for such
-    a picture, and `Cross-Origin-Resource-Policy`, which keeps it from being shown.
+    With TLS, a page that came without it is another site's. Programs send no such header. Browsers leave out
+    `Sec-Fetch-Site` over plain HTTP, `Origin` where an image is embedded, and `Referer` where the other page wishes so.
+    Then two things remain: the cookie, which they do not send for such an image, and `Cross-Origin-Resource-Policy`,
+    which keeps them from showing it.
     """
     site = headers.get("sec-fetch-site")
     if site is not None:
@@ -237,17 +225,14 @@ def is_gradio(path: str) -> bool:
 
 
 def is_gradio_data(path: str) -> bool:
-    """Whether an address answers with data, or a file that somebody sent, and is no page."""
+    """Whether an address of the Gradio app is data or an uploaded file, and no page."""
     return path.startswith(f"{_GRADIO_API}/")
 
 
 def is_open_gradio(path: str, method: str) -> bool:
-    """Whether a request may pass to the Gradio app: only what its page and its clients need.
+    """Whether a request may reach the Gradio app: only what its page and its clients need.
 
-    Gradio brings other addresses too: it proxies (also as the name of a file), runs functions beside its queue, takes
-    logins, records, monitors. They answer 404.
+    Its other addresses proxy, run functions beside the queue, log in, record or monitor. They answer 404.
     """
-    if ".." in path:
-        return False
     known = {"GET": _GRADIO_READ, "HEAD": _GRADIO_READ, "POST": _GRADIO_WRITTEN}.get(method)
-    return known is not None and known.fullmatch(path) is not None
+    return ".." not in path and known is not None and known.fullmatch(path) is not None

@@ -726,11 +726,6 @@ export interface components {
          */
         AcceptVerdicts: {
             /**
-             * Threshold
-             * @description the least estimated probability that a label is wrong
-             */
-            threshold: number;
-            /**
              * Label
              * @description only those given this label
              */
@@ -745,6 +740,11 @@ export interface components {
              * @description only those of this kind of trouble
              */
             kind?: ("wrong" | "several" | "mixed" | "rare" | "unlike" | "copies") | null;
+            /**
+             * Threshold
+             * @description the least estimated probability that a label is wrong
+             */
+            threshold: number;
             /**
              * Digest
              * @description of an answer without one, which only counts: does what that has counted, or is refused
@@ -2017,8 +2017,16 @@ export interface components {
          *     }
          */
         SearchRequest: {
-            /** Queries */
-            queries: (components["schemas"]["MemberQuery"] | components["schemas"]["PhotoQuery"] | components["schemas"]["VectorQuery"])[];
+            /**
+             * Where
+             * @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20
+             */
+            where?: string | null;
+            /**
+             * Text
+             * @description words, each of which must be in the path, the label, the metadata or, unless a stranger asks, the source
+             */
+            text?: string | null;
             /**
              * K
              * @description results of this answer at most
@@ -2036,21 +2044,6 @@ export interface components {
              * @description the smallest cosine similarity wanted
              */
             min_score?: number | null;
-            /**
-             * Where
-             * @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20
-             */
-            where?: string | null;
-            /**
-             * Text
-             * @description words, each of which must be in the path, the label, the metadata or, unless a stranger asks, the source
-             */
-            text?: string | null;
-            /**
-             * Exclude Ids
-             * @default []
-             */
-            exclude_ids?: number[];
             /**
              * Collapse Duplicates
              * @description show near-duplicates under the best of them
@@ -2070,6 +2063,13 @@ export interface components {
              * @enum {string}
              */
             by?: "semantic" | "copy";
+            /** Queries */
+            queries: (components["schemas"]["MemberQuery"] | components["schemas"]["PhotoQuery"] | components["schemas"]["VectorQuery"])[];
+            /**
+             * Exclude Ids
+             * @default []
+             */
+            exclude_ids?: number[];
             /**
              * Include
              * @default []
@@ -2295,15 +2295,19 @@ export interface operations {
                 where?: string | null;
                 /** @description words, each of which must be in the path, the label, the metadata or, unless a stranger asks, the source */
                 text?: string | null;
+                /** @description results of this answer at most */
                 k?: number;
+                /** @description results to leave out before the first */
                 offset?: number;
+                /** @description the smallest cosine similarity wanted */
                 min_score?: number | null;
+                /** @description show near-duplicates under the best of them */
                 collapse_duplicates?: boolean;
                 /** @description rank the first 100 results again by the neighbours that they share with the query; the first one stays, and scores do not fall any more */
                 rerank?: boolean;
                 /** @description `semantic` finds similar content; `copy` finds copies (cropped, turned, recoloured, saved again), where the gallery's model has that output */
                 by?: "semantic" | "copy";
-                /** @description what is told of each image besides its id, with commas between */
+                /** @description fields of each image besides its id, with commas between */
                 include?: string;
                 /** @description what messages call the photo */
                 name?: string;
@@ -2454,7 +2458,7 @@ export interface operations {
                 /** @description the first id is above this one */
                 after?: number;
                 limit?: number;
-                /** @description what is told of each image besides its id, with commas between */
+                /** @description fields of each image besides its id, with commas between */
                 include?: string;
             };
             header?: never;
@@ -2511,7 +2515,7 @@ export interface operations {
             query?: {
                 count?: number;
                 seed?: number;
-                /** @description what is told of each image besides its id, with commas between */
+                /** @description fields of each image besides its id, with commas between */
                 include?: string;
             };
             header?: never;
