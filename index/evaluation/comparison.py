@@ -1,4 +1,4 @@
-"""Two methods on the same queries, and one method over several seeds: what the difference and the spread are."""
+"""Bootstrap intervals over queries: of one method's mean, and of the paired difference of two methods."""
 
 from __future__ import annotations
 
@@ -69,6 +69,14 @@ def paired_bootstrap(
     return PairedDifference(
         mean=total / count, low=float(low), high=float(high), p_value=(1 + as_far) / (1 + resamples)
     )
+
+
+def bootstrap_interval(
+    per_query: Scores, *, seed: int, resamples: int = 1000, level: float = 0.95
+) -> tuple[float, float]:
+    """Percentile interval of the mean of (Q,) scores over resampled queries."""
+    found = paired_bootstrap(per_query, np.zeros_like(per_query), seed=seed, resamples=resamples, level=level)
+    return found.low, found.high
 
 
 def _sum_clusters(differences: Scores, clusters: Labels | None) -> tuple[Scores, Scores]:

@@ -16,9 +16,10 @@ import numpy.typing as npt
 from index.arrays import UNLABELLED, Floats, Ids, Labels, Vectors
 from index.embedding.engine import ThreadedEngine
 from index.errors import InputError
+from index.evaluation.comparison import bootstrap_interval
 from index.evaluation.group_sources import gather_group_sources, read_group_sources
 from index.evaluation.groups import COLUMN, WORTHLESS, Groups, GroupSources, find_groups
-from index.evaluation.metrics import RetrievalScores, bootstrap_interval, score_retrieval
+from index.evaluation.metrics import RetrievalScores, score_retrieval
 from index.evaluation.reranked import Reranked, score_reranked
 from index.faiss_library import import_faiss
 from index.filters.condition import Condition

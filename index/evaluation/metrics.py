@@ -1,4 +1,4 @@
-"""Retrieval metrics over ranked relevance: Recall@K, R-precision and MAP@R, and an interval over queries.
+"""Retrieval metrics over ranked relevance: Recall@K, R-precision and MAP@R.
 
 Definitions: Recall@K as in the metric-learning literature (a query scores 1 if any of its first K neighbours is
 relevant); R-precision and MAP@R as in Musgrave, Belongie and Lim, "A Metric Learning Reality Check" (2020), with R
@@ -29,7 +29,6 @@ K_SETS: Mapping[str, tuple[int, ...]] = {  # what the literature reports on each
     "sop": (1, 10, 100, 1000),
     "in-shop": (1, 10, 20, 40),
 }
-_BLOCK_DRAWS = 1 << 20  # of queries, held at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,23 +208,3 @@ def count_relevant(query_labels: Labels, gallery_labels: Labels, *, own: Ids) ->
     found = np.where(labels[position] == query_labels, counts[position], 0).astype(np.int64)
     found -= (own >= 0) & (found > 0) & (gallery_labels[own] == query_labels)
     return found
-
-
-def bootstrap_interval(
-    per_query: Scores, *, seed: int, resamples: int = 1000, level: float = 0.95
-) -> tuple[float, float]:
-    """Percentile interval of the mean over resampled queries.
-
-    Args:
-        per_query: (Q,) one score a query, at least one.
-        resamples: draws of Q queries with replacement.
-        level: share of the draws' means between the two bounds.
-    """
-    generator, count = np.random.default_rng(seed), len(per_query)
-    rows = max(1, _BLOCK_DRAWS // count)
-    means = [
-        per_query[generator.integers(count, size=(min(rows, resamples - start), count))].mean(axis=1)
-        for start in range(0, resamples, rows)
-    ]
-    low, high = np.quantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)

@@ -16,7 +16,7 @@ from index.arrays import UNLABELLED, Floats, Ids, Labels
 from index.errors import InputError
 from index.evaluation.comparison import PairedDifference, paired_bootstrap
 from index.evaluation.groups import WORTHLESS, Groups, GroupSources, find_groups
-from index.evaluation.metrics import RetrievalScores, Scores, bootstrap_interval, score_retrieval
+from index.evaluation.metrics import RetrievalScores, Scores, score_retrieval
 from index.progress import Progress, no_progress
 from retrieval_app.comparing.embedding import Embedded, Photos
 
@@ -178,8 +178,6 @@ def _score(
 
 
 def _figure(values: Scores, clusters: Ids | None) -> Figure:
-    if clusters is None:
-        return Figure(float(values.mean()), *bootstrap_interval(values, seed=_SEED))
     found = paired_bootstrap(values, np.zeros_like(values), seed=_SEED, clusters=clusters)
     return Figure(found.mean, found.low, found.high)
 

@@ -11,9 +11,10 @@ from pydantic import Field
 
 from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
 from index.errors import InputError
+from index.evaluation.comparison import bootstrap_interval
 from index.evaluation.group_sources import read_group_sources
 from index.evaluation.groups import WORTHLESS, Groups, find_groups
-from index.evaluation.metrics import bootstrap_interval, score_retrieval
+from index.evaluation.metrics import score_retrieval
 from index.gallery.gallery import Gallery
 from index.progress import Progress, no_progress
 from index.threads import multiplying_workers

@@ -13,8 +13,9 @@ from torch import nn
 
 from index.arrays import Floats, Ids, Labels, normalise_rows
 from index.errors import InputError
+from index.evaluation.comparison import bootstrap_interval
 from index.evaluation.groups import Groups, GroupSources, find_groups, makes_a_difference
-from index.evaluation.metrics import DEFAULT_KS, RetrievalScores, bootstrap_interval, score_retrieval
+from index.evaluation.metrics import DEFAULT_KS, RetrievalScores, score_retrieval
 from index.images.taken_time import read_taken_time
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from index.errors import InputError
+from index.evaluation.comparison import bootstrap_interval
 from index.evaluation.evaluate import evaluate_gallery, evaluate_model
 from index.evaluation.group_sources import read_group_sources
 from index.evaluation.groups import find_groups
-from index.evaluation.metrics import bootstrap_interval, score_retrieval
+from index.evaluation.metrics import score_retrieval
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery

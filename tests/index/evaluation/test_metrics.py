@@ -12,7 +12,8 @@ import index.evaluation.metrics
 import index.sources.table_rows
 import index.text
 from index.errors import InputError
-from index.evaluation.metrics import RetrievalScores, bootstrap_interval, score_retrieval
+from index.evaluation.comparison import bootstrap_interval
+from index.evaluation.metrics import RetrievalScores, score_retrieval
 
 
 def test_recall_excludes_the_query_by_id_when_duplicates_tie() -> None:
@@ -76,7 +77,7 @@ def test_the_interval_holds_the_mean_and_shrinks_with_more_queries() -> None:
 
 @pytest.mark.parametrize(("count", "block"), [(1, 1), (19, 77), (300, 77), (300, 1 << 20)])
 def test_draws_in_blocks_are_those_of_a_loop(count: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("index.evaluation.metrics._BLOCK_DRAWS", block)
+    monkeypatch.setattr("index.evaluation.comparison._BLOCK_DRAWS", block)
     scores = np.random.default_rng(1).random(count)
     generator = np.random.default_rng(7)
     means = [np.mean(generator.choice(scores, size=count)) for _ in range(60)]

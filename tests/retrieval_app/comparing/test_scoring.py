@@ -7,8 +7,9 @@ import pytest
 
 from index.arrays import UNLABELLED, Floats, Labels, normalise_rows
 from index.errors import InputError
+from index.evaluation.comparison import bootstrap_interval
 from index.evaluation.groups import GroupSources
-from index.evaluation.metrics import bootstrap_interval, score_retrieval
+from index.evaluation.metrics import score_retrieval
 from retrieval_app.comparing.scoring import Scoring, score_candidates
 
 NAMES = ["a", "b", "c", "lone"]
