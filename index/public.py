@@ -19,7 +19,7 @@ from index.vectors.ann_config import AnnConfig, StoreConfig
 from index.writing.build_config import DEDUP, BuildConfig
 
 if TYPE_CHECKING:
-    from index.evaluation.evaluate import Evaluation, Scoring
+    from index.evaluation.evaluate import Evaluation
     from index.filters.condition import Condition
     from index.gallery.gallery import Gallery
     from index.writing.publish_change import BuildReport
@@ -134,19 +134,19 @@ def evaluate(
     progress: Progress = no_progress,
     scoring: Progress = no_progress,
 ) -> Evaluation:
-    """Say how good retrieval is: Recall@K, MAP@R and R-precision of a gallery, or of a model on labelled images.
+    """Measure Recall@K, MAP@R and R-precision of a gallery, or of a model on labelled images.
 
     Args:
         gallery: a finished gallery, by its folder or opened.
         model: an exported model, in place of a gallery.
         data: the labelled images for the model: a folder of class folders, or a file of `path,label`.
-        query: other labelled images that ask; without them every image asks among all others.
-        where: of a gallery's images, which ask, such as `"split = 'test'"`; all are searched.
-        groups: the metadata, or the column, that says which images are of one group; else `group`, where there is one,
-            or groups are looked for.
+        query: other labelled images as queries; without them every image is a query for all others.
+        where: images of a gallery that are queries, such as `"split = 'test'"`; all are searched.
+        groups: the metadata, or the column, that defines the groups of the grouped evaluation; None: `group`, where
+            there is one, else groups are found.
         k: the K of Recall@K.
-        nmi: whether to cluster the images too, for normalised mutual information.
-        rerank: whether to say too what ranking again by shared neighbours is worth.
+        nmi: whether to compute the normalised mutual information of labels and k-means clusters too.
+        rerank: whether to compare results ranked again by shared neighbours too.
         progress: called with (done, total) images that are embedded.
         scoring: called with (done, total) queries that are scored.
 
@@ -155,25 +155,33 @@ def evaluate(
         GalleryError: the gallery cannot be opened.
         ModelFileError: the model cannot be used.
     """
-    from index.evaluation.evaluate import evaluate_gallery, evaluate_model
+    from index.evaluation.evaluate import embed_labelled, evaluate_images, read_members
     from index.filters.parser import parse_filter
     from index.gallery.gallery import Gallery
+    from index.model.embedder import Embedder
 
     if (gallery is None) == (model is None) or (model is None) != (data is None):
         raise InputError("give either a gallery, or both model and data")
     ks = list(k) if isinstance(k, Iterable) else [k]
     if not all(isinstance(each, int) for each in ks):
         raise InputError(f"k must be whole numbers of at least 1, got {ks}")
-    asking = None if query is None else as_path(query, "query")
     if where is not None and (gallery is None or query is not None):
-        raise InputError("where says which images of a gallery ask: it goes with a gallery, and without query")
-    scored: Scoring = {"ks": tuple(ks), "with_nmi": nmi, "with_rerank": rerank, "scoring": scoring}
+        raise InputError("where selects images of a gallery as queries: it goes with a gallery, and without query")
+    kept = None
     if model is not None and data is not None:
-        found = as_path(model, "model"), as_path(data, "data")
-        return evaluate_model(found[0], data=found[1], query=asking, groups=groups, progress=progress, **scored)
-    opened = gallery if isinstance(gallery, Gallery) else open_gallery(gallery)  # type: ignore[arg-type]
-    condition = parse_filter(where) if isinstance(where, str) else where
-    return evaluate_gallery(opened, query=asking, where=condition, groups=groups, progress=progress, **scored)
+        embedder, images = Embedder(as_path(model, "model"), threads=1), as_path(data, "data")
+        members = embed_labelled(images, embedder=embedder, groups=groups, progress=progress)
+    else:
+        opened = gallery if isinstance(gallery, Gallery) else open_gallery(gallery)  # type: ignore[arg-type]
+        condition = parse_filter(where) if isinstance(where, str) else where
+        members, kept = read_members(opened, where=condition, groups=groups)
+        embedder = opened.embedder
+    queries = None
+    if query is not None:
+        queries = embed_labelled(as_path(query, "query"), embedder=embedder, progress=progress)
+    return evaluate_images(
+        members, queries=queries, kept=kept, ks=ks, with_nmi=nmi, with_rerank=rerank, scoring=scoring
+    )
 
 
 def _as_sources(sources: str | Path | Sequence[str | Path]) -> list[str | Path]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Required, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from index.arrays import UNLABELLED, Floats, Ids, Labels, Vectors
+from index.duplicates.gallery_duplicates import Fingerprint
 from index.embedding.engine import ThreadedEngine
 from index.errors import InputError
 from index.evaluation.comparison import bootstrap_interval
-from index.evaluation.group_sources import gather_group_sources, read_group_sources
-from index.evaluation.groups import COLUMN, WORTHLESS, Groups, GroupSources, find_groups
+from index.evaluation.group_sources import find_copies, gather_group_sources, read_group_sources
+from index.evaluation.groups import WORTHLESS, Groups, GroupSources, find_groups, name_group
 from index.evaluation.metrics import RetrievalScores, score_retrieval
 from index.evaluation.reranked import Reranked, score_reranked
 from index.faiss_library import import_faiss
@@ -29,7 +29,6 @@ from index.progress import Progress, no_progress
 from index.sources.items import EmbeddedItem, Place
 from index.sources.local_source import TableSource
 from index.sources.registry import find_source
-from index.sources.table_rows import read_column, read_labels
 from index.text import printable_path
 
 _ROUNDS = 20  # of k-means, as in the metric-learning literature
@@ -116,40 +115,12 @@ class LabelledImages:
     skipped: int = 0
 
 
-class Scoring(TypedDict, total=False):
-    """What is scored, and how.
+def read_members(
+    gallery: Gallery, *, where: Condition | None = None, groups: str | None = None
+) -> tuple[LabelledImages, npt.NDArray[np.bool_] | None]:
+    """Members of a gallery, and which of them are queries: (N,) bool, those that `where` keeps; None: all.
 
-    Attributes:
-        ks: the K of Recall@K; 1 is added where it is missing.
-        with_nmi: cluster the labelled images that ask as well.
-        with_rerank: rank a sample of the queries again by shared neighbours as well.
-        scoring: called with (done, total) queries.
-    """
-
-    ks: Required[Sequence[int]]
-    with_nmi: bool
-    with_rerank: bool
-    scoring: Progress
-
-
-def evaluate_gallery(
-    gallery: Gallery,
-    *,
-    query: Path | None = None,
-    where: Condition | None = None,
-    groups: str | None = None,
-    progress: Progress = no_progress,
-    **options: Unpack[Scoring],
-) -> Evaluation:
-    """Score a gallery on its own labels.
-
-    Args:
-        gallery: what is searched.
-        query: a folder or label file of images that ask, of which nothing is removed from any ranking. Without it
-            every labelled member asks, and is removed from its own ranking.
-        where: of the members that ask, only those that it keeps do.
-        groups: column of the metadata that defines the groups; None: `group`, where there is one, else they are found.
-        progress: called with (done, total) files that are embedded.
+    `groups` is the column of the metadata that defines the groups.
     """
     with gallery.catalog() as catalog:
         labels = catalog.labels(status="indexed")
@@ -157,41 +128,29 @@ def evaluate_gallery(
     if kept is not None and not any(label is not None for label, keeps in zip(labels, kept, strict=True) if keeps):
         raise InputError("the filter keeps no image that has a label, so there is nothing to evaluate")
     group_sources = read_group_sources(gallery, column=groups)
-    members = LabelledImages(gallery.vectors(gallery.ids), labels, gallery.ids, group_sources)
-    queries = None if query is None else embed_labelled(query, embedder=gallery.embedder, progress=progress)
-    return _evaluate(members, queries=queries, kept=kept, **options)
+    return LabelledImages(gallery.vectors(gallery.ids), labels, gallery.ids, group_sources), kept
 
 
-def evaluate_model(
-    model_path: Path,
-    *,
-    data: Path,
-    query: Path | None = None,
-    groups: str | None = None,
-    progress: Progress = no_progress,
-    **options: Unpack[Scoring],
-) -> Evaluation:
-    """Score a model on the images of `data`, a folder of class folders or a label file; else as a gallery of them.
-
-    `groups` is a column of the label file.
-    """
-    embedder = Embedder(model_path, threads=1)
-    members = embed_labelled(data, embedder=embedder, groups=groups, progress=progress)
-    queries = None if query is None else embed_labelled(query, embedder=embedder, progress=progress)
-    return _evaluate(members, queries=queries, **options)
-
-
-def _evaluate(
+def evaluate_images(
     members: LabelledImages,
     *,
-    queries: LabelledImages | None,
+    queries: LabelledImages | None = None,
     kept: npt.NDArray[np.bool_] | None = None,
     ks: Sequence[int],
     with_nmi: bool = False,
     with_rerank: bool = False,
     scoring: Progress = no_progress,
 ) -> Evaluation:
-    """Score the queries (None: the members, or those `kept`) among the members."""
+    """Scores of the queries among the members.
+
+    Args:
+        queries: images from elsewhere, which find every member. None: the members, or those `kept`; each is removed
+            from its own results.
+        ks: the K of Recall@K; 1 is added if it is missing.
+        with_nmi: also cluster the queries.
+        with_rerank: also rank a sample of the queries again by shared neighbours.
+        scoring: called with (done, total) queries.
+    """
     found, names = number_labels(members.labels)
     rows = None
     if queries is not None:
@@ -247,10 +206,15 @@ def embed_labelled(
     In a folder the first folder below it is the label; of a table, only the images with a label are taken, and its
     column `groups` (None: `group`, where there is one) defines the groups.
     """
-    skipped: Counter[str] = Counter()
-    items = list(_list_items(source, skipped))
+    found, skipped = find_source(str(source)), Counter[str]()
+    items: list[tuple[Place, str | None, str | None]] = []
+    for item in found.scan():
+        if item.problem is not None:
+            skipped[item.problem.reason] += 1
+        elif item.label is not None or not isinstance(found, TableSource):
+            items.append((found.locate(item), item.label, name_group(item.metadata, groups)))
     embedded: list[EmbeddedItem] = []
-    for batch in ThreadedEngine(embedder).embed((number, place) for number, (place, _) in enumerate(items)):
+    for batch in ThreadedEngine(embedder).embed((number, place) for number, (place, _, _) in enumerate(items)):
         embedded += batch
         progress(len(embedded), len(items))
     embedded.sort(key=lambda item: item.id)
@@ -266,33 +230,14 @@ def embed_labelled(
         logger.warning(
             "%s: skipped %d of %d files: %s", source, skipped.total(), len(vectors) + skipped.total(), reasons
         )
-    places = [items[item.id][0] for item in usable]
-    given = _read_groups(source, places, column=groups)
-    group_sources = gather_group_sources(usable, places, vectors=np.stack(vectors), given=given, column=groups)
-    return LabelledImages(np.stack(vectors), labels, np.arange(len(vectors)), group_sources, skipped.total())
-
-
-def _read_groups(source: Path, places: Sequence[Place], *, column: str | None) -> list[str | None]:
-    is_table = isinstance(find_source(str(source)), TableSource)
-    said = read_column(source, column or COLUMN) if is_table else {}
-    given = [said.get(str(place.file)) for place in places]
-    if column is not None and not any(given):
-        raise InputError(f"{printable_path(str(source))}: no image has a value in a column {column!r}")
-    return given
-
-
-def _list_items(source: Path, skipped: Counter[str]) -> Iterator[tuple[Place, str | None]]:
-    """(place, label) of every item to try; those that cannot even be opened are counted in `skipped`."""
-    found = find_source(str(source))
-    if isinstance(found, TableSource):  # which must have labels here
-        for path, label in read_labels(source).items():
-            yield Place(Path(path), printable_path(path)), label
-        return
-    for item in found.scan():
-        if item.problem is None:
-            yield found.locate(item), item.label
-        else:
-            skipped[item.problem.reason] += 1
+    places, given = [items[item.id][0] for item in usable], [items[item.id][2] for item in usable]
+    if groups is not None and not any(given):
+        raise InputError(f"{printable_path(str(source))}: no image has a value in a column {groups!r}")
+    rows = np.stack(vectors)
+    prints = [Fingerprint(row, item.sha256 or f"#{row}", item.phash) for row, item in enumerate(usable)]
+    copies = find_copies(prints, lambda wanted: rows[wanted])
+    group_sources = gather_group_sources(places, given=given, copies=copies, column=groups)
+    return LabelledImages(rows, labels, np.arange(len(vectors)), group_sources, skipped.total())
 
 
 def _number(labels: Sequence[str | None], names: Sequence[str]) -> Labels:

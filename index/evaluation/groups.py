@@ -11,14 +11,16 @@ pairs are nowhere so frequent, beyond chance, names and times tell nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from index.arrays import UNLABELLED, Floats, Ids, Labels, connect_rows
+from index.sources.table_rows import as_text
 from index.vectors.exact import search_labels
 
 COLUMN = "group"  # of a table, or of a gallery's metadata
@@ -61,6 +63,17 @@ class GroupSources:
     given: Sequence[str | None] | None = None
     copies: Ids | None = None
     column: str = COLUMN
+
+
+def name_group(metadata: Mapping[str, Any] | None, column: str | None = None) -> str | None:
+    """The group that the metadata of an image gives; None where it gives none."""
+    value = (metadata or {}).get(column or COLUMN)
+    return None if isinstance(value, dict | list) else as_text(value).strip() or None
+
+
+def number_equal(texts: Sequence[str]) -> Ids:
+    """(N,) int64, the same for equal texts."""
+    return np.unique(np.array(texts), return_inverse=True)[1].astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ import numpy as np
 from index.arrays import Floats, Labels
 from index.embedding.cached import open_cached_engine
 from index.errors import ImageError, InputError
-from index.evaluation.group_sources import read_time
-from index.evaluation.groups import COLUMN, GroupSources
+from index.evaluation.group_sources import gather_group_sources
+from index.evaluation.groups import GroupSources, name_group, number_equal
 from index.gallery.gallery import Gallery, number_labels
 from index.model.embedder import Embedder
 from index.outputs import SEMANTIC
@@ -26,7 +26,6 @@ from index.sources.items import Place
 from index.sources.local_source import FolderSource
 from index.sources.reading import read_place
 from index.sources.registry import find_source
-from index.sources.table_rows import as_text
 from index.text import printable_path
 from index.threads import map_ahead
 from index.writing.scanning import AssignedLabels
@@ -65,13 +64,10 @@ class Photos:
 
     def group_sources(self) -> GroupSources:
         """Sources of groups, beside embeddings."""
-        places = [photo.place for photo in self.photos]
-        names = [str(p.file) if p.offset is None else f"{p.file}/{p.name}" for p in places]
-        times = np.array([read_time(place) for place in places], dtype=np.float64)
-        copies = np.unique([photo.sha256 for photo in self.photos], return_inverse=True)[1].astype(np.int64)
-        return GroupSources(
-            names, times, given=[photo.group for photo in self.photos], copies=copies, column=COLUMN
-        )
+        return gather_group_sources(
+            [photo.place for photo in self.photos], given=[photo.group for photo in self.photos],
+            copies=number_equal([photo.sha256 for photo in self.photos]),
+        )  # fmt: skip
 
 
 def read_photos(
@@ -95,9 +91,7 @@ def read_photos(
             skipped[item.problem.reason] += 1
             continue
         named = item if given is None else given.label(item, os.path.join(found.root, item.path))
-        group = (item.metadata or {}).get(COLUMN)
-        told = None if isinstance(group, dict | list) else as_text(group) or None
-        items.append(Photo(item.path, found.locate(item), named.label, told))
+        items.append(Photo(item.path, found.locate(item), named.label, name_group(item.metadata)))
     if given is not None:
         given.check_used()
     shown = printable_path(source)

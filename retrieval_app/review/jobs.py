@@ -15,13 +15,13 @@ from typing import Any
 
 from index.catalog.rows import CatalogRow
 from index.errors import CancelledError, InputError, RetrievalError
-from index.evaluation.evaluate import evaluate_gallery
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter, write_condition
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.images.image_files import REASONS
 from index.progress import Progress
+from index.public import evaluate
 from index.text import printable_path
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
 from index.writing.publish_change import BuildReport
@@ -303,7 +303,7 @@ class Jobs:
 
     def _evaluate(self, work: Mapping[str, Any], tell: Tell) -> Outcome:
         gallery, where = self._open_gallery(), None if work["where"] is None else parse_filter(work["where"])
-        found = evaluate_gallery(gallery, ks=work["ks"], where=where, scoring=_count_aloud("scoring", tell))
+        found = evaluate(gallery, k=work["ks"], where=where, scoring=_count_aloud("scoring", tell))
         return "evaluated", {**found.to_json(), "version": gallery.version}
 
     def _options(self, tell: Tell) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def test_wrong_options(tiny_model: Path, tmp_path: Path, options: dict[str, obje
 @pytest.mark.parametrize("given", [{"query": "elsewhere"}, {"gallery": None, "model": "m.onnx", "data": "d"}])
 def test_a_filter_says_which_images_of_a_gallery_ask(built: Path, given: dict[str, str | None]) -> None:
     assert evaluate(built, where="label = 'red'").scores.queries == 5
-    with pytest.raises(InputError, match="where says which images of a gallery ask"):
+    with pytest.raises(InputError, match="where selects images of a gallery as queries"):
         evaluate(**{"gallery": built, "where": "label = 'red'", **given})
 
 

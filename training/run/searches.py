@@ -14,7 +14,7 @@ from torch import nn
 from index.arrays import Floats, Ids, Labels, normalise_rows
 from index.errors import InputError
 from index.evaluation.comparison import bootstrap_interval
-from index.evaluation.groups import Groups, GroupSources, find_groups, makes_a_difference
+from index.evaluation.groups import Groups, GroupSources, find_groups, makes_a_difference, number_equal
 from index.evaluation.metrics import DEFAULT_KS, RetrievalScores, score_retrieval
 from index.images.taken_time import read_taken_time
 
@@ -89,15 +89,13 @@ def read_file_sources(
         groups: what a table says, None where nothing.
         hashes: SHA-256 of their bytes; equal ones are copies.
     """
-    copies = np.unique(np.array(hashes), return_inverse=True)[1].astype(np.int64)
     times = np.array([_read_time(path) for path in paths], dtype=np.float64)
-    return GroupSources([str(path) for path in paths], times, given=groups, copies=copies)
+    return GroupSources([str(path) for path in paths], times, given=groups, copies=number_equal(hashes))
 
 
 def join_group_sources(first: GroupSources, second: GroupSources, *, hashes: Sequence[str]) -> GroupSources:
     """Sources of groups of the images of both; the hashes are of all of them."""
-    copies = np.unique(np.array(hashes), return_inverse=True)[1].astype(np.int64)
-    times = np.concatenate([first.times, second.times])
+    times, copies = np.concatenate([first.times, second.times]), number_equal(hashes)
     return GroupSources(
         [*first.names, *second.names], times, given=[*(first.given or ()), *(second.given or ())], copies=copies
     )
@@ -134,7 +132,7 @@ class KnownImages:
     @property
     def numbers(self) -> Labels:
         """(N,) int64, the same for images of one label."""
-        return np.unique(np.array(self.labels), return_inverse=True)[1].astype(np.int64)
+        return number_equal(self.labels)
 
     @property
     def ungrouped(self) -> ValidationSet:
@@ -233,7 +231,7 @@ def find_holdout_groups(training: KnownImages, *, copies: Ids) -> Ids | None:
 def _search_training(validation: KnownImages, training: KnownImages, queries: Ids) -> ValidationSet:
     """The training images as a gallery, and after them the queries, by their labels and groups."""
     names, count = [*training.labels, *validation.labels], len(training.labels)
-    labels = np.unique(np.array(names), return_inverse=True)[1].astype(np.int64)
+    labels = number_equal(names)
     group_sources = join_group_sources(
         training.group_sources, validation.group_sources, hashes=[*training.hashes, *validation.hashes]
     )

@@ -9,12 +9,12 @@ import pytest
 
 from index.errors import InputError
 from index.evaluation.comparison import bootstrap_interval
-from index.evaluation.evaluate import evaluate_gallery, evaluate_model
 from index.evaluation.group_sources import read_group_sources
 from index.evaluation.groups import find_groups
 from index.evaluation.metrics import score_retrieval
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
+from index.public import evaluate
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image
 
@@ -25,8 +25,8 @@ def test_a_gallery_and_its_model_score_alike(tmp_path: Path, tiny_model: Path, i
     (image_folder / "broken.jpg").write_bytes(b"x")
     build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
     gallery = Gallery.open(tmp_path / "g")
-    from_gallery = evaluate_gallery(gallery, ks=KS, with_nmi=True)
-    from_model = evaluate_model(tiny_model, data=image_folder, ks=KS, with_nmi=True)
+    from_gallery = evaluate(gallery, k=KS, nmi=True)
+    from_model = evaluate(model=tiny_model, data=image_folder, k=KS, nmi=True)
     assert from_gallery.to_json() == from_model.to_json() | {"skipped": 0}
     assert from_model.skipped == 1
     assert from_gallery.scores.queries == 15
@@ -44,14 +44,14 @@ def test_queries_may_be_another_folder(tmp_path: Path, tiny_model: Path, image_f
     draw_image((220, 220, 30), seed=0).save(queries / "yellow" / "0.png")  # a label that the gallery lacks
     draw_image((220, 220, 30), seed=1).save(queries / "unlabelled.png")
     (queries / "broken.jpg").write_bytes(b"x")
-    evaluation = evaluate_gallery(Gallery.open(tmp_path / "g"), query=queries, ks=KS)
+    evaluation = evaluate(Gallery.open(tmp_path / "g"), query=queries, k=KS)
     scores = evaluation.scores
     assert evaluation.skipped == 1
     assert (scores.queries, scores.lone_queries) == (6, 1)
     assert scores.recall[1] == 1.0  # the same drawings are members: nothing was removed
     assert list(evaluation.per_class) == ["blue", "green", "red"]  # the gallery's labels, by name
     assert {score.queries for score in evaluation.per_class.values()} == {2}
-    from_model = evaluate_model(tiny_model, data=image_folder, query=queries, ks=KS)
+    from_model = evaluate(model=tiny_model, data=image_folder, query=queries, k=KS)
     assert from_model.to_json() == evaluation.to_json()
 
 
@@ -64,7 +64,7 @@ def test_evaluation_is_that_of_the_metrics_module(tmp_path: Path, tiny_model: Pa
     expected = score_retrieval(
         vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids, ks=KS
     )
-    evaluation = evaluate_gallery(gallery, ks=KS)
+    evaluation = evaluate(gallery, k=KS)
     document = evaluation.to_json()
     assert document | expected.to_json() == document
     assert 0 < expected.r_precision.mean() < 1
@@ -84,27 +84,27 @@ def test_a_label_file_says_which_images_are_scored_and_as_what(tmp_path: Path, t
     ]
     rows += ["images/green/0.jpg,", "images/green/none.jpg,g"]  # one without a label, one that is missing
     (tmp_path / "labels.csv").write_text("\n".join(["path,label", *rows]) + "\n")
-    evaluation = evaluate_model(tiny_model, data=tmp_path / "labels.csv", ks=KS)
+    evaluation = evaluate(model=tiny_model, data=tmp_path / "labels.csv", k=KS)
     assert {name: score.queries for name, score in evaluation.per_class.items()} == {"b": 3, "r": 3}
     assert evaluation.skipped == 1
     (tmp_path / "queries.csv").write_text("path,label\nimages/red/3.png,r\n")
-    asked = evaluate_model(tiny_model, data=tmp_path / "labels.csv", query=tmp_path / "queries.csv", ks=KS)
+    asked = evaluate(model=tiny_model, data=tmp_path / "labels.csv", query=tmp_path / "queries.csv", k=KS)
     assert asked.scores.queries == 1
     assert asked.scores.recall[1] == 1.0
     (tmp_path / "queries.csv").write_text("path,label\nimages/none.jpg,r\n")
     with pytest.raises(InputError, match="no usable image with a label in the label file: 1 unreadable"):
-        evaluate_model(tiny_model, data=tmp_path / "queries.csv", ks=KS)
+        evaluate(model=tiny_model, data=tmp_path / "queries.csv", k=KS)
 
 
 def test_folders_that_cannot_be_scored_say_why(tmp_path: Path, tiny_model: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no usable image in the folder: it has no files"):
-        evaluate_model(tiny_model, data=tmp_path / "empty", ks=KS)
+        evaluate(model=tiny_model, data=tmp_path / "empty", k=KS)
     draw_image((1, 2, 3), seed=0).save(tmp_path / "empty" / "a.png")
     with pytest.raises(InputError, match="none of 1 queries has a label"):
-        evaluate_model(tiny_model, data=tmp_path / "empty", ks=KS)
+        evaluate(model=tiny_model, data=tmp_path / "empty", k=KS)
     with pytest.raises(InputError, match="no such file or folder"):
-        evaluate_model(tiny_model, data=tmp_path / "none", ks=KS)
+        evaluate(model=tiny_model, data=tmp_path / "none", k=KS)
 
 
 def _draw_bursts(folder: Path, *, seconds: float) -> list[str]:
@@ -147,19 +147,19 @@ def test_a_column_groups_the_evaluation(tmp_path: Path, tiny_model: Path, burst_
         query_groups=groups, gallery_groups=groups, ks=KS,
     )  # fmt: skip
     for evaluation in (
-        evaluate_gallery(gallery, ks=KS),
-        evaluate_gallery(gallery, groups="group", ks=KS),
-        evaluate_model(tiny_model, data=burst_folder / "table.csv", ks=KS),
+        evaluate(gallery, k=KS),
+        evaluate(gallery, groups="group", k=KS),
+        evaluate(model=tiny_model, data=burst_folder / "table.csv", k=KS),
     ):
         assert evaluation.grouped.scores.to_json() == expected.to_json()
         assert evaluation.grouped.groups.found_by.startswith("the column 'group'")
         assert evaluation.scores.recall[1] > expected.recall[1] + 0.05, "which is the ungrouped answer"
         assert evaluation.is_flattered
     with pytest.raises(InputError, match=r"table\.csv: no image has a value in a column 'trip'"):
-        evaluate_model(tiny_model, data=burst_folder / "table.csv", groups="trip", ks=KS)
+        evaluate(model=tiny_model, data=burst_folder / "table.csv", groups="trip", k=KS)
     with pytest.raises(InputError, match="no image has a value in its metadata for 'trip'"):
-        evaluate_gallery(gallery, groups="trip", ks=KS)
-    some = evaluate_gallery(gallery, where=parse_filter("label = 'kiwi'"), ks=KS).grouped
+        evaluate(gallery, groups="trip", k=KS)
+    some = evaluate(gallery, where=parse_filter("label = 'kiwi'"), k=KS).grouped
     assert some.scores.hits[1].tolist() == expected.hits[1][expected.labels == 0].tolist()
 
 
@@ -167,10 +167,10 @@ def test_file_times_tell_groups_where_they_differ(tmp_path: Path, tiny_model: Pa
     (folder := tmp_path / "images").mkdir()
     for label in ("kiwi", "lime"):
         shutil.copytree(burst_folder / label, folder / label)  # with their times
-    found = evaluate_model(tiny_model, data=folder, ks=KS).grouped
+    found = evaluate(model=tiny_model, data=folder, k=KS).grouped
     assert "times" in found.groups.found_by
     assert found.groups.is_certain
     for file in folder.rglob("*.png"):
         os.utime(file, (1e9, 1e9))
-    copied = evaluate_model(tiny_model, data=folder, ks=KS).grouped
+    copied = evaluate(model=tiny_model, data=folder, k=KS).grouped
     assert copied is None or "times" not in copied.groups.found_by

@@ -9,10 +9,10 @@ import pytest
 
 from index.arrays import UNLABELLED, normalise_rows
 from index.errors import InputError
-from index.evaluation.evaluate import evaluate_gallery, evaluate_model
 from index.evaluation.metrics import score_retrieval
 from index.evaluation.reranked import score_reranked
 from index.gallery.gallery import Gallery
+from index.public import evaluate
 from tests.conftest import draw_folder
 from tests.index.galleries import build
 
@@ -25,7 +25,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_figures_are_those_of_searches(images: Path, tmp_path: Path, tiny_model: Path) -> None:
     build(images, tmp_path / "gallery", tiny_model)
     gallery = Gallery.open(tmp_path / "gallery")
-    found = evaluate_gallery(gallery, ks=(1,), with_rerank=True)
+    found = evaluate(gallery, k=(1,), rerank=True)
     by_hand: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for image_id in gallery.ids.tolist():
         own = gallery.image(image_id).label
@@ -40,7 +40,7 @@ def test_the_figures_are_those_of_searches(images: Path, tmp_path: Path, tiny_mo
     assert found.reranked.precision_at_10 == pytest.approx((plain[1], again[1]))
     assert found.reranked.map_at_r[0] == pytest.approx(found.scores.average_precision.mean())
     assert found.reranked.gain.mean == pytest.approx(again[0] - plain[0])
-    assert evaluate_model(tiny_model, data=images, ks=(1,), with_rerank=True).reranked == found.reranked
+    assert evaluate(model=tiny_model, data=images, k=(1,), rerank=True).reranked == found.reranked
 
 
 def test_queries_from_elsewhere_find_all_members_and_those_without_a_match_do_not_ask() -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from index.catalog.reader import count_values
 from index.errors import GalleryError, InputError
-from index.evaluation.evaluate import evaluate_gallery
 from index.filters.parser import parse_filter
 from index.gallery.export_vectors import read_blocks
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.labels.decisions import LabelDecision
 from index.progress import no_progress
+from index.public import evaluate
 from index.versions.annotations import decisions_file
 from index.writing.build import update_gallery
 from retrieval_app.review.review_store import ReviewStore
@@ -66,7 +66,7 @@ def test_a_changed_label_counts_everywhere_until_it_is_undone(built: Path, store
     with gallery.catalog() as catalog:
         assert count_values(catalog, None, columns=[]).labels["heron"] == 1
         assert count_values(catalog, parse_filter("label = 'heron'"), columns=[]).total == 1
-    assert evaluate_gallery(gallery, ks=(1,)).scores.queries == 14  # the heron is alone
+    assert evaluate(gallery, k=(1,)).scores.queries == 14  # the heron is alone
     former = [row.former_label for rows, _ in read_blocks(gallery, no_progress) for row in rows]
     assert former[:2] == [first.label, None]
 

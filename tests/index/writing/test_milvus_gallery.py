@@ -17,13 +17,13 @@ from PIL import Image
 
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError, InputError
-from index.evaluation.evaluate import evaluate_gallery
 from index.filters.parser import parse_filter
 from index.gallery.export_vectors import export_vectors
 from index.gallery.gallery import Gallery
 from index.gallery.info import read_info
 from index.gallery.selection import Selection
 from index.gallery.verify import verify_gallery
+from index.public import evaluate
 from index.repair.repair import rollback_gallery
 from index.vectors.ann_config import StoreConfig
 from index.vectors.milvus.collection import TOKEN, Server
@@ -92,7 +92,7 @@ def answers(gallery: Path) -> list[object]:
         opened.ids.tolist(),
         everyone.tobytes(),
         [[(scores.tolist(), ids.tolist()) for scores, ids in some] for some in ranked],
-        evaluate_gallery(opened, ks=(1, 4)).to_json()["recall"],
+        evaluate(opened, k=(1, 4)).to_json()["recall"],
     ]
 
 

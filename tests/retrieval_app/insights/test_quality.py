@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from index.arrays import UNLABELLED, normalise_rows
-from index.evaluation.evaluate import evaluate_gallery
 from index.gallery.gallery import Gallery
+from index.public import evaluate
 from index.vectors.exact import search
 from index.writing.build import update_gallery
 from retrieval_app.insights.calibration import DEPTH, calibrate, learn_shares
@@ -21,7 +21,7 @@ from tests.retrieval_app.insights.conftest import MISLABELLED
 
 
 def test_quality_says_what_the_evaluation_does(labelled: Gallery) -> None:
-    found, evaluation = assess_quality(labelled), evaluate_gallery(labelled, ks=KS)
+    found, evaluation = assess_quality(labelled), evaluate(labelled, k=KS)
     assert {one.k: one.value for one in found.recall_at} == evaluation.scores.recall
     assert all(one.interval[0] <= one.value <= one.interval[1] for one in found.recall_at)
     assert found.map_at_r is not None

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from index.errors import GalleryError, ImageError, InputError, UnknownImageError
-from index.evaluation.evaluate import evaluate_gallery
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
+from index.public import evaluate
 from index.versions.gallery_identity import lock_gallery
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.activity_log import ActivityLog, read_log
@@ -151,7 +151,7 @@ def test_an_evaluation_is_the_gallery_s_own_and_a_filter_chooses_who_asks(shop: 
     whole, part = shop.wait(
         shop.jobs.evaluate(ks=[1, 2]), shop.jobs.evaluate(ks=[1], where=parse_filter("label = 'red'"))
     )
-    expected = evaluate_gallery(shop.open(), ks=[1, 2]).to_json()
+    expected = evaluate(shop.open(), k=[1, 2]).to_json()
     assert whole.result == {**expected, "version": "000001"}
     assert part.result is not None
     assert part.result["per_class"] == {"red": expected["per_class"]["red"]}  # type: ignore[index]
@@ -218,7 +218,7 @@ def test_stopping_ends_a_job_that_would_take_long(shop: Shop, monkeypatch: pytes
             time.sleep(0.001)
         return {}
 
-    monkeypatch.setattr("retrieval_app.review.jobs.evaluate_gallery", evaluate_without_end)
+    monkeypatch.setattr("retrieval_app.review.jobs.evaluate", evaluate_without_end)
     monkeypatch.setattr("retrieval_app.review.jobs._GRACE_S", 0.05)
     job = shop.jobs.evaluate(ks=[1])
     assert begun.wait(WAIT_SECONDS)
@@ -239,7 +239,7 @@ def test_a_process_that_is_stopped_leaves_jobs_to_the_others(
             time.sleep(0.001)
 
     with monkeypatch.context() as patched:
-        patched.setattr("retrieval_app.review.jobs.evaluate_gallery", evaluate_without_end)
+        patched.setattr("retrieval_app.review.jobs.evaluate", evaluate_without_end)
         patched.setattr("retrieval_app.review.jobs._GRACE_S", 0.05)
         (shared := tmp_path / "shared").mkdir()
         one, other = (
