@@ -12,8 +12,7 @@ from index.commands.console import PATH, emit, output_options, progress_bars
 from index.text import printable_path, show_bytes
 
 if TYPE_CHECKING:
-    from retrieval_app.review.backup import BackupReport
-    from retrieval_app.review.restore import RestoreReport
+    from retrieval_app.review.backup import BackupReport, RestoreReport
 
 _SHOWN = 5
 
@@ -73,7 +72,7 @@ def restore(*, file: Path, gallery: Path, as_json: bool) -> None:
       retrieval index build model.onnx photos --out new && retrieval restore gallery.backup.zip --gallery new
     """
     from index.commands.build_text import indexing_bars
-    from retrieval_app.review.restore import restore as bring_back
+    from retrieval_app.review.backup import restore as bring_back
 
     with indexing_bars() as (progress, begin_step):
         report = bring_back(

@@ -47,14 +47,15 @@ from retrieval_app.serving.photos import (
     read_pixels,
 )
 from retrieval_app.serving.pictures import PICTURE_SIDE, encode_picture, read_original
-from retrieval_app.serving.search_times import SearchTimes, watching
 from retrieval_app.serving.searching import (
     QueryPart,
     Ranking,
     SearchQuery,
     SearchTask,
+    SearchTimes,
     answer_searches,
     normalise,
+    watching,
 )
 from retrieval_app.serving.serving_config import ServingConfig
 

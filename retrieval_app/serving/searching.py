@@ -1,30 +1,32 @@
-"""Searches of one gallery version, answered many at a time."""
+"""Searches of one gallery version, answered many at a time, and their timings for the log of slow requests."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from index.arrays import Floats, Ids, Vectors
 from index.catalog.rows import CatalogRow
 from index.errors import InputError, RetrievalError
-from index.filters.condition import Condition
+from index.filters.condition import Condition, list_columns
+from index.gallery.gallery import Gallery
 from index.gallery.reranking import POOL
 from index.outputs import SEMANTIC
 from index.vectors.exact import measure_cosines
 from retrieval_app.reports.duplicates_report import DuplicateReport
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Crop
-from retrieval_app.serving.search_times import SearchTimes
 
 MAX_K = 1000
 MAX_OFFSET = 9000
 MAX_DUPLICATES = 100  # named under one result
 _LEAST_NORM = 1e-6
+_MOST_FILTER_CHARACTERS = 300  # of the names of columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +52,11 @@ class SearchQuery:
 
     Attributes:
         parts: at least one.
-        k: results wanted.
-        offset: results to leave out first.
-        min_score: results below are left out.
-        where: which members count.
-        exclude_ids: members that are no results; those asked with never are.
+        exclude_ids: members that are no results; those of the query never are.
         collapse_duplicates: put near-duplicates under the best of them.
         rerank: rank the first ones again by the neighbours that they share with the query.
-        describe: give rows of the catalogue with the results.
-        by: which of their vectors is compared, `semantic` or `copy`.
+        describe: add rows of the catalogue to the results.
+        by: the output whose vectors are compared, `semantic` or `copy`.
     """
 
     parts: tuple[QueryPart, ...]
@@ -74,7 +72,7 @@ class SearchQuery:
 
     @property
     def is_single(self) -> bool:
-        """Whether it asks for what is like one picture or vector."""
+        """Whether it has one image, photo or vector, with a positive weight."""
         return len(self.parts) == 1 and self.parts[0].weight > 0
 
     def __post_init__(self) -> None:
@@ -87,7 +85,7 @@ class SearchQuery:
 
     @property
     def candidates(self) -> int:
-        """How many the index is asked for; one more than shown tells whether there are more."""
+        """The number of results to ask the index for, one more than are shown."""
         shown = self.offset + self.k + 1
         ranked = max(shown, POOL) if self.rerank else shown
         return ranked + len(self.exclude_ids) + len(self.parts)
@@ -95,15 +93,7 @@ class SearchQuery:
 
 @dataclass(frozen=True, slots=True)
 class RankedHit:
-    """One result.
-
-    Attributes:
-        rank: from 1.
-        id: of the member.
-        score: cosine similarity.
-        duplicates: (id, score) of the near-duplicates put under it, best first, at most `MAX_DUPLICATES`.
-        duplicates_count: of all of them.
-    """
+    """One result, with (id, score) of at most `MAX_DUPLICATES` of its `duplicates_count` near-duplicates."""
 
     rank: int
     id: int
@@ -117,10 +107,9 @@ class Ranking:
     """Results, best first.
 
     Attributes:
-        hits: in their order.
-        next_offset: of those that follow; None at the end, and where `MAX_OFFSET` does not reach.
-        collapsed: whether near-duplicates were put together; None where that was not asked for.
-        rows: of the catalogue by id, where they were wanted.
+        next_offset: of the next page; None at the end, and beyond `MAX_OFFSET`.
+        collapsed: whether near-duplicates were collapsed; None where the query does not collapse.
+        rows: of the catalogue by id, where the query has `describe`.
     """
 
     hits: tuple[RankedHit, ...]
@@ -141,7 +130,7 @@ def normalise(vector: Vectors, *, width: int) -> Vectors:
 
 
 def combine_parts(vectors: list[Vectors], weights: list[float]) -> Vectors:
-    """The (D,) float32 unit vector of the weighted sum of unit vectors; a lone one with a weight above 0 is itself."""
+    """The (D,) float32 unit vector of the weighted sum of unit vectors."""
     if len(vectors) == 1 and weights[0] > 0:
         return vectors[0]
     total = np.einsum("i,ij->j", np.array(weights), np.stack(vectors).astype(np.float64))
@@ -156,9 +145,9 @@ Ranked: TypeAlias = tuple[Floats, Ids]
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """A query with the vectors of its parts; None for those of the gallery's images, which are read when it is run.
+    """A query with the vectors of its parts; None for the gallery's images, whose vectors the search reads.
 
-    `duplicates` are the groups that near-duplicates are put together by; None leaves every image by itself.
+    Near-duplicates are collapsed by `duplicates`; None leaves every image by itself.
     """
 
     snapshot: Snapshot
@@ -169,7 +158,7 @@ class SearchTask:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal where two may be answered with one search: about as many results of the same members."""
+        """Equal for queries that one search can answer: the same members, about as many results."""
         return id(self.snapshot.gallery), self.query.where, self.query.candidates.bit_length()
 
     @property
@@ -179,7 +168,7 @@ class SearchTask:
 
 
 def answer_searches(tasks: Sequence[SearchTask]) -> list[Ranking | Exception]:
-    """A ranking, or the error of its query, for each of some tasks with equal keys."""
+    """A ranking or an error for each of some tasks with equal keys."""
     began = time.perf_counter()
     for task in tasks:
         if task.times is not None:
@@ -196,7 +185,7 @@ def answer_searches(tasks: Sequence[SearchTask]) -> list[Ranking | Exception]:
         gallery, where = tasks[0].snapshot.gallery, tasks[0].query.where
         ranked = gallery.rank_many(np.stack(list(vectors.values())), k=most, where=where)
         for (number, vector), (scores, ids) in zip(vectors.items(), ranked, strict=True):
-            own = tasks[number].query.candidates  # the company a query is in does not lengthen its list
+            own = tasks[number].query.candidates  # a batch does not lengthen its list
             answers[number] = _make_ranking(tasks[number], vector, (scores[:own], ids[:own]))
     _add_rows(tasks, answers)
     return [answer for answer in answers if answer is not None]
@@ -213,7 +202,7 @@ def _find_vector(task: SearchTask) -> Vectors:
 
 
 def _make_ranking(task: SearchTask, vector: Vectors, found: Ranked) -> Ranking:
-    """The results of a query from `task.query.candidates` candidates, or more where near-duplicates used these up."""
+    """The results of a query, from more candidates where near-duplicates used them up."""
     query, wanted = task.query, task.query.candidates
     end = query.offset + query.k
     while True:
@@ -231,7 +220,7 @@ def _make_ranking(task: SearchTask, vector: Vectors, found: Ranked) -> Ranking:
 
 
 def _choose(task: SearchTask, found: Ranked) -> list[tuple[int, float]]:
-    """(id, score) of the candidates that count, in the order wanted, of near-duplicates the best alone."""
+    """(id, score) of the candidates that count, in order, of near-duplicates only the best."""
     least, excluded = task.query.min_score, task.excluded
     kept_for = {} if task.duplicates is None else task.duplicates.kept_for
     chosen: dict[int, tuple[int, float]] = {}
@@ -246,7 +235,7 @@ def _choose(task: SearchTask, found: Ranked) -> list[tuple[int, float]]:
 
 
 def _make_hit(task: SearchTask, vector: Vectors, *, rank: int, image_id: int, score: float) -> RankedHit:
-    """A result with the other members that show the same picture and that the query would find."""
+    """A result with the near-duplicates that the query would find too."""
     group = None if task.duplicates is None else task.duplicates.find(image_id)
     if group is None:
         return RankedHit(rank, image_id, score)
@@ -266,15 +255,78 @@ def _make_hit(task: SearchTask, vector: Vectors, *, rank: int, image_id: int, sc
 
 
 def _add_rows(tasks: Sequence[SearchTask], answers: Sequence[Ranking | Exception | None]) -> None:
-    """Put the catalogue's rows to those that want them, with one look into it."""
-    wanting = [
-        answer
-        for task, answer in zip(tasks, answers, strict=True)
-        if task.query.describe and isinstance(answer, Ranking)
-    ]
+    """Add rows of the catalogue, read at once, to the rankings whose queries want them."""
+    pairs = zip(tasks, answers, strict=True)
+    wanting = [found for task, found in pairs if task.query.describe and isinstance(found, Ranking)]
     ids = sorted({hit.id for ranking in wanting for hit in ranking.hits})
     if not ids:
         return
     rows = dict(zip(ids, tasks[0].snapshot.gallery.rows(ids), strict=True))
     for ranking in wanting:
         ranking.rows.update((hit.id, rows[hit.id]) for hit in ranking.hits)
+
+
+class SearchTimes:
+    """Seconds of the steps of one search.
+
+    Attributes:
+        began: when a worker took it, by `time.perf_counter`; 0.0 until then.
+        company: the number of searches in its batch.
+    """
+
+    def __init__(self, query: SearchQuery, gallery: Gallery) -> None:
+        self.query, self._gallery = query, gallery
+        self.began, self.company = 0.0, 0
+        self._steps: dict[str, float] = {}
+        self._last = time.perf_counter()
+        self._is_filter_known = False
+
+    def mark(self, step: str) -> float:
+        """End a step; its seconds."""
+        now = time.perf_counter()
+        seconds = self._steps[step] = now - self._last
+        self._last = now
+        self._is_filter_known |= step == "condition"
+        return seconds
+
+    def end(self) -> None:
+        """End the search, answered or not."""
+        now = time.perf_counter()
+        if self.began:
+            self._steps["waiting"], self._steps["search"] = self.began - self._last, now - self.began
+        else:
+            self._steps["unfinished"] = now - self._last
+
+    def to_json(self) -> dict[str, Any]:
+        """The search without the values that its client typed, and the milliseconds of its steps."""
+        query, where = self.query, self.query.where
+        told: dict[str, Any] = {
+            "k": query.k, "offset": query.offset, "by": query.by, "queries": list(map(_name_part, query.parts)),
+            "candidates": query.candidates, "rerank": query.rerank, "collapse_duplicates": query.collapse_duplicates,
+        }  # fmt: skip
+        if where is not None:  # names of the gallery's own columns are no secrets; others may be anything
+            columns = ", ".join(".".join(column.names) for column in list_columns(where))
+            told["filter"] = columns[:_MOST_FILTER_CHARACTERS] if self._is_filter_known else "unknown"
+            if self._gallery.remembers(where):
+                told["filter_keeps"] = len(self._gallery.keep(where).ids)
+        told["answered_with"] = self.company
+        told["ms"] = {name: round(seconds * 1000, 3) for name, seconds in list(self._steps.items())}
+        return told
+
+
+@dataclass(slots=True)
+class SearchWatch:
+    """Timings of one request: its searches, the embedding of the photo in its body, the arrival of the body."""
+
+    searches: list[SearchTimes] = field(default_factory=list)
+    embed_s: float = 0.0
+    body_s: float = 0.0
+
+
+watching: ContextVar[SearchWatch | None] = ContextVar("watching", default=None)
+"""The timings of the current request."""
+
+
+def _name_part(part: QueryPart) -> str:
+    kind = "image" if part.image_id is not None else "photo" if part.photo is not None else "vector"
+    return f"{kind} part" if part.crop is not None else kind

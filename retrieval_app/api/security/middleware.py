@@ -36,7 +36,7 @@ from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BY
 from retrieval_app.api.security.upload_limits import BodyRoom, Refused
 from retrieval_app.serving.bounded_pool import asking
 from retrieval_app.serving.errors import BusyError
-from retrieval_app.serving.search_times import SearchWatch, watching
+from retrieval_app.serving.searching import SearchWatch, watching
 from retrieval_app.serving.serving_config import ServingConfig
 
 _IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images"))

@@ -26,9 +26,8 @@ from retrieval_app.api.duplicate_list import page_groups
 from retrieval_app.api.schemas import DuplicatePage
 from retrieval_app.api.security.access import Access
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
-from retrieval_app.review.backup import BackupError, back_up
+from retrieval_app.review.backup import BackupError, back_up, restore
 from retrieval_app.review.database import ReviewError
-from retrieval_app.review.restore import restore
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import DuplicateDecision, Subject, find_decided_ids, read_all_subjects
 from retrieval_app.serving.live_gallery import LiveGallery
@@ -41,7 +40,7 @@ from tests.retrieval_app.review.test_moved_galleries import rows_of, send, serve
 RESTORE_AND_DIE = """
 import os, sys
 from pathlib import Path
-from retrieval_app.review.restore import restore
+from retrieval_app.review.backup import restore
 left = int(sys.argv[3])
 def count(event, arguments):
     global left

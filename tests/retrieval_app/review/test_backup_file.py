@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from index.labels.decisions import LabelDecision
-from retrieval_app.review.backup import BackupError, back_up
-from retrieval_app.review.restore import restore
+from retrieval_app.review.backup import BackupError, back_up, restore
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder
 from tests.retrieval_app.review.conftest import build

@@ -23,8 +23,7 @@ from retrieval_app.serving.batching import Lane
 from retrieval_app.serving.errors import BusyError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.photos import Crop, Upload
 from retrieval_app.serving.search_engine import Engine
-from retrieval_app.serving.search_times import SearchWatch, watching
-from retrieval_app.serving.searching import QueryPart, Ranking, SearchQuery
+from retrieval_app.serving.searching import QueryPart, Ranking, SearchQuery, SearchWatch, watching
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_image
 
