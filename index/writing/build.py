@@ -1,4 +1,4 @@
-"""The commands that say which images are in a gallery: build, add, update, remove; what was stopped is continued."""
+"""Build, add, update and remove: the commands that change a gallery's images; they continue stopped work."""
 
 from __future__ import annotations
 
@@ -50,29 +50,29 @@ def build_gallery(
     store: StoreConfig | None = None,
     **run: Unpack[RunOptions],
 ) -> BuildReport:
-    """Make the gallery `out` of every image of the sources, continue what was stopped, or update what is finished.
+    """Build the gallery `out` from all images of the sources, continue a stopped build, or update a finished gallery.
 
-    Items whose size and time, or else whose bytes, are unchanged keep their ids and vectors. A new version is made
-    only where something changed. Every item found is in the catalogue: indexed, a duplicate, or skipped with a reason.
+    Items with unchanged size and time, or else unchanged bytes, keep their ids and vectors. A new version is made only
+    where something changed. Every found item is in the catalogue: indexed, a duplicate, or skipped with a reason.
 
     Args:
-        model_path: an exported model; None for the gallery's own, or the built-in model for a new gallery.
+        model_path: an exported model; None: the gallery's own, or the built-in model for a new gallery.
         sources: folders, archives, globs, lists, tables, single images or addresses; see
             `index.sources.registry.find_source`.
-        out: the gallery folder; made if there is none.
-        labels_file: CSV or Parquet of `path,label`, which goes before other labels; items without a row have none.
-        dedup: `off`, or which duplicates are set aside: `exact` ones, or `near` ones too.
-        duplicates: what counts as near.
-        index: fields of `AnnConfig` that are other from now on; the gallery remembers the rest.
-        shards: a folder of shards that have every image's outcome, so that none is embedded.
-        backend: the runtime; None: what RETRIEVAL_BACKEND says, or else the gallery's.
-        store: where the vectors of a new gallery lie, as it does of a known one; None: there, or in its folder.
+        out: the gallery folder, which may not exist yet.
+        labels_file: CSV or Parquet of `path,label`, which replaces other labels; items without a row have none.
+        dedup: `off`, `exact` or `near`: which duplicates are set aside.
+        duplicates: thresholds of near-duplicates.
+        index: changed fields of `AnnConfig`; the gallery remembers the rest.
+        shards: a folder of shards with the outcome of every image, so that none is embedded.
+        backend: the runtime; None: that of RETRIEVAL_BACKEND, or else the gallery's.
+        store: the store of the vectors; None: the gallery's own, or files for a new gallery.
 
     Raises:
         InputError: the sources or labels cannot be used, or no image is usable.
         ModelFileError: the model cannot be used, or fails on a batch; what is done is kept.
         GalleryMismatchError: the gallery is of another model or of other sources.
-        GalleryError: `out` is something else, is written by another process, is damaged, or the disk is full.
+        GalleryError: `out` is no gallery, is written by another process, is damaged, or the disk is full.
     """
     start = time.perf_counter()
     given = [find_source(os.fspath(source)) for source in sources]
@@ -117,7 +117,7 @@ def build_gallery(
         try:
             _check_sources(work, given)
         except GalleryMismatchError:
-            if work.is_new:  # nothing was begun, so nothing is left to be finished
+            if work.is_new:  # there is nothing to continue
                 work.remove()
             raise
         try:
@@ -133,10 +133,9 @@ def add_to_gallery(
     sources: Sequence[str | Path],
     **run: Unpack[RunOptions],
 ) -> BuildReport:
-    """Add the images of some sources; none of the others is looked at.
+    """Add the images of some sources, without scanning the others.
 
-    A source that is a part of a folder that the gallery has already stays a part of it. What was taken out and is
-    named here comes back.
+    A source inside a folder of the gallery stays part of that folder. Removed items that are named here come back.
     """
     given, begin_step = [find_source(os.fspath(source)) for source in sources], run.get("begin_step", no_steps)
 
@@ -164,15 +163,14 @@ def update_gallery(
     thorough: bool = False,
     **run: Unpack[RunOptions],
 ) -> BuildReport:
-    """Bring a gallery in line with its sources as they are now, and finish what was stopped.
+    """Scan a gallery's sources again, and finish stopped work.
 
-    An item is looked at again where its size or time changed, and embedded again where its bytes did. One that is
-    found in another place keeps its id and vector.
+    An item is read again where its size or time changed, and embedded again where its bytes did. A moved item keeps its
+    id and vector.
 
     Args:
-        roots: the new place of sources that were moved, by their old one; None as the old one stands for the only
-            source.
-        thorough: look at the bytes of every item, also where size and time are those of before.
+        roots: new locations of moved sources, by the old ones; the key None stands for the only source.
+        thorough: compare the bytes of every item, also with unchanged size and time.
     """
 
     def change(catalog: CatalogWriter) -> None:
@@ -207,9 +205,9 @@ def remove_from_gallery(
     sources: Sequence[str] = (),
     **run: Unpack[RunOptions],
 ) -> BuildReport:
-    """Take items out of a gallery, or whole sources; the files themselves are not touched.
+    """Remove items or whole sources from a gallery; the files are not touched.
 
-    Items taken out stay out in later updates, until they are added again by name. Where it fails, nothing is taken out.
+    Removed items stay out in later updates, until they are added again by name. A failed removal removes nothing.
 
     Raises:
         InputError: nothing is selected, or nothing would be left.
@@ -234,7 +232,6 @@ def remove_from_gallery(
 
 
 def make_gallery_folder(gallery: Path, *, shown: Path) -> None:
-    """Make the folder of a gallery, with its mark, where there is none."""
     try:
         gallery.mkdir(parents=True, exist_ok=True)
         if recognise(gallery) is Standing.VACANT:
@@ -244,10 +241,10 @@ def make_gallery_folder(gallery: Path, *, shown: Path) -> None:
 
 
 def _remove_unbegun(gallery: Path) -> None:
-    """Away with the folder of a build that was refused before anything was begun; its lock is held."""
+    """Remove the folder of a build that was refused before it began; its lock is held."""
     with suppress(OSError):
         if set(os.listdir(gallery)) <= {GALLERY_MARK, LOCK_NAME}:
-            for name in (GALLERY_MARK, LOCK_NAME):  # whoever waits for the lock makes both anew
+            for name in (GALLERY_MARK, LOCK_NAME):  # a process that waits for the lock makes both again
                 (gallery / name).unlink(missing_ok=True)
             gallery.rmdir()
 
@@ -261,7 +258,7 @@ def choose_model(gallery: Path) -> Path:
 
 
 def _choose_store(catalog: CatalogWriter, given: StoreConfig | None, *, work: Workspace) -> str | None:
-    """The setting of a gallery's store, which is chosen when there is no version yet."""
+    """The setting of the store, which can be chosen only before the first version."""
     text = catalog.setting(STORE_SETTING)
     remembered = StoreConfig.from_text(text)
     if given is None or given == remembered:
@@ -278,7 +275,7 @@ def _choose_store(catalog: CatalogWriter, given: StoreConfig | None, *, work: Wo
 
 
 def check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
-    """Where a gallery of the sources is to be made, seen to be fit for it."""
+    """Check that a gallery of the sources can be made at `out`; its absolute path."""
     shown, gallery = printable_path(str(out)), out.resolve()
     for source in sources:
         if isinstance(source, FolderSource) and (
@@ -307,14 +304,13 @@ def _check_sources(work: Workspace, given: Sequence[ImageSource]) -> None:
         mismatch = _find_mismatch(catalog, given, gallery=work.gallery)
     if mismatch is None:
         return
-    if work.base is None and not work.has_vectors():  # nothing was done for them yet
+    if work.base is None and not work.has_vectors():  # the stopped build did nothing yet
         work.restart()
         return
     raise mismatch
 
 
 def check_same_sources(version: Version, given: Sequence[ImageSource], *, gallery: Path) -> None:
-    """See that a version is of these sources."""
     with read_catalog(version.folder / CATALOG_NAME) as catalog:
         mismatch = _find_mismatch(catalog, given, gallery=gallery)
     if mismatch is not None:
@@ -340,7 +336,7 @@ def _find_mismatch(
 
 
 def move_sources(catalog: CatalogWriter, roots: Mapping[str | None, str]) -> None:
-    """Record where sources are now; one that a stopped command has recorded already is left as it is."""
+    """Record new locations of sources; one that a stopped command recorded already stays."""
     known = {source.location: number for number, source in catalog.sources().items()}
     moves = {
         _find_number(catalog, old): new
@@ -349,7 +345,7 @@ def move_sources(catalog: CatalogWriter, roots: Mapping[str | None, str]) -> Non
     }
     for number, new in moves.items():
         source = catalog.sources()[number]
-        if source.reach is Reach.ANYWHERE and os.path.isdir(new):  # that of its images, which its lines name
+        if source.reach is Reach.ANYWHERE and os.path.isdir(new):
             raise InputError(
                 f"{printable_path(new)}: a folder, but {printable_path(source.location)} is a {source.kind}, whose "
                 "lines say where the images are: change these, then `retrieval index update`, or put the images back"
@@ -362,14 +358,14 @@ def move_sources(catalog: CatalogWriter, roots: Mapping[str | None, str]) -> Non
                 f"{printable_path(new)}: already a source of the gallery; forget the other one with "
                 "`retrieval index remove --source`, then `retrieval index update`"
             )
-    for number in moves:  # out of each other's way first: two may swap places
+    for number in moves:  # temporary names first: two may swap places
         catalog.move_source(number, f"moving {number}")
     for number, new in moves.items():
         catalog.move_source(number, new)
 
 
 def forget_source(catalog: CatalogWriter, location: str) -> int:
-    """Remove a source; the number of its items, 0 where a stopped command has removed it already."""
+    """Remove a source; the number of its items, 0 where a stopped command removed it already."""
     forgotten = set(json.loads(catalog.setting("forgotten_sources") or "[]"))
     known = {source.location for source in catalog.sources().values()}
     if forgotten & _spellings(location) and not known & _spellings(location):
@@ -381,7 +377,7 @@ def forget_source(catalog: CatalogWriter, location: str) -> int:
 
 
 def _find_number(catalog: CatalogWriter, location: str | None) -> int:
-    """The number of a source by its location, as it was given or as it is recorded."""
+    """The number of a source by its current or recorded location."""
     sources, recorded = catalog.sources(), catalog.recorded_sources()
     names = set() if location is None else _spellings(location)
     outside = [number for number in sources if number != catalog.added_source()]
@@ -397,7 +393,7 @@ def _find_number(catalog: CatalogWriter, location: str | None) -> int:
 
 
 def _spellings(location: str) -> set[str]:
-    """The ways in which a source's location may have been recorded, or is meant now."""
+    """Possible spellings of a source's location."""
     resolved = FileSource("").at(os.path.abspath(location)).location
     return {location, os.path.abspath(location), os.path.realpath(location), resolved}
 

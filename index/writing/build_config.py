@@ -1,4 +1,4 @@
-"""The options of the commands that embed images, in a module that loads nothing heavy."""
+"""Options of commands that embed images, in a module that loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ DEDUP = ("off", "exact", "near")
 
 @dataclass(frozen=True, slots=True)
 class BuildConfig:
-    """Embedding and checkpoints; nothing here changes a vector.
-
-    `cache` is the folder of vectors that were embedded before, None for none.
-    """
+    """Embedding and checkpoints; nothing here changes a vector. `cache` is the folder of cached vectors."""
 
     batch_size: int = option(
         0, "Images in a batch; 0 is 8 on a CPU and 64 on a GPU.",
@@ -42,11 +39,10 @@ class BuildConfig:
 
 
 class RunOptions(TypedDict, total=False):
-    """What every command that writes a gallery may be given.
+    """Arguments of every function that writes a gallery.
 
-    `config` is how images are embedded; `progress` is called with (done, total) images; `begin_step` is called when
-    another step begins that may take long, and gives its progress; `wait_s` are the seconds to wait for another process
-    that writes the gallery.
+    `progress` is called with (done, total) images. `begin_step` is called with the name of another long step, and gives
+    its progress. `wait_s` limits the wait for another process that writes the gallery.
     """
 
     config: BuildConfig | None

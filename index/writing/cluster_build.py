@@ -1,6 +1,6 @@
-"""Building a gallery with a Ray cluster: a task embeds a shard, as `index build --shard` does, and a merge follows.
+"""Building a gallery on a Ray cluster: each task embeds a shard, as `index build --shard` does, and a merge follows.
 
-Ray gives a shard to another node where a worker or its node dies; the shard goes on behind its last checkpoint.
+Where a worker or its node dies, Ray gives the shard to another node, which continues after its last checkpoint.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from index.writing.sharding import (
 
 logger = logging.getLogger(__name__)
 
-_ANSWER_S = 10.0  # that a cluster's head has to take a connection: Ray itself would try for many minutes
-_LOOK_S = 1.0  # between two looks at which nodes live
-_NO_NODE_S = 60.0  # without any living node, after which the work ends
-_VISIBLE_S = 60.0  # that a folder written elsewhere may take to be seen here, on a network file system
-_SHARDS_EACH = 2  # of every worker: what a dead one leaves is shared
-_MOST_DEATHS = 3  # of workers at one shard
+_ANSWER_S = 10.0  # to connect to the cluster's head; Ray itself would try for many minutes
+_LOOK_S = 1.0  # between two checks of living nodes
+_NO_NODE_S = 60.0  # without any living node, after which the build fails
+_VISIBLE_S = 60.0  # until a folder written by a node is visible here, on a network file system
+_SHARDS_EACH = 2  # for every worker, so that a dead worker's rest is shared
+_MOST_DEATHS = 3  # of workers on one shard
 
 
 def build_on_cluster(
@@ -53,13 +53,13 @@ def build_on_cluster(
     shards: Path | None = None,
     **run: Unpack[RunOptions],
 ) -> BuildReport:
-    """Embed on a cluster what the shards of the work lack, and merge.
+    """Embed missing shards on a cluster, and merge all.
 
-    The sources are listed once, into a file that every node reads.
+    The sources are scanned once, into a file that every node reads.
 
     Args:
         address: of the cluster's head; see `connected`.
-        shards: as they were given to `open_shards`.
+        shards: as given to `open_shards`.
     """
     start = time.perf_counter()
     progress, scanning = run.pop("progress", no_progress), run.get("begin_step", no_steps)("Scanning")
@@ -99,7 +99,7 @@ def connected(address: str | None) -> Iterator[Any]:
 
 
 def find_cluster(address: str | None) -> tuple[str | None, Any]:
-    """The address of the cluster that is to be used, where something answers, and the library Ray; as `connected`."""
+    """The checked address of the cluster, and the ray module; see `connected`."""
     switch_off_telemetry()
     address = address or os.environ.get("RAY_ADDRESS") or None  # which Ray takes for none where it is empty, too
     if address is not None:
@@ -123,7 +123,7 @@ def _check_answers(address: str) -> None:
 
 
 def _embed_shards(ray: Any, work: SharedWork, listing: Path, *, progress: Progress) -> None:
-    """Let every shard be embedded by a task; the split of a build that was stopped is kept, where there is only one."""
+    """Embed every shard in a task; the split of a stopped build is kept."""
     workers, needs = _plan_workers(ray, threads=work.config.workers)
     counts = list_counts(work.folder)
     count = counts[0] if len(counts) == 1 else max(1, _SHARDS_EACH * workers)
@@ -154,12 +154,12 @@ def _embed_shards(ray: Any, work: SharedWork, listing: Path, *, progress: Progre
 
 
 def _list_nodes(ray: Any) -> dict[str, Mapping[str, Any]]:
-    """The living nodes that have processors, by their ids."""
+    """Living nodes with processors, by id."""
     return {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1}
 
 
 def _plan_workers(ray: Any, *, threads: int) -> tuple[int, dict[str, float]]:
-    """How many tasks run at once, and what each takes: a GPU where all nodes have one, and processors of the least."""
+    """The number of concurrent tasks, and the resources of each: a GPU where all nodes have one, else processors."""
     begun = time.monotonic()
     while not (nodes := [node["Resources"] for node in _list_nodes(ray).values()]):
         if time.monotonic() - begun > _NO_NODE_S:
@@ -205,13 +205,13 @@ def _join_lines(error: Exception) -> str:
 
 
 def _await_visible(folder: Path) -> None:
-    """See that a shard that a node has written can be read here."""
+    """Wait until a shard that a node has written is visible here."""
     until = time.monotonic() + _VISIBLE_S
     while not folder.is_dir():
         if time.monotonic() > until:
             raise GalleryError(
                 printable_path(str(folder)),
-                "what a node writes there is not to be seen here; name a folder that all machines share: --shards",
+                "not visible here after a node wrote it; name a folder that all machines share with --shards",
             )
         time.sleep(0.1)
         os.listdir(folder.parent)
@@ -220,17 +220,17 @@ def _await_visible(folder: Path) -> None:
 def embed_sent(
     gallery: Path, listing: Path, plan: ShardPlan, config: BuildConfig, shard: Shard
 ) -> ShardReport | RetrievalError:
-    """Embed a shard on a machine of the cluster. Expected errors are handed back as values: they end the work.
+    """Embed a shard on a node. Expected errors are returned as values, and end the build.
 
     Args:
         listing: the catalogue of all items, in the folder of the shards.
-        plan: as the machine has it that listed them; the runtime computes as it does on this one.
+        plan: of the machine that scanned the sources.
     """
     folder = listing.parent
     try:
         if not (folder / MODEL_NAME).is_file():
             shown = printable_path(str(folder))
-            raise GalleryError(shown, "not to be seen from there; name a folder that all machines share: --shards")
+            raise GalleryError(shown, "not visible on a node; name a folder that all machines share with --shards")
         with naming_trouble(gallery), read_catalog(listing) as catalog:
             sources = [source for source in catalog.sources().values() if source.location in plan.sources]
             _check_sources(sources)
@@ -241,7 +241,7 @@ def embed_sent(
             work = SharedWork(gallery, folder, embedder, sources, None, plan, config)
             report = embed_listed(work, shard, catalog)
             if report.skipped:
-                _check_sources(sources)  # where they are gone from here, nothing is wrong with the images
+                _check_sources(sources)  # missing sources, not images, may be the cause
     except RetrievalError as error:
         return error
     return report
@@ -251,4 +251,4 @@ def _check_sources(sources: Sequence[ImageSource]) -> None:
     for source in sources:
         if not source.is_there():
             shown = printable_path(source.location)
-            raise InputError(f"{shown}: not to be seen from there; every machine needs it at this place")
+            raise InputError(f"{shown}: not visible on a node; every machine needs it at this path")

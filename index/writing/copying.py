@@ -1,4 +1,4 @@
-"""Copies the current version of a gallery into a new one, whose vectors may lie elsewhere; nothing is embedded."""
+"""Copy, compact and tune: new versions or galleries of the same vectors; nothing is embedded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FEW_QUERIES = 100
 
 @dataclass(frozen=True, slots=True)
 class CopyReport:
-    """What was copied: `indexed` images of a `version` of `source`, into `gallery`, whose vectors lie in `store`."""
+    """A copy: `indexed` images of a `version` of `source`, in `gallery`, with vectors in `store`."""
 
     source: str
     version: str
@@ -54,8 +54,7 @@ def copy_gallery(
 ) -> CopyReport:
     """Copy the current version of a gallery to a new folder, with its vectors in that folder or elsewhere.
 
-    Ids stay as they are. Of what people made only the images that they sent are copied. A copy that was stopped is made
-    when it is asked for again.
+    Ids stay as they are. Uploaded images are copied, label decisions are not. A stopped copy starts again.
     """
     start, store = time.perf_counter(), store or StoreConfig()
     wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
@@ -70,7 +69,7 @@ def copy_gallery(
             check_file(version.folder, name, manifest, contents=True)
         _check_out(out)
         embedder = Embedder(version.folder / MODEL_NAME, runs=False)
-        with naming_trouble(out, advice="mend the cause and run the same command again"):
+        with naming_trouble(out, advice="remove the cause and run the same command again"):
             out.mkdir(parents=True, exist_ok=True)
             make_mark(out)
             with lock_gallery(out, wait_s=wait_s, begin_step=begin_step):
@@ -109,7 +108,7 @@ def _check_out(out: Path) -> None:
 
 
 def compact_gallery(gallery: Path, **run: Unpack[RunOptions]) -> BuildReport:
-    """Write the current version anew: one index over all members, and no room for what is none any more."""
+    """Rewrite the current version: one index over all members, without deleted vectors."""
     return change_gallery(gallery, None, how=Publication(compact=True), **run)
 
 
@@ -120,12 +119,12 @@ def tune_gallery(
     queries: Sequence[str] = (),
     **run: Unpack[RunOptions],
 ) -> BuildReport:
-    """Measure the index of a gallery again, and build it again where other wishes call for another one.
+    """Measure a gallery's index again, and rebuild it where the changed options need another one.
 
     Args:
-        changes: fields of `AnnConfig` that are other from now on; the gallery remembers the rest.
-        queries: images or vectors, as `gallery.queries.read_queries` takes them, that ask in place of those vectors
-            that the index has not seen. They are to be such as are asked later, and no members.
+        changes: changed fields of `AnnConfig`; the gallery remembers the rest.
+        queries: images or vectors, as in `gallery.queries.read_queries`, instead of held-out vectors. They should be
+            typical queries, and no members.
     """
     AnnConfig(**(changes or {}))  # before any query is embedded
     asking = _embed(gallery, queries) if queries else None

@@ -1,4 +1,4 @@
-"""The frame of every command that writes a gallery: lock it, change the catalogue, publish a version, report."""
+"""Changes of a gallery: lock it, change the catalogue, settle, publish a version, report."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _RIVALS = (("faiss-cpu", "faiss-gpu"), ("onnxruntime", "onnxruntime-gpu"))
 
 @contextmanager
 def undone_where_called_off(work: Workspace, *, undo: bool) -> Iterator[None]:
-    """Let the unfinished work be as before where what follows is called off, and with `undo` where it fails.
+    """Restore the unfinished work where the block is cancelled, and with `undo` where it fails.
 
-    The catalogue may be open only within.
+    The catalogue may be open only within the block.
     """
     before = None if work.is_new else _copy(work.catalog_path, work.folder / _BEFORE)
     try:
@@ -52,7 +52,7 @@ def undone_where_called_off(work: Workspace, *, undo: bool) -> Iterator[None]:
             raise
         if before is None:
             work.remove()
-        elif before.exists():  # else the change has thrown it all away
+        elif before.exists():  # else the change has removed the work
             for end in ("-wal", "-shm"):
                 Path(f"{work.catalog_path}{end}").unlink(missing_ok=True)
             before.replace(work.catalog_path)
@@ -70,13 +70,16 @@ def _copy(catalog: Path, target: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """What a command did to a gallery.
+    """The result of a change of a gallery.
 
-    `found`, `indexed`, `duplicate`, `skipped` and `skipped_by_reason` count the whole version: the first is the sum of
-    the next three. `new_images` got their vectors in this run, `from_cache` of them from the cache folder; `moved` were
-    found in another place, `vanished` not found any more, `removed` taken out; `changed` tells whether there is a new
-    version, and `labels` how many it has (`count`), on how many `images`, and the `largest` with theirs; None where
-    nothing changed. `seconds` is the whole run, `images_per_second` counts new images.
+    Attributes:
+        changed: whether there is a new version.
+        found: items of the version: the sum of `indexed`, `duplicate` and `skipped`.
+        labels: `count`, `images` with one, and the `largest`; None where nothing changed.
+        new_images: that got their vectors in this run, `from_cache` of them from the cache.
+        moved: items found in another place.
+        vanished: items not found any more.
+        images_per_second: new images, by the seconds of the whole run.
     """
 
     gallery: str
@@ -101,10 +104,7 @@ class BuildReport:
 def open_workspace(
     gallery: Path, *, embedder: Embedder | None = None, start: float | None = None, **run: Unpack[RunOptions]
 ) -> Iterator[Workspace]:
-    """The gallery's workspace, opened under its lock; trouble with the disk becomes a GalleryError.
-
-    Another process that holds the lock is waited for, which is a step. `start` is when the command began.
-    """
+    """Open the gallery's workspace under its lock; disk errors become GalleryErrors."""
     start = time.perf_counter() if start is None else start
     wait_s, begin_step = run.get("wait_s", LOCK_WAIT_S), run.get("begin_step", no_steps)
     import_faiss()
@@ -121,9 +121,9 @@ def open_workspace(
 
 @contextmanager
 def naming_trouble(
-    gallery: Path, *, advice: str = "what is done is kept; mend the cause and run the same command again"
+    gallery: Path, *, advice: str = "what is done is kept; remove the cause and run the same command again"
 ) -> Iterator[None]:
-    """Trouble with the disk becomes a GalleryError."""
+    """Turn disk errors into GalleryErrors."""
     try:
         yield
     except OSError as error:
@@ -141,7 +141,7 @@ def change_gallery(
     undo: bool = False,
     **run: Unpack[RunOptions],
 ) -> BuildReport:
-    """Open the workspace of a finished gallery, and change it; else as `run_change`."""
+    """Open the workspace of a finished gallery, and `run_change`."""
     with open_workspace(gallery, **run) as work:
         return run_change(work, change, how=how, undo=undo)
 
@@ -149,11 +149,11 @@ def change_gallery(
 def run_change(
     work: Workspace, change: Change | None, *, how: Publication | None = None, undo: bool = False
 ) -> BuildReport:
-    """Change the catalogue in one step, settle what is pending, and publish; a change may tell what it removed.
+    """Change the catalogue in one transaction, settle pending rows, and publish a version where something changed.
 
-    Without a change, or where it changed nothing, there is a new version only where `how` asks for one. Of a change
-    that fails, what was embedded is kept, and the next command goes on with it; nothing of one that is called off,
-    nor, with `undo`, of any that fails. What fails behind the publication is a warning: the change is done.
+    `change` may return the number of removed items. `how` forces a new version. After a failure the next command
+    continues with what was embedded; after a cancellation, or with `undo`, nothing is kept. A failure after the
+    publication is a warning.
     """
     removed = None
     with undone_where_called_off(work, undo=undo), write_catalog(work.catalog_path) as catalog:
@@ -163,7 +163,7 @@ def run_change(
                     removed = change(catalog)
                     _check_store(work, catalog)
             except RetrievalError:
-                if work.is_new:  # nothing was begun, so nothing is left to be finished
+                if work.is_new:  # there is nothing to continue
                     work.remove()
                 raise
         for move in catalog.moved_sources():
@@ -180,7 +180,7 @@ def run_change(
             writing = work.begin_step("Writing")
             writing(0, 0)
             work.write(catalog, how=how or Publication())
-            writing(1, 1)  # whoever calls the work off can do so here at the latest
+            writing(1, 1)  # the last moment to cancel
             version = work.publish().name
             labels = asdict(catalog.indexed_labels(limit=_NAMED_LABELS))
         else:
@@ -203,7 +203,7 @@ def run_change(
 
 
 def _clean_up(work: Workspace, *, version: str, previous: str | None) -> None:
-    """Remove what nobody needs any more; what cannot be removed is left to the next writer."""
+    """Remove old versions and finished work; what cannot be removed is left to the next writer."""
     try:
         work.remove()
         remove_old_versions(work.gallery, current=version, previous=previous)
@@ -215,7 +215,7 @@ def _clean_up(work: Workspace, *, version: str, previous: str | None) -> None:
 
 
 def _check_store(work: Workspace, catalog: CatalogWriter) -> None:
-    """See, before anything is embedded, that its vectors can be written."""
+    """Check, before anything is embedded, that the vectors can be written."""
     count, width = catalog.count("indexed") + catalog.count("pending"), work.embedder.contract.embedding_dim
     config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
     store = StoreConfig.from_text(catalog.setting(STORE_SETTING))
@@ -237,7 +237,7 @@ def _refuse_empty(work: Workspace, catalog: CatalogWriter, reasons: Mapping[str,
 
 
 def _warn_of_rivals() -> None:
-    """Say where two packages that overwrite each other's files are both installed."""
+    """Warn where two packages that overwrite each other's files are both installed."""
     for names in _RIVALS:
         with suppress(PackageNotFoundError):
             for name in names:

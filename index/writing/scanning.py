@@ -1,4 +1,4 @@
-"""Scanning the sources of a gallery: every item once, also where sources overlap."""
+"""Scanning a gallery's sources: every item once, also where sources overlap."""
 
 from __future__ import annotations
 
@@ -27,11 +27,7 @@ _REPORTED_ITEMS = 1000
 
 
 class AssignedLabels:
-    """The labels of a file, by real path; an item without a row is unlabelled.
-
-    Args:
-        labels_file: CSV or Parquet with the columns path,label; paths relative to it, or absolute.
-    """
+    """The labels of a CSV or Parquet file, by real path; an item without a row is unlabelled."""
 
     def __init__(self, labels_file: Path) -> None:
         self._file = labels_file
@@ -39,13 +35,12 @@ class AssignedLabels:
         self._used = 0
 
     def label(self, item: FoundItem, location: str) -> FoundItem:
-        """The item, at its absolute location, with its label."""
         label = self._labels.get(_real(location))
         self._used += label is not None
         return replace(item, label=label)
 
     def check_used(self) -> None:
-        """Raise InputError where no item asked for had a label."""
+        """Raise InputError where no item had a label."""
         if not self._used:
             raise InputError(
                 f"{printable_path(str(self._file))}: none of its {len(self._labels)} labelled paths is an image of "
@@ -64,7 +59,7 @@ def _real_folder(folder: str) -> str:
 
 
 def find_assigned(catalog: Catalog) -> AssignedLabels | None:
-    """The labels that a gallery was built with, as they are now."""
+    """The current labels of the gallery's label file."""
     labels_file = catalog.labels_file()
     if labels_file is None:
         return None
@@ -77,22 +72,17 @@ def find_assigned(catalog: Catalog) -> AssignedLabels | None:
 
 
 class Trust(Enum):
-    """Which archives of unchanged time are taken to hold what their rows say, labels included."""
+    """Which archives of unchanged time are not read again, because their rows are trusted, labels included."""
 
     NONE = "none"
-    SHARDS = "those that would have to be fetched or unpacked"
+    SHARDS = "remote and compressed ones"
     ALL = "all"
 
 
 class CatalogKnown(Known):
     """The rows of one source.
 
-    Args:
-        catalog: which records the items while they are found.
-        number: of the source.
-        trust: which archives are not read again.
-        ask: whether items of lists of addresses are asked if they changed; not where a command that was stopped
-            has asked them, or where all are fetched again anyway.
+    `ask` tells whether to check the addresses of lists for changes; a stopped command's checks are not repeated.
     """
 
     def __init__(self, catalog: CatalogWriter, number: int, *, trust: Trust, ask: bool) -> None:
@@ -101,7 +91,6 @@ class CatalogKnown(Known):
         self._is_remote = is_address(catalog.sources()[number].location)
 
     def enter(self, archive: FoundItem, scan: Callable[[], Iterator[FoundItem]]) -> Iterator[FoundItem]:
-        """The rows of an unchanged archive, or what scanning it gives."""
         is_shard = self._is_remote or is_compressed(archive.path)
         known = None
         if self._trust is Trust.ALL or (self._trust is Trust.SHARDS and is_shard):
@@ -111,7 +100,6 @@ class CatalogKnown(Known):
         return scan() if known is None else known
 
     def recall(self, item: FoundItem) -> tuple[FoundItem, bool]:
-        """An item as its row has it."""
         if item.problem is not None or (known := self._catalog.known_state(self._number, item.path)) is None:
             return item, False
         size_bytes, mtime_ns, status = known
@@ -130,19 +118,18 @@ def scan_sources(
     ask: bool = True,
     progress: Progress = no_progress,
 ) -> Iterator[tuple[int, FoundItem]]:
-    """(source, item) of some of a catalogue's sources, in their order; an item in several belongs to the first.
+    """(source, item) of some sources, in order; an item of several sources belongs to the first.
 
-    Sources that are not scanned now have the items that their rows say.
+    Sources that are not scanned have the items of their rows.
 
     Args:
-        catalog: which records the items while they are given.
+        catalog: records the items while they are found.
         numbers: of the sources to scan.
-        labels: labels that go before those of the sources.
-        parts: of sources, to scan before these, as `find_parts` gives them.
-        restore: let items of other sources that were taken out, and are met here, come back.
-        trust: which archives of unchanged time are taken to hold what their rows say, and are not read; for a
-            gallery whose labels come from where they came before.
-        ask: whether the items of lists of addresses are asked if they changed.
+        labels: replace those of the sources.
+        parts: of `find_parts`, scanned first.
+        restore: let removed items of other sources, met here, come back.
+        trust: archives of unchanged time that are not read again.
+        ask: check the addresses of lists for changes.
         progress: called with (items met, 0).
     """
     sources = catalog.sources()
@@ -156,7 +143,7 @@ def scan_sources(
 
 
 def find_parts(catalog: CatalogWriter, given: Iterable[ImageSource]) -> dict[str, int]:
-    """Those locations that lie in a folder which is a source of the catalogue already, and its number."""
+    """Locations inside a folder that is a source already, and the number of that source."""
     sources = catalog.sources()
     known = {source.location for source in sources.values()}
     folders = {source.location: n for n, source in sources.items() if isinstance(source, FolderSource)}
@@ -170,7 +157,7 @@ def find_parts(catalog: CatalogWriter, given: Iterable[ImageSource]) -> dict[str
 
 
 class _Owners:
-    """Decides which source an item belongs to where sources overlap; quick where there are many and few do."""
+    """Decides which source an item belongs to where sources overlap."""
 
     def __init__(self, catalog: CatalogWriter, sources: Mapping[int, ImageSource], progress: Progress) -> None:
         self._catalog, self._sources, self._progress, self._met = catalog, sources, progress, 0
@@ -184,7 +171,7 @@ class _Owners:
     def sort_out(
         self, found: Iterable[FoundItem], number: int, *, labels: AssignedLabels | None, restore: bool
     ) -> Iterator[tuple[int, FoundItem]]:
-        """The items of a source that belong to no source before it."""
+        """The items of a source that belong to no earlier source."""
         root, has_rivals = self._sources[number].root, self._has_rivals(number)
         for item in found:
             self._met += 1
@@ -212,7 +199,7 @@ class _Owners:
         return after < len(self._locations) and self._locations[after].startswith(start + "/")
 
     def _names(self, location: str, *, other_than: int) -> Iterator[tuple[int, str]]:
-        """What an item at an absolute location is called in the other sources, were it theirs: (source, path)."""
+        """The possible (source, path) of an absolute location in the other sources."""
         for number in self._anywhere:
             if number != other_than:
                 yield from ((number, path) for path in {location, below(self._sources[number].root, location)})
@@ -223,7 +210,7 @@ class _Owners:
 
 
 def _above(location: str) -> Iterator[str]:
-    """A path or address, and the folders that it lies in, without that of all disks."""
+    """A path or address, and the folders above it but the root."""
     above = location
     while above not in ("", "/"):
         yield above

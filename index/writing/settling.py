@@ -1,4 +1,4 @@
-"""What a build does after its scan: hash what may have changed, embed what is new, set duplicates aside."""
+"""Settling the rows after a scan: hash changed items, embed new ones, set duplicates aside."""
 
 from __future__ import annotations
 
@@ -40,12 +40,7 @@ _COMPARED_ROWS = 4096
 
 
 def settle(work: Workspace, catalog: CatalogWriter) -> dict[str, int]:
-    """Settle every pending row, and remove those that a scan did not meet.
-
-    Returns:
-        `new_images` that got their vectors, `from_cache` of them from the cache, `moved` items that were found in
-        another place, and `vanished` ones.
-    """
+    """Settle every pending row, and remove vanished ones; counts as in `BuildReport`."""
     sources = catalog.sources()
     comparing, compared = work.begin_step("Comparing"), 0
     for hashed in _hash_rows(catalog.changed(), sources, config=work.config):
@@ -58,10 +53,10 @@ def settle(work: Workspace, catalog: CatalogWriter) -> dict[str, int]:
         compared += len(hashed)
         comparing(compared, 0)
     vanished = catalog.drop_vanished()
-    if work.kept_ids is not None:  # where this is stopped, what has their bytes stays a duplicate of them
+    if work.kept_ids is not None:  # their duplicates stay, also where this is stopped
         catalog.make_pending(work.find_lost(catalog).tolist(), confirm=True)
     embedded, known = _embed_pending(work, catalog, sources)
-    if work.kept_ids is not None and catalog.count_orphans():  # of images that cannot be embedded any more
+    if work.kept_ids is not None and catalog.count_orphans():  # their images cannot be embedded any more
         with catalog.transaction():
             catalog.release_duplicates()
         more = _embed_pending(work, catalog, sources)
@@ -73,8 +68,7 @@ def settle(work: Workspace, catalog: CatalogWriter) -> dict[str, int]:
 def _hash_rows(
     rows: Iterable[CatalogRow], sources: Mapping[int, ImageSource], *, config: BuildConfig
 ) -> Iterator[list[tuple[CatalogRow, str | None]]]:
-    """Some rows at a time, each with the SHA-256 of its bytes as they are now; None where they cannot be read."""
-
+    """Blocks of rows with the SHA-256 of their current bytes; None where they cannot be read."""
     placed: dict[int, CatalogRow] = {}
 
     def places() -> Iterator[tuple[int, Place]]:
@@ -99,7 +93,7 @@ def _hash_rows(
 
 
 def _embed_pending(work: Workspace, catalog: CatalogWriter, sources: Mapping[int, ImageSource]) -> tuple[int, int]:
-    """Embed every pending item, a checkpoint at a time; the number of vectors made, and of those that were known."""
+    """Embed every pending item, a checkpoint at a time; the numbers of vectors, and of those from the cache."""
     config, total, made = work.config, catalog.count("pending"), 0
     if not total:
         return 0, 0
@@ -131,10 +125,10 @@ def _embed_pending(work: Workspace, catalog: CatalogWriter, sources: Mapping[int
 
 
 def set_duplicates_aside(work: Workspace, catalog: CatalogWriter, *, progress: Progress = no_progress) -> None:
-    """Make the indexed rows that repeat another one its duplicates, as the gallery's settings want it.
+    """Make indexed rows that repeat another one its duplicates, by the gallery's settings.
 
-    What the base kept under the same settings, and what has duplicates, is kept; of new images the first one that has a
-    label is, or the first.
+    Images that the base kept with the same settings, or that have duplicates, stay. Of new images the first labelled
+    one is kept, or the first.
     """
     kind = catalog.setting("dedup")
     if kind is None:
@@ -153,7 +147,7 @@ def set_duplicates_aside(work: Workspace, catalog: CatalogWriter, *, progress: P
 
 
 def _kept_ids(work: Workspace, catalog: CatalogWriter) -> Ids:
-    """(n,) int64 ids that the base holds, where its duplicates were set aside by the same settings."""
+    """(n,) int64 ids of the base's images, where it has the same settings of duplicates."""
     if work.kept_ids is not None:
         return work.kept_ids
     if work.base is not None:
@@ -165,9 +159,9 @@ def _kept_ids(work: Workspace, catalog: CatalogWriter) -> Ids:
 
 
 def _exact_duplicates(rows: Iterable[tuple[str, int]], order: Ids, *, kept: int) -> list[tuple[int, int]]:
-    """(row, kept image) of what has the same bytes as another, from (hash, id) in rising order.
+    """(row, kept image) of rows with equal bytes, from rising (hash, id).
 
-    Of equals the first in the `order` of ids is the kept image; the first `kept` of these stay kept images all.
+    The kept image is the first in the `order` of ids; the first `kept` of these are never duplicates.
     """
     rank = {number: place for place, number in enumerate(order.tolist())}
     pairs = []
@@ -180,7 +174,7 @@ def _exact_duplicates(rows: Iterable[tuple[str, int]], order: Ids, *, kept: int)
 def _near_duplicates(
     work: Workspace, catalog: CatalogWriter, found: Fingerprints, order: Sequence[Ids], progress: Progress
 ) -> list[tuple[int, int]]:
-    """(row, kept image) of what looks like an image before it; the first ids of the order are kept all."""
+    """(row, kept image) of near-duplicates of earlier images; the first array of the order is kept whole."""
     config = DuplicateConfig(
         **{field.name: json.loads(catalog.setting(field.name) or "null") for field in fields(DuplicateConfig)}
     )

@@ -1,11 +1,11 @@
-"""The folder of shards: what they have in common, and the outcomes of their items, for the merge to read.
+"""The folder of shards: the plan, and the outcomes of items, which the merge reads.
 
-SHARDS/shards.json     what the gallery is to be made of, and how vectors are made; recorded by the first shard
+SHARDS/shards.json     the plan: sources, options, and everything that vectors depend on; written by the first shard
 SHARDS/model.onnx      the model
 SHARDS/00003-of-00008/ outcomes of the third eighth of the items
 
-A file NAME.npz has the outcomes of some items. An item is known by a key, so that neither its number nor its neighbours
-count; NAME is of the keys. A file is there whole or not at all, and one that is written twice is the same.
+A file NAME.npz has the outcomes of some items, by keys that do not depend on ids or order; NAME is a hash of the keys.
+Files are written atomically, and writing one twice gives the same file.
 """
 
 from __future__ import annotations
@@ -49,26 +49,24 @@ Keys = npt.NDArray[np.bytes_]
 
 
 def key_item(location: str, item: ItemFields) -> str:
-    """What an item of a source at a location is known by: where it is, its size and its time."""
+    """The key of an item of a source at a location: a hash of its place, size and time."""
     place = [location, item.path, item.archive, item.starts_at, item.size_bytes, item.mtime_ns]
     return hashlib.blake2b(json.dumps(place).encode("ascii"), digest_size=_KEY_BYTES).hexdigest()
 
 
 def as_keys(keys: Iterable[str]) -> Keys:
-    """Keys as an array."""
     return np.array(list(keys), dtype=_KEY)
 
 
 def write_outcomes(folder: Path, keys: Sequence[str], items: Sequence[EmbeddedItem], *, made_by: str) -> Path:
-    """Write a file of the outcomes of some items, durably and in one step.
+    """Write a file of outcomes, durably and atomically.
 
     Args:
-        folder: made if there is none.
-        keys: of the items.
-        items: in the same order; their ids are not written.
+        keys: of the items, in the same order.
+        items: their ids are not written.
         made_by: digest of all that the vectors depend on beside the images.
     """
-    folder.mkdir(exist_ok=True)  # what it lies in is there, or was merged and removed meanwhile
+    folder.mkdir(exist_ok=True)  # without its parents, which a merge may have removed meanwhile
     problems = {
         row: (item.problem.path, item.problem.reason, item.problem.detail)
         for row, item in enumerate(items)
@@ -93,14 +91,14 @@ def write_outcomes(folder: Path, keys: Sequence[str], items: Sequence[EmbeddedIt
 
 
 def find_outcome_files(folder: Path) -> list[Path]:
-    """The files of outcomes at or below a folder, in a fixed order."""
+    """Files of outcomes in a folder and below, in a fixed order."""
     found = (Path(above, name) for above, _, names in os.walk(folder) for name in names if name.endswith(ENDING))
     return sorted(found)
 
 
 @contextmanager
 def opened_outcomes(path: Path, *, made_by: str) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """A file of outcomes: its arrays by name, read when they are asked for, and its head."""
+    """A file of outcomes: its arrays by name, read on demand, and its head."""
     shown = printable_path(str(path))
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
@@ -117,13 +115,13 @@ def opened_outcomes(path: Path, *, made_by: str) -> Iterator[tuple[Any, dict[str
 
 
 def read_keys(path: Path, *, made_by: str) -> tuple[Keys, int]:
-    """The keys of a file's items, and how many of these cannot be used."""
+    """The keys of a file's items, and the number of unusable ones."""
     with opened_outcomes(path, made_by=made_by) as (arrays, head):
         return arrays["keys"], len(head["problems"])
 
 
 def read_outcomes(path: Path, *, made_by: str, width: int) -> tuple[Keys, list[EmbeddedItem]]:
-    """The keys and outcomes of a file, whose ids count from 0."""
+    """The keys and outcomes of a file, with ids from 0."""
     with opened_outcomes(path, made_by=made_by) as (arrays, head):
         problems, remote = head["problems"], head["fetched"]
         keys, hashes = arrays["keys"], arrays["sha256"].tolist()
@@ -157,11 +155,10 @@ class Shard:
 
     @property
     def folder(self) -> str:
-        """The name of its folder."""
         return f"{self.number:05d}-of-{self.count:05d}"
 
     def positions(self, total: int) -> range:
-        """Which of so many items are its own: neighbours, and as many as others have, or one more or less."""
+        """Its items of `total`: consecutive, and as many as in other shards, plus or minus one."""
         return range((self.number - 1) * total // self.count, self.number * total // self.count)
 
     def __str__(self) -> str:
@@ -170,16 +167,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """What all shards of a gallery agree on.
-
-    Attributes:
-        sources: their locations.
-        labels: the label file, if there is one.
-        dedup: as `build_gallery` has it.
-        duplicates: fields of the `DuplicateConfig`.
-        index: fields of `AnnConfig` that were given.
-        vectors: all that a vector depends on beside its image, of `describe_vectors`.
-    """
+    """The arguments of `build_gallery` that all shards share, and `vectors`, of `describe_vectors`."""
 
     sources: list[str]
     labels: str | None
@@ -190,27 +178,25 @@ class ShardPlan:
 
     @property
     def made_by(self) -> str:
-        """A digest of what vectors depend on, which every file of outcomes names."""
+        """A digest of `vectors`, which every file of outcomes has."""
         return hashlib.sha256(json.dumps(self.vectors, sort_keys=True).encode()).hexdigest()
 
     @property
     def model_sha256(self) -> str:
-        """Of the model file."""
         return str(self.vectors["model_sha256"])
 
     @property
     def backend(self) -> str:
-        """The name of the runtime that computes them, as the registry has it."""
         return str(self.vectors["runtime"]).partition(" ")[0]
 
 
 def make_shards_folder(gallery: Path, named: Path | None) -> Path:
-    """The folder of a gallery's shards, made if there is none: the one that was named, or a part of the gallery."""
+    """Create the folder of a gallery's shards: the named one, or a part of the gallery."""
     if named is None:
         try:
             return make_part(gallery, SHARDS)
         except GalleryError:
-            if is_part(gallery / SHARDS, of=identify(gallery)):  # another shard's process was as soon
+            if is_part(gallery / SHARDS, of=identify(gallery)):  # another process made it at the same time
                 return gallery / SHARDS
             raise
     named.mkdir(parents=True, exist_ok=True)
@@ -221,7 +207,7 @@ def make_shards_folder(gallery: Path, named: Path | None) -> Path:
 
 
 def share_model(folder: Path, embedder: Embedder) -> Path:
-    """The model as all shards have it, put beside them by the first."""
+    """Copy the model into the folder of shards, or check that it is the same."""
     model = folder / MODEL_NAME
     if not model.exists():
         create_durably(model, embedder.path.read_bytes())
@@ -231,7 +217,7 @@ def share_model(folder: Path, embedder: Embedder) -> Path:
 
 
 def share_plan(folder: Path, plan: ShardPlan) -> None:
-    """Record the plan, or see that it is the one that is recorded."""
+    """Record the plan, or check that it is the recorded one."""
     document = {"format_version": FORMAT_VERSION, **asdict(plan)}
     create_durably(folder / SHARDS_PLAN, json.dumps(document, indent=2).encode("ascii"))
     recorded = read_shard_plan(folder)
@@ -257,13 +243,13 @@ def read_shard_plan(folder: Path) -> ShardPlan:
 
 
 def list_counts(folder: Path) -> list[int]:
-    """Into how many shards a listing was split, rising: none before the first, several where builds differed."""
+    """The numbers N of shards I/N in a folder, rising; several where builds differed."""
     found = (_FOLDER.fullmatch(entry.name) for entry in os.scandir(folder))
     return sorted({int(match[2]) for match in found if match is not None})
 
 
 def _flatten(values: dict[str, Any]) -> dict[str, Any]:
-    """Named values with those of dictionaries among them, whose names begin with theirs."""
+    """Flatten nested dictionaries; names of inner values begin with the outer name."""
     nested = {name: value if isinstance(value, dict) else {"": value} for name, value in values.items()}
     return {f"{name} {key}".strip(): each for name, value in nested.items() for key, each in value.items()}
 
@@ -278,7 +264,7 @@ def _other(folder: Path, name: str, seen: object, given: object) -> GalleryError
 
 
 def are_known(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
-    """(n,) bool: which of (n,) keys are among those in rising order."""
+    """(n,) bool: which of (n,) keys are among rising `known` keys."""
     if not len(known):
         return np.zeros(len(keys), bool)
     found: npt.NDArray[np.bool_] = known[np.searchsorted(known, keys).clip(max=len(known) - 1)] == keys
@@ -286,7 +272,7 @@ def are_known(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
 
 
 def check_complete(catalog: Catalog, folder: Path) -> None:
-    """See that shards hold the outcome of every pending row."""
+    """Check that shards have the outcome of every pending row."""
     _, wanted = _pending_keys(catalog)
     made_by = read_shard_plan(folder).made_by
     found = [read_keys(path, made_by=made_by)[0] for path in find_outcome_files(folder)]
@@ -308,7 +294,7 @@ def find_outcomes(catalog: Catalog, folder: Path, *, width: int) -> Generator[li
         keys, items = read_outcomes(path, made_by=made_by, width=width)
         rows = np.flatnonzero(are_known(keys, wanted))
         places = np.searchsorted(wanted, keys[rows])
-        fresh = is_open[places]  # what two shards have is taken from one
+        fresh = is_open[places]  # an item of two shards counts once
         is_open[places] = False
         outcomes = []
         for row, place in zip(rows[fresh].tolist(), places[fresh].tolist(), strict=True):
@@ -320,7 +306,6 @@ def find_outcomes(catalog: Catalog, folder: Path, *, width: int) -> Generator[li
 
 
 def _pending_keys(catalog: Catalog) -> tuple[Ids, Keys]:
-    """The ids of the pending rows, and their keys."""
     sources, ids, keys = catalog.sources(), list[int](), list[bytes]()
     for row in catalog.rows(status="pending"):
         ids.append(row.id)
@@ -329,7 +314,7 @@ def _pending_keys(catalog: Catalog) -> tuple[Ids, Keys]:
 
 
 def _describe_missing(folder: Path, is_missing: npt.NDArray[np.bool_], *, strange: bool) -> str:
-    """Which shards to run again, from (n,) bool in the order of the listing."""
+    """The message that names the shards to run again."""
     counts, total = list_counts(folder), len(is_missing)
     seen = f"{int(is_missing.sum()):,} of {total:,} images are in no shard"
     if len(counts) > 1:

@@ -1,4 +1,4 @@
-"""Building a gallery on many machines: each embeds a shard of the listing, and a merge makes the gallery of all."""
+"""Building a gallery on many machines: each embeds a shard of the items, and a merge makes the gallery."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ShardReport:
-    """What a shard holds: `images` of the listing, `skipped` of which cannot be used; `new_images` are of this run."""
+    """A shard's result: `images` in all, `skipped` unusable ones, and `new_images` of this run."""
 
     folder: str
     shard: int
@@ -69,7 +69,7 @@ class ShardReport:
 
 @dataclass(frozen=True, slots=True)
 class SharedWork:
-    """What every process that makes shards of a gallery has before it: the model, what is to be made, and where."""
+    """The common state of processes that make shards: model, plan and folders."""
 
     gallery: Path
     folder: Path
@@ -82,9 +82,9 @@ class SharedWork:
 
 @contextmanager
 def open_listing(work: SharedWork, *, progress: Progress = no_progress) -> Iterator[CatalogWriter]:
-    """The catalogue that a build of the gallery would have after its scan, in a temporary folder of this machine.
+    """The catalogue of a build after its scan, in a temporary local folder.
 
-    Its pending rows are the items to embed, in an order that is the same on every machine.
+    Its pending rows are the items to embed, in the same order on every machine.
     """
     with TemporaryDirectory(prefix="retrieval-listing-") as folder:
         path = Path(folder, CATALOG_NAME)
@@ -99,7 +99,7 @@ def open_listing(work: SharedWork, *, progress: Progress = no_progress) -> Itera
             if work.labels is not None:
                 work.labels.check_used()
             total = max(catalog.count("pending"), 1)
-            progress(total, total)  # the step is done
+            progress(total, total)
             yield catalog
 
 
@@ -115,10 +115,10 @@ def open_shards(
     index: Mapping[str, Any] | None = None,
     config: BuildConfig | None = None,
 ) -> SharedWork:
-    """Open the model, and make the folder of shards and the model's copy there; the rest is as `build_gallery` has it.
+    """Open the model, and create the folder of shards with a copy of it; other arguments are those of `build_gallery`.
 
     Args:
-        shards: their folder, which all machines see; None for one in the gallery.
+        shards: their folder, shared by all machines; None for one in the gallery.
     """
     given, config = [find_source(os.fspath(source)) for source in sources], config or BuildConfig()
     gallery = check_out(out, sources=given)
@@ -145,7 +145,7 @@ def open_shards(
 
 
 def describe_work(embedder: Embedder, config: BuildConfig) -> dict[str, Any]:
-    """All that the vectors of shards depend on beside their images."""
+    """Everything that the vectors depend on beside their images."""
     batch_size = config.batch_size or embedder.usual_batch
     return describe_vectors(embedder, batch_size=batch_size, max_pixels=config.max_pixels)
 
@@ -153,7 +153,7 @@ def describe_work(embedder: Embedder, config: BuildConfig) -> dict[str, Any]:
 def embed_shard(
     work: SharedWork, shard: Shard, *, progress: Progress = no_progress, begin_step: BeginStep = no_steps
 ) -> ShardReport:
-    """Embed one shard of the listing, or what it lacks; any number of machines may do so at once, each with its own."""
+    """Embed one shard, or its missing part; machines may embed different shards at the same time."""
     start = time.perf_counter()
     with naming_trouble(work.gallery):
         share_plan(work.folder, work.plan)
@@ -166,7 +166,7 @@ def embed_shard(
 def embed_listed(
     work: SharedWork, shard: Shard, catalog: Catalog, *, progress: Progress = no_progress
 ) -> ShardReport:
-    """Embed those pending rows of a listing that are a shard's, and have no outcome yet; a file at a time."""
+    """Embed a shard's pending rows without an outcome, a file of outcomes at a time."""
     start, own, config = time.perf_counter(), work.folder / shard.folder, work.config
     known, skipped, made = set[str](), 0, 0
     for path in find_outcome_files(own):
@@ -205,15 +205,13 @@ def embed_listed(
 
 
 def merge_shards(gallery: Path, *, shards: Path | None = None, **run: Unpack[RunOptions]) -> BuildReport:
-    """Make the gallery of its shards: the one that a build on a single machine makes, bit for bit.
+    """Make the gallery of its shards, identical to that of a build on a single machine.
 
-    Shards in the gallery's own folder are removed when it is done; those in a folder that was named stay.
+    Shards in the gallery's own folder are removed at the end; those in `shards` stay.
 
     Raises:
-        InputError: a source cannot be scanned, or no image is usable.
-        GalleryError: a shard is missing, half done, of other things or of sources that changed since, or as
-            `build_gallery`; what is done is kept.
-        MissingDependencyError: the runtime that computed them, whose agreement the gallery is to tell, is not here.
+        GalleryError: a shard is missing, unfinished, of another model or options, or of sources that changed since.
+        MissingDependencyError: the runtime that computed the shards is not installed.
     """
     folder = shards or gallery / SHARDS
     plan = read_shard_plan(folder)
@@ -259,7 +257,7 @@ def _check_apart(shards: Path, gallery: Path, given: Sequence[ImageSource]) -> N
 
 
 def _check_current(gallery: Path, embedder: Embedder, given: Sequence[ImageSource]) -> None:
-    """What the merge would refuse is refused before anything is embedded."""
+    """Refuse, before anything is embedded, what the merge would refuse."""
     current = read_current(gallery) if gallery.is_dir() else None
     if current is None:
         return

@@ -1,4 +1,4 @@
-"""The work in progress of a gallery, `GALLERY/building/`: what is done survives a kill, and ends as a version."""
+"""Unfinished work of a gallery, `GALLERY/building/`: it survives a kill, and becomes a version."""
 
 from __future__ import annotations
 
@@ -72,16 +72,13 @@ class Workspace:
 
     Attributes:
         embedder: giving all its outputs.
-        config, progress, begin_step: as `RunOptions` has them.
-        start: when the command began, by `time.perf_counter`.
-        base: the current version, which the next one starts from; None for the first.
-        catalog_path: the rows of the work in progress.
-        is_new: whether nothing had been begun before it was opened.
-        kept_vectors: by output, vectors to publish beside those made since, where there is no base.
-        kept_ids: (n,) int64 ids that no duplicate sets aside, where there is no base; None: there is one.
-        kept_runtime: which computed the vectors of the base, or those that are kept, as their manifest says.
-        shards: the folder of shards that have the outcome of every item, so that nothing is embedded; None for none.
-        previous: the version that a repair leaves to go back to; None: that before the one that is made.
+        base: the current version, from which the next one starts; None for the first.
+        is_new: whether there was no unfinished work before.
+        kept_vectors: by output, vectors to publish with the new ones, without a base.
+        kept_ids: (n,) int64 ids that never become duplicates, without a base; None with a base.
+        kept_runtime: the manifest's runtime of the base's or kept vectors.
+        shards: a folder of shards with the outcome of every item, so that nothing is embedded.
+        previous: the version that a repair leaves for a rollback; None: the one before the new one.
     """
 
     def __init__(
@@ -104,10 +101,10 @@ class Workspace:
         self._made_runtime = describe_runtime(self.embedder)
 
     def open(self) -> None:
-        """Continue the work in progress, or start it from the current version where there is one.
+        """Continue unfinished work, or start from the current version.
 
         Raises:
-            GalleryMismatchError: the gallery, or its work in progress, is of another model.
+            GalleryMismatchError: the gallery, or its unfinished work, is of another model.
             GalleryDamagedError: a file of the current version is missing or has another size.
         """
         self.base = adopt_unpublished(self.gallery)
@@ -138,7 +135,7 @@ class Workspace:
         return {"format_version": FORMAT_VERSION, "base": base, "model_sha256": self.embedder.sha256}
 
     def _join_work(self, plan: Mapping[str, Any]) -> None:
-        """See that vectors may stand beside those that were made before, and record which runtimes made both."""
+        """Check that new vectors may be mixed with those of the unfinished work, and record both runtimes."""
         found = read_plan(self.gallery) or {}
         if "runtime" in found and self.has_vectors():
             require_same_output(found["runtime"], self.embedder, gallery=self.gallery)
@@ -151,7 +148,7 @@ class Workspace:
             write_durably(self.folder / PLAN_NAME, json.dumps(recorded, indent=2).encode())
 
     def _damaged(self, error: GalleryDamagedError) -> GalleryError:
-        """What is damaged is the work in progress, not a gallery."""
+        """The error of damaged unfinished work, with advice other than for a damaged version."""
         problem = f"the unfinished work is {error.problem.partition(';')[0]}"
         advice = "`retrieval index repair` throws it away, nothing published is lost; then run the command again"
         return GalleryError(error.path, f"{problem}; {advice}")
@@ -178,7 +175,7 @@ class Workspace:
             shutil.copyfile(self.base.folder / CATALOG_NAME, self.catalog_path)
         with write_catalog(self.catalog_path) as catalog:
             catalog.prepare()
-            catalog.raise_next_id(highest_next_id(self.gallery))  # also above what a version gave that was left
+            catalog.raise_next_id(highest_next_id(self.gallery))  # also above ids of a version before a rollback
         self._record(plan)
 
     def open_without_base(
@@ -189,12 +186,12 @@ class Workspace:
         kept: Mapping[str, Sequence[HeldVectors]],
         runtime: dict[str, Any] | None,
     ) -> None:
-        """Continue or start a version that no sound one of this gallery is the base of: a repair, or a copy.
+        """Continue or start a version without a sound base: a repair, or a copy.
 
         Args:
             base: the name of the damaged version.
-            rows: an intact catalogue; None to start with an empty one.
-            kept: by output, the vectors that there are.
+            rows: an intact catalogue; None: an empty one.
+            kept: the vectors, by output.
             runtime: that computed them.
         """
         self.kept_vectors, self.kept_ids = kept, np.empty(0, np.int64)
@@ -210,7 +207,7 @@ class Workspace:
             self._start(plan, rows=rows)
 
     def find_lost(self, catalog: CatalogWriter) -> Ids:
-        """(n,) int64 rising ids of the indexed rows of a repair that lack a vector of any output."""
+        """(n,) int64 rising ids of indexed rows, in a repair, without a vector of some output."""
         held = [
             np.unique(np.concatenate([np.empty(0, np.int64), *(file.ids for file in files)]))
             for files in self.vector_files(catalog).values()
@@ -219,24 +216,22 @@ class Workspace:
         return np.setdiff1d(indexed, reduce(np.intersect1d, held), assume_unique=True)
 
     def restart(self) -> None:
-        """Throw the work in progress away and begin anew."""
         self.remove()
         self._made_runtime = describe_runtime(self.embedder)
         self.open()
 
     def remove(self) -> None:
-        """Remove the work in progress; finished versions stay."""
+        """Remove the unfinished work; finished versions stay."""
         identity = identify(self.gallery)
         if is_part(self.folder, of=identity):
-            remove_durably(self.folder / PLAN_NAME)  # first: without it, whatever is left is not gone on with
+            remove_durably(self.folder / PLAN_NAME)  # first: without it the rest is not continued
             remove_part(self.folder, of=identity)
 
     def has_vectors(self) -> bool:
-        """Whether something was embedded that a new start would lose."""
         return any((self.folder / "checkpoints").glob("*.npy"))
 
     def save_checkpoint(self, catalog: CatalogWriter, items: list[EmbeddedItem]) -> int:
-        """Settle some items: first their vectors, then, in one transaction, their rows; the number of vectors."""
+        """Write the vectors of some items, then settle their rows in one transaction; the number of vectors."""
         usable = [
             (item.id, item.vector) for item in sorted(items, key=attrgetter("id")) if item.vector is not None
         ]
@@ -251,7 +246,7 @@ class Workspace:
         return len(usable)
 
     def vector_files(self, catalog: CatalogWriter) -> dict[str, list[HeldVectors]]:
-        """By output, the vectors that are published beside the base's; of an id the last one counts."""
+        """By output, the vectors to publish beside the base's; of an id in several files the last counts."""
         folder, start = self.folder / "checkpoints", 0
         try:
             made = [find_checkpoint(folder / saved.name, sha256=saved.sha256) for saved in catalog.checkpoints()]
@@ -266,17 +261,16 @@ class Workspace:
         return files
 
     def has_changed(self, catalog: CatalogWriter) -> bool:
-        """Whether the rows differ from those of the current version."""
         return self.base is None or not catalog.same_as(self.base.folder / CATALOG_NAME)
 
     def write(self, catalog: CatalogWriter, *, how: Publication) -> None:
-        """Make a complete version of the settled rows, to be published."""
+        """Write a complete version of the settled rows, for `publish`."""
         version = self.folder / _VERSION
         version.mkdir(exist_ok=True)
         if others := remove_own(version):
             shown = printable_path(str(version / others[0]))
             raise GalleryError(shown, "not this gallery's, and in the way; move it elsewhere and run this again")
-        (version / PART_MARK).unlink(missing_ok=True)  # of one that was about to be published
+        (version / PART_MARK).unlink(missing_ok=True)  # of an interrupted publication
         if hash_file(self.folder / MODEL_NAME) != self.embedder.sha256:
             raise GalleryError(printable_path(str(self.embedder.path)), "the model file changed during the build")
         link_file(self.folder / MODEL_NAME, version / MODEL_NAME)
@@ -299,7 +293,7 @@ class Workspace:
         self._remembered = catalog.remembered()
 
     def _write_vectors(self, catalog: CatalogWriter, version: Path, how: Publication) -> dict[str, Published]:
-        """Let a version have the vectors of every output; what a manifest says of them."""
+        """Write the vectors of every output; their entries in the manifest."""
         config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
         store = StoreConfig.from_text(catalog.setting(STORE_SETTING))
         members = np.array(catalog.indexed_ids(), dtype=np.int64)
@@ -355,14 +349,14 @@ class Workspace:
         )
 
     def publish(self) -> Path:
-        """Let the version that was written be the current one; its folder."""
+        """Make the written version the current one; its folder."""
         name = next_version(self.gallery)
         announce(self.gallery, name)
         return publish_version(self.gallery, self.folder / _VERSION, name=name, remembered=self._remembered)
 
 
 def require_model(embedder: Embedder, *, expected: str, gallery: Path) -> None:
-    """See that a model is the one that a gallery, or its work in progress, was built with."""
+    """Check that a model is the one of a gallery or its unfinished work."""
     if embedder.sha256 != expected:
         raise GalleryMismatchError(
             printable_path(str(gallery)),
@@ -374,12 +368,12 @@ def require_model(embedder: Embedder, *, expected: str, gallery: Path) -> None:
 
 
 def _is_same_plan(found: Mapping[str, Any] | None, plan: Mapping[str, Any]) -> bool:
-    """Whether work in progress is to become the same, whichever runtimes compute it."""
+    """Whether two plans are equal but for their runtimes."""
     return found is not None and {**found, "runtime": None} == {**plan, "runtime": None}
 
 
 def is_intact_work(folder: Path) -> bool:
-    """Whether the rows and vectors of work in progress are as they were written."""
+    """Whether the rows and vectors of unfinished work are undamaged."""
     try:
         with write_catalog(folder / CATALOG_NAME) as catalog:
             catalog.check()
@@ -391,7 +385,7 @@ def is_intact_work(folder: Path) -> bool:
 
 
 def adopt_unpublished(gallery: Path) -> Version | None:
-    """The current version; one that was announced, by a writer killed at its very last step, becomes it."""
+    """The current version; an announced one, of a writer killed in its last step, becomes current."""
     current, announced = read_current(gallery), find_announced(gallery, identity=identify(gallery))
     if announced is not None and int(announced) > int(current.name if current else 0):
         set_current(gallery, versions_folder(gallery) / announced)
@@ -403,7 +397,6 @@ def adopt_unpublished(gallery: Path) -> Version | None:
 
 
 def find_model(gallery: Path) -> Path:
-    """The model of a gallery, finished or not."""
     current = read_current(gallery)
     folder = gallery / BUILDING if current is None else current.folder
     model = folder / MODEL_NAME

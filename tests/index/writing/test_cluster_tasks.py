@@ -80,14 +80,14 @@ def test_shards_go_with_what_a_killed_build_left(work: SharedWork) -> None:
 def test_a_node_that_sees_no_shared_folder_says_so(work: SharedWork, tmp_path: Path) -> None:
     answer = send(replace(work, folder=tmp_path / "nowhere"), Shard(1, 2))
     assert isinstance(answer, GalleryError)
-    assert "not to be seen from there; name a folder that all machines share" in str(answer)
+    assert "not visible on a node; name a folder that all machines share" in str(answer)
 
 
 def test_a_node_that_sees_no_images_says_so_and_writes_nothing(work: SharedWork, image_folder: Path) -> None:
     image_folder.rename(image_folder.with_name("away"))
     answer = send(work, Shard(1, 2))
     assert isinstance(answer, InputError)
-    assert f"{image_folder}: not to be seen from there" in str(answer)
+    assert f"{image_folder}: not visible on a node" in str(answer)
     assert not (work.folder / Shard(1, 2).folder).exists()
 
 
