@@ -1,9 +1,8 @@
-"""An embedding engine before which a cache stands: what was embedded once is not embedded again.
+"""Cache of vectors, and the embedding engine that uses it.
 
-CACHE/vectors.sqlite holds them: a row is a key of all that a vector depends on beside the image, the SHA-256 of the
-image file, its perceptual hash and vector, and a CRC of all four: a damaged row counts as none. Several processes may
-use the file at once; what a killed one had not committed is embedded again. Whatever is wrong with a cache is said in
-the log, and costs its user no more than the time to embed.
+CACHE/vectors.sqlite has rows of: a key of everything that a vector depends on beside the image, the image file's
+SHA-256, its perceptual hash and vector, and a CRC of all four; a damaged row is ignored. Processes may share the file.
+Problems with the cache are logged, and images are then embedded again.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from index.threads import map_ahead, usable_cores
 
 logger = logging.getLogger(__name__)
 
-MAX_BYTES = 2 << 30  # in use in the file, which then gives up its oldest vectors
+MAX_BYTES = 2 << 30  # used in the file; above it the oldest vectors are removed
 CACHE_NAME = "vectors.sqlite"
 _WAIT_S = 10.0  # for another process that writes the same file
 _LOOKED_UP = 500  # at once; SQLite takes 999 values in a statement at least
@@ -58,26 +57,25 @@ _USED_BYTES = (
 )
 
 _ASKED_AT_ONCE = 256
-_EMBEDDED_AT_ONCE = 1024  # of those that the cache does not have, whose files are read again: soon, from memory
+_EMBEDDED_AT_ONCE = 1024  # cache misses, whose files are read again soon, from the page cache
 _KEPT_AT_ONCE, _KEPT_EVERY_S = 256, 5.0  # the most that a killed command does again
 _HASHED_AHEAD = 64
-_HELD_BYTES = 1 << 26  # of remote items, whose bytes are not fetched again
+_HELD_BYTES = 1 << 26  # of remote items, which are not fetched twice
 _Hashed = tuple[int, Place, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class KnownVector:
-    """What the cache has of an image: its (D,) float32 unit vector, and its perceptual hash."""
+    """A cache entry of an image: its (D,) float32 unit vector, and its perceptual hash."""
 
     vector: Vectors
     phash: int
 
 
 def describe_vectors(embedder: Embedder, *, batch_size: int, max_pixels: int) -> dict[str, Any]:
-    """All that a vector depends on beside the bytes of its image.
+    """Everything that a vector depends on beside the bytes of its image.
 
-    A model's preprocessing is in its file. Runtimes may choose other kernels for other batches, whose last bits may
-    differ; images of too many pixels have no vector.
+    The preprocessing is in the model file. The batch size counts because runtimes may choose other kernels for it.
     """
     return {
         "model_sha256": embedder.sha256,
@@ -90,13 +88,12 @@ def describe_vectors(embedder: Embedder, *, batch_size: int, max_pixels: int) ->
 
 
 class VectorCache:
-    """The vectors of one model as they are computed here; use it as a context, in one thread at a time.
+    """The cached vectors of one model; a context manager, used by one thread at a time.
 
     Args:
-        folder: the user's cache folder, or another one.
         description: of `describe_vectors`.
         width: D, of a vector.
-        max_bytes: in use in the file, for the vectors of all models.
+        max_bytes: used in the file, for all models.
     """
 
     def __init__(
@@ -126,7 +123,7 @@ class VectorCache:
     def _connect(self) -> sqlite3.Connection:
         database = sqlite3.connect(self.path, timeout=_WAIT_S, check_same_thread=False, isolation_level=None)
         try:
-            database.execute("PRAGMA synchronous = OFF")  # a row that a power cut damaged has another CRC
+            database.execute("PRAGMA synchronous = OFF")  # the CRC detects damage of a power cut
             database.executescript(_SCHEMA)
             database.execute("SELECT id, key, sha256, entry, crc FROM vectors LIMIT 1").fetchone()
         except BaseException:
@@ -136,7 +133,7 @@ class VectorCache:
 
     @contextmanager
     def _forgiving(self, what: str) -> Iterator[None]:
-        """A cache that fails is left alone from then on, and says so once."""
+        """On an error, log it once and stop using the cache."""
         try:
             yield
         except _ERRORS as error:
@@ -150,7 +147,7 @@ class VectorCache:
                 self._remove()
 
     def _remove(self) -> None:
-        """Away with a damaged file, so that the next command begins anew."""
+        """Remove a damaged file."""
         with suppress(OSError):
             for name in (self.path.name, f"{self.path.name}-journal"):
                 self.path.with_name(name).unlink(missing_ok=True)
@@ -163,7 +160,7 @@ class VectorCache:
         return 0
 
     def find(self, hashes: Sequence[str]) -> dict[str, KnownVector]:
-        """What is known of images by the SHA-256 of their bytes."""
+        """Cache entries by the SHA-256 of image files."""
         found: dict[str, KnownVector] = {}
         if self._database is None:
             return found
@@ -198,7 +195,7 @@ class VectorCache:
         return KnownVector(vector, _PHASH.unpack_from(entry)[0])
 
     def add(self, known: Mapping[str, KnownVector], *, seconds: float = 0.0) -> None:
-        """Keep what was found out in so many seconds, in one step; in a full file, in the place of the oldest."""
+        """Add entries, computed in so many seconds, in one transaction; a full file loses its oldest."""
         if self._database is None or not known:
             return
         with self._forgiving("written"):
@@ -209,7 +206,7 @@ class VectorCache:
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 [used] = self._database.execute(_USED_BYTES).fetchone()
-                if used >= self._max_bytes:  # of few rows: others wait meanwhile; SQLite uses their pages again
+                if used >= self._max_bytes:  # SQLite reuses the pages
                     self._database.execute(
                         "DELETE FROM vectors WHERE id IN (SELECT id FROM vectors ORDER BY id LIMIT ?)",
                         (2 * len(rows),),
@@ -229,7 +226,7 @@ class VectorCache:
                 raise
 
     def speed(self) -> float | None:
-        """Images a second at which those in the cache were embedded; None where it has none."""
+        """Images a second at which the entries were embedded; None without any."""
         row = None
         if self._database is not None:
             with self._forgiving("read"):
@@ -238,16 +235,15 @@ class VectorCache:
         return row[0] / row[1] if row and row[1] else None
 
     def close(self) -> None:
-        """Let go of the file."""
         if self._database is not None:
             self._database.close()
             self._database = None
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether a file is no database of ours or a broken one, and not only locked, or not to be written now.
+    """Whether an error means a damaged or foreign file, and not a lock or a full disk.
 
-    What SQLite quotes of a broken schema need not be text, which fails on its way to Python.
+    A broken schema may also fail as a ValueError, because SQLite quotes bytes that are no text.
     """
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in _DAMAGE
@@ -255,12 +251,11 @@ def _is_damage(error: Exception) -> bool:
 
 
 class CachedEngine:
-    """An engine whose outcomes are looked up first, and kept; see `ThreadedEngine`, whose vectors it gives to the bit.
+    """A `ThreadedEngine` behind a cache, with identical vectors.
 
     Attributes:
-        found: images that the cache had.
-        embedded: images that the model saw.
-        seconds: that these took.
+        found: cache hits.
+        embedded: images that the model saw, in `seconds`.
     """
 
     def __init__(self, engine: ThreadedEngine, cache: VectorCache | None, *, workers: int = 0) -> None:
@@ -269,8 +264,8 @@ class CachedEngine:
         self.seconds = 0.0
 
     def embed(self, items: Iterable[tuple[int, Place]]) -> Generator[list[EmbeddedItem], None, None]:
-        """Outcomes in any order. A place that says which bytes are expected is not read to look it up."""
-        if self._cache is None or not len(self._cache):  # or every file would be read twice for nothing
+        """Outcomes in any order. A place with an expected SHA-256 is looked up without reading it."""
+        if self._cache is None or not len(self._cache):  # avoids reading every file twice
             yield from self._embed(items)
             return
         missing: list[tuple[int, Place]] = []
@@ -300,12 +295,12 @@ class CachedEngine:
             yield from self._embed(missing)
 
     def speed(self) -> float | None:
-        """Images a second at which the model embeds here, in this work or when what it kept was made."""
+        """Images a second of the model on this machine, in this run or by the cache's record."""
         known = None if self._cache is None else self._cache.speed()
         return known or (self.embedded / self.seconds if self.seconds and self.embedded else None)
 
     def _embed(self, items: Iterable[tuple[int, Place]]) -> Iterator[list[EmbeddedItem]]:
-        """What the engine gives, kept some at a time, and at its end however it ends."""
+        """Embed, and add the vectors to the cache now and then, and at the end."""
         made: dict[str, KnownVector] = {}
         spent, saved = 0.0, time.monotonic()
         with closing(self._engine.embed(items)) as batches:
@@ -343,11 +338,7 @@ def open_cached_engine(
     batch_size: int = 0,
     max_pixels: int = MAX_PIXELS,
 ) -> Iterator[CachedEngine]:
-    """The usual engine for a model behind the vectors that a cache folder has of it; else as `ThreadedEngine`.
-
-    Args:
-        cache: the folder; None for none.
-    """
+    """A `CachedEngine`; arguments as of `ThreadedEngine`, and the folder of the cache, if any."""
     engine = ThreadedEngine(embedder, workers=workers, batch_size=batch_size, max_pixels=max_pixels)
     described = describe_vectors(embedder, batch_size=batch_size or embedder.usual_batch, max_pixels=max_pixels)
     opened = nullcontext(None) if cache is None else VectorCache(
@@ -363,7 +354,7 @@ def _held_bytes(item: tuple[int, Place]) -> int:
 
 
 def _take_some(hashed: Iterator[_Hashed]) -> list[_Hashed]:
-    """Some items to be looked up together; fewer where their bytes are held."""
+    """A batch of items to look up; smaller where their bytes are held in memory."""
     some: list[_Hashed] = []
     size = 0
     for item in islice(hashed, _ASKED_AT_ONCE):
@@ -375,7 +366,7 @@ def _take_some(hashed: Iterator[_Hashed]) -> list[_Hashed]:
 
 
 def _hash_item(item: tuple[int, Place]) -> _Hashed:
-    """An item with the SHA-256 of its bytes; None where they cannot be read, which the engine will tell of."""
+    """An item with the SHA-256 of its bytes; None where they cannot be read, which the engine reports."""
     key, place = item
     if place.sha256 is not None:
         return key, place, place.sha256

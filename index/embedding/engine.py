@@ -1,4 +1,4 @@
-"""Embedding engine: items are decoded and embedded in threads of this process."""
+"""Embedding engine: decodes and embeds items in threads of this process."""
 
 from __future__ import annotations
 
@@ -23,15 +23,11 @@ from index.threads import map_ahead, usable_cores
 
 BATCHES_AHEAD = 3
 ITEMS_AHEAD = 4  # of every worker
-_SMALL_BYTES = 1 << 23  # of a file that is read without asking for room
+_SMALL_BYTES = 1 << 23  # of a file that is read outside the `ByteBudget`
 
 
 class ByteBudget:
-    """Threads wait until what they are about to hold fits beside what others hold.
-
-    Args:
-        capacity_bytes: of all together; more than that has to be held alone.
-    """
+    """A limit on memory that threads share; one that needs more than the capacity holds it alone."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity_bytes, self._held_bytes = capacity_bytes, 0
@@ -39,7 +35,6 @@ class ByteBudget:
 
     @contextmanager
     def hold(self, size_bytes: int) -> Iterator[None]:
-        """Hold as many bytes for as long as the context lasts."""
         with self._changed:
             self._changed.wait_for(
                 lambda: not self._held_bytes or self._held_bytes + size_bytes <= self._capacity_bytes
@@ -56,24 +51,22 @@ class ByteBudget:
 _files_held = ByteBudget(1 << 30)
 
 _Decoded = tuple[EmbeddedItem, str, Pixels | None]
-"""An outcome without its vector, the name of the item, and the pixels of one that can be used."""
+"""An outcome without vector, the item's name, and the pixels of a usable item."""
 
 
 class ThreadedEngine:
-    """Embeds any number of items in threads of this process, in bounded memory.
+    """Embeds any number of items in threads, in bounded memory.
 
-    Every exception is an outcome: an item that cannot be used comes back with its problem, and only a failing model
-    stops the work. An item's vector does not depend on its neighbours.
-
-    On a CPU each worker decodes a batch and runs the model on it, so no core waits for another. On a GPU the workers
-    decode, and the model runs meanwhile. No more than `BATCHES_AHEAD` batches, or two for each worker, are held. A
-    batch holds the usable ones of `batch_size` consecutive items, filled up to one fixed shape.
+    An unusable item comes back with its problem; only a failing model stops the work. An item's vector does not depend
+    on its neighbours. On a CPU each worker decodes a batch and runs the model on it, so no core waits for another. On a
+    GPU the workers decode while the model runs. At most `BATCHES_AHEAD` batches, or two for each worker, are held. A
+    batch has the usable ones of `batch_size` consecutive items, padded to a fixed shape.
 
     Args:
-        embedder: the model; on a CPU one of a single thread.
-        workers: how many decode at the same time; 0 is one for each usable core.
-        batch_size: images that the model takes at once; 0 is the model's usual number.
-        max_pixels: of an image; one that has more is not used.
+        embedder: the model; on a CPU with a single thread.
+        workers: decoding threads; 0 is one for each usable core.
+        batch_size: images in a batch; 0 is the model's usual number.
+        max_pixels: limit of an image.
     """
 
     def __init__(
@@ -83,10 +76,7 @@ class ThreadedEngine:
         self._workers, self._size = workers or usable_cores(), batch_size or embedder.usual_batch
 
     def embed(self, items: Iterable[tuple[int, Place]]) -> Generator[list[EmbeddedItem], None, None]:
-        """Embed items given as (id, place): the outcome of every one, in their order, `batch_size` at a time.
-
-        Closing the generator ends the work.
-        """
+        """Embed items, given as (id, place), in order, `batch_size` at a time; closing the generator ends the work."""
         with closing(fetch_ahead(items)) as source:
             yield from self._embed(source)
 
@@ -147,7 +137,7 @@ class ThreadedEngine:
 
 
 def _announced_bytes(place: Place) -> int:
-    """How large the item is said to be; 0 where nobody says, which reading will tell."""
+    """The item's announced size; 0 where it is unknown."""
     try:
         is_told = place.size_bytes is not None or place.store is not None
         return place.size_bytes or 0 if is_told else os.stat(place.file).st_size
@@ -156,7 +146,7 @@ def _announced_bytes(place: Place) -> int:
 
 
 def in_order(batches: Iterable[list[EmbeddedItem]], ids: Iterable[int]) -> Iterator[EmbeddedItem]:
-    """Outcomes in the order of ids, each as soon as those before it are there."""
+    """Outcomes in the order of ids, each as soon as possible."""
     done: dict[int, EmbeddedItem] = {}
     wanted = iter(ids)
     following = next(wanted, None)
@@ -170,11 +160,7 @@ def in_order(batches: Iterable[list[EmbeddedItem]], ids: Iterable[int]) -> Itera
 def in_checkpoints(
     batches: Iterable[list[EmbeddedItem]], *, images: int, seconds: float, progress: Callable[[int], None]
 ) -> Iterator[list[EmbeddedItem]]:
-    """Outcomes gathered until there are so many, or so many seconds have passed: what a killed command does again.
-
-    Args:
-        progress: called with the number of outcomes so far.
-    """
+    """Group outcomes into checkpoints of so many images or seconds; `progress` gets the number of outcomes so far."""
     gathered: list[EmbeddedItem] = []
     done, saved = 0, time.monotonic()
     for batch in batches:

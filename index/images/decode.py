@@ -1,7 +1,7 @@
-"""Decoding one image file to upright, opaque RGB, in the process that calls it.
+"""Decoding an image file to upright, opaque RGB, in the calling process.
 
-What a file may cost is not bounded here: `image_files.decode_image` calls this directly for what is proven cheap, and
-in a worker process that can be killed for all else.
+The cost is not bounded here: `image_files.decode_image` calls this directly for proven cheap files, and in a worker
+process that can be killed for all others.
 """
 
 from __future__ import annotations
@@ -18,27 +18,25 @@ from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
 from index.errors import ImageError
 
-# HEIC, the photos of iPhones: read by pillow-heif where it is installed, named where it is not.
-#
-# The package is an extra, since the HEVC coder in its wheels is under the GPL. Its plugin for Pillow is used without
-# being registered, so that no other part of the process takes files that it did not take before.
+# HEIC, the photos of iPhones, is read by pillow-heif. The package is an extra, because the HEVC coder in its wheels is
+# under the GPL. Its Pillow plugin is not registered, so that the rest of the process does not accept HEIC.
 HEIF = "HEIC"
-_CODED = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs")  # brands of what HEVC coded
-_CONTAINERS = (b"mif1", b"msf1")  # brands of what AVIF or HEVC coded: the brands it is compatible with say which
+_CODED = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs")  # brands of HEVC
+_CONTAINERS = (b"mif1", b"msf1")  # brands of AVIF or HEVC; compatible brands tell which
 _MAX_BRANDS_BYTES = 256
-# JPEG by simplejpeg where it is installed: the pixels that Pillow gives, in less time. Whether both agree is tried
-# once, as Pillow may be built on another libjpeg. Pillow decodes every file of which libjpeg warns.
-JPEG = ("JPEG", "MPO")  # which Pillow's reader of JPEG gives
+# simplejpeg decodes JPEG faster, to Pillow's pixels. Whether both agree is tested once, because Pillow may have
+# another libjpeg. Pillow decodes every file with libjpeg warnings.
+JPEG = ("JPEG", "MPO")  # formats of Pillow's JPEG reader
 _MODES = ("RGB", "L")  # no CMYK, of which Pillow has its own conversion
 _LEAST_SIDE = 8  # below it, several scales give the same size
 _SCALES = (1, 2, 4, 8)
 _TRIED_SIZE = (43, 37)  # no multiple of a block
 
-# Stereo pictures (MPO) come through Pillow's JPEG reader and may not be named here.
+# Stereo images (MPO) come through Pillow's JPEG reader and may not be listed here.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")
 READABLE = (*FORMATS, HEIF)
-FIRST_BYTES = 16  # which say what a file is
-_STRIP_PIXELS = 1 << 22  # what is converted at once, so that no second whole image is held
+FIRST_BYTES = 16  # which identify the format
+_STRIP_PIXELS = 1 << 22  # converted at once, so that no second whole image is held
 _EXIF_ORIENTATION = 0x0112
 _TILE_WIDTH, _TILE_LENGTH = 0x0142, 0x0143
 _ORIENTATIONS = {
@@ -50,14 +48,13 @@ _ORIENTATIONS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# What Pillow's parsers raise on damaged input: the first five are seen when its formats are fuzzed, the others are
-# what it catches itself where a file ends early. Anything else is a bug of ours and must surface.
+# Errors of Pillow's parsers on damaged input. Anything else is a bug of ours and must surface.
 _DAMAGE = (OSError, SyntaxError, ValueError, TypeError, RuntimeError, EOFError, IndexError, struct.error)
 logger = logging.getLogger(__name__)
 
 
 def is_heif(first: bytes) -> bool:
-    """Whether a file that begins with these bytes, 12 or more, says that HEVC coded its pictures."""
+    """Whether a file that begins with these bytes, 12 or more, is coded by HEVC."""
     if first[4:8] != b"ftyp":
         return False
     if first[8:12] in _CODED:
@@ -69,15 +66,14 @@ def is_heif(first: bytes) -> bool:
 
 @cache
 def has_decoder() -> bool:
-    """Whether pillow-heif is installed."""
     return find_spec("pillow_heif") is not None
 
 
 def decoder_version() -> str:
-    """The version of pillow-heif, which tells that of its decoder; `nothing` where it is not installed."""
+    """The version of pillow-heif; `nothing` where it is not installed."""
     if not has_decoder():
         return "nothing"
-    from importlib.metadata import version  # loads what reads mail, which a search has no time for
+    from importlib.metadata import version  # slow to import
 
     return version("pillow-heif")
 
@@ -90,7 +86,7 @@ def require_decoder(name: str) -> None:
 
 
 def open_heif(data: bytes, *, name: str) -> ImageFile.ImageFile:
-    """A HEIC file's main picture, not yet decoded; upright, as the decoder turns it.
+    """A HEIC file's main image, not yet decoded; the decoder turns it upright.
 
     Raises:
         ImageError: pillow-heif is not installed.
@@ -99,7 +95,7 @@ def open_heif(data: bytes, *, name: str) -> ImageFile.ImageFile:
     require_decoder(name)
     from pillow_heif import HeifImageFile, options
 
-    options.DECODE_THREADS = 1  # each more would reserve memory of its own
+    options.DECODE_THREADS = 1  # each thread reserves memory
     image: ImageFile.ImageFile = HeifImageFile(io.BytesIO(data))  # type: ignore[no-untyped-call]
     return image
 
@@ -117,7 +113,7 @@ def has_turbo() -> bool:
 
 
 def read_turbo(data: bytes, opened: ImageFile.ImageFile) -> Image.Image | None:
-    """A JPEG in RGB at the size that Pillow, which has opened it, would decode it at; None: Pillow is to decode it."""
+    """A JPEG in RGB, at the size of Pillow's draft; None where Pillow must decode it."""
     if opened.format not in JPEG or opened.mode not in _MODES or max(opened.size) < _LEAST_SIDE:
         return None
     return _read(data, opened.size) if has_turbo() else None
@@ -127,7 +123,7 @@ def _read(data: bytes, size: tuple[int, int]) -> Image.Image | None:
     from simplejpeg import decode_jpeg
 
     width, height = size
-    try:  # of its scales the smallest that is no smaller: exactly the one that is asked for
+    try:  # the smallest scale that is not below this size: exactly this size
         pixels = decode_jpeg(data, min_width=width, min_height=height)
     except (ValueError, MemoryError):
         return None
@@ -135,7 +131,7 @@ def _read(data: bytes, size: tuple[int, int]) -> Image.Image | None:
 
 
 def _agrees(subsampling: int) -> bool:
-    """Whether both decode a drawn file of one of Pillow's subsamplings alike, at every scale."""
+    """Whether both decode a test file of this subsampling to the same pixels, at every scale."""
     width, height = _TRIED_SIZE
     values, file = bytes(number * number % 251 for number in range(3 * width * height)), io.BytesIO()
     Image.frombytes("RGB", _TRIED_SIZE, values).save(file, "JPEG", quality=85, subsampling=subsampling)
@@ -155,14 +151,14 @@ def find_format(first: bytes) -> str | None:
     if any(kind not in Image.OPEN for kind in FORMATS):
         _register_formats()
     for kind in FORMATS:
-        accepts = Image.OPEN[kind][1]  # what it gives is a sentence where this Pillow was built without the format
+        accepts = Image.OPEN[kind][1]  # gives a text where Pillow was built without the format
         if accepts is None or accepts(first[:FIRST_BYTES]):
             return kind
     return None
 
 
 def _register_formats() -> None:
-    """Let Pillow know `FORMATS`: the plugin of each, of the forty that it would load by itself."""
+    """Load the plugins of `FORMATS` only, of Pillow's forty."""
     from PIL import (  # noqa: F401
         AvifImagePlugin,
         BmpImagePlugin,
@@ -175,10 +171,7 @@ def _register_formats() -> None:
 
 
 def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo: bool = False) -> Image.Image:
-    """As `index.images.image_files.decode_image`, in this process and whatever it costs.
-
-    Args:
-        turbo: decode JPEG by simplejpeg where it is installed; the pixels are the same.
+    """As `index.images.image_files.decode_image`, in this process; `turbo` uses simplejpeg where it is installed.
 
     Raises:
         ImageError: the file cannot be used.
@@ -191,7 +184,7 @@ def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int, tu
 
 
 def _name_damage(make: Callable[[], Image.Image], *, name: str) -> Image.Image:
-    """What is made, or why Pillow cannot make it."""
+    """Turn Pillow's errors into ImageErrors."""
     try:
         return make()
     except UnidentifiedImageError:
@@ -200,11 +193,11 @@ def _name_damage(make: Callable[[], Image.Image], *, name: str) -> Image.Image:
         reason, detail = "too-many-pixels", str(error)
     except _DAMAGE as error:
         reason, detail = "corrupt", str(error) or type(error).__name__
-    raise ImageError(path=name, reason=reason, detail=detail)  # out here it holds nothing of Pillow's error
+    raise ImageError(path=name, reason=reason, detail=detail)  # outside of `except`: without Pillow's frames
 
 
 def return_memory() -> None:
-    """Give back what the C library keeps of freed blocks below 32 MB, which are Pillow's: hundreds of megabytes."""
+    """Return freed memory of the C library to the system: after Pillow, hundreds of megabytes."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -219,8 +212,8 @@ def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo:
         if rgb is not None:
             rgb = _reduce(rgb, _find_factor(rgb, target_side=target_side))
         else:
-            if image.format in JPEG:  # in parts, a decoder that wants more begins again where it was: n parts
-                image.decodermaxblock = max(len(data), image.decodermaxblock)  # of padding would be read n times
+            if image.format in JPEG:  # in one block: with n blocks, padding would be read n times
+                image.decodermaxblock = max(len(data), image.decodermaxblock)
             image.load()
             rgb = _to_rgb(image, name=name, target_side=target_side)
         orientation = _orientation(image)
@@ -229,7 +222,7 @@ def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo:
 
 
 def make_upright(image: Image.Image, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
-    """An image of any mode that is opened already, as `decode_here` would have given it."""
+    """As `decode_here`, of an image of any mode that is open already."""
     if not image.width or not image.height:
         raise ImageError(path=name, reason="corrupt", detail=f"{image.width} x {image.height} pixels")
     _check_pixels(image, name=name, max_pixels=max_pixels)
@@ -241,7 +234,7 @@ def make_upright(image: Image.Image, *, name: str, target_side: int, max_pixels:
 
 
 def _check_pixels(image: Image.Image, *, name: str, max_pixels: int) -> None:
-    """Refuse a header that announces more than may be decoded, be it the image's or that of a tile in it."""
+    """Refuse an image, or a TIFF tile, of too many pixels by its header."""
     announced = {"pixels": image.size}
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         width, length = image.tag_v2.get(_TILE_WIDTH), image.tag_v2.get(_TILE_LENGTH)
@@ -257,7 +250,7 @@ def _orientation(image: Image.Image) -> int:
     try:
         return int(image.getexif().get(_EXIF_ORIENTATION, 1))
     except _DAMAGE:
-        return 1  # damaged EXIF beside sound pixels: the image is used as it is stored
+        return 1  # damaged EXIF: the image is used as stored
 
 
 def _turn_upright(image: Image.Image, orientation: int) -> Image.Image:
@@ -266,7 +259,7 @@ def _turn_upright(image: Image.Image, orientation: int) -> Image.Image:
 
 
 def _to_rgb(image: Image.Image, *, name: str, target_side: int) -> Image.Image:
-    """An opaque RGB copy, reduced by the largest whole factor that leaves both sides twice the target."""
+    """An opaque RGB copy, reduced by `_find_factor`."""
     if image.mode == "F":
         raise ImageError(path=name, reason="unsupported-pixels", detail="32-bit floating point")
     wide = image.mode.startswith("I;") or (image.mode == "I" and image.getextrema()[1] > 255)  # type: ignore[operator]
@@ -276,14 +269,14 @@ def _to_rgb(image: Image.Image, *, name: str, target_side: int) -> Image.Image:
     if rows >= height:
         return _reduce(_convert(image, wide=wide), factor)
     result = Image.new("RGB", (-(-width // factor), -(-height // factor)))
-    for top in range(0, height, rows):  # reducing last would hold the whole image in several modes at once
+    for top in range(0, height, rows):  # in strips, not to hold the whole image in several modes
         strip = image.crop((0, top, width, min(top + rows, height)))
         result.paste(_reduce(_convert(strip, wide=wide), factor), (0, top // factor))
     return result
 
 
 def _find_factor(image: Image.Image, *, target_side: int) -> int:
-    """The largest that leaves both sides twice the target."""
+    """The largest whole factor that leaves both sides twice the target."""
     return max(1, min(image.size) // (2 * target_side))
 
 
@@ -293,7 +286,7 @@ def _reduce(image: Image.Image, factor: int) -> Image.Image:
 
 def _convert(image: Image.Image, *, wide: bool) -> Image.Image:
     if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip to white
-        import numpy as np  # few images need it, and a worker process starts sooner without
+        import numpy as np  # seldom needed, and slow to import in a worker
 
         values = np.asarray(image)
         grey = (values >> 8 if wide else values).clip(0, 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Processes that decode what may be costly: few, started when first needed, kept, and killed where one goes too far."""
+"""Pool of worker processes that decode possibly costly images, and are killed beyond their limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from index.images.decoding_worker import ANSWER, READY, REQUEST, TOO_COSTLY
 from index.limits import DECODED_BYTES_A_S, MAX_DECODE_CPU_S, MAX_DECODE_WALL_S
 from index.threads import raise_if_abandoned, usable_cores
 
-_LOOK_MS = 100  # between two looks whether anybody still waits
+_LOOK_MS = 100  # between two checks whether the work was abandoned
 _PART_BYTES = 1 << 20
 _MAX_TEXT_BYTES = 1 << 16
 _START = "import sys; sys.path[:] = sys.argv[1:]; from index.images.decoding_worker import main; main()"
@@ -35,11 +35,9 @@ class _WorkerDiedError(Exception):
 
 
 class DecodingPool:
-    """Any number of threads may decode; as many at once as there are workers.
+    """A pool of up to `size` workers, for any number of threads.
 
-    Args:
-        size: workers at most.
-        cpu_s: seconds of processor time that one image may take, beside those for the bytes of a large file.
+    `cpu_s` limits the processor time of an image, plus an allowance for the bytes of a large file.
     """
 
     def __init__(self, size: int, *, cpu_s: float = MAX_DECODE_CPU_S) -> None:
@@ -75,14 +73,14 @@ class DecodingPool:
             self._room.release()
 
     def close(self) -> None:
-        """End the workers that have nothing to do."""
+        """End idle workers."""
         with self._lock:
             workers, self._idle = self._idle, []
         for worker in workers:
             worker.kill()
 
     def forget(self) -> None:
-        """Let go of another process's workers, after a fork."""
+        """Drop the parent's workers, after a fork."""
         for worker in self._idle:
             worker.disown()
         self._idle = []
@@ -108,7 +106,7 @@ class _Worker:
         self._socket, other_end = socket.socketpair()
         self._socket.setblocking(False)
         try:
-            self._process = subprocess.Popen(  # in a session of its own: what is typed at a terminal is for its parent
+            self._process = subprocess.Popen(  # in a session of its own, without the terminal's signals
                 _command(), stdin=other_end.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 cwd="/", env={**os.environ, **_ENVIRONMENT}, start_new_session=True,
             )  # fmt: skip
@@ -138,12 +136,12 @@ class _Worker:
         self._socket.close()
 
     def disown(self) -> None:
-        """Close this end, and never wait for a process that is another's child."""
+        """Close the socket without waiting for the process, which is another's child."""
         self._socket.close()
         self._process.returncode = 0
 
     def decode(self, data: bytes, *, name: str, target_side: int, max_pixels: int, cpu_s: float) -> Image.Image:
-        """As `DecodingPool.decode`; the worker is of no more use after any error but that of an image."""
+        """As `DecodingPool.decode`; after any other error than an ImageError the worker is unusable."""
         until = time.monotonic() + MAX_DECODE_WALL_S
         try:
             self._send(REQUEST.pack(len(data), target_side, max_pixels, cpu_s), until=until)
@@ -152,10 +150,10 @@ class _Worker:
             if not is_image and width <= _MAX_TEXT_BYTES:
                 answer = json.loads(self._receive(width, until=until))
                 raise ImageError(path=name, reason=str(answer["reason"]), detail=str(answer["detail"]))
-            if not is_image or not 0 < width * height <= max_pixels:  # never seen: more than was asked for
+            if not is_image or not 0 < width * height <= max_pixels:  # defends against a compromised worker
                 raise _WorkerDiedError
             return Image.frombytes("RGB", (width, height), self._receive(3 * width * height, until=until))
-        except (_WorkerDiedError, ValueError, KeyError, TypeError):  # or what it answers is no answer
+        except (_WorkerDiedError, ValueError, KeyError, TypeError):  # or an invalid answer
             detail = _why_it_died(self._process, cpu_s=cpu_s)
         except TimeoutError:
             detail = f"no answer within {MAX_DECODE_WALL_S} s"
@@ -198,7 +196,7 @@ class _Worker:
 
 
 def _command() -> list[str]:
-    """The modules are found where they are here, and never in the working folder, which may be the one with images."""
+    """The worker's command: modules come from this process's paths, never from the working folder."""
     places = [place for place in sys.path if os.path.isabs(place)]
     places += [str(Path(__file__).resolve().parents[2]), str(Path(PIL.__file__).resolve().parents[1])]
     return [sys.executable, "-I", "-S", "-c", _START, *dict.fromkeys(places)]
@@ -218,7 +216,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_pool() -> DecodingPool:
-    """The one pool of this process; it has no worker until one is needed, and ends with the process."""
+    """The process's pool, which starts workers on demand and ends with the process."""
     global _shared
     with _shared_lock:
         if _shared is None:

@@ -1,7 +1,7 @@
-"""A process that decodes one image after another within limits of memory and processor time, and dies with its parent.
+"""Worker process that decodes images within limits of memory and processor time, and ends with its parent.
 
-It reads requests from its standard input, a socket, and answers there. What goes beyond the limits ends it, or is
-answered as `too-costly`; the parent then starts another. Nothing heavier than Pillow is imported.
+It reads requests from its standard input, a socket, and answers there. An image beyond the limits ends the process, or
+is answered as `too-costly`; the parent then starts another. Nothing heavier than Pillow is imported.
 
     request     REQUEST, then the file's bytes
     answer      ANSWER, then the pixels, three bytes each, or JSON with reason and detail
@@ -40,7 +40,7 @@ _MEMORY_DETAIL = f"decoding it takes more than {MAX_DECODE_BYTES >> 20} MiB of m
 def main() -> None:
     """Answer requests until the parent is gone."""
     warnings.simplefilter("ignore")
-    AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # each more would reserve memory of its own
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # each thread reserves memory
     Image.init()
     parent = socket.socket(fileno=0)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
@@ -50,11 +50,11 @@ def main() -> None:
     while True:
         size_bytes, target_side, max_pixels, cpu_s = REQUEST.unpack(_receive(parent, REQUEST.size))
         data = _receive(parent, size_bytes)
-        signal.setitimer(signal.ITIMER_PROF, cpu_s)  # ends the process, whatever code it is in
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)  # ends the process, also in C code
         _answer(parent, data, target_side=target_side, max_pixels=max_pixels)
         signal.setitimer(signal.ITIMER_PROF, 0)
         del data
-        return_memory()  # so that every image has the same room
+        return_memory()  # so that every image has the same limit
 
 
 def _answer(parent: socket.socket, data: bytes, *, target_side: int, max_pixels: int) -> None:
@@ -88,9 +88,9 @@ def _receive(parent: socket.socket, size_bytes: int) -> bytes:
 
 
 def _leave_with_parent() -> None:
-    """End at once when the other end is closed, though a decode be under way."""
+    """End at once when the other end is closed, even during a decode."""
     poller = select.poll()
-    poller.register(0, 0)  # hanging up is told without being asked for
+    poller.register(0, 0)  # hang-up is always reported
     poller.poll()
     os._exit(0)
 

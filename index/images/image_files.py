@@ -1,7 +1,7 @@
-"""Files of web images: reading them, and a decode that is safe against what the web contains.
+"""Reading and decoding image files safely.
 
-A file's content decides whether it is an image, never its name. Every file met ends as a decoded RGB image or
-as an `ImageError` with one of `REASONS`, at a bounded cost.
+The content decides whether a file is an image, never its name. Every file ends as a decoded RGB image or as an
+`ImageError` with one of `REASONS`, at a bounded cost.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ _MAX_INT64 = (1 << 63) - 1
 
 
 class CheckContent(Protocol):
-    """Raises an `ImageError` for content that begins with bytes which are not wanted."""
+    """Raises an `ImageError` for unwanted first bytes of a file."""
 
     def __call__(self, first: bytes, *, name: str) -> None: ...
 
 
 def modified_ns(status: os.stat_result) -> int:
-    """When a file was changed, within the 64 bits that a catalogue has for it: a file system may say any year."""
+    """The modification time, clipped to the catalogue's 64 bits."""
     return min(max(status.st_mtime_ns, -_MAX_INT64), _MAX_INT64)
 
 
 def reason_of(error: OSError) -> str:
-    """The reason for which a file that could not be opened or read is skipped."""
-    if error.errno in (errno.EMFILE, errno.ENFILE):  # says nothing of the file, so no file is skipped for it
+    """The reason to skip a file that cannot be opened or read."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):  # a limit of the process, for which no file is skipped
         raise InputError(f"{error.strerror}; raise the limit (ulimit -n) and run it again") from error
     return "permission-denied" if isinstance(error, PermissionError) else "unreadable"
 
@@ -85,7 +85,7 @@ def open_file(path: Path) -> Iterator[io.FileIO]:
 
 
 def check_content(first: bytes, *, name: str) -> None:
-    """Refuse what does not begin as an image does, by its first bytes."""
+    """Refuse content that does not begin like an image."""
     if not first:
         raise ImageError(path=name, reason="empty-file", detail="0 bytes")
     kind = find_format(first)
@@ -100,7 +100,7 @@ def take_any_content(first: bytes, *, name: str) -> None:
 
 
 def read_bytes(path: Path, *, check: CheckContent = check_content) -> bytes:
-    """The whole of a regular file; no more than the beginning where the check refuses that."""
+    """The content of a regular file, whose first bytes the check may refuse."""
     name = printable_path(str(path))
     with open_file(path) as file:
         check_size(os.fstat(file.fileno()).st_size, name=name)
@@ -109,23 +109,23 @@ def read_bytes(path: Path, *, check: CheckContent = check_content) -> bytes:
 
 
 def check_size(size_bytes: int, *, name: str) -> None:
-    """Refuse what is larger than any sensible image."""
+    """Refuse a file that is too large for an image."""
     if size_bytes > MAX_FILE_BYTES:
         detail = f"{size_bytes} bytes, at most {MAX_FILE_BYTES} are read"
         raise ImageError(path=name, reason="file-too-large", detail=detail)
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for a writer for ever
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for a writer
 
 
 def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Read and decode one file; see `decode_image`.
 
     Args:
-        target_side: pixels of the side it will be resized to; the image given back is reduced by a whole factor
-            where both its sides stay at least twice as long.
-        max_pixels: width x height allowed, checked on the header before any pixel is decoded.
+        target_side: pixels of the side it will be resized to; the image is reduced by a whole factor where both
+            sides stay at least twice as long.
+        max_pixels: limit of width x height, checked before decoding.
     """
     name = printable_path(str(path))
     return decode_image(read_bytes(path), name=name, target_side=target_side, max_pixels=max_pixels)
@@ -134,9 +134,9 @@ def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) ->
 def decode_image(data: bytes, *, name: str, target_side: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode one image to upright, opaque RGB.
 
-    EXIF orientation is applied, alpha is laid on white, 16-bit grey keeps its range, animations give their first
-    frame. What is not proven cheap by its headers is decoded in another process, which is killed where it takes too
-    much. `name` is used in messages only. Other arguments and errors as in `read_image`.
+    EXIF orientation is applied, alpha is laid on white, 16-bit grey keeps its range, animations give their first frame.
+    A file that is not proven cheap by its headers is decoded in another process, which is killed beyond its limits.
+    `name` is for messages. Other arguments are those of `read_image`.
     """
     raise_if_abandoned()
     if is_cheap(data):

@@ -1,7 +1,7 @@
-"""Which files are proven to decode cheaply, by their headers alone: everything else is decoded where it can be killed.
+"""Proof by headers that a file decodes cheaply; all others are decoded in a process that can be killed.
 
-The proof is of the work that the headers ask for: pixels, scans, blocks, and bytes of metadata. What is refused here is
-no worse an image, it only takes another way; so a doubt is a no, and formats that few images have are not looked into.
+The proof bounds pixels, scans, blocks, and bytes of metadata. A refused file only takes the slower way, so any doubt is
+a no, and rare formats are not parsed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXIF, _MPF = b"Exif\0\0", b"MPF\0"
 
 
 def is_cheap(data: bytes) -> bool:
-    """Whether decoding an image file takes little time and memory, whatever the rest of it holds."""
+    """Whether decoding an image file takes little time and memory."""
     try:
         if data.startswith(b"\xff\xd8\xff"):
             return _is_cheap_jpeg(data)
@@ -39,7 +39,7 @@ def is_cheap(data: bytes) -> bool:
             return _is_cheap_gif(data)
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
             return _is_cheap_webp(data)
-    except (struct.error, IndexError):  # it ends before what was looked for
+    except (struct.error, IndexError):  # the file is cut short
         return False
     return False
 

@@ -1,7 +1,4 @@
-"""Repair and rollback: the versions of a gallery are checked byte by byte for one that can be used or rebuilt.
-
-A repair uses the newest version whose catalogue is intact, or rebuilds it from its images.
-"""
+"""Repair and rollback of a gallery: its versions are checked byte by byte for one that can be used or rebuilt."""
 
 from __future__ import annotations
 
@@ -72,14 +69,14 @@ USED, REBUILT, BUILT = "used", "rebuilt", "built again"
 
 @dataclass(frozen=True, slots=True)
 class CheckedVersion:
-    """A version of a gallery, and which of its files are as they were written.
+    """A version of a gallery, and its intact files.
 
     Attributes:
-        manifest: from its file or from the copy in its mark; None where neither is as it was written.
+        manifest: from its file or the copy in its mark; None where both are damaged.
         manifest_text: its bytes.
-        intact: names of files whose size and SHA-256 are those of the manifest.
-        is_whole: whether all are, and its store has the vectors.
-        problems: what is wrong with it; a whole version may lack its mark, or the file of its manifest.
+        intact: names of files with the manifest's size and SHA-256.
+        is_whole: whether all files are intact, and the store has the vectors.
+        problems: damage in words; a whole version may lack its mark, or the file of its manifest.
     """
 
     folder: Path
@@ -91,7 +88,7 @@ class CheckedVersion:
 
     @property
     def catalog(self) -> Path | None:
-        """Its catalogue; None where that is damaged."""
+        """The path of its catalogue; None where it is damaged."""
         return self.folder / CATALOG_NAME if CATALOG_NAME in self.intact else None
 
     def has_vectors_of(self, manifest: Manifest) -> bool:
@@ -100,7 +97,7 @@ class CheckedVersion:
         return seen is not None and (seen.model_sha256, seen.runtime) == (wanted.model_sha256, wanted.runtime)
 
     def hold(self, output: str) -> Sequence[HeldVectors]:
-        """The vectors of an output that can still be trusted."""
+        """The intact vectors of an output."""
         assert self.manifest is not None
         start = part_start(output)
         names = {name.removeprefix(start) for name in self.intact if name.startswith(start)}
@@ -110,14 +107,14 @@ class CheckedVersion:
 
 
 def find_current(gallery: Path) -> Version | None:
-    """The version that CURRENT names; None where it is missing or damaged."""
+    """The version of CURRENT; None where CURRENT is missing or damaged."""
     with suppress(GalleryError):
         return read_current(gallery)
     return None
 
 
 def list_own_versions(gallery: Path, *, identity: str) -> list[Path]:
-    """The version folders that carry a gallery's identity, or that CURRENT names; the newest first."""
+    """The version folders with a gallery's identity, or named by CURRENT; newest first."""
     current = find_current(gallery)
     named = None if current is None else current.name
     return [
@@ -139,8 +136,8 @@ def check_version(
 
     Args:
         identity: of the gallery.
-        current: the version that CURRENT names.
-        uri: where the Milvus server with its vectors answers now; None: where it did.
+        current: the version of CURRENT.
+        uri: the new address of the Milvus server; None: the recorded one.
     """
     part, path = read_part(folder) or {}, folder / MANIFEST_NAME
     recorded = {
@@ -193,10 +190,9 @@ def _parse(text: bytes, path: Path) -> Manifest | None:
 
 
 def use_version(gallery: Path, version: CheckedVersion, *, identity: str) -> None:
-    """Let CURRENT name a whole version, and write what it lacks of its mark and manifest.
+    """Make a whole version the current one, and restore its mark and manifest.
 
-    Unfinished work that started from another version is thrown away first, so that nobody publishes it; what started
-    from this one is gone on with.
+    Unfinished work of another version is removed first, so that it is never published; that of this one stays.
     """
     assert version.manifest is not None
     current, path = find_current(gallery), version.folder / MANIFEST_NAME
@@ -221,13 +217,13 @@ def use_version(gallery: Path, version: CheckedVersion, *, identity: str) -> Non
 
 @dataclass(frozen=True, slots=True)
 class RollbackReport:
-    """What a rollback did.
+    """The result of a rollback.
 
     Attributes:
-        left: the version that was current before; None where CURRENT named none.
-        version: the one that is current now, of `indexed` images.
-        next_id: no new image gets an id below, for the version that was left may have given them.
-        passed_over: what is wrong with the versions between.
+        left: the version that was current before, if any.
+        version: the current one now, of `indexed` images.
+        next_id: the least id of new images; the version that was left may have used those below.
+        passed_over: damage of the versions between.
     """
 
     gallery: str
@@ -240,10 +236,10 @@ class RollbackReport:
 
 
 def rollback_gallery(gallery: Path, *, to: str | None = None, progress: Progress = no_progress) -> RollbackReport:
-    """Make an earlier version, the one before or the one named, the current one again.
+    """Make an earlier version, the previous one or `to`, the current one again.
 
-    The version that is left stays on the disk until the next change; unfinished work is thrown away, for it started
-    from that version. Ids and version numbers are never given twice.
+    The version that is left stays on the disk until the next change; unfinished work, based on it, is removed. Ids and
+    version numbers are never used twice.
     """
     start, shown = time.perf_counter(), printable_path(str(gallery))
     require_own_folder(gallery)
@@ -287,13 +283,13 @@ def _find_candidates(gallery: Path, *, identity: str, left: str | None, to: str 
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What was damaged and what became of it.
+    """The result of a repair.
 
     Attributes:
-        version: the one that is current now; None where no build was ever finished.
-        damaged: what was wrong, in words; empty where nothing was.
-        action: `used`: a version that is whole is current; `rebuilt`: a version is made of one whose catalogue was
-            intact, and the vectors that were not are embedded again; `built again`: all is, from the sources.
+        version: the current one now; None where no build was ever finished.
+        damaged: the damage, in words.
+        action: `used`: a whole version is current; `rebuilt`: from an intact catalogue, with damaged vectors embedded
+            again; `built again`: everything, from the sources.
         indexed: images of the version.
         embedded: of them, those whose vectors were computed or came from the cache.
         lost: images whose vectors are lost and that cannot be read now.
@@ -318,23 +314,22 @@ def repair_gallery(
     uri: str | None = None,
     **run: Unpack[RunOptions],
 ) -> RepairReport:
-    """Make a gallery whole again; decisions, uploads and image files are not touched.
+    """Repair a gallery; decisions, uploads and image files are not touched.
 
-    The newest version whose catalogue is intact is taken. Where all of it is intact, it becomes the current one. Else a
-    new version is made of it: images keep their ids and labels, and vectors that are damaged are taken from another
-    version or the cache, or embedded again. Where no catalogue is intact, the gallery is built again from its sources,
-    with new ids.
+    The newest version with an intact catalogue is used. If all its files are intact, it becomes the current one. Else a
+    new version is made of it: images keep their ids and labels, and damaged vectors come from another version or the
+    cache, or are embedded again. Without an intact catalogue the gallery is built again from its sources, with new
+    ids.
 
     Args:
-        model_path: the model file, where no version has it any more.
-        sources: where the images come from, where the gallery does not say it any more.
-        uri: where the Milvus server of the gallery answers now; None: where it did.
+        model_path: the model file, where every version has lost it.
+        sources: of the images, where the gallery has lost them.
+        uri: the new address of the gallery's Milvus server; None: the recorded one.
 
     Raises:
-        InputError: nothing says what the sources were, one is not there to build from, or `uri` has no use.
-        GalleryError: no gallery, another process writes it, its model is lost, its server does not answer, or the disk
-            is full.
-        GalleryMismatchError: the model that is given is another one, or the runtime gives other vectors than are kept.
+        InputError: the sources are unknown or missing, or `uri` has no use.
+        GalleryError: no gallery, another process writes it, its model is lost, or its server does not answer.
+        GalleryMismatchError: the given model is another one, or the runtime gives other vectors than the kept ones.
     """
     require_own_folder(gallery)
     import_faiss()
@@ -405,7 +400,7 @@ class _Repair:
         return self._build_again(folders, sha256=models[0] if models else None)
 
     def _refuse_unmarked(self) -> None:
-        """Never take a version for nothing because it lost its mark."""
+        """Refuse a gallery with a version that may be its own, but has lost its mark."""
         for folder in list_versions(self.gallery):
             if read_part(folder) is None and (folder / MANIFEST_NAME).is_file():
                 raise GalleryError(
@@ -415,7 +410,7 @@ class _Repair:
                 )
 
     def _note_uploads(self, rows: Path) -> None:
-        """Say how the images that people sent are taken in again, where they are no source of a version."""
+        """Note how to add uploaded images again, where they are no source of the version."""
         uploads = added_folder(self.gallery)
         with read_catalog(rows) as catalog:
             if uploads.is_dir() and catalog.added_source() is None:
@@ -437,7 +432,7 @@ class _Repair:
         )
 
     def _clear_damaged_work(self, identity: str) -> None:
-        """Throw unfinished work away that no command can go on with."""
+        """Remove unfinished work that no command can continue."""
         folder, plan = self.gallery / BUILDING, read_plan(self.gallery)
         if not folder.is_dir() or (plan is not None and ("repair" in plan or is_intact_work(folder))):
             return
@@ -448,10 +443,10 @@ class _Repair:
     def _rebuild(
         self, version: CheckedVersion, folders: Sequence[Path], *, others: Sequence[CheckedVersion]
     ) -> RepairReport:
-        """Make a version of one whose catalogue is intact: what is damaged besides is made again.
+        """Make a version of one with an intact catalogue.
 
-        Vectors that it lacks may be in others, for an id stands for the same bytes in all; the newest of these that is
-        whole stays to go back to.
+        Missing vectors may be in other versions, because an id stands for the same bytes in all. The newest whole one
+        stays for a rollback.
         """
         manifest, rows = version.manifest, version.catalog
         assert manifest is not None
@@ -536,9 +531,9 @@ class _Repair:
 
 
 def _find_model(kept: Sequence[Path], given: Path | None, sha256: str | None, shown: str) -> Path:
-    """The model of this SHA-256: the one that is given, or that a version has, or the built-in one.
+    """The model with this SHA-256: the given one, a version's, or the built-in one.
 
-    Where nothing tells the SHA-256, any whole one that is given or that a version has.
+    Without a known SHA-256, the given one or any undamaged one of a version.
     """
     candidates = list(kept) if given is None else [given]
     if sha256 is not None:

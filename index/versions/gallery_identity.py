@@ -1,4 +1,4 @@
-"""Telling whether a folder is a gallery before anything is written into it, and its lock, which one writer holds."""
+"""Identity and lock of a gallery: whether a folder is one, and the lock that one writer holds."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ from index.versions.versions import list_versions
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S = 0.1  # between two tries: a wait can be called off by whoever is told of it
-_SILENT_S = 1.0  # that a wait is told to nobody but the caller
+_LOOK_S = 0.1  # between two tries; `begin_step`'s progress may cancel the wait
+_SILENT_S = 1.0  # before a wait is logged
 
 
 @contextmanager
 def lock_gallery(
     gallery: Path, *, wait_s: float = LOCK_WAIT_S, begin_step: BeginStep = no_steps
 ) -> Iterator[None]:
-    """Hold the gallery's lock, once no other process does; the system releases it when the process ends, however.
+    """Hold the gallery's lock; the system releases it when the process ends.
 
     Args:
-        gallery: the folder.
         wait_s: seconds to wait for another process.
-        begin_step: called when a wait begins, and what it gives again and again while it lasts.
+        begin_step: called when a wait begins; its progress is called during the wait.
     """
     shown = printable_path(str(gallery))
     try:
@@ -81,20 +80,16 @@ def _wait(descriptor: int, shown: str, *, wait_s: float, begin_step: BeginStep) 
 
 
 class Standing(Enum):
-    """What a folder is to a command that is about to write."""
+    """The state of a folder before a command writes into it."""
 
-    MARKED = auto()
-    """A gallery that carries its mark."""
-    DAMAGED = auto()
-    """Parts of a gallery without its mark."""
-    VACANT = auto()
-    """Empty: it may become a gallery."""
-    FOREIGN = auto()
-    """Somebody's folder."""
+    MARKED = auto()  # a gallery with its mark
+    DAMAGED = auto()  # parts of a gallery without its mark
+    VACANT = auto()  # empty: it may become a gallery
+    FOREIGN = auto()  # anything else
 
 
 def recognise(folder: Path) -> Standing:
-    """Look at a folder, and change nothing."""
+    """The standing of a folder, which is not changed."""
     if read_mark(folder) is not None:
         return Standing.MARKED
     if is_vacant(folder):
@@ -103,13 +98,13 @@ def recognise(folder: Path) -> Standing:
 
 
 def require_gallery(folder: Path) -> None:
-    """See that a folder is a gallery, finished or not, before anything is written into it."""
+    """Check that a folder is an undamaged gallery, finished or not."""
     if require_own_folder(folder) is Standing.DAMAGED:
         raise find_damage(folder)
 
 
 def require_own_folder(folder: Path) -> Standing:
-    """As `require_gallery`, but a damaged gallery will do, if it has a version of ours; what it is."""
+    """Check that a folder is a gallery, which may be damaged; its standing."""
     shown = printable_path(str(folder))
     if not folder.is_dir():
         raise GalleryError(shown, describe_no_gallery(folder))
@@ -130,12 +125,10 @@ def find_damage(folder: Path) -> GalleryError:
 
 
 def claim_gallery(folder: Path) -> str:
-    """The identity of a gallery, under its lock; a mark that is damaged or missing is made again from its parts."""
+    """The identity of a gallery, under its lock; a damaged or missing mark is restored from its parts."""
     identity = read_mark(folder)
     if identity is not None:
-        for entry in list(
-            os.scandir(folder)
-        ):  # what a killed program had not finished: nobody else gives such names
+        for entry in list(os.scandir(folder)):  # leftovers of killed programs
             if is_temporary(entry.name) and entry.is_file(follow_symlinks=False):
                 Path(entry.path).unlink(missing_ok=True)
         return identity
@@ -145,7 +138,7 @@ def claim_gallery(folder: Path) -> str:
 
 
 def restore_identity(folder: Path) -> tuple[str, bool]:
-    """As `claim_gallery`; a mark of another identity than all parts have is damaged, and gets theirs: if it did."""
+    """As `claim_gallery`, and whether the mark's identity was replaced by the one that all parts have."""
     identity, known = claim_gallery(folder), set(_known_identities(folder))
     if identity in known or len(known) != 1:
         return identity, False
@@ -154,7 +147,7 @@ def restore_identity(folder: Path) -> tuple[str, bool]:
 
 
 def _move_aside(mark: Path) -> None:
-    """Rename the file that has the mark's name, because it is damaged or somebody else's."""
+    """Rename a damaged or foreign file with the mark's name."""
     if os.path.lexists(mark):
         taken = mark.with_name(mark.name + ".damaged")
         number = 1
@@ -165,7 +158,6 @@ def _move_aside(mark: Path) -> None:
 
 
 def _known_identities(folder: Path) -> Iterator[str]:
-    """The identities that the parts of a gallery carry."""
     for part in (*list_versions(folder), folder / BUILDING):
         values = read_part(part)
         if values is not None and not part.is_symlink():

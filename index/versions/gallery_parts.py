@@ -1,8 +1,8 @@
-"""Parts of a gallery: marked as its own, removed only where they carry its identity, and the work in progress.
+"""Parts of a gallery: marked folders, removed only where they have its identity.
 
-GALLERY/building/plan.json     what unfinished work starts from, and the model, so that a stopped command is continued
-GALLERY/building/publishing    the name of the complete version that takes the place of the current one
-GALLERY/shards/                what many machines have embedded for it; see `index.writing.shard_plan`
+GALLERY/building/plan.json     base version and model of unfinished work, to continue a stopped command
+GALLERY/building/publishing    the name of the complete version that is about to become current
+GALLERY/shards/                shards of many machines; see `index.writing.shard_plan`
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _OWN_FOLDER = re.compile(
 
 
 def read_plan(gallery: Path) -> Mapping[str, Any] | None:
-    """What the work in progress starts from and by which model; None where there is no plan, or nothing like one."""
+    """The plan of unfinished work: base version and model; None without a readable one."""
     values = read_object(gallery / BUILDING / PLAN_NAME)
     if values is None or values.get("format_version") != FORMAT_VERSION or "base" not in values:
         return None
@@ -63,12 +63,12 @@ def read_plan(gallery: Path) -> Mapping[str, Any] | None:
 
 
 def announce(gallery: Path, version: str) -> None:
-    """Say which version is about to be published, so that the next writer takes that one on, and no other."""
+    """Record the version that is about to be published, so that the next writer can finish the publication."""
     write_durably(gallery / BUILDING / _ANNOUNCED_NAME, version.encode("ascii"))
 
 
 def find_announced(gallery: Path, *, identity: str) -> str | None:
-    """The version that was complete and about to be published when its writer was killed, or had just been."""
+    """The complete version whose writer was killed while publishing it, if any."""
     if not is_part(gallery / BUILDING, of=identity):
         return None
     try:
@@ -79,7 +79,7 @@ def find_announced(gallery: Path, *, identity: str) -> str | None:
 
 
 def describe_no_gallery(path: Path) -> str:
-    """Why a path is no gallery, and what would be."""
+    """The message for a path that is no gallery."""
     if not path.exists():
         return "no such gallery; make one with `retrieval index build SOURCE`"
     if not path.is_dir():
@@ -95,7 +95,7 @@ def describe_no_gallery(path: Path) -> str:
     ):
         near = path.with_name(beside.name) if path.name == whole.name else beside
         return f"images and no gallery; theirs is beside them: {printable_path(str(near))}"
-    with suppress(OSError):  # what it holds cannot be seen, and is named by whoever reads it
+    with suppress(OSError):
         if is_vacant(path):
             return "an empty folder: neither a gallery nor images are in it"
     return (
@@ -105,7 +105,7 @@ def describe_no_gallery(path: Path) -> str:
 
 
 def make_mark(gallery: Path, *, identity: str | None = None) -> str:
-    """Mark a folder as a gallery, of a new identity or a known one; that of the mark which is there in the end."""
+    """Mark a folder as a gallery, with a new or given identity; the resulting identity."""
     document = {"kind": GALLERY_KIND, "id": identity or secrets.token_hex(16)}
     create_durably(gallery / GALLERY_MARK, _to_bytes(document))
     found = read_mark(gallery)
@@ -115,7 +115,6 @@ def make_mark(gallery: Path, *, identity: str | None = None) -> str:
 
 
 def identify(gallery: Path) -> str:
-    """The identity of a gallery that is being written."""
     identity = read_mark(gallery)
     if identity is None:
         raise GalleryDamagedError(printable_path(str(gallery / GALLERY_MARK)), "damaged or missing")
@@ -123,12 +122,11 @@ def identify(gallery: Path) -> str:
 
 
 def mark_part(folder: Path, *, of: str, **details: Any) -> None:
-    """Write the mark into a folder that the program made."""
     write_durably(folder / PART_MARK, _to_bytes({"kind": PART_KIND, "gallery": of, **details}))
 
 
 def make_part(gallery: Path, name: str) -> Path:
-    """Make a folder in a gallery, and mark a new or empty one as the program's own, which it may remove later."""
+    """Create a folder in a gallery, marked as its part, which may be removed later."""
     folder, identity = gallery / name, identify(gallery)
     folder.mkdir(exist_ok=True)
     if is_part(folder, of=identity):
@@ -144,10 +142,10 @@ def make_part(gallery: Path, name: str) -> Path:
 
 
 def remove_part(folder: Path, *, of: str) -> bool:
-    """Remove a part of a gallery with what the program wrote into it; whether it was one.
+    """Remove a part of a gallery and the program's files in it; whether it was a part.
 
-    What somebody else put there stays, in a folder that is no part any more. The mark goes last, so that what a kill
-    leaves is a part still, or empty.
+    Foreign files stay, in a folder without a mark. The mark is removed last, so that a kill leaves a part, or an empty
+    folder.
     """
     if not is_part(folder, of=of):
         return False
@@ -162,7 +160,7 @@ def remove_part(folder: Path, *, of: str) -> bool:
             folder.rmdir()
         except FileNotFoundError:
             return True
-        except OSError as error:  # a reader of the catalogue may put a file of its own beside it meanwhile
+        except OSError as error:  # SQLite of a reader may create a file meanwhile
             mark_part(folder, of=of)
             if error.errno != errno.ENOTEMPTY or attempt + 1 == _REMOVAL_ATTEMPTS:
                 raise
@@ -172,7 +170,7 @@ def remove_part(folder: Path, *, of: str) -> bool:
 
 
 def remove_own(folder: Path) -> list[str]:
-    """Remove the files and folders that the program gives a part, but for its mark; the paths of all others."""
+    """Remove the program's files and folders of a part, but its mark; the paths of foreign ones."""
     others = []
 
     def heed(error: OSError) -> None:

@@ -42,14 +42,13 @@ _SCHEMA: dict[str, Any] = {  # an object in it may be none
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version folder and the SHA-256 of its manifest, from which everything else in it can be checked."""
+    """A version folder and the SHA-256 of its manifest, which has the checksums of all other files."""
 
     folder: Path
     manifest_sha256: str
 
     @property
     def name(self) -> str:
-        """Its number, as text of a fixed width."""
         return self.folder.name
 
 
@@ -105,7 +104,6 @@ class Manifest:
         )
 
     def to_json(self) -> str:
-        """The text of the file."""
         values = {
             **asdict(self),
             "preprocessing": self.preprocessing.to_json(),
@@ -151,17 +149,16 @@ class Manifest:
 
 
 def part_start(output: str) -> str:
-    """How the names of the files begin that hold an output's vectors and their index."""
+    """The prefix of file names of an output's vectors and index."""
     return "" if output == SEMANTIC else f"{output}/"
 
 
 def part_folder(version: Path, output: str) -> Path:
-    """Where the vectors of an output lie in a version."""
     return version / part_start(output)
 
 
 def find_manifest(content: bytes) -> Manifest | None:
-    """The manifest in some bytes; None where they hold none that this program reads."""
+    """The manifest in some bytes; None where this program cannot read it."""
     try:
         return Manifest.parse(content)
     except (ValueError, InputError, OtherFormatError):
@@ -173,12 +170,11 @@ class OtherFormatError(Exception):
 
 
 def describe_file(path: Path) -> dict[str, Any]:
-    """What a manifest says of a file: its size and SHA-256."""
     return {"bytes": path.stat().st_size, "sha256": hash_file(path)}
 
 
 def check_file(version: Path, name: str, manifest: Manifest, *, contents: bool) -> None:
-    """Compare a file of a version with the manifest: its size, and with `contents` its SHA-256."""
+    """Check a file's size, and with `contents` its SHA-256, against the manifest."""
     path, expected = version / name, manifest.files.get(name)
     shown = printable_path(str(path))
     if expected is None:

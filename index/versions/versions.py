@@ -1,7 +1,7 @@
-"""The versions of a gallery: immutable folders, and the CURRENT pointer to the one in use.
+"""Versions of a gallery: immutable folders, and the CURRENT pointer to the one in use.
 
 GALLERY/gallery.json       the gallery's identity, see `index.marks`
-GALLERY/CURRENT            name of the version in use and SHA-256 of its manifest; replaced in one step
+GALLERY/CURRENT            name of the version in use and SHA-256 of its manifest; replaced atomically
 GALLERY/versions/000001/   manifest.json, model.onnx, catalog.sqlite, vectors/, ids/, deleted.npy,
                            and of an index that is no plain scan index.faiss and held_out.npy; part.json says whose
                            version it is, and has the manifest's text once more
@@ -44,12 +44,11 @@ _CURRENT = re.compile(r"(\d{6,12}) ([0-9a-f]{64})\n")
 
 
 def versions_folder(gallery: Path) -> Path:
-    """Where a gallery keeps its versions."""
     return gallery / "versions"
 
 
 def read_current(gallery: Path) -> Version | None:
-    """The version in use; None where no build has finished."""
+    """The current version; None where no build has finished."""
     try:
         text = (gallery / "CURRENT").read_text(encoding="ascii")
     except FileNotFoundError:
@@ -64,31 +63,30 @@ def read_current(gallery: Path) -> Version | None:
 
 
 def list_versions(gallery: Path) -> list[Path]:
-    """Every folder that is called as a version, the newest first, sound or not."""
+    """All folders with a version's name, newest first, sound or not."""
     folder = versions_folder(gallery)
     names = os.listdir(folder) if folder.is_dir() else []
     return [folder / name for name in sorted(filter(_VERSION_NAME.fullmatch, names), key=int, reverse=True)]
 
 
 def latest_version(gallery: Path) -> str | None:
-    """The newest version folder, which a build stopped at its last step may have left unpublished."""
+    """The newest version folder, which may be unpublished."""
     return next((folder.name for folder in list_versions(gallery)), None)
 
 
 def next_version(gallery: Path) -> str:
-    """The name of the version to be made."""
     return f"{int(latest_version(gallery) or 0) + 1:06d}"
 
 
 def highest_next_id(gallery: Path) -> int:
-    """The first id that no version has given to an image, or will give, as far as their manifests tell, or vectors."""
+    """The first id that no version has used or will use, by their manifests, or else their vectors."""
     found = [1]
     for folder in list_versions(gallery):
-        paths = [folder / MANIFEST_NAME, folder / PART_MARK]  # which has a copy of it, as a JSON string
+        paths = [folder / MANIFEST_NAME, folder / PART_MARK]  # with a copy of the manifest as a JSON string
         texts = [path.read_bytes() for path in paths if path.is_file()]
         told = [int(number) for text in texts for number in _NEXT_ID.findall(text)]
         for path in () if told else folder.glob("ids/*.npy"):
-            with suppress(OSError, ValueError, EOFError, IndexError):  # a damaged one tells nothing
+            with suppress(OSError, ValueError, EOFError, IndexError):  # a damaged one
                 told.append(int(np.load(path, mmap_mode="r", allow_pickle=False)[-1]) + 1)
         found += told
     return max(found)
@@ -97,10 +95,10 @@ def highest_next_id(gallery: Path) -> int:
 def publish_version(
     gallery: Path, finished: Path, *, name: str, remembered: Mapping[str, Any] | None = None
 ) -> Path:
-    """Make a complete folder the version in use, durably, and say where it is now.
+    """Make a complete folder the current version, durably; its new path.
 
-    A crash leaves the old version or the new one. What is `remembered` stands in its mark, beside the manifest's text,
-    so that it outlives the catalogue.
+    A crash leaves the old version or the new one. `remembered` is written into the mark, beside the manifest's text, to
+    outlive a damaged catalogue.
     """
     mark_version(finished, of=identify(gallery), remembered=remembered)
     for folder, _, files in os.walk(finished):
@@ -115,29 +113,29 @@ def publish_version(
         set_current(gallery, target)
     except OSError:
         if read_current(gallery) != Version(target, hash_file(target / MANIFEST_NAME)):
-            target.rename(finished)  # else the next writer would take what was told to have failed for the newest
+            target.rename(finished)  # else the next writer would publish a version that was reported as failed
             raise
         logger.warning("%s: the version is in use, but may be the one before after a crash now", target)
     return target
 
 
 def mark_version(version: Path, *, of: str, remembered: Mapping[str, Any] | None = None) -> None:
-    """Let a version say whose it is, and keep a copy of its manifest."""
+    """Write a version's mark: the gallery's identity, and a copy of the manifest."""
     manifest = (version / MANIFEST_NAME).read_bytes()
     digest, text = hashlib.sha256(manifest).hexdigest(), manifest.decode("utf-8")
     mark_part(version, of=of, manifest_sha256=digest, manifest=text, **(remembered or {}))
 
 
 def set_current(gallery: Path, version: Path) -> None:
-    """Point CURRENT at a complete version folder in one step."""
+    """Point CURRENT at a complete version folder, atomically."""
     text = f"{version.name} {hash_file(version / MANIFEST_NAME)}\n"
     write_durably(gallery / "CURRENT", text.encode("ascii"))
 
 
 def hold_version(version: Path) -> int:
-    """Keep a version from being removed while the descriptor given back is open, which a process's end closes.
+    """Keep a version from being removed while the returned descriptor is open.
 
-    Where the file system has no locks nothing is held, and the version is safe until the next but one is made.
+    On a file system without locks nothing is held, and the version is safe until the next but one is made.
     """
     descriptor = os.open(version / MANIFEST_NAME, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -146,15 +144,15 @@ def hold_version(version: Path) -> int:
         if error.errno not in _NO_LOCKS:
             os.close(descriptor)
             raise
-    if not os.fstat(descriptor).st_nlink:  # removed while we waited for the lock
+    if not os.fstat(descriptor).st_nlink:  # removed before the lock
         os.close(descriptor)
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(version / MANIFEST_NAME))
     return descriptor
 
 
 def hold_current(path: Path) -> tuple[Version, int]:
-    """A gallery's current version, and the descriptor that keeps it from being removed while it is open."""
-    for _ in range(_HOLD_ATTEMPTS):  # a writer may remove the version between the two steps
+    """A gallery's current version, and the descriptor of `hold_version`."""
+    for _ in range(_HOLD_ATTEMPTS):  # a writer may remove the version meanwhile
         version = find_version(path)
         try:
             return version, hold_version(version.folder)
@@ -164,7 +162,6 @@ def hold_current(path: Path) -> tuple[Version, int]:
 
 
 def find_version(path: Path) -> Version:
-    """A gallery's current version."""
     shown = printable_path(str(path))
     if not path.is_dir():
         raise GalleryError(shown, describe_no_gallery(path))
