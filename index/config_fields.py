@@ -1,6 +1,6 @@
-"""Options: config classes whose fields are the only source of their names, defaults, bounds and help.
+"""Options: config classes whose fields define name, default, bounds and help.
 
-The command line makes its flags from them (`index.commands.console.config_options`), Python fills them by name.
+`index.commands.console.config_options` generates the flags; Python passes the fields as keywords.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def option(default: Any = MISSING, text: str = "", **meta: Any) -> Any:
     """A config field with its help text.
 
     Args:
-        default: or what makes it when a config is made.
+        default: a value, or a function that makes it.
         meta: `choices`, `metavar`, `flag`, `usual` and `words` are as in `console.config_options`; `above`, `at_least`,
             `at_most` and `below` bound the value.
     """
@@ -42,12 +42,11 @@ def option(default: Any = MISSING, text: str = "", **meta: Any) -> Any:
 
 
 def flag_of(name: str) -> str:
-    """The command-line flag of a field."""
     return "--" + name.rstrip("_").replace("_", "-")
 
 
 def check_fields(config: Any) -> None:
-    """Refuse values of another type than their field's, that are none of its choices, or outside its bounds."""
+    """Check every field's type, choices and bounds."""
     hints = get_type_hints(type(config))
     for own in fields(config):
         if "help" in own.metadata:
@@ -92,9 +91,9 @@ def _check_bounds(flag: str, value: float, *, meta: Any) -> None:
 
 
 def make_config(config: type[Config], values: Mapping[str, Any]) -> Config:
-    """The config whose fields, and those of the configs in it, are found in the values; others keep their defaults.
+    """A config from values by name, nested configs included; missing fields keep their defaults.
 
-    None stands for the default of a field that cannot be None.
+    None means the default, for a field that cannot be None.
 
     Raises:
         InputError: a value is of another type, or out of range.
@@ -111,7 +110,7 @@ def make_config(config: type[Config], values: Mapping[str, Any]) -> Config:
 
 
 def _as_builtin(value: Any, kind: Any) -> Any:
-    """A number of another library, such as NumPy's, as Python's own, which JSON can hold; a path from text."""
+    """Convert NumPy's numbers to Python's, and text to a path."""
     if kind is Path and isinstance(value, str | os.PathLike):
         return Path(value)
     is_foreign = kind in _KINDS and isinstance(value, _KINDS[kind]) and not isinstance(value, int | float)
@@ -119,7 +118,7 @@ def _as_builtin(value: Any, kind: Any) -> Any:
 
 
 def as_config(kind: type[Config], config: Config | None, options: Mapping[str, Any]) -> Config:
-    """The config that a function was given, or one made of its keywords: public functions take either."""
+    """The given config, or one of the keywords: public functions take either."""
     if config is None:
         refuse_unknown(options, kind)
         return make_config(kind, options)
@@ -129,14 +128,14 @@ def as_config(kind: type[Config], config: Config | None, options: Mapping[str, A
 
 
 def refuse_given(config: Any, *names: str, needs: str) -> None:
-    """Refuse options that differ from their defaults and would do nothing."""
+    """Refuse options that would have no effect, unless they have their default."""
     for own in fields(config):
         if own.name in names and getattr(config, own.name) != own.default:
             raise InputError(f"{flag_of(own.name)} goes with {needs}")
 
 
 def option_names(*configs: type) -> Iterator[str]:
-    """The names of all options of the configs, and of the configs in them."""
+    """Names of all options of the configs, nested ones included."""
     for config in configs:
         hints = get_type_hints(config)
         for own in fields(config):
@@ -148,7 +147,7 @@ def option_names(*configs: type) -> Iterator[str]:
 
 
 def refuse_unknown(values: Mapping[str, Any], *configs: type) -> None:
-    """Refuse a misspelt option."""
+    """Refuse unknown options, and suggest a similar one."""
     known = list(option_names(*configs))
     for name in values:
         if name not in known:
@@ -158,7 +157,7 @@ def refuse_unknown(values: Mapping[str, Any], *configs: type) -> None:
 
 
 def as_path(value: str | Path, name: str) -> Path:
-    """A path that was given as text or as a `Path`."""
+    """A `Path` from text or a `Path`; `name` is for the error."""
     if not isinstance(value, str | os.PathLike):
         raise InputError(f"{name}: expected a path as str or Path, got {value!r}")
     return Path(value)

@@ -1,6 +1,6 @@
-"""Files that a crash leaves whole: the only write, sync and rename, and links in the place of copies.
+"""Atomic, durable file writes (write, sync, rename), and hard links instead of copies.
 
-What is not finished has a name of its own, `.retrieval-0123456789abcdef.tmp`, so that it never hits anybody's file.
+Unfinished files are named `.retrieval-0123456789abcdef.tmp`, which never collides with foreign files.
 """
 
 from __future__ import annotations
@@ -26,34 +26,31 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file is called as one that a killed program had not finished."""
+    """Whether a name is that of an unfinished file."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def make_temporary(folder: Path, *, mode: int = 0o666) -> Path:
-    """A new empty file of a name that nobody has; what fills it renames or removes it.
-
-    `mode` are its permissions, of which the process's umask may take some.
-    """
+    """Create an empty file with a unique temporary name; `mode` is subject to the umask."""
     path = folder / f".retrieval-{secrets.token_hex(8)}.tmp"
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     return path
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Write a small file so that a crash leaves the old content or the new, never a part."""
+    """Write a small file atomically and durably."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 def create_durably(path: Path, content: bytes) -> bool:
-    """As `write_durably`, but only where nothing has the name; whether it was written."""
+    """As `write_durably`, unless the name exists; whether it was written."""
     try:
         with replacing(path, only_new=True) as temporary:
             temporary.write_bytes(content)
     except FileExistsError:
         return False
-    except FileNotFoundError:  # who was sooner has swept this one up
+    except FileNotFoundError:  # a faster writer has removed the temporary file
         if not os.path.lexists(path):
             raise
         return False
@@ -61,7 +58,7 @@ def create_durably(path: Path, content: bytes) -> bool:
 
 
 def take_free_name(temporary: Path, path: Path) -> bool:
-    """Give a finished file its name where nothing else has it, which a renaming would replace; whether it was free."""
+    """Rename a finished file unless the name exists; whether it was free."""
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -76,7 +73,7 @@ def take_free_name(temporary: Path, path: Path) -> bool:
 
 
 def remove_durably(path: Path) -> None:
-    """Remove a file if it is there, so that it stays removed whatever happens to the machine."""
+    """Remove a file durably, if it exists."""
     if path.exists():
         path.unlink()
         sync_path(path.parent)
@@ -84,10 +81,7 @@ def remove_durably(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path, *, only_new: bool = False, mode: int = 0o666) -> Iterator[Path]:
-    """A temporary path to write; at the end it is synced and takes the place of `path` in one step.
-
-    After an error nothing is left of it. `mode` is as `make_temporary` has it.
-    """
+    """A temporary path to write, which is synced and replaces `path` atomically at the end; removed after an error."""
     temporary = make_temporary(path.parent, mode=mode)
     try:
         yield temporary
@@ -102,7 +96,7 @@ def replacing(path: Path, *, only_new: bool = False, mode: int = 0o666) -> Itera
 
 
 def sync_path(path: Path) -> None:
-    """Let what was written to a file, or the names in a folder, reach the disk."""
+    """Flush a file's content, or a folder's names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -111,7 +105,7 @@ def sync_path(path: Path) -> None:
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Let a finished file, which nobody changes, stand in another folder too; a copy where links are not possible."""
+    """Hard-link an immutable file; copy it where links are not possible."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -127,7 +121,7 @@ def hash_file(path: Path) -> str:
 
 
 def try_lock(file: int | IO[Any]) -> bool:
-    """Whether the lock of an open file, or of a descriptor, is now this process's alone; it does not wait."""
+    """Try to take the exclusive lock of an open file without waiting; whether it succeeded."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -136,10 +130,7 @@ def try_lock(file: int | IO[Any]) -> bool:
 
 
 def check_own_files(folder: Path, names: Sequence[str], *, header: Sequence[str]) -> None:
-    """See that nothing is in the way of files, of which the first is a CSV table that begins with a header.
-
-    What is there may be replaced where that table is one of the command's own.
-    """
+    """Check that files may be written: existing ones only where the first is a CSV table with the command's header."""
     taken = [name for name in names if os.path.lexists(folder / name)]
     start, is_own = ",".join(header).encode(), False
     if (folder / names[0]).is_file():
@@ -153,7 +144,7 @@ def check_own_files(folder: Path, names: Sequence[str], *, header: Sequence[str]
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Replace a CSV file atomically; undecodable bytes of paths stay what they are."""
+    """Replace a CSV file atomically; undecodable bytes of paths stay unchanged."""
     with (
         replacing(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,

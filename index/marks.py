@@ -1,4 +1,4 @@
-"""The marks by which a gallery is told from any other folder, and its parts from what somebody put beside them.
+"""Marks of galleries and of their parts, which distinguish them from foreign folders.
 
 GALLERY/gallery.json        {"kind": "retrieval gallery", "id": 32 hexadecimal digits}, made before anything else
 GALLERY/PART/part.json      {"kind": "part of a retrieval gallery", "gallery": the id, ...}, in every folder that may
@@ -24,8 +24,8 @@ GALLERY_KIND = "retrieval gallery"
 PART_KIND = "part of a retrieval gallery"
 LOCK_NAME = ".lock"
 BESIDE = "-gallery"
-"""How the name of the gallery of `photos` ends that is made beside it."""
-# A gallery that lies among photos is none of them; only what was sent to it is a source, of itself.
+"""The suffix of the default gallery beside a folder: `photos-gallery` of `photos`."""
+# Names that a folder walk skips in a gallery among photos; uploads are a source of their own.
 _GALLERYS_OWN = {GALLERY_MARK, LOCK_NAME, "CURRENT", "versions", "building", "shards", "insights"} | {
     "annotations"
 }
@@ -34,7 +34,7 @@ _MOST_BYTES = 1 << 24
 
 
 def read_mark(gallery: Path) -> str | None:
-    """The identity of a gallery; None where the folder does not say that it is one."""
+    """The identity of a gallery; None for a folder without a mark."""
     values = read_object(gallery / GALLERY_MARK)
     identity = None if values is None or values.get("kind") != GALLERY_KIND else values.get("id")
     return identity if isinstance(identity, str) and _IDENTITY.fullmatch(identity) else None
@@ -46,7 +46,7 @@ def is_training_folder(folder: Path) -> bool:
 
 
 def read_part(folder: Path) -> Mapping[str, Any] | None:
-    """What a part of a gallery says of itself, the identity as `gallery`; None where a folder is no part of any."""
+    """The mark of a gallery's part, with the identity as `gallery`; None without one."""
     values = read_object(folder / PART_MARK)
     if values is None or values.get("kind") != PART_KIND:
         return None
@@ -55,7 +55,7 @@ def read_part(folder: Path) -> Mapping[str, Any] | None:
 
 
 def is_part(folder: Path, *, of: str | None) -> bool:
-    """Whether a folder, and no link to one, is a part of the gallery of this identity."""
+    """Whether a folder, not a link, is a part of the gallery with this identity."""
     if of is None or folder.is_symlink():
         return False
     part = read_part(folder)
@@ -63,12 +63,12 @@ def is_part(folder: Path, *, of: str | None) -> bool:
 
 
 def is_vacant(folder: Path) -> bool:
-    """Whether nothing is in a folder but what a program killed at its very start leaves: an empty lock, a half mark."""
+    """Whether a folder is empty but for an empty lock and temporary files of a killed program."""
     return all(is_temporary(name) or is_empty_lock(folder, name) for name in os.listdir(folder))
 
 
 def is_empty_lock(folder: Path, name: str) -> bool:
-    """Whether a name in a folder is that of a lock: a file of no bytes."""
+    """Whether a name in a folder is that of an empty lock file."""
     if name != LOCK_NAME:
         return False
     try:
@@ -79,14 +79,14 @@ def is_empty_lock(folder: Path, name: str) -> bool:
 
 
 def leave_out_own(folder: str, names: Sequence[str]) -> list[str]:
-    """The names in a folder that may be those of images: no lock, and nothing that a gallery made."""
+    """The names in a folder without a lock and a gallery's own files."""
     if GALLERY_MARK in names and read_mark(Path(folder)) is not None:
         return [name for name in names if name not in _GALLERYS_OWN]
     return [name for name in names if not is_empty_lock(Path(folder), name)]
 
 
 def read_object(path: Path) -> Mapping[str, Any] | None:
-    """A JSON object from a regular file, never through a link; None where there is none."""
+    """A JSON object from a regular file, not through a link; None without one."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

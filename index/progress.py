@@ -15,9 +15,9 @@ BeginStep = Callable[[str], Progress]
 
 
 def no_progress(done: int, total: int) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 def no_steps(name: str) -> Progress:
-    """Tell nobody."""
+    """Ignore steps."""
     return no_progress

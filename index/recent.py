@@ -1,4 +1,4 @@
-"""The most recently used values, up to a size."""
+"""LRU cache with a size limit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ Value = TypeVar("Value")
 
 
 class RecentlyUsed(Generic[Key, Value]):
-    """The most recently used values whose sizes sum up to at most `capacity`; safe among threads.
-
-    Args:
-        capacity: of all values together.
-        size: of a value; by default every value counts as one.
-    """
+    """An LRU cache of values whose sizes (by default 1) sum up to at most `capacity`; safe among threads."""
 
     def __init__(self, capacity: int, *, size: Callable[[Value], int] = lambda _: 1) -> None:
         self._capacity, self._size, self._used = capacity, size, 0
@@ -31,7 +26,6 @@ class RecentlyUsed(Generic[Key, Value]):
         return key in self._values
 
     def get(self, key: Key) -> Value | None:
-        """The value of a key, which is the most recently used one now; None where it is not kept."""
         with self._lock:
             if key not in self._values:
                 return None
@@ -39,7 +33,6 @@ class RecentlyUsed(Generic[Key, Value]):
             return self._values[key]
 
     def put(self, key: Key, value: Value) -> None:
-        """Keep a value, and forget those that have not been used for longest."""
         with self._lock:
             if key in self._values:
                 self._used -= self._size(self._values.pop(key))

@@ -1,6 +1,6 @@
-"""Switching off what dependencies would report to their makers, before they load.
+"""Switching off the telemetry of dependencies, before they load.
 
-Nobody needs to call this for ONNX Runtime, which is imported in one place only: `index.model.backends.onnxruntime`.
+ONNX Runtime is imported only in `index.model.backends.onnxruntime`, which calls this.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ SWITCHES = (
     ("WANDB_ERROR_REPORTING", "false", "wandb reports its own errors to its maker"),
     ("RAY_USAGE_STATS_ENABLED", "0", "Ray reports every cluster that starts"),
 )  # fmt: skip
-"""(variable, value, why). Other dependencies were watched, and neither report nor look up anything by themselves."""
+"""(variable, value, why). Other dependencies were tested, and report nothing."""
 
 _logger = logging.getLogger(__name__)
 
 
 def switch_off_telemetry() -> None:
-    """Set every variable of `SWITCHES` that is not set: what a user has set himself is his decision.
+    """Set every variable of `SWITCHES` that the user has not set. Call it before importing anything heavy.
 
-    Call it before anything heavy is imported. Where somebody's process has imported ONNX Runtime before, its events
-    are stopped, which is all that can still be done.
+    Where ONNX Runtime was imported before, its events are switched off, which is all that is possible then.
     """
     is_late = "onnxruntime" in sys.modules and not os.environ.get("ORT_DISABLE_TELEMETRY")
     for variable, value, _ in SWITCHES:

@@ -1,4 +1,4 @@
-"""Paths and other text of the outside, made safe to print and to store."""
+"""Text: printable paths, valid Unicode, aligned tables, sizes and command lines."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def printable_path(path: str) -> str:
-    """A path that is safe to print: control characters and undecodable bytes are shown as escapes."""
+    """A path that is safe to print: control characters and undecodable bytes are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in path)
 
 
 def valid_text(path: str) -> str:
-    r"""A path as Unicode that every encoder takes: undecodable bytes are shown as escapes, all else is kept.
+    r"""A path as valid Unicode: undecodable bytes are escaped.
 
     >>> valid_text(os.fsdecode(b"caf\xe9/1.jpg"))
     'caf\\xe9/1.jpg'
@@ -44,6 +44,6 @@ def show_bytes(count: int) -> str:
 
 
 def command_line(name: str, gallery: object, options: Mapping[str, str | None] | None = None) -> str:
-    """A command of `retrieval index` to copy."""
+    """A command of `retrieval index`, for messages."""
     words = [word for flag, value in (options or {}).items() if value is not None for word in (flag, value)]
     return printable_path(shlex.join(["retrieval", "index", name, str(gallery), *words]))

@@ -1,4 +1,4 @@
-"""Work in threads: how many cores there are, results ahead of their consumer, and one thread for each product."""
+"""Threads: usable cores, an ordered parallel map, abandonment, and BLAS thread limits."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class AbandonedError(Exception):
 
 
 def heed_abandonment(abandoned: threading.Event) -> None:
-    """From now on `raise_if_abandoned` raises in this thread where the event is set."""
+    """Let `raise_if_abandoned` raise in this thread once the event is set."""
     _local.abandoned = abandoned
 
 
 def raise_if_abandoned() -> None:
-    """Raise AbandonedError in a thread that nobody waits for any more, as those of a closed `map_ahead`."""
+    """Raise AbandonedError in a thread of a closed `map_ahead`."""
     event = getattr(_local, "abandoned", None)
     if event is not None and event.is_set():
         raise AbandonedError
 
 
 def usable_cores() -> int:
-    """Cores that this process may use, which in a container are fewer than the machine's."""
+    """Cores that this process may use, by its affinity."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -47,10 +47,9 @@ def usable_cores() -> int:
 def map_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], *, workers: int, ahead: int
 ) -> Generator[Result, None, None]:
-    """Apply a function to items in threads, and give the results in the items' order.
+    """Apply a function to items in threads; results come in order, at most `ahead` of them waiting.
 
-    At most `ahead` results wait, so memory is bounded whatever the consumer's pace. Closing the generator cancels what
-    has not begun, and tells what has so that it may stop. What the function raises is raised here.
+    Closing the generator cancels pending calls, and lets running ones stop by `raise_if_abandoned`.
     """
     abandoned = threading.Event()
     waiting: deque[Future[Result]] = deque()
@@ -70,10 +69,9 @@ def map_ahead(
 
 @contextmanager
 def multiplying_workers() -> Iterator[int]:
-    """How many threads shall multiply matrices with NumPy at the same time.
+    """The number of threads to multiply matrices in, each product in a single thread.
 
-    Each product is left to its thread: threads that share a product wait for each other, and on a busy machine longer
-    than they work.
+    Threads that share a product wait for each other, on a busy machine longer than they work.
     """
     with _find_libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
         yield min(usable_cores(), _MOST_MULTIPLYING)
@@ -81,5 +79,5 @@ def multiplying_workers() -> Iterator[int]:
 
 @lru_cache(maxsize=1)
 def _find_libraries(modules: int) -> ThreadpoolController:
-    """The libraries of this process that have threads: finding them takes milliseconds, and modules bring new ones."""
+    """The BLAS libraries of this process; searched again (milliseconds) when modules were imported."""
     return ThreadpoolController()

@@ -1,4 +1,4 @@
-"""Where the commands keep what they would otherwise compute again: the user's cache folder."""
+"""The user's cache folder."""
 
 from __future__ import annotations
 

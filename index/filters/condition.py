@@ -1,7 +1,4 @@
-"""What a filter asks of an item, as a tree that says nothing of how it is looked up: SQL is one way, a row another.
-
-What its parts mean is told where their text is read, in `index.filters.parser`.
-"""
+"""Conditions of a filter, as a tree that is independent of SQL; `index.filters.parser` has their meaning."""
 
 from __future__ import annotations
 
@@ -22,26 +19,26 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Metadata of these names, each within that of the one before; or what every item has, if `is_own`."""
+    """A column of nested metadata, by names; or, if `is_own`, one that every item has."""
 
     names: tuple[str, ...]
     is_own: bool = False
 
     @property
     def holds(self) -> Literal["any", "text", "bytes"]:
-        """Numbers and texts, only texts, or only the bytes of paths."""
+        """The column's values: numbers and texts, texts, or bytes of paths."""
         own: dict[str, Literal["text", "bytes"]] = {"label": "text", "path": "bytes", "source": "bytes"}
         return own.get(self.names[0], "any") if self.is_own else "any"
 
 
 OWN_COLUMNS = {name: Column((name,), is_own=True) for name in ("id", "label", "path", "source")}
-"""What every item has; its source is the location of that."""
+"""Columns that every item has; `source` is the source's location."""
 LABEL, PATH, SOURCE = OWN_COLUMNS["label"], OWN_COLUMNS["path"], OWN_COLUMNS["source"]
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """The column compared with a constant; a truth is only equal or not, paths only compare with texts."""
+    """The column compared with a constant; truths only by = and !=, paths only with texts."""
 
     column: Column
     sign: Sign
@@ -58,7 +55,7 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """The column's text is that of a pattern, in which % is any characters and _ is one, in whatever case."""
+    """The column's text matches a pattern, where % is any characters and _ is one, ignoring case."""
 
     column: Column
     pattern: str
@@ -73,10 +70,10 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class HasWord:
-    """The word is part of path, label, source or a value of the metadata, in whatever case.
+    """The word is part of path, label, source or a metadata value, ignoring case.
 
-    Without `folders` nothing that names a folder of the machine is looked at: the source, absolute paths, and metadata
-    of the name path.
+    Without `folders`, texts that name folders of the machine are skipped: the source, absolute paths, and metadata
+    named path.
     """
 
     word: str
@@ -85,7 +82,7 @@ class HasWord:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """True where the part is false; unknown where that is."""
+    """True where the part is false, unknown where it is unknown."""
 
     part: Condition
 
@@ -109,17 +106,16 @@ Condition: TypeAlias = Leaf | Not | And | Or
 
 
 def join(parts: Sequence[Condition], kind: type[And] | type[Or] = And) -> Condition:
-    """All of the parts, or any of them; of one part that itself."""
+    """All of the parts, or any of them; a single part stays itself."""
     return parts[0] if len(parts) == 1 else kind(tuple(parts))
 
 
 def equals(column: Column, text: str) -> Condition:
-    """The column is this text."""
     return Compare(column, "=", Constant("text", text))
 
 
 def list_leaves(condition: Condition) -> Iterator[Leaf]:
-    """What the tree joins and negates, from left to right."""
+    """The leaves of the tree, from left to right."""
     match condition:
         case And(parts) | Or(parts):
             for part in parts:
@@ -131,6 +127,6 @@ def list_leaves(condition: Condition) -> Iterator[Leaf]:
 
 
 def list_columns(condition: Condition) -> tuple[Column, ...]:
-    """The columns that are named, each once."""
+    """The columns in a condition, each once."""
     leaves = (leaf for leaf in list_leaves(condition) if not isinstance(leaf, HasWord))
     return tuple(dict.fromkeys(leaf.column for leaf in leaves))

@@ -1,4 +1,4 @@
-"""Whether the metadata and labels that a filter names are there: a misspelt one is told, or it would select nothing."""
+"""Check of the metadata and labels in a filter, to report misspelt names instead of finding nothing."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from index.text import printable_path, valid_text
 
 _MOST_SHOWN = 12
 _MOST_COMPARED = 1000
-_ALIKE = 0.6  # of 1, from where on a name is taken for the one that was meant
-_LEAST_CONTAINED = 3  # characters, from where on a name that contains them may be meant
-_MOST_CHARACTERS = 100  # of two names that are compared, which takes the product
+_ALIKE = 0.6  # likeness, in 0..1, from which on a name is suggested
+_LEAST_CONTAINED = 3  # characters of a name that others contain
+_MOST_CHARACTERS = 100  # of compared names, because the cost is the product
 
 
 def check_names(where: tree.Condition, connection: sqlite3.Connection, *, has_decided: bool) -> None:
-    """See that some row, of whatever status, has every column in its metadata, every label, and every LIKE with *.
+    """Check that some row, of any status, has each column, each label, and each LIKE pattern with *.
 
-    With `has_decided` there is a table `decided`, whose labels are there, too.
+    `has_decided`: there is a table `decided` with more labels.
     """
     for column in tree.list_columns(where):
         names = column.names
@@ -71,13 +71,13 @@ def _list_columns(inside: tuple[str, ...], connection: sqlite3.Connection) -> li
 def _check_labels(
     constants: Sequence[tree.Constant], connection: sqlite3.Connection, *, has_decided: bool
 ) -> None:
-    # Not the view with the decisions laid over the rows, which has no index by label.
+    # Not the view with decisions, which has no index by label.
     tables = ["main.images", *(["(SELECT new_label AS label FROM decided) AS images"] if has_decided else [])]
     for constant in constants:
         found = write_sql(tree.Compare(tree.LABEL, "=", constant))
         queries = (f"SELECT 1 FROM {rows} WHERE {found.text} LIMIT 1" for rows in tables)
         if not any(connection.execute(query, found.values).fetchone() for query in queries):
-            query = (  # there may be too many: first those that contain it, then those with its first letter
+            query = (  # of many labels first those that contain it, then those with its first letter
                 "SELECT DISTINCT label FROM images WHERE label IS NOT NULL "
                 "ORDER BY instr(lower(label), lower(?1)) > 0 DESC, "
                 "lower(substr(label, 1, 1)) = lower(substr(?1, 1, 1)) DESC LIMIT ?2"
@@ -97,7 +97,7 @@ def _check_pattern(like: tree.Like, pattern: str, connection: sqlite3.Connection
 
 
 def _tell(what: str, wanted: str, known: Sequence[str]) -> str:
-    """That no item has it, and what items have: of too many the most similar, and asked for where one may be meant."""
+    """The message that no item has it, with the most similar names."""
 
     def likeness(name: str) -> float:
         a, b = (text[:_MOST_CHARACTERS].lower() for text in (name, wanted))
@@ -110,7 +110,7 @@ def _tell(what: str, wanted: str, known: Sequence[str]) -> str:
     best = sorted(known, key=lambda name: (-likely[name], name))
 
     def split_numbers(name: str) -> list[tuple[str, int]]:
-        """What names are sorted by as people do: `size 9` before `size 10`, whatever the case."""
+        """A key for natural order: `size 9` before `size 10`, ignoring case."""
         return [(text, int(number or 0)) for text, number in re.findall("([^0-9]*)([0-9]*)", name.casefold())]
 
     shown = sorted((name[:_MOST_CHARACTERS] for name in best[:_MOST_SHOWN]), key=split_numbers)

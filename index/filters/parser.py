@@ -1,4 +1,4 @@
-"""The conditions on label and metadata that users write, read into a tree.
+"""Parser of filters: conditions on label and metadata, read into a tree.
 
     shop = 'a.example' AND (price < 20 OR NOT "on sale" = TRUE) AND tags IS NOT NULL
 
@@ -11,13 +11,13 @@
     name       = word | "any characters"      metadata.label is the metadata that has the name label
     value      = number | 'text' | "text" | TRUE | FALSE
 
-Words of the language are of any case, names are not. Within quotes the quote is written twice.
+Keywords ignore case, names do not. Within quotes the quote is written twice.
 
-- Missing metadata, and null, fulfil no comparison, != and NOT IN and any under a NOT included; only IS NULL finds them.
-- A number compares as a number, with stored texts that are numbers too; other texts differ from every number, and are
-  neither below nor above one, so that they fulfil no such comparison, nor its NOT.
-- A text compares character by character with stored texts, which is right for ISO dates; with a stored number it
-  compares as the number that it is, if it is one.
+- Missing metadata and null match no comparison, also not !=, NOT IN or one under NOT; only IS NULL finds them.
+- A number compares with stored numbers, and with stored texts that are numbers. Other texts differ from every number,
+  and match neither < nor > nor its NOT.
+- A text compares character by character with stored texts, which is right for ISO dates. A text that is a number
+  compares as one with stored numbers.
 - Stored true and false are 1 and 0; TRUE and FALSE equal them, and the texts true and false of any case.
 - LIKE takes % for any characters and _ for one, of numbers too, and ignores case. Lists are their JSON text.
 """
@@ -61,7 +61,6 @@ _VALUE = "a number, 'text', TRUE or FALSE"
 
 
 def parse_filter(text: str) -> tree.Condition:
-    """The condition of a text."""
     if not text or text.isspace():
         raise InputError("the filter is empty; write a comparison such as: price < 20")
     if len(text) > MAX_CHARACTERS:
@@ -179,7 +178,7 @@ class _Parser:
         return valid_text(token.content)
 
     def _read_value(self, column: tree.Column, start: Token, *, ordered: bool = False) -> tree.Constant:
-        """A value that can be compared with a column; `start` is the column's first token."""
+        """A value to compare with a column, whose first token is `start`."""
         token = self.token
         truth = {"TRUE": "1", "FALSE": "0"}.get(token.reserved)
         if truth is None and token.kind not in ("number", "single", "double"):
@@ -209,7 +208,7 @@ class _Parser:
         return token.content
 
     def _take(self, *words: str) -> str:
-        """The next token if it is one of these, which is then behind; else an empty text."""
+        """Consume the next token if it is one of these, and return it; else an empty text."""
         found = self.token.reserved
         if found not in words:
             return ""
@@ -226,11 +225,10 @@ class _Parser:
 
 
 def find_words(text: str, *, folders: bool = True) -> Condition:
-    """The filter that keeps what has every word somewhere: in its path, label, source, or a value of its metadata.
+    """The filter for images with every word in path, label, source or a metadata value; see `HasWord`.
 
-    Words lie between spaces, may be parts of words, and match in whatever case. No character of them means anything
-    but itself; `folders` is as of `HasWord`. A letter with an accent matches however it is encoded. A word takes 0.1 s
-    among 200,000 images, and 0.5 s where each has metadata of 130 characters (one core of a small machine).
+    Words are separated by spaces, match parts of words literally, and ignore case and the Unicode form of accents. A
+    word takes 0.1 s among 200,000 images, and 0.5 s where each has metadata of 130 characters (one core).
     """
     words = list(dict.fromkeys(text.split()))
     if not words:
@@ -252,7 +250,7 @@ def find_words(text: str, *, folders: bool = True) -> Condition:
 
 
 def write_condition(condition: tree.Condition) -> str:
-    """The text of a condition that looks for no words, which texts of the language cannot name.
+    """The text of a condition without `HasWord`, which has no text.
 
     >>> write_condition(tree.Not(tree.Like(tree.Column(("on sale",)), "it's %")))
     'NOT "on sale" LIKE \\'it\\'\\'s %\\''
@@ -277,7 +275,6 @@ def write_condition(condition: tree.Condition) -> str:
 
 
 def write_column(column: tree.Column) -> str:
-    """A column as a filter names it."""
     own = len(column.names) == 1 and column.names[0] in tree.OWN_COLUMNS
     is_ambiguous = own if len(column.names) == 1 else column.names[0] == "metadata"
     names = ("metadata", *column.names) if is_ambiguous and not column.is_own else column.names
@@ -300,11 +297,7 @@ def _quote(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of a filter.
-
-    Attributes:
-        kind: "number", "word", "single" or "double" (by its quotes), "sign", or "end".
-    """
+    """A token, of the kind "number", "word", "single" or "double" (by its quotes), "sign", or "end"."""
 
     kind: str
     text: str
@@ -312,20 +305,19 @@ class Token:
 
     @property
     def reserved(self) -> str:
-        """The word of the language that it is, in capitals, or its sign; empty for all else."""
+        """A keyword, in capitals, or a sign; empty for other tokens."""
         if self.kind == "sign":
             return self.text
         return self.text.upper() if self.kind == "word" and self.text.upper() in RESERVED else ""
 
     @property
     def content(self) -> str:
-        """The text without its quotes."""
         quote = self.text[:1]
         return self.text[1:-1].replace(quote * 2, quote) if self.kind in ("single", "double") else self.text
 
 
 def write_name(name: str) -> str:
-    """A name as a filter has it: in double quotes where it would be taken for something else."""
+    """A name, in double quotes where it is needed."""
     is_bare = re.fullmatch(_WORD, name) is not None and name.upper() not in RESERVED
     return name if is_bare else '"' + name.replace('"', '""') + '"'
 
@@ -344,7 +336,6 @@ def read_tokens(text: str) -> Iterator[Token]:
 
 
 def place_error(text: str, start: int, problem: str) -> InputError:
-    """The error for what begins there."""
     rest = text[start:]
     shown = rest if len(rest) <= _SHOWN_CHARACTERS else rest[:_SHOWN_CHARACTERS] + "…"
     place = f"at character {start + 1}, {printable_path(shown)}" if shown else "at its end"

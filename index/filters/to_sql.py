@@ -1,7 +1,4 @@
-"""SQL of conditions; what a user wrote is only ever the value of a `?`.
-
-A number, and a text that is one, compare as numbers with a number; see `index.filters.parser` for the rules.
-"""
+"""Compiler of conditions to SQL; user text is always bound to a `?`. The rules are in `index.filters.parser`."""
 
 from __future__ import annotations
 
@@ -18,10 +15,10 @@ from index.text import valid_text
 
 Value: TypeAlias = str | bytes
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-"""A text that is a number: no more than SQLite takes for one."""
-_PLAIN = re.compile(r"[\w -]+", re.ASCII)  # what every SQLite finds in a JSON path
+"""Texts that SQLite takes for numbers."""
+_PLAIN = re.compile(r"[\w -]+", re.ASCII)  # names that every SQLite finds in a JSON path
 MATCHED_CHARACTERS = 10_000
-"""Of a text that a pattern or a word is looked for in."""
+"""Of a text that is matched by a pattern or word."""
 _IS_NUMBER = "{} <= CAST(9e999 AS NUMERIC)"  # SQLite orders every text after infinity
 _LOCATION = "(SELECT location FROM sources WHERE sources.id = images.source)"
 _IN_SOURCE = "images.source IN (SELECT id FROM sources WHERE {})"
@@ -33,7 +30,7 @@ _IN_METADATA = (
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """An expression with the values of its `?`, in their order."""
+    """A SQL expression with the values of its `?`."""
 
     text: str
     values: tuple[Value, ...] = ()
@@ -41,19 +38,14 @@ class Sql:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A column in SQL.
-
-    Attributes:
-        sql: gives its value, NULL where there is none.
-        holds: as `Column.holds`.
-    """
+    """A column in SQL, NULL where a row lacks it; `holds` is as of `Column`."""
 
     sql: Sql
     holds: Literal["any", "text", "bytes"] = "any"
 
 
 def write_sql(condition: tree.Condition) -> Sql:
-    """An expression that is true for the rows of `images` that fulfil a condition."""
+    """An expression that is true for rows of `images` that match a condition."""
     match condition:
         case tree.Compare(column, sign, constant):
             return _compare(_operand(column), sign, constant)
@@ -84,22 +76,21 @@ def _operand(column: tree.Column) -> _Operand:
 
 
 def compose(template: str, *parts: Sql) -> Sql:
-    """The template with a part in the place of each `{}`."""
+    """Fill each `{}` of the template with a part."""
     return Sql(template.format(*(part.text for part in parts)), sum((part.values for part in parts), ()))
 
 
 def bind(*values: Value) -> Sql:
-    """A `?` for each of the values."""
     return Sql(", ".join("?" for _ in values), values)
 
 
 def join(parts: Sequence[Sql], *, word: str) -> Sql:
-    """The parts with AND or OR between them, in parentheses where there are several."""
+    """Join the parts with AND or OR, in parentheses where there are several."""
     return parts[0] if len(parts) == 1 else compose(f"({f' {word} '.join('{}' for _ in parts)})", *parts)
 
 
 def reach(names: Sequence[str], *, what: Literal["value", "type"] = "value") -> Sql:
-    """Value or JSON type of a row's metadata of this name, or within it of the further names; NULL without it."""
+    """Value or JSON type of a row's metadata, nested by names; NULL without it."""
     if all(map(_PLAIN.fullmatch, names)):  # the fast way
         path = "$" + "".join(f'."{name}"' for name in names)
         function = "json_extract" if what == "value" else "json_type"
@@ -110,7 +101,7 @@ def reach(names: Sequence[str], *, what: Literal["value", "type"] = "value") -> 
 
 
 def expand(depth: int) -> str:
-    """Tables `k0`, `k1`, … of a row's metadata, of all that lies in that, and so on."""
+    """Tables `k0`, `k1`, … of the nested levels of a row's metadata."""
     inner = (
         f"json_each(CASE k{number}.type WHEN 'object' THEN k{number}.value END) AS k{number + 1}"
         for number in range(depth - 1)
@@ -119,7 +110,6 @@ def expand(depth: int) -> str:
 
 
 def _compare(column: _Operand, sign: str, constant: tree.Constant) -> Sql:
-    """A comparison by =, !=, <, <=, > or >=; a truth has only the first two."""
     x, is_order = column.sql, sign not in ("=", "!=")
     if constant.kind == "truth":
         truth = "CASE lower({}) WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {} END"
@@ -127,7 +117,7 @@ def _compare(column: _Operand, sign: str, constant: tree.Constant) -> Sql:
     if constant.kind == "number":
         compared = compose(f"{{}} {sign} {{}}", x, _number(constant))
         return compose(f"(CASE WHEN {_IS_NUMBER} THEN {{}} END)", x, compared) if is_order else compared
-    plain = "+" if column.holds == "any" else ""  # else an id would compare with a text as with a number
+    plain = "+" if column.holds == "any" else ""  # the plus removes an affinity that converts texts
     compared = compose(f"{plain}{{}} {sign} {{}}", x, bind(_stored(constant, column)))
     if column.holds != "any" or not (is_order or _is_number(constant)):
         return compared
@@ -153,9 +143,9 @@ def _match_any(column: _Operand, constants: Sequence[tree.Constant]) -> Sql:
 
 
 def _match_glob(column: _Operand, glob: str) -> Sql:
-    """Whether a pattern for GLOB matches the column's text, of which it sees the beginning.
+    """Match the beginning of the column's text by GLOB.
 
-    It takes the product of both lengths at most, and SQLite looks at the clock only between rows.
+    The text is cut because the cost is the product of both lengths, and SQLite checks the time limit only between rows.
     """
     x = compose("CAST({} AS TEXT)", column.sql) if column.holds == "bytes" else column.sql
     template = f"substr({{}}, 1, {MATCHED_CHARACTERS}) GLOB CAST({{}} AS TEXT)"
@@ -163,7 +153,7 @@ def _match_glob(column: _Operand, glob: str) -> Sql:
 
 
 def _any_case(character: str) -> str:
-    """A pattern for GLOB, which knows sets and so the two cases of all letters: LIKE would know those of ASCII only."""
+    """A GLOB pattern of both cases of a letter: LIKE ignores case of ASCII only."""
     cases = {character, character.lower(), character.upper()}
     variants = sorted(case for case in cases if len(case) == 1)
     return f"[{''.join(variants)}]" if len(variants) > 1 or character in "*?[" else character
@@ -182,9 +172,9 @@ def _find_form(word: str, *, folders: bool) -> list[Sql]:
 
 
 def _number(constant: tree.Constant) -> Sql:
-    """The number, of an affinity for which SQLite takes a text on the other side as the number that it is, if any.
+    """The number with numeric affinity, so that SQLite compares it with texts that are numbers.
 
-    It is bound as text: SQLite reads it as it does the stored one.
+    It is bound as text, so that SQLite parses it like stored ones.
     """
     return compose("CAST({} AS NUMERIC)", bind(constant.text))
 
@@ -199,5 +189,5 @@ def _is_number(constant: tree.Constant) -> bool:
 
 
 def _stored(constant: tree.Constant, column: _Operand) -> Value:
-    """A text as the catalogue has it: undecodable bytes are escapes in it, but themselves in paths."""
+    """A text as in the catalogue: undecodable bytes are escaped, but raw in paths."""
     return os.fsencode(constant.text) if column.holds == "bytes" else valid_text(constant.text)

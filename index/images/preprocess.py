@@ -1,4 +1,4 @@
-"""One decoded image to one model input: the only resize and crop in the project."""
+"""Preprocessing of a decoded image to a model input, and the perceptual hash."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from PIL import Image
 from index.arrays import Ids
 from index.errors import InputError
 
-_SIDE = 32  # of the grey image that is transformed
-_FREQUENCIES = 8  # kept, the lowest of either direction
-_DECIMALS = 6  # kept of a coefficient of grey values in 0..255: far above what the order of a sum changes
+_SIDE = 32  # of the transformed grey image
+_FREQUENCIES = 8  # the lowest of either direction
+_DECIMALS = 6  # of a coefficient of grey values in 0..255, far above rounding errors
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -27,17 +27,15 @@ INTERPOLATIONS = {
 }
 Pixels = npt.NDArray[np.uint8]
 _STRIP = 50  # times as high as wide, or more; Pillow draws its own line at 100
-DECODING_VERSION = (
-    1  # raise it when decoding, resizing, the views or the hash change: what is cached is then stale
-)
+DECODING_VERSION = 1  # of decoding, resizing, views and hash; raising it invalidates caches
 
 
 @dataclass(frozen=True, slots=True)
 class PreprocessConfig:
-    """How a decoded image becomes a model input; part of the model's contract.
+    """Preprocessing parameters; part of the model's contract.
 
-    The image is stretched to `resize` x `resize` (the paper's protocol), then the centre `crop` x `crop`
-    is taken. `mean` and `std` (RGB, for values in [0, 1]) are applied inside the model's graph.
+    The image is stretched to `resize` x `resize` (the paper's protocol), then cropped to the centre `crop` x `crop`.
+    The model's graph applies `mean` and `std` (RGB, for values in [0, 1]).
     """
 
     resize: int = 256
@@ -64,12 +62,10 @@ class PreprocessConfig:
             raise InputError(f"preprocess.std must be positive, got {self.std!r}")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values, read back by `from_json`."""
         return {**asdict(self), "mean": list(self.mean), "std": list(self.std)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> PreprocessConfig:
-        """Rebuild a config."""
         known = {field.name for field in fields(cls)}
         if set(values) != known:
             raise InputError(f"preprocess must have exactly the keys {sorted(known)}, got {sorted(values)}")
@@ -102,17 +98,17 @@ def preprocess_image(image: Image.Image, config: PreprocessConfig) -> Pixels:
 
 
 def _is_exact(size: tuple[int, int], config: PreprocessConfig) -> bool:
-    """Whether `_resize_centre` does what it says.
+    """Whether `_resize_centre` is exact.
 
-    Pillow takes the borders of the part as numbers of 24 bits, which hold them where `resize` is a power of two; and
-    of very high images it may scale rows first or columns, by what is asked of it.
+    Pillow's box has 24 bits, which are exact where `resize` is a power of two. For very high images Pillow may change
+    the order of rows and columns.
     """
     width, height = size
     return config.resize.bit_count() == 1 and max(size) * config.resize <= 1 << 24 and height <= _STRIP * width
 
 
 def _resize_centre(image: Image.Image, config: PreprocessConfig, *, margin: int) -> Pixels:
-    """The pixels of the centre alone, to the last bit those that the whole image resized would have there."""
+    """Resize the centre alone, with exactly the pixels of the whole resized image."""
     (left, right, width, x), (top, bottom, height, y) = (
         (0.0, float(side), side, margin)  # no work for Pillow, as long as nothing is cut off it
         if side == config.resize
@@ -126,14 +122,10 @@ def _resize_centre(image: Image.Image, config: PreprocessConfig, *, margin: int)
 def perceptual_hash(pixels: Pixels) -> int:
     """The 64-bit DCT hash of (H, W, 3) uint8 pixels, as a signed integer.
 
-    The grey image is reduced to 32 x 32 by area; of its two-dimensional cosine transform the 8 x 8 lowest
-    frequencies are compared with their median, and the bits of those above it are read row by row, the highest
-    first (the "pHash" of C. Zauner, Implementation and Benchmarking of Perceptual Image Hash Functions, 2010).
-
-    Half of the bits are set, so that two hashes differ in an even number of bits.
-
-    An image of one colour has no frequency but the lowest: all such images have the same hash (black, which has not
-    even that one, differs from them in one bit), so the hash says of them only that they are all flat.
+    The grey image is reduced to 32 x 32 by area. The 8 x 8 lowest frequencies of its two-dimensional cosine transform
+    give a bit each, set above their median, row by row, highest bit first (the "pHash" of C. Zauner, Implementation and
+    Benchmarking of Perceptual Image Hash Functions, 2010). Half of the bits are set, so two hashes differ in an even
+    number of bits. All images of one colour have the same hash, up to one bit for black.
     """
     grey = Image.fromarray(pixels).convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX)
     basis = _basis()
@@ -145,9 +137,9 @@ def perceptual_hash(pixels: Pixels) -> int:
 
 
 def hamming_distances(hashes: Ids, others: Ids | int) -> npt.NDArray[np.uint8]:
-    """In how many bits int64 hashes differ from others, or from one: uint8 of 0..64, in their broadcast shape."""
+    """Hamming distances of int64 hashes to others, or to one: uint8 in 0..64, broadcast."""
     different = np.bitwise_xor(hashes, np.asarray(others, dtype=np.int64))
-    return np.bitwise_count(different.view(np.uint64))  # of signed numbers NumPy counts the bits of the amount
+    return np.bitwise_count(different.view(np.uint64))  # unsigned: NumPy counts bits of the magnitude
 
 
 @functools.cache
