@@ -136,12 +136,12 @@ class GalleryAnswers:
         items = issues.items[: _bound(count)]
         rows = await self._describe(snapshot.gallery.as_given, [issue.id for issue in items])
         listed = [
-            {**row, "wrong": round(issue.wrong, 4), "suggested": issue.suggested}
+            {**row, "p_error": round(issue.p_error, 4), "suggested": issue.suggested}
             for row, issue in zip(rows, items, strict=True)
         ]
         told = {
-            "judged": issues.judged,
-            "wrong_share": issues.wrong_share,
+            "checked": issues.checked,
+            "noise_rate": issues.noise_rate,
             "is_lower_bound": issues.is_lower_bound,
         }
         return {**told, "items": listed}

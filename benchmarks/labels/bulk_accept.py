@@ -160,7 +160,7 @@ def accept_at_thresholds(photos: list[Photo], path: Path) -> list[list[Any]]:
         if threshold == THRESHOLDS[-1]:
             open_wrong = sum(p.given != p.right and (p.sha256, p.given) not in decisions for p in photos)
             said = page_issues(snapshot, review, page=page, names=False)
-            first = round(said["left"]["wrong"])
+            first = round(said["left"]["errors"])
             while said["decisions_used"] != len(decisions):
                 time.sleep(0.5)  # the list is ranked anew beside
                 said = page_issues(snapshot, review, page=page, names=False)

@@ -104,7 +104,7 @@ def judge_cell(known: KnownLabels, kind: str, *, seed: int) -> tuple[dict[str, A
     started = time.process_time()
     judged = judge_labels(known.features[rows], labels, count=len(known.classes))
     seconds = time.process_time() - started
-    chances = judged.wrong
+    chances = judged.p_error
     first = [(judged.others(row, label=int(label)) or [(-1, 0.0)])[0] for row, label in enumerate(labels)]
     suggested, of_suggested = np.array([one[0] for one in first]), np.array([one[1] for one in first])
     order = np.lexsort((judged.own, -chances))

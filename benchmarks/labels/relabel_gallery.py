@@ -21,7 +21,7 @@ from benchmarks.noise.reports import over_seeds
 from index.arrays import normalise_rows
 from index.labels.decisions import CHANGE, DROP
 from index.labels.judge import judge_labels
-from index.labels.kinds import give_verdicts, has_rare_label
+from index.labels.kinds import give_verdicts, has_rare_class
 
 KINDS, SEEDS, QUERIES = ("right", "any:0.2", "alike:0.2"), (0, 1, 2), 0.2
 WAYS = ("given", "cleaned", "right")
@@ -62,7 +62,7 @@ def search_relabelled(known: KnownLabels, kind: str, *, seed: int) -> dict[str, 
     judged = judge_labels(known.features[rows][gallery], given[gallery], count=len(known.classes))
     groups = np.arange(len(gallery))
     verdicts, new = give_verdicts(
-        judged, given[gallery], groups=groups, rare=has_rare_label(given[gallery], groups)
+        judged, given[gallery], groups=groups, rare=has_rare_class(given[gallery], groups)
     )
     said = np.array(verdicts)
     cleaned = np.where(said == CHANGE, new, given[gallery])

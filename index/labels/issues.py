@@ -15,33 +15,31 @@ from index.labels.kinds import KINDS, SUSPECT, Kind, KindTeller, give_verdicts
 from index.progress import Progress, no_progress
 from index.vectors.exact import search_labels
 
-MIN_P_ERROR = 0.1  # chance of a wrong label from which on it is listed
-WITNESSES = 3  # of either kind
+MIN_P_ERROR = 0.1  # least probability of a label error for the list
+NEIGHBOURS = 3  # listed with the same label, and with others
 LOWER_BOUND = (
-    "This is a lower bound: the model was trained with labels, and wrong labels that it has learnt look right to it. "
-    "A gallery of a model that was trained without labels, such as the one that comes with the package, gives the "
-    "estimate."
+    "This is a lower bound: the model was trained with these labels, and label errors that it has learnt look right. "
+    "A gallery of a model that was trained without them, such as the built-in model, gives the estimate."
 )
-_JUDGING = 10  # percent of the time; the rest is finding what to compare with
+_DETECTING = 10  # percent of the time; the search for the nearest images takes the rest
 
 
 @dataclass(frozen=True, slots=True)
 class LabelIssue:
-    """A label that may be wrong.
+    """A label that is probably wrong.
 
     Attributes:
-        wrong: chance (0..1) that it is wrong.
-        suggestions: (label, chance that the image shows it) of the likeliest other labels, best first; together they
-            are as likely as the label is wrong, at most.
-        kind: of trouble, of `index.labels.kinds`.
+        p_error: probability (0..1) that the label is wrong.
+        suggestions: (label, probability) of the most probable other labels, best first; they sum to `p_error` at most.
+        kind: of `index.labels.kinds`.
         verdict: of `index.labels.kinds`: keep the label, change it to the first suggestion, or drop the image.
-        agreeing: (id, score) of the nearest others with the same label, nearest first, no duplicates.
-        disagreeing: (id, score, label) of the nearest with another one, likewise.
+        agreeing: (id, score) of the nearest images with the same label, nearest first, without near-duplicates.
+        disagreeing: (id, score, label) of the nearest images with other labels, likewise.
     """
 
     id: int
     label: str
-    wrong: float
+    p_error: float
     suggestions: tuple[tuple[str, float], ...]
     kind: Kind
     verdict: str
@@ -50,19 +48,19 @@ class LabelIssue:
 
     @property
     def suggested(self) -> str | None:
-        """The likeliest other label."""
+        """The most probable other label."""
         return self.suggestions[0][0] if self.suggestions else None
 
     def to_json(self) -> dict[str, Any]:
-        """As in the API without path and decision."""
+        """The issue as in the API, without path and decision."""
         return {
             "id": self.id,
             "label": self.label,
             "suggested": self.suggested,
-            "wrong": self.wrong,
+            "p_error": self.p_error,
             "kind": self.kind,
             "verdict": self.verdict,
-            "suggestions": [{"label": label, "confidence": share} for label, share in self.suggestions],
+            "suggestions": [{"label": label, "probability": share} for label, share in self.suggestions],
             "agreeing": [{"id": number, "score": score} for number, score in self.agreeing],
             "disagreeing": [
                 {"id": number, "score": score, "label": label} for number, score, label in self.disagreeing
@@ -75,20 +73,21 @@ class LabelIssues:
     """The label issues of a gallery or an audit.
 
     Attributes:
-        items: those that are wrong with a chance of `MIN_P_ERROR` or more, and those of which a copy has another label;
-            the likeliest first.
-        wrong_share: estimated share (0..1) of these that is wrong.
-        pairs: (label, suggested, count) of the items that are likely wrong, the most frequent first.
-        mixed: (label, label, images) that are given in each other's place, the most images first.
-        is_lower_bound: whether more labels are wrong than `wrong_share` says, for the model has learnt them.
+        items: those with a `p_error` of `MIN_P_ERROR` or more and those with conflicting duplicates, the most probable
+            errors first.
+        checked: number of labels that were checked.
+        noise_rate: estimated share (0..1) of these that is wrong.
+        pairs: (label, suggested, count) of the items with a `p_error` of a half or more, the most frequent first.
+        confused_classes: (label, label, images) of labels used for each other, the most images first.
+        is_lower_bound: whether `noise_rate` is too low, because the model was trained with these labels.
         decisions: number of people's decisions that the list takes into account.
     """
 
     items: tuple[LabelIssue, ...]
-    judged: int
-    wrong_share: float
+    checked: int
+    noise_rate: float
     pairs: tuple[tuple[str, str, int], ...]
-    mixed: tuple[tuple[str, str, float], ...] = ()
+    confused_classes: tuple[tuple[str, str, float], ...] = ()
     is_lower_bound: bool = False
     decisions: int = 0
     _by_id: dict[int, LabelIssue] = field(init=False, repr=False, compare=False)
@@ -97,11 +96,11 @@ class LabelIssues:
         object.__setattr__(self, "_by_id", {issue.id: issue for issue in self.items})
 
     def find(self, image_id: int) -> LabelIssue | None:
-        """The issue about the label of an image."""
+        """The label issue of an image."""
         return self._by_id.get(image_id)
 
     def count_kinds(self) -> dict[str, int]:
-        """How many items are of each kind of trouble."""
+        """Number of items of each kind."""
         counts = Counter(issue.kind for issue in self.items)
         return {kind: counts[kind] for kind in KINDS}
 
@@ -126,11 +125,11 @@ def list_label_issues(
         settled: the labels that somebody has decided, which are no issues any more; None: no label is decided.
         progress: called with (done, total) labels: a tenth for the probabilities, the rest for the nearest images.
     """
-    # Labels that a row of another group has too; none where there is but one label.
+    # A label is checked if rows of two groups have it, and if there is another label.
     with_group = np.unique(np.stack([labels, groups]), axis=1)[0]
-    can_be_judged = (np.bincount(with_group, minlength=len(names))[labels] > 1) & (len(names) > 1)
-    if not can_be_judged.any():
-        return collect_issues([], judged=0, wrong=0.0)
+    can_be_checked = (np.bincount(with_group, minlength=len(names))[labels] > 1) & (len(names) > 1)
+    if not can_be_checked.any():
+        return collect_issues([], checked=0, errors=0.0)
 
     def tell(start: int, end: int) -> Progress:
         """Progress of a part, as progress of the whole between two percentages."""
@@ -139,23 +138,23 @@ def list_label_issues(
         )
 
     judgement = judge_labels(
-        vectors, labels, count=len(names), groups=groups, settled=settled, progress=tell(0, _JUDGING)
+        vectors, labels, count=len(names), groups=groups, settled=settled, progress=tell(0, _DETECTING)
     )
     is_open = np.ones(len(labels), dtype=bool) if settled is None else ~settled.rows
-    wrong = np.where(can_be_judged & is_open, judgement.wrong, 0.0)
-    order = np.lexsort((judgement.own, -wrong))  # of those as likely wrong the one of least confidence first
+    p_error = np.where(can_be_checked & is_open, judgement.p_error, 0.0)
+    order = np.lexsort((judgement.own, -p_error))  # ties: the least confident first
     kinds = KindTeller(judgement, labels, groups, count=len(names))
-    verdicts, _ = give_verdicts(judgement, labels, groups=groups, rare=kinds.rare, settled=~is_open)
-    asked = order[((wrong >= MIN_P_ERROR) | (kinds.copies & is_open))[order]]
+    verdicts, _ = give_verdicts(judgement, labels, groups=groups, rare=kinds.rare_class, settled=~is_open)
+    asked = order[((p_error >= MIN_P_ERROR) | (kinds.conflicting_duplicates & is_open))[order]]
     agreeing, disagreeing = search_labels(
-        vectors, labels, k=WITNESSES, asked=asked, groups=groups, progress=tell(_JUDGING, 100)
+        vectors, labels, k=NEIGHBOURS, asked=asked, groups=groups, progress=tell(_DETECTING, 100)
     )
     progress(len(labels), len(labels))
     items = [
         LabelIssue(
             id=int(ids[row]),
             label=names[labels[row]],
-            wrong=float(wrong[row]),
+            p_error=float(p_error[row]),
             suggestions=tuple((names[n], chance) for n, chance in judgement.others(row, label=int(labels[row]))),
             kind=kinds.tell(row),
             verdict=verdicts[row],
@@ -168,18 +167,24 @@ def list_label_issues(
     ]
     return collect_issues(
         items,
-        judged=int(can_be_judged.sum()),
-        wrong=float(wrong.sum()),
-        mixed=[(names[one], names[two], images) for one, two, images in kinds.mixed],
+        checked=int(can_be_checked.sum()),
+        errors=float(p_error.sum()),
+        confused_classes=[(names[one], names[two], images) for one, two, images in kinds.confused_classes],
     )
 
 
 def collect_issues(
-    items: Sequence[LabelIssue], *, judged: int, wrong: float, mixed: Sequence[tuple[str, str, float]] = ()
+    items: Sequence[LabelIssue],
+    *,
+    checked: int,
+    errors: float,
+    confused_classes: Sequence[tuple[str, str, float]] = (),
 ) -> LabelIssues:
-    """The items, of so many labels that were judged and so many that are estimated to be wrong."""
-    counts = Counter((d.label, d.suggested) for d in items if d.wrong >= SUSPECT and d.suggested is not None)
+    """Label issues of `checked` labels, of which `errors` are estimated to be wrong."""
+    counts = Counter((d.label, d.suggested) for d in items if d.p_error >= SUSPECT and d.suggested is not None)
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     pairs = tuple((label, suggested, count) for (label, suggested), count in ordered)
-    share = wrong / judged if judged else 0.0
-    return LabelIssues(tuple(items), judged=judged, wrong_share=share, pairs=pairs, mixed=tuple(mixed))
+    noise_rate = errors / checked if checked else 0.0
+    return LabelIssues(
+        tuple(items), checked=checked, noise_rate=noise_rate, pairs=pairs, confused_classes=tuple(confused_classes)
+    )

@@ -136,7 +136,7 @@ class _Looks:
         seen = np.empty((len(self.labels), self.count), dtype=np.float32)
         for rows, shares in self.blocks():
             seen[rows] = shares
-        self.look_again(estimate_p_error(seen, self.labels, before=self.before)[0].wrong)
+        self.look_again(estimate_p_error(seen, self.labels, before=self.before)[0].p_error)
         for rows, shares in self.blocks():
             seen[rows] = shares
         return seen
@@ -191,7 +191,7 @@ def _judge_by_blocks(looks: _Looks) -> Judgement:
 
     for rows, shares in looks.blocks():
         score(rows, shares)
-    looks.look_again(find_chances().wrong)
+    looks.look_again(find_chances().p_error)
     best = np.full((len(labels), SHOWN), NO_ID, dtype=np.int64)
     confidences = np.zeros((len(labels), SHOWN), dtype=np.float32)
     for rows, shares in looks.blocks():

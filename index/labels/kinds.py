@@ -15,15 +15,17 @@ from index.labels.suspicion import Judgement
 SUSPECT = 0.5  # least probability of a label error for a verdict other than `keep`
 Mask = npt.NDArray[np.bool_]
 
-Kind: TypeAlias = Literal["wrong", "several", "mixed", "rare", "unlike", "copies"]
+Kind: TypeAlias = Literal[
+    "wrong_label", "ambiguous", "confused_classes", "rare_class", "outlier", "conflicting_duplicates"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # An image that shows none of the classes has no clear favourite. Among photos of clothes, four fifths of pictures of
 # animals and things had a highest confidence below half of the median, one in ten of the photos themselves.
 CLEAR = 0.5
-SEVERAL = 0.25  # chance of the label and of another one, each of which may then be right
+AMBIGUOUS = 0.25  # chance of the label and of another one, each of which may then be right
 RARE = 5  # images of a label, copies apart; of fewer it can hardly be said what the label looks like
 # Two labels are mixed up where of the images of each so many show the other, and of both together so many images do.
-MIXED_SHARE, MIXED_IMAGES = 0.05, 3.0
+CONFUSED_SHARE, CONFUSED_IMAGES = 0.05, 3.0
 
 
 def give_verdicts(
@@ -42,7 +44,7 @@ def give_verdicts(
         judgement: of the N labels.
         labels: (N,) int64.
         groups: (N,) int64; near-duplicates have the same number.
-        rare: (N,) whether the label has few images, as `index.labels.kinds.has_rare_label` tells.
+        rare: (N,) whether the label has few images, as `index.labels.kinds.has_rare_class` tells.
         settled: (N,) whether a person has decided the label, which therefore stays; None where nobody has.
 
     Returns:
@@ -53,7 +55,7 @@ def give_verdicts(
         labels.tolist(), groups, confidences=judgement.own, decided=decided, rare=rare
     )
     verdicts = np.select(
-        [loses, stays | decided | (judgement.wrong < SUSPECT) | rare, is_unlike(judgement)],
+        [loses, stays | decided | (judgement.p_error < SUSPECT) | rare, is_outlier(judgement)],
         [DROP, KEEP, DROP],
         default=CHANGE,
     )
@@ -75,7 +77,7 @@ def compare_duplicates(
         groups: (N,) int64; near-duplicates have the same number.
         confidences: (N,) in the label.
         decided: (N,) whether a person has decided the label.
-        rare: (N,) whether the label has few images, as `index.labels.kinds.has_rare_label` tells.
+        rare: (N,) whether the label has few images, as `index.labels.kinds.has_rare_class` tells.
 
     Returns:
         (N,) which images stay and (N,) which are left out; neither where all of a group have one label.
@@ -97,13 +99,13 @@ def compare_duplicates(
     return stays, loses
 
 
-def is_unlike(judgement: Judgement) -> npt.NDArray[np.bool_]:
+def is_outlier(judgement: Judgement) -> npt.NDArray[np.bool_]:
     """(N,) whether an image is unlike the others: its highest confidence is below `CLEAR` times the median of all."""
     unlike: npt.NDArray[np.bool_] = judgement.highest < CLEAR * np.median(judgement.highest)
     return unlike
 
 
-def has_copy_with_another_label(labels: Labels, groups: Ids) -> npt.NDArray[np.bool_]:
+def has_conflicting_duplicate(labels: Labels, groups: Ids) -> npt.NDArray[np.bool_]:
     """(N,) whether a duplicate, of the same of (N,) groups, has another label."""
     places, inverse = np.unique(groups, return_inverse=True)
     lowest, highest = np.full(len(places), np.iinfo(np.int64).max), np.full(len(places), -1)
@@ -113,7 +115,7 @@ def has_copy_with_another_label(labels: Labels, groups: Ids) -> npt.NDArray[np.b
     return differ
 
 
-def has_rare_label(labels: Labels, groups: Ids) -> npt.NDArray[np.bool_]:
+def has_rare_class(labels: Labels, groups: Ids) -> npt.NDArray[np.bool_]:
     """(N,) whether a label has fewer than `RARE` images, duplicates, of the same of (N,) groups, counted once."""
     labels_of_groups = np.unique(np.stack([labels, groups]), axis=1)[0]
     rare: npt.NDArray[np.bool_] = (np.bincount(labels_of_groups) < RARE)[labels]
@@ -124,16 +126,16 @@ class KindTeller:
     """Tells the kind of trouble of labels that were judged.
 
     Attributes:
-        mixed: (label, label, images) that are given in each other's place, the most images first.
-        unlike, rare, copies: (N,) as `is_unlike`, `has_rare_label` and `has_copy_with_another_label` have them.
+        confused_classes: (label, label, images) that are given in each other's place, the most images first.
+        unlike, rare, copies: (N,) as `is_outlier`, `has_rare_class` and `has_conflicting_duplicate` have them.
     """
 
     def __init__(self, judgement: Judgement, labels: Labels, groups: Ids, *, count: int) -> None:
         self._judgement, self._labels = judgement, labels
-        self.mixed = find_mixed_labels(judgement.pairs, labels, count=count)
-        self.unlike, self.rare = is_unlike(judgement), has_rare_label(labels, groups)
-        self.copies = has_copy_with_another_label(labels, groups)
-        self._are_mixed = {pair for one, two, _ in self.mixed for pair in ((one, two), (two, one))}
+        self.confused_classes = find_confused_classes(judgement.pairs, labels, count=count)
+        self.outliers, self.rare_class = is_outlier(judgement), has_rare_class(labels, groups)
+        self.conflicting_duplicates = has_conflicting_duplicate(labels, groups)
+        self._confused = {pair for one, two, _ in self.confused_classes for pair in ((one, two), (two, one))}
 
     def tell(self, row: int) -> Kind:
         """The kind of the issue of a row; the first that fits.
@@ -145,20 +147,20 @@ class KindTeller:
         - `several`: its label and another one are both likely: both may fit.
         - `wrong`: another label fits better.
         """
-        label, right = int(self._labels[row]), 1 - float(self._judgement.wrong[row])
+        label, right = int(self._labels[row]), 1 - float(self._judgement.p_error[row])
         other, chance = next(iter(self._judgement.others(row, label=label)), (label, 0.0))
-        if self.copies[row]:
-            return "copies"
-        if self.unlike[row]:
-            return "unlike"
-        if self.rare[row]:
-            return "rare"
-        if (label, other) in self._are_mixed:
-            return "mixed"
-        return "several" if min(right, chance) >= SEVERAL else "wrong"
+        if self.conflicting_duplicates[row]:
+            return "conflicting_duplicates"
+        if self.outliers[row]:
+            return "outlier"
+        if self.rare_class[row]:
+            return "rare_class"
+        if (label, other) in self._confused:
+            return "confused_classes"
+        return "ambiguous" if min(right, chance) >= AMBIGUOUS else "wrong_label"
 
 
-def find_mixed_labels(
+def find_confused_classes(
     pairs: tuple[tuple[int, int, float], ...], labels: Labels, *, count: int
 ) -> list[tuple[int, int, float]]:
     """(label, label, images) that are given in each other's place, both ways, the most images first.
@@ -173,6 +175,6 @@ def find_mixed_labels(
     for (one, two), amount in amounts.items():
         back = amounts.get((two, one), 0.0)
         both_ways = min(amount / images[one], back / images[two] if images[two] else 0.0)
-        if one < two and both_ways >= MIXED_SHARE and amount + back >= MIXED_IMAGES:
+        if one < two and both_ways >= CONFUSED_SHARE and amount + back >= CONFUSED_IMAGES:
             found.append((one, two, amount + back))
     return sorted(found, key=lambda pair: -pair[2])

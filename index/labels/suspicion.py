@@ -141,16 +141,16 @@ class Chances:
 
     Attributes:
         scores: (N,) of `score_labels`.
-        wrong: (N,) chances, which never rise with the score.
+        p_error: (N,) probabilities, which never rise with the score.
     """
 
     scores: Doubles
-    wrong: Doubles
+    p_error: Doubles
 
     def of(self, scores: Doubles) -> Doubles:
         """(N,) chances of labels of such scores."""
         order = np.argsort(self.scores)
-        return np.interp(scores, self.scores[order], self.wrong[order])
+        return np.interp(scores, self.scores[order], self.p_error[order])
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +158,17 @@ class Judgement:
     """What confidences say of N labels.
 
     Attributes:
-        wrong: (N,) float64 chance that each label is wrong.
+        p_error: (N,) float64 probability that each label is wrong.
         best: (N, 4) int64 what the image shows, the likeliest first; `NO_ID` where there are fewer labels.
-        chances: (N, 4) float64 of these; of its own label 1 - wrong, of all labels together 1.
+        chances: (N, 4) float64 of these; of its own label 1 - p_error, of all labels together 1.
         rates: (C,) float64 estimated share of each label's images whose label is wrong.
         pairs: (label, label shown, images) of labels that stand in place of others, with how many images that is.
-        scores: (N,) float64 of `score_labels`, which `wrong` was found by.
+        scores: (N,) float64 of `score_labels`, which `p_error` was found by.
         own: (N,) float32 confidence in the label, from all rows but this one and those left out with it.
         highest: (N,) float32 highest confidence in any label.
     """
 
-    wrong: Doubles
+    p_error: Doubles
     best: Ids
     chances: Doubles
     rates: Doubles
@@ -180,7 +180,7 @@ class Judgement:
     @property
     def calibration(self) -> Chances:
         """What the scores of the labels mean."""
-        return Chances(self.scores, self.wrong)
+        return Chances(self.scores, self.p_error)
 
     def others(self, row: int, *, label: int) -> list[tuple[int, float]]:
         """(label, chance that it is what is shown) of the likeliest labels but a row's own, best first, three at most.
@@ -221,7 +221,7 @@ def estimate_p_error(
 def suspect_labels(confidences: Floats, labels: Labels, *, before: Chances | None = None) -> Judgement:
     """What (N, C) confidences say of (N,) labels; arguments as those of `estimate_p_error`."""
     found, mistakes = estimate_p_error(confidences, labels, before=before)
-    wrong = found.wrong
+    wrong = found.p_error
     count = confidences.shape[1]
     best, chances = _nothing_shown(len(labels))
     by_label = np.zeros((count, count))
@@ -249,7 +249,7 @@ def suspect_evenly(
         best, confidences: (N, s) the labels of the highest confidence, best first, `NO_ID` for none.
         count: C.
     """
-    wrong = found.wrong
+    wrong = found.p_error
     is_other = (best != NO_ID) & (best != labels[:, None])
     left = np.maximum(1 - own, np.finfo(np.float32).tiny)[:, None]
     others = np.where(is_other, wrong[:, None] * np.minimum(confidences / left, 1), -1.0)

@@ -138,7 +138,7 @@ def _describe_group(
         if (decided := gallery.decided.by_id.get(image.id)) is not None:
             return float(decided.label is None)
         issue = issues.find(image.id)
-        return issue.wrong if issue else 0.0 if image.indexed and image.label is not None else 0.5
+        return issue.p_error if issue else 0.0 if image.indexed and image.label is not None else 0.5
 
     here = [Subject(one.id, one.sha256, None, os.path.join(one.source, one.path)) for one in group.images]
     kept = () if decision is None else decision.find_kept(here)

@@ -32,10 +32,10 @@ _keys_of: WeakKeyDictionary[Gallery, dict[int, LabelKey]] = WeakKeyDictionary()
 
 
 class Suggestion(Answer):
-    """A label that an image may have instead."""
+    """A label that the image may have instead."""
 
     label: str
-    confidence: float
+    probability: float
 
 
 class Neighbour(Answer):
@@ -59,23 +59,23 @@ class LabelDecisionEntry(Answer):
 
 
 class LabelIssueEntry(Answer):
-    """A label that may be wrong, and why."""
+    """A label that is probably wrong, and why."""
 
     id: int
     path: str
     label: str
     suggested: str | None
-    wrong: float = Field(description="how likely the label is wrong, 0 to 1")
+    p_error: float = Field(description="probability that the label is wrong")
     suggestions: list[Suggestion]
     kind: Kind = Field(
-        description="of trouble: `wrong`, another label fits better; `several` labels are likely; `mixed`, its label "
-        "and the suggested one are given in each other's place; `rare`, its label has fewer than five images; "
-        "`unlike`, the image is unlike the others; `copies`, a duplicate has another label"
+        description="`wrong_label`, another label fits better; `ambiguous`, two labels are probable; "
+        "`confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five "
+        "images have the label; `outlier`, the image is unlike all others; `conflicting_duplicates`, a "
+        "near-duplicate has another label"
     )
     verdict: Literal["keep", "change", "drop"] = Field(
-        description="what `POST /v1/labels/accept` does where the label is likely enough wrong: `change` it to "
-        "`suggested`, or `drop` the image, which is unlike the others or has a near-duplicate with a more credible "
-        "label; `keep` leaves it open"
+        description="what `POST /v1/labels/accept` does above its threshold: `change` the label to `suggested`; `drop` "
+        "the image, an outlier or a near-duplicate of one with a more probable label; `keep` leaves it open"
     )
     agreeing: list[Neighbour]
     disagreeing: list[OtherNeighbour]
@@ -93,24 +93,24 @@ class LabelPair(Answer):
 class KindCounts(Answer):
     """How many label issues there are of each kind, whatever the filter."""
 
-    wrong: int
-    several: int
-    mixed: int
-    rare: int
-    unlike: int
-    copies: int
+    wrong_label: int
+    ambiguous: int
+    confused_classes: int
+    rare_class: int
+    outlier: int
+    conflicting_duplicates: int
 
 
 class Left(Answer):
-    """How many labels without a decision are estimated wrong: of all labels, or of the listed ones of a filter."""
+    """Estimated label errors without a decision: of all labels, or of the issues of a filter."""
 
-    wrong: float
-    in_next: float = Field(description="how many of the next open ones are")
-    next: int = Field(description="how many these next ones are")
+    errors: float
+    in_next: float = Field(description="estimated errors among the next open issues")
+    next: int = Field(description="number of these next open issues")
 
 
-class MixedLabels(Answer):
-    """Two labels that are given in each other's place, and of how many images: people mix them up, or they are one."""
+class ConfusedClasses(Answer):
+    """Two labels that are used for each other, and the estimated number of images."""
 
     labels: tuple[str, str]
     images: float
@@ -127,20 +127,20 @@ class ReviewList(Ready):
 class LabelIssueList(ReviewList):
     """Label issues, the most probable errors first.
 
-    `open` and `decided` count those given `label`, suggested `suggested` and of `kind`; `total` those of them in the
-    asked state.
+    `open` and `decided` count the issues of the filter (`label`, `suggested`, `kind`); `total` those of them in the
+    requested state.
     """
 
-    wrong_share: float | None = Field(description="estimated share of wrong labels among all")
+    noise_rate: float | None = Field(description="estimated share of wrong labels among all")
     is_lower_bound: bool = Field(
-        description="whether more are wrong: the model was trained with labels, and what it has learnt looks right"
+        description="whether `noise_rate` is too low, because the model was trained with these labels"
     )
-    judged: int = Field(description="labels that were looked at")
+    checked: int = Field(description="number of labels that were checked")
     items: list[LabelIssueEntry]
     pairs: list[LabelPair]
     left: Left
     kinds: KindCounts
-    mixed: list[MixedLabels]
+    confused_classes: list[ConfusedClasses]
     decisions_used: int = Field(
         description="decisions that this order takes into account; the next update follows"
     )
@@ -148,28 +148,28 @@ class LabelIssueList(ReviewList):
 
 
 class Accepted(Answer):
-    """What accepting verdicts does, or has done, to the labels without a decision."""
+    """Effect of accepting verdicts on the labels without a decision."""
 
-    changed: int = Field(description="labels that become the suggested one")
-    dropped: int = Field(description="images that are left out of the label file")
-    expected_wrong: float = Field(description="of these, how many labels are estimated wrong")
-    expected_right: float = Field(description="of these, how many right labels are lost, by the same estimate")
-    digest: str = Field(description="of these decisions: sent back, it makes them")
-    step: int | None = Field(description="by which just these decisions can be undone; null where none were made")
+    changed: int = Field(description="number of labels that become the suggested one")
+    dropped: int = Field(description="number of images that the label file leaves out")
+    expected_wrong: float = Field(description="estimated number of wrong labels among these")
+    expected_right: float = Field(description="estimated number of right labels among these")
+    digest: str = Field(description="of these decisions; a request with it makes them")
+    step: int | None = Field(description="number of the step, to undo it; null where nothing was decided")
     can_undo: bool
 
 
 def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage) -> dict[str, Any]:
-    """The document of /v1/labels/issues, once they are there; decisions of the meantime start an update."""
+    """Page of the label issues, as GET /v1/labels/issues answers it; new decisions start an update."""
     decisions = review.label_decisions()
     issues = current_issues(snapshot, decisions)
     keys = _find_keys(snapshot.gallery, issues) if decisions else {}
     chosen = filter_issues(issues, page)
     shown, counts = turn_to(page, chosen, lambda issue: keys.get(issue.id) in decisions)
-    chances = [issue.wrong for issue in chosen if keys.get(issue.id) not in decisions]
+    chances = [issue.p_error for issue in chosen if keys.get(issue.id) not in decisions]
     left = sum(chances)
     if len(chosen) == len(issues.items):  # labels below the list's threshold count, too
-        left = issues.wrong_share * issues.judged - sum(d.wrong for d in chosen if keys.get(d.id) in decisions)
+        left = issues.noise_rate * issues.checked - sum(d.p_error for d in chosen if keys.get(d.id) in decisions)
     rows = snapshot.gallery.rows(issue.id for issue in shown)
     items = [
         describe_issue(issue, row, decisions.get((row.sha256 or "", row.given_label)))
@@ -179,17 +179,19 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
         "state": "ready",
         "version": snapshot.version,
         **counts,
-        "wrong_share": issues.wrong_share,
+        "noise_rate": issues.noise_rate,
         "is_lower_bound": issues.is_lower_bound,
-        "judged": issues.judged,
+        "checked": issues.checked,
         "items": items,
         "pairs": [
             {"label": label, "suggested": other, "count": count}
             for label, other, count in issues.pairs[:MAX_PAIRS]
         ],
-        "left": {"wrong": max(left, 0.0), "in_next": sum(chances[:NEXT]), "next": min(NEXT, len(chances))},
+        "left": {"errors": max(left, 0.0), "in_next": sum(chances[:NEXT]), "next": min(NEXT, len(chances))},
         "kinds": issues.count_kinds(),
-        "mixed": [{"labels": [one, two], "images": images} for one, two, images in issues.mixed[:MAX_PAIRS]],
+        "confused_classes": [
+            {"labels": [one, two], "images": images} for one, two, images in issues.confused_classes[:MAX_PAIRS]
+        ],
         "decisions_used": issues.decisions,
         "can_undo": review.can_undo(),
     }
@@ -198,13 +200,13 @@ def page_issues(snapshot: Snapshot, review: ReviewStore, *, page: LabelIssuePage
 def apply_verdicts(
     snapshot: Snapshot, review: ReviewStore, body: AcceptVerdicts, *, by: str | None = None
 ) -> dict[str, Any]:
-    """Do what the verdicts say with all labels that are likely enough wrong, as one step; without a digest, count them.
+    """Apply the verdicts on all label issues above the threshold as one step; without a digest, only count them.
 
-    A step has at most `MAX_STEP_DECISIONS`; of more, those that are the likeliest wrong are accepted. Suggested labels
-    that cannot be decided by hand are left alone.
+    A step has at most `MAX_STEP_DECISIONS`: of more, the most probable errors. Suggested labels that nobody could type
+    are left alone.
 
     Raises:
-        ApiError: the list is not there yet, or other decisions would be made than were counted.
+        ApiError: the issues are not computed yet, or the digest is of other decisions.
         ReviewError: the decisions cannot be kept.
     """
     decisions = review.label_decisions()
@@ -212,14 +214,14 @@ def apply_verdicts(
     wanted = [
         issue
         for issue in filter_issues(issues, body)
-        if issue.wrong >= body.threshold
+        if issue.p_error >= body.threshold
         and (issue.verdict == DROP or (issue.verdict == CHANGE and _can_be_decided(issue.suggested)))
     ]
     found = snapshot.insights.duplicates
     duplicates = found.value
     if duplicates is None:
-        why = found.message or "they are still being looked for"
-        raise ApiError(f"the near-duplicates are not known: {why}; ask again", status=409)
+        why = found.message or "they are still computed"
+        raise ApiError(f"the near-duplicates are not known: {why}; try again", status=409)
     dropping = {issue.id for issue in issues.items if issue.verdict == DROP}
     subjects = find_subjects(snapshot.gallery, [issue.id for issue in wanted])
     chosen: dict[LabelKey, tuple[LabelIssue, LabelDecision]] = {}  # files of the same bytes and label are one
@@ -233,7 +235,7 @@ def apply_verdicts(
             chosen.setdefault(subject.key, (issue, subject.decide(issue.verdict, new_label=new_label)))
     digest = _digest([decision for _, decision in chosen.values()])
     if body.digest not in (None, digest):
-        message = "other labels would be decided now than were counted; count them again, without a digest"
+        message = "the digest is of other decisions than would be made now; count them again, without a digest"
         raise ApiError(message, status=409, field="digest")
     step = None
     if chosen and body.digest is not None:
@@ -242,7 +244,7 @@ def apply_verdicts(
         except DecidedSinceError as error:
             raise ApiError(str(error), status=409, field="digest") from error
     changed = sum(decision.decision == CHANGE for _, decision in chosen.values())
-    expected = sum(issue.wrong for issue, _ in chosen.values())
+    expected = sum(issue.p_error for issue, _ in chosen.values())
     return {
         "changed": changed,
         "dropped": len(chosen) - changed,
@@ -261,9 +263,9 @@ def is_spared(
     dropping: Container[int],
     decisions: Mapping[LabelKey, LabelDecision],
 ) -> bool:
-    """Whether an image is not dropped for its near-duplicates: none of them stays, or one that stays has its label.
+    """Whether an image is not dropped: none of its near-duplicates stays, or one that stays has its label.
 
-    Verdicts may be older than decisions, and do not know what was dropped before.
+    Decisions may be newer than verdicts.
     """
     staying = set()
     for image in group.images:
@@ -275,7 +277,7 @@ def is_spared(
 
 
 def _can_be_decided(label: str | None) -> bool:
-    """Whether a suggested label is one that somebody could type: names of folders may be others."""
+    """Whether somebody could type a suggested label; names of folders may have other characters."""
     try:
         return label is not None and check_label(label) == label
     except InputError:
@@ -291,12 +293,12 @@ def current_issues(snapshot: Snapshot, decisions: Mapping[LabelKey, LabelDecisio
     """The label issues, as far as they were updated with the decisions."""
     issues = snapshot.insights.update_issues(decisions, find_ids=lambda: _find_decided(snapshot, decisions))
     if issues is None:
-        raise ApiError("the label issues are not computed yet; ask again", status=409)
+        raise ApiError("the label issues are not computed yet; try again", status=409)
     return issues
 
 
 def filter_issues(issues: LabelIssues, wanted: LabelIssuePage | AcceptVerdicts) -> list[LabelIssue]:
-    """Those of a given label, a suggested label and a kind, the likeliest to be wrong first."""
+    """The issues with a given label, a suggested label and a kind, the most probable errors first."""
     return [
         issue
         for issue in issues.items
@@ -309,7 +311,7 @@ def filter_issues(issues: LabelIssues, wanted: LabelIssuePage | AcceptVerdicts) 
 def turn_to(
     page: GroupPage, items: Sequence[Item], is_decided: Callable[[Item], bool]
 ) -> tuple[Sequence[Item], dict[str, int]]:
-    """The items of a page of a working list, and how many there are."""
+    """The items of a page of a working list, and the counts of open and decided ones."""
     decided = [item for item in items if is_decided(item)]
     open_ = [item for item in items if not is_decided(item)]
     listed = {"all": items, "open": open_, "decided": decided}[page.state]

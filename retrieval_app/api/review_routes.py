@@ -279,14 +279,14 @@ async def decide_labels(context: BareContext, body: LabelDecisions) -> Any:
 
 @router.post("/labels/accept", **{**_MAY_DECIDE, **responses(Accepted, 409, *BODY_ERRORS)})
 async def accept_verdicts(context: BareContext, body: AcceptVerdicts) -> Any:
-    """Accept the verdicts on labels that are likely enough wrong.
+    """Accept the verdicts on label issues above a threshold.
 
     Without a digest it only counts; with that answer's digest it decides.
 
-    All of it is one step, which one undo takes back; at most 10,000 decisions, those likeliest wrong. Labels below the
-    threshold, of rare labels and with a decision stay as they are. An image with near-duplicates is dropped only where
-    one of them stays and all that stay have other labels. 409 where other decisions would be made than were counted:
-    nothing is decided then.
+    All of it is one step, which one undo takes back; at most 10,000 decisions, the most probable errors first. Labels
+    below the threshold, of rare classes and with a decision stay as they are. An image with near-duplicates is dropped
+    only where one of them stays and all that stay have other labels. 409 where the digest is of other decisions than
+    would be made now: nothing is decided then.
     """
     snapshot = context.snapshot
 

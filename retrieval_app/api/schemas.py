@@ -287,9 +287,11 @@ class DuplicatePage(GroupPage):
 
 
 class _IssueFilter(BaseModel):
-    label: FilterText | None = Field(default=None, description="only those given this label")
-    suggested: FilterText | None = Field(default=None, description="only those suggested this label")
-    kind: Kind | None = Field(default=None, description="only those of this kind of trouble")
+    label: FilterText | None = Field(default=None, description="only issues with this label")
+    suggested: FilterText | None = Field(
+        default=None, description="only issues with this as first suggestion"
+    )
+    kind: Kind | None = Field(default=None, description="only issues of this kind")
 
 
 class LabelIssuePage(_IssueFilter, GroupPage):
@@ -332,9 +334,9 @@ class LabelDecisions(Body):
 
 
 class AcceptVerdicts(_IssueFilter, Body):
-    """Which verdicts are accepted: of the labels without a decision that the list has under this filter."""
+    """Acceptance of the verdicts on the open label issues of a filter."""
 
-    threshold: float = Field(ge=0.5, le=1, description="the least estimated probability that a label is wrong")
+    threshold: float = Field(ge=0.5, le=1, description="the least probability that a label is wrong")
     digest: str | None = Field(
         default=None,
         pattern="^[0-9a-f]{64}$",

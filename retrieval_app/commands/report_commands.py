@@ -1,4 +1,4 @@
-"""Commands that write reports: `retrieval audit`, `compare`, `duplicates` and `doubts`."""
+"""Commands that write reports: `retrieval audit`, `compare` and `duplicates`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ from retrieval_app.comparing.public import compare as compare_candidates
 from retrieval_app.reports.public import audit as audit_labels
 from retrieval_app.reports.public import describe_audit, format_audit
 from training.options.machine import Machine
-
-_FORMATS = ("label-studio", "fiftyone", "cleanlab", "csv", "parquet")
 
 
 @contextmanager
@@ -85,57 +83,6 @@ def audit(run: Path, as_json: bool, **options: Any) -> None:
     with step_bars() as progress:
         outcome = audit_labels(run, **options, progress=progress)
     emit(describe_audit(outcome), as_json=as_json, text=format_audit(outcome))
-
-
-@click.command()
-@click.argument("place", type=click.Path(path_type=Path))
-@click.option(
-    "--export", "exports", multiple=True, metavar="FORMAT:PATH",
-    help=f"What to write, and where; any number of times. Formats: {', '.join(_FORMATS)}.",
-)  # fmt: skip
-@click.option(
-    "--import", "imported", type=click.Path(path_type=Path), metavar="FILE",
-    help="Decisions to take: a JSON export of Label Studio, labels.json of FiftyOne, or a CSV.",
-)  # fmt: skip
-@output_options
-def doubts(place: Path, exports: tuple[str, ...], imported: Path | None, as_json: bool) -> None:
-    """Export the label issues of PLACE to other programs, or import what people decided there.
-
-    PLACE is a gallery, or the folder that `retrieval audit` wrote. Decisions become those of the gallery, or
-    decisions.csv of the audit, which the next audit reads. Images are known by SHA-256, or else by path.
-
-    \b
-    Examples:
-      retrieval doubts gallery --export label-studio:tasks.json
-      retrieval doubts gallery --export cleanlab:cleanlab --export csv:labels.csv
-      retrieval doubts run/audit --export fiftyone:fiftyone
-      retrieval doubts gallery --import project-1.json
-    """
-    if bool(exports) == (imported is not None):
-        raise click.UsageError("give either --export FORMAT:PATH or --import FILE")
-    targets = []
-    for text in exports:
-        kind, _, target = text.partition(":")
-        if kind not in _FORMATS or not target:
-            raise click.BadParameter(f"expected FORMAT:PATH, FORMAT one of {', '.join(_FORMATS)}, got {text!r}")
-        targets.append((kind, Path(target)))
-    if imported is not None:
-        from retrieval_app.label_tools.bring_back import take_decisions
-
-        taken = take_decisions(place, imported)
-        text = f"{taken['decided']:,} decisions taken; {taken['unknown']:,} about other images or labels left out"
-        emit(taken, as_json=as_json, text=text)
-        return
-    from index.gallery.gallery import Gallery
-    from index.labels.issues import LOWER_BOUND
-    from retrieval_app.label_tools.formats import WRITERS
-    from retrieval_app.label_tools.judged import judge_gallery, read_judged
-
-    judged = read_judged(place) if (place / "audit.csv").exists() else judge_gallery(Gallery.open(place))
-    files = [str(path) for kind, target in targets for path in WRITERS[kind](judged, target)]
-    document = {"labels": len(judged.items), "is_lower_bound": judged.is_lower_bound, "files": files}
-    text = f"{len(judged.items):,} labels written: {', '.join(files)}"
-    emit(document, as_json=as_json, text=f"{text}\n{LOWER_BOUND}" if judged.is_lower_bound else text)
 
 
 @click.command(

@@ -246,7 +246,7 @@ class GalleryApp(gr.Blocks):
         found = await _ask(self._answers.list_label_issues(_MOST_ISSUES, _telling(progress, "Judging")))
         pictures, _ = await self._draw(found["items"], _caption_issue)
         told = (
-            f"Of {found['judged']:,} labels about {_percent(found['wrong_share'])} % are wrong; the {len(pictures):,} "
+            f"Of {found['checked']:,} labels about {_percent(found['noise_rate'])} % are wrong; the {len(pictures):,} "
             "likeliest are shown. `retrieval serve` has a page to decide on them."
         ) + (f" {LOWER_BOUND}" if found["is_lower_bound"] else "")
         return told, pictures
@@ -291,7 +291,7 @@ def _caption_hit(hit: dict[str, Any]) -> str:
 
 
 def _caption_issue(issue: dict[str, Any]) -> str:
-    return f"{issue['label']} → {issue['suggested']}: {100 * issue['wrong']:.0f} %"
+    return f"{issue['label']} → {issue['suggested']}: {100 * issue['p_error']:.0f} %"
 
 
 def _escape(text: str) -> str:

@@ -92,11 +92,11 @@ def apply_decisions(
     )  # fmt: skip
     # What was decided stays listed as the issue that it was decided for.
     kept = [issue for issue in base.items if issue.id in decided]
-    items = sorted([*kept, *found.items], key=lambda issue: -issue.wrong)
+    items = sorted([*kept, *found.items], key=lambda issue: -issue.p_error)
     # What is left counts as no more than before: decisions never raise the estimate.
-    wrong = sum(issue.wrong for issue in kept) + found.wrong_share * found.judged
-    wrong = min(wrong, base.wrong_share * base.judged)
-    updated = collect_issues(items, judged=base.judged, wrong=wrong, mixed=found.mixed)
+    errors = sum(issue.p_error for issue in kept) + found.noise_rate * found.checked
+    errors = min(errors, base.noise_rate * base.checked)
+    updated = collect_issues(items, checked=base.checked, errors=errors, confused_classes=found.confused_classes)
     return replace(updated, is_lower_bound=base.is_lower_bound, decisions=decisions), before
 
 
@@ -112,23 +112,23 @@ def read_audit(path: Path, gallery: Gallery) -> LabelIssues:
         InputError: there is no audit, or its table cannot be read.
     """
     table = path / "audit.csv" if path.is_dir() else path
-    rows = read_audit_table(table, columns=("path", "sha256", "label", "wrong", "verdict"))
+    rows = read_audit_table(table, columns=("path", "sha256", "label", "p_error", "verdict"))
     with gallery.catalog() as catalog:
         members = [row for row in catalog.rows(status="indexed") if row.label is not None]
     by_content = {(row.sha256 or "", row.label or ""): row for row in reversed(members)}  # the first of equals
     by_path = {row["path"]: by_content.get((row["sha256"], row["label"])) for row in rows}
     labels = {row.id: row.label or "" for row in members}
-    judged, wrong, items = 0, 0.0, []
+    checked, errors, items = 0, 0.0, []
     for row in rows:
         member = by_path[row["path"]]
         if member is None:
             continue
-        chance = read_number(row, "wrong", table)
-        judged, wrong = judged + 1, wrong + chance
-        if chance >= MIN_P_ERROR:
+        p_error = read_number(row, "p_error", table)
+        checked, errors = checked + 1, errors + p_error
+        if p_error >= MIN_P_ERROR:
             items.append(_read_issue(row, member, by_path, labels=labels, table=table))
-    items.sort(key=lambda issue: -issue.wrong)
-    return collect_issues(items, judged=judged, wrong=wrong)
+    items.sort(key=lambda issue: -issue.p_error)
+    return collect_issues(items, checked=checked, errors=errors)
 
 
 def read_audit_table(table: Path, *, columns: Sequence[str]) -> list[dict[str, str]]:
@@ -168,10 +168,10 @@ def read_number(row: Mapping[str, str], name: str, table: Path) -> float:
 
 
 def read_suggestions(row: Mapping[str, str], table: Path) -> tuple[tuple[str, float], ...]:
-    """(label, chance) of the likeliest labels but its own, of a row of an audit's table."""
+    """(label, probability) of the most probable other labels, of a row of an audit's table."""
     names = {rank: row.get(f"suggestion_{rank}") for rank in _RANKS}
     return tuple(
-        (name, read_number(row, f"suggestion_confidence_{rank}", table))
+        (name, read_number(row, f"suggestion_probability_{rank}", table))
         for rank, name in names.items()
         if name and name != row["label"]
     )
@@ -194,9 +194,9 @@ def _read_issue(
     return LabelIssue(
         id=member.id,
         label=row["label"],
-        wrong=read_number(row, "wrong", table),
+        p_error=read_number(row, "p_error", table),
         suggestions=read_suggestions(row, table),
-        kind=next((kind for kind in KINDS if kind == row.get("kind")), "wrong"),
+        kind=next((kind for kind in KINDS if kind == row.get("kind")), "wrong_label"),
         verdict=row["verdict"],
         agreeing=tuple(sides["agreeing"]),
         disagreeing=tuple((number, score, labels[number]) for number, score in sides["disagreeing"]),

@@ -1,4 +1,4 @@
-"""Page of an audit, on which a person decides about suspicious labels: one HTML file that needs no network."""
+"""Page of an audit, on which a person decides about label issues: one HTML file that needs no network."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from index.progress import Progress, no_progress
 from index.sources.items import Place
 from index.text import printable_path, valid_text
 from retrieval_app.reports.standalone import draw_pictures, write_document
-from training.audit.report import AuditReport, Neighbour, suspicion_order
+from training.audit.report import AuditReport, Neighbour, issue_order
 
-SUSPECT_SIDE, NEIGHBOUR_SIDE = 192, 96
+ISSUE_SIDE, NEIGHBOUR_SIDE = 192, 96
 """Longest side of the pictures, in pixels: of the images to decide on, and of those shown only beside them."""
 NEIGHBOURS_SHOWN = 3
 """Of either kind: with the same label, and with another."""
@@ -37,7 +37,7 @@ def write_audit_page(
 
     Args:
         out: the file; it is replaced in one step.
-        limit: most images shown: those whose verdict is not to keep the label first, then by `wrong`.
+        limit: most images shown: those whose verdict is not to keep the label first, then by `p_error`.
         decisions: made before; what is decided in the browser later goes before them.
 
     Raises:
@@ -45,7 +45,7 @@ def write_audit_page(
     """
     order = sorted(
         range(len(report.images)),
-        key=lambda row: (report.images[row].verdict == KEEP, *suspicion_order(report.images[row]), row),
+        key=lambda row: (report.images[row].verdict == KEEP, *issue_order(report.images[row]), row),
     )
     cards = _Cards(report)
     items = [cards.add(row) for row in order[:limit]]
@@ -58,7 +58,7 @@ def write_audit_page(
     verdicts = Counter(image.verdict for image in report.images)
     pairs, panels = _draw_panels(report, items)
     of_page = Counter(item["verdict"] for item in items)
-    of_page.update(suspects=len(items) - of_page[KEEP], all=len(items))
+    of_page.update(issues=len(items) - of_page[KEEP], all=len(items))
     drawn_only = {"name", "picture", "chances", "agreeing", "disagreeing"}  # of which the script needs none
     data = {
         "key": hashlib.sha256(os.fsencode(str(report.run.resolve()))).hexdigest()[:16],
@@ -70,7 +70,8 @@ def write_audit_page(
     }
     write_document(
         out, "audit.html", script="audit.js", data=data, run=report.run.resolve().name, total=len(report.images),
-        noise_rate=report.noise_rate, is_lower_bound=report.is_lower_bound, mixed=report.mixed, items=items, gone=gone,
+        noise_rate=report.noise_rate, is_lower_bound=report.is_lower_bound, confused_classes=report.confused_classes,
+        items=items, gone=gone,
         verdicts={verdict: verdicts[verdict] for verdict in DECISIONS}, labels=sorted(labels), panels=panels,
         counts=of_page,
     )  # fmt: skip
@@ -98,9 +99,10 @@ class _Cards:
             suggestions.insert(0, audited.new_label)
         return {
             "path": valid_text(str(audited.path)), "sha256": audited.sha256, "label": audited.label,
-            "picture": self._number(row, side=SUSPECT_SIDE),
-            "wrong": round(audited.wrong, 4), "confidence": round(audited.confidence, 4), "verdict": audited.verdict,
-            "kind": audited.kind, "new_label": audited.new_label, "suggestions": suggestions,
+            "picture": self._number(row, side=ISSUE_SIDE),
+            "p_error": round(audited.p_error, 4), "confidence": round(audited.confidence, 4),
+            "verdict": audited.verdict, "kind": audited.kind, "new_label": audited.new_label,
+            "suggestions": suggestions,
             "suggested": audited.new_label or next((label for label in suggestions if label != audited.label), None),
             "chances": [(label, round(share, 4)) for label, share in audited.suggestions],
             "agreeing": self._describe(audited.agreeing), "disagreeing": self._describe(others, twin=twin),

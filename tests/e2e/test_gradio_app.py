@@ -58,7 +58,7 @@ def test_a_client_gets_vectors_quality_and_label_issues(two: Gallery, client: Cl
     file = two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path
     assert len(client.predict(handle_file(file), api_name="/embed")) == two.width
     assert client.predict(api_name="/evaluate")["recall_at"][0]["k"] == 1
-    assert client.predict(api_name="/labels")["judged"] > 0
+    assert client.predict(api_name="/labels")["checked"] > 0
 
 
 def test_a_client_is_told_what_it_did_wrong(client: Client, tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_labels_are_filtered_by_pair_and_accepted_at_once(visit: Visit) -> None:
     for item in wanted:
         expect(row_of(panel, item)).to_be_visible()
     panel.get_by_label("Least probability of a wrong label").fill("60")
-    accepted = [item for item in wanted if item["wrong"] >= 0.6 and item["verdict"] == "change"]
+    accepted = [item for item in wanted if item["p_error"] >= 0.6 and item["verdict"] == "change"]
     assert len(accepted) > 1
     expect(panel.get_by_text(f"changes {len(accepted)} labels")).to_be_visible()
     panel.get_by_role("button", name="Accept…").click()
@@ -275,7 +275,7 @@ def test_where_nobody_may_decide_the_page_says_so(
             visit.page.keyboard.press("a")
             visit.page.keyboard.press("x")
             expect(panel.get_by_text(re.compile("^0 of"))).to_be_visible()
-        image = page_gallery.ids[next(iter(page_gallery.wrong))]
+        image = page_gallery.ids[next(iter(page_gallery.p_error))]
         visit.open(f"?details={image}")
         details = visit.page.get_by_role("complementary", name="Details")
         expect(details).to_contain_text("File and metadata")

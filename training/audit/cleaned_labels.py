@@ -16,7 +16,7 @@ from index.arrays import connect_rows
 from index.durable import replacing
 from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP, HEADER, can_be_named, encode_labels
-from index.labels.kinds import compare_duplicates, has_rare_label
+from index.labels.kinds import compare_duplicates, has_rare_class
 from index.text import printable_path
 from training.audit.report import AuditedImage, AuditReport
 from training.data.datasets import require_outside
@@ -76,7 +76,7 @@ def choose_labels(images: Sequence[AuditedImage], *, decided: frozenset[int]) ->
     ]
     confidences = np.array([image.confidence for image in images], dtype=np.float32)
     _, labels = np.unique([image.label for image in images], return_inverse=True)
-    rare = has_rare_label(labels, groups)
+    rare = has_rare_class(labels, groups)
     _, loses = compare_duplicates(chosen, groups, confidences=confidences, decided=is_decided, rare=rare)
     return [None if loses[row] else label for row, label in enumerate(chosen)]
 

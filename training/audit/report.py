@@ -19,9 +19,9 @@ _RANKS = (1, 2, 3)
 # column -> its type in Parquet
 _COLUMNS = (
     {"rank": "int64", "path": "string", "sha256": "string", "label": "string"}
-    | {"wrong": "float64", "confidence": "float64"}
+    | {"p_error": "float64", "confidence": "float64"}
     | {f"{name}_{n}": kind for n in _RANKS for name, kind in
-       (("suggestion", "string"), ("suggestion_confidence", "float64"))}
+       (("suggestion", "string"), ("suggestion_probability", "float64"))}
     | {"kind": "string", "verdict": "string", "new_label": "string"}
     | {f"{side}_{name}{n}": kind for side in ("agreeing", "disagreeing") for n in _RANKS for name, kind in
        (("", "string"), ("cosine_", "float64"))}
@@ -69,8 +69,8 @@ def check_audit_folder(out: Path) -> None:
 
 
 def rank_images(report: AuditReport) -> list[int]:
-    """Rows of the report's images, the most suspicious first; ties by row."""
-    return sorted(range(len(report.images)), key=lambda row: suspicion_order(report.images[row]))
+    """Rows of the report's images, the most probable errors first; ties by row."""
+    return sorted(range(len(report.images)), key=lambda row: issue_order(report.images[row]))
 
 
 def summarise_audit(report: AuditReport) -> dict[str, Any]:
@@ -86,7 +86,9 @@ def summarise_audit(report: AuditReport) -> dict[str, Any]:
         "kinds": {kind: kinds[kind] for kind in KINDS},
         "classes": [asdict(found) for found in report.classes],
         "pairs": [asdict(found) for found in report.pairs],
-        "mixed": [{"labels": [one, two], "images": images} for one, two, images in report.mixed],
+        "confused_classes": [
+            {"labels": [one, two], "images": images} for one, two, images in report.confused_classes
+        ],
     }
 
 
@@ -95,7 +97,8 @@ def _image_rows(report: AuditReport) -> Iterator[Row]:
         image = report.images[row]
         twin = None if image.duplicate_of is None else _path_text(report.images[image.duplicate_of].path)
         yield [
-            rank, _path_text(image.path), image.sha256, image.label, round(image.wrong, 6), round(image.confidence, 6),
+            rank, _path_text(image.path), image.sha256, image.label,
+            round(image.p_error, 6), round(image.confidence, 6),
             *_fill([value for name, share in image.suggestions for value in (name, round(share, 6))]),
             image.kind, image.verdict, image.new_label,
             *_neighbour_cells(image.agreeing, report.images), *_neighbour_cells(image.disagreeing, report.images),
@@ -141,24 +144,24 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class AuditedImage:
-    """One training image and what the audit thinks of its label.
+    """A training image with the probability that its label is wrong, suggestions, verdict and nearest images.
 
     Attributes:
-        wrong: chance that the label is wrong, 0..1; rows are ranked by it.
+        p_error: probability that the label is wrong, 0..1; rows are ranked by it.
         confidence: leave-one-out confidence in the label, 0..1: from all images but this one and its duplicates.
-        suggestions: the (label, chance that the image shows it) of the likeliest classes, its own among them or not,
-            best first, three at most.
+        suggestions: (label, probability) of the most probable classes, its own among them or not, best first, three at
+            most.
         verdict: of `index.labels.decisions.DECISIONS`.
         new_label: what `change` would make of it; None for the other verdicts.
         agreeing, disagreeing: nearest other images with the same and with another label, nearest first.
-        duplicate_of: row of the image with another label that shows the same picture; None without.
-        kind: of trouble, of `index.labels.kinds`; None where the label is likely right and no copy has another one.
+        duplicate_of: row of a near-duplicate with another label; None without.
+        kind: of `index.labels.kinds`; None where the label is probably right and no near-duplicate has another one.
     """
 
     path: Path
     sha256: str
     label: str
-    wrong: float
+    p_error: float
     confidence: float
     suggestions: tuple[tuple[str, float], ...]
     verdict: str
@@ -197,8 +200,8 @@ class AuditReport:
         classes: the noisiest first.
         pairs: the most images first; pairs with an estimate below half an image are left out.
         noise_rate: estimated share of all labels that are wrong, 0..1.
-        mixed: (label, label, images) that are given in each other's place, the most images first.
-        is_lower_bound: whether more labels are wrong than that: the backbone was trained with them.
+        confused_classes: (label, label, images) of labels used for each other, the most images first.
+        is_lower_bound: whether `noise_rate` is too low, because the backbone was trained with these labels.
     """
 
     run: Path
@@ -206,13 +209,13 @@ class AuditReport:
     classes: tuple[ClassNoise, ...]
     pairs: tuple[PairNoise, ...]
     noise_rate: float
-    mixed: tuple[tuple[str, str, float], ...] = ()
+    confused_classes: tuple[tuple[str, str, float], ...] = ()
     is_lower_bound: bool = False
 
 
-def suspicion_order(image: AuditedImage) -> tuple[float, float]:
-    """Sort key: the most suspicious image first, of those as likely wrong the one of least confidence."""
-    return -image.wrong, image.confidence
+def issue_order(image: AuditedImage) -> tuple[float, float]:
+    """Sort key: the most probable errors first, ties by the least confidence."""
+    return -image.p_error, image.confidence
 
 
 def override_verdicts(

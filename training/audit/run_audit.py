@@ -55,8 +55,8 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         progress=lambda done, total: progress("confidences", len(images) * done // total, len(images)),
     )
     kinds = KindTeller(judgement, labels, duplicates.groups, count=len(classes))
-    verdicts, new_labels = give_verdicts(judgement, labels, groups=duplicates.groups, rare=kinds.rare)
-    in_trouble = (judgement.wrong >= SUSPECT) | kinds.copies
+    verdicts, new_labels = give_verdicts(judgement, labels, groups=duplicates.groups, rare=kinds.rare_class)
+    in_trouble = (judgement.p_error >= SUSPECT) | kinds.conflicting_duplicates
     agreeing, disagreeing = search_labels(_embed(run, features), labels, k=NEIGHBOURS)
     best, chances = judgement.best[:, :SUGGESTIONS].tolist(), judgement.chances.tolist()
     audited = tuple(
@@ -64,7 +64,7 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
             path=image.path,
             sha256=image.sha256,
             label=image.used,
-            wrong=float(judgement.wrong[row]),
+            p_error=float(judgement.p_error[row]),
             confidence=float(judgement.own[row]),
             suggestions=tuple(
                 (classes[number], chance)
@@ -89,7 +89,9 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         classes=tuple(sorted(noise, key=lambda noisy: -noisy.noise_rate)),
         pairs=_pair_noise(judgement, counts=counts, classes=classes),
         noise_rate=float(counts @ judgement.rates / len(images)),
-        mixed=tuple((classes[one], classes[two], amount) for one, two, amount in kinds.mixed),
+        confused_classes=tuple(
+            (classes[one], classes[two], amount) for one, two, amount in kinds.confused_classes
+        ),
         is_lower_bound=run.has_trained_network(),
     )
 

@@ -450,13 +450,13 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Accept the verdicts on labels that are likely enough wrong
+         * Accept the verdicts on label issues above a threshold
          * @description Without a digest it only counts; with that answer's digest it decides.
          *
-         *     All of it is one step, which one undo takes back; at most 10,000 decisions, those likeliest wrong. Labels below the
-         *     threshold, of rare labels and with a decision stay as they are. An image with near-duplicates is dropped only where
-         *     one of them stays and all that stay have other labels. 409 where other decisions would be made than were counted:
-         *     nothing is decided then.
+         *     All of it is one step, which one undo takes back; at most 10,000 decisions, the most probable errors first. Labels
+         *     below the threshold, of rare classes and with a decision stay as they are. An image with near-duplicates is dropped
+         *     only where one of them stays and all that stay have other labels. 409 where the digest is of other decisions than
+         *     would be made now: nothing is decided then.
          */
         post: operations["accept_verdicts"];
         delete?: never;
@@ -722,27 +722,27 @@ export interface components {
     schemas: {
         /**
          * AcceptVerdicts
-         * @description Which verdicts are accepted: of the labels without a decision that the list has under this filter.
+         * @description Acceptance of the verdicts on the open label issues of a filter.
          */
         AcceptVerdicts: {
             /**
              * Label
-             * @description only those given this label
+             * @description only issues with this label
              */
             label?: string | null;
             /**
              * Suggested
-             * @description only those suggested this label
+             * @description only issues with this as first suggestion
              */
             suggested?: string | null;
             /**
              * Kind
-             * @description only those of this kind of trouble
+             * @description only issues of this kind
              */
-            kind?: ("wrong" | "several" | "mixed" | "rare" | "unlike" | "copies") | null;
+            kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates") | null;
             /**
              * Threshold
-             * @description the least estimated probability that a label is wrong
+             * @description the least probability that a label is wrong
              */
             threshold: number;
             /**
@@ -753,37 +753,37 @@ export interface components {
         };
         /**
          * Accepted
-         * @description What accepting verdicts does, or has done, to the labels without a decision.
+         * @description Effect of accepting verdicts on the labels without a decision.
          */
         Accepted: {
             /**
              * Changed
-             * @description labels that become the suggested one
+             * @description number of labels that become the suggested one
              */
             changed: number;
             /**
              * Dropped
-             * @description images that are left out of the label file
+             * @description number of images that the label file leaves out
              */
             dropped: number;
             /**
              * Expected Wrong
-             * @description of these, how many labels are estimated wrong
+             * @description estimated number of wrong labels among these
              */
             expected_wrong: number;
             /**
              * Expected Right
-             * @description of these, how many right labels are lost, by the same estimate
+             * @description estimated number of right labels among these
              */
             expected_right: number;
             /**
              * Digest
-             * @description of these decisions: sent back, it makes them
+             * @description of these decisions; a request with it makes them
              */
             digest: string;
             /**
              * Step
-             * @description by which just these decisions can be undone; null where none were made
+             * @description number of the step, to undo it; null where nothing was decided
              */
             step: number | null;
             /** Can Undo */
@@ -856,6 +856,19 @@ export interface components {
             done: number;
             /** Total */
             total: number;
+        };
+        /**
+         * ConfusedClasses
+         * @description Two labels that are used for each other, and the estimated number of images.
+         */
+        ConfusedClasses: {
+            /** Labels */
+            labels: [
+                string,
+                string
+            ];
+            /** Images */
+            images: number;
         };
         /**
          * Confusion
@@ -1446,18 +1459,18 @@ export interface components {
          * @description How many label issues there are of each kind, whatever the filter.
          */
         KindCounts: {
-            /** Wrong */
-            wrong: number;
-            /** Several */
-            several: number;
-            /** Mixed */
-            mixed: number;
-            /** Rare */
-            rare: number;
-            /** Unlike */
-            unlike: number;
-            /** Copies */
-            copies: number;
+            /** Wrong Label */
+            wrong_label: number;
+            /** Ambiguous */
+            ambiguous: number;
+            /** Confused Classes */
+            confused_classes: number;
+            /** Rare Class */
+            rare_class: number;
+            /** Outlier */
+            outlier: number;
+            /** Conflicting Duplicates */
+            conflicting_duplicates: number;
         };
         /**
          * LabelChange
@@ -1540,7 +1553,7 @@ export interface components {
         };
         /**
          * LabelIssueEntry
-         * @description A label that may be wrong, and why.
+         * @description A label that is probably wrong, and why.
          */
         LabelIssueEntry: {
             /** Id */
@@ -1552,21 +1565,21 @@ export interface components {
             /** Suggested */
             suggested: string | null;
             /**
-             * Wrong
-             * @description how likely the label is wrong, 0 to 1
+             * P Error
+             * @description probability that the label is wrong
              */
-            wrong: number;
+            p_error: number;
             /** Suggestions */
             suggestions: components["schemas"]["Suggestion"][];
             /**
              * Kind
-             * @description of trouble: `wrong`, another label fits better; `several` labels are likely; `mixed`, its label and the suggested one are given in each other's place; `rare`, its label has fewer than five images; `unlike`, the image is unlike the others; `copies`, a duplicate has another label
+             * @description `wrong_label`, another label fits better; `ambiguous`, two labels are probable; `confused_classes`, the label and the suggested one are used for each other; `rare_class`, fewer than five images have the label; `outlier`, the image is unlike all others; `conflicting_duplicates`, a near-duplicate has another label
              * @enum {string}
              */
-            kind: "wrong" | "several" | "mixed" | "rare" | "unlike" | "copies";
+            kind: "wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates";
             /**
              * Verdict
-             * @description what `POST /v1/labels/accept` does where the label is likely enough wrong: `change` it to `suggested`, or `drop` the image, which is unlike the others or has a near-duplicate with a more credible label; `keep` leaves it open
+             * @description what `POST /v1/labels/accept` does above its threshold: `change` the label to `suggested`; `drop` the image, an outlier or a near-duplicate of one with a more probable label; `keep` leaves it open
              * @enum {string}
              */
             verdict: "keep" | "change" | "drop";
@@ -1580,8 +1593,8 @@ export interface components {
          * LabelIssueList
          * @description Label issues, the most probable errors first.
          *
-         *     `open` and `decided` count those given `label`, suggested `suggested` and of `kind`; `total` those of them in the
-         *     asked state.
+         *     `open` and `decided` count the issues of the filter (`label`, `suggested`, `kind`); `total` those of them in the
+         *     requested state.
          */
         LabelIssueList: {
             /**
@@ -1598,28 +1611,28 @@ export interface components {
             /** Decided */
             decided: number;
             /**
-             * Wrong Share
+             * Noise Rate
              * @description estimated share of wrong labels among all
              */
-            wrong_share: number | null;
+            noise_rate: number | null;
             /**
              * Is Lower Bound
-             * @description whether more are wrong: the model was trained with labels, and what it has learnt looks right
+             * @description whether `noise_rate` is too low, because the model was trained with these labels
              */
             is_lower_bound: boolean;
             /**
-             * Judged
-             * @description labels that were looked at
+             * Checked
+             * @description number of labels that were checked
              */
-            judged: number;
+            checked: number;
             /** Items */
             items: components["schemas"]["LabelIssueEntry"][];
             /** Pairs */
             pairs: components["schemas"]["LabelPair"][];
             left: components["schemas"]["Left"];
             kinds: components["schemas"]["KindCounts"];
-            /** Mixed */
-            mixed: components["schemas"]["MixedLabels"][];
+            /** Confused Classes */
+            confused_classes: components["schemas"]["ConfusedClasses"][];
             /**
              * Decisions Used
              * @description decisions that this order takes into account; the next update follows
@@ -1679,19 +1692,19 @@ export interface components {
         };
         /**
          * Left
-         * @description How many labels without a decision are estimated wrong: of all labels, or of the listed ones of a filter.
+         * @description Estimated label errors without a decision: of all labels, or of the issues of a filter.
          */
         Left: {
-            /** Wrong */
-            wrong: number;
+            /** Errors */
+            errors: number;
             /**
              * In Next
-             * @description how many of the next open ones are
+             * @description estimated errors among the next open issues
              */
             in_next: number;
             /**
              * Next
-             * @description how many these next ones are
+             * @description number of these next open issues
              */
             next: number;
         };
@@ -1747,19 +1760,6 @@ export interface components {
              */
             weight?: number;
             crop?: components["schemas"]["Crop"] | null;
-        };
-        /**
-         * MixedLabels
-         * @description Two labels that are given in each other's place, and of how many images: people mix them up, or they are one.
-         */
-        MixedLabels: {
-            /** Labels */
-            labels: [
-                string,
-                string
-            ];
-            /** Images */
-            images: number;
         };
         /**
          * ModelFacts
@@ -2100,13 +2100,13 @@ export interface components {
         };
         /**
          * Suggestion
-         * @description A label that an image may have instead.
+         * @description A label that the image may have instead.
          */
         Suggestion: {
             /** Label */
             label: string;
-            /** Confidence */
-            confidence: number;
+            /** Probability */
+            probability: number;
         };
         /**
          * Undo
@@ -2170,6 +2170,7 @@ export type BatchResponse = components['schemas']['BatchResponse'];
 export type CalibrationFacts = components['schemas']['CalibrationFacts'];
 export type ClassEntry = components['schemas']['ClassEntry'];
 export type Computing = components['schemas']['Computing'];
+export type ConfusedClasses = components['schemas']['ConfusedClasses'];
 export type Confusion = components['schemas']['Confusion'];
 export type CopiesDecision = components['schemas']['CopiesDecision'];
 export type Crop = components['schemas']['Crop'];
@@ -2217,7 +2218,6 @@ export type Left = components['schemas']['Left'];
 export type Limits = components['schemas']['Limits'];
 export type MeanPrecision = components['schemas']['MeanPrecision'];
 export type MemberQuery = components['schemas']['MemberQuery'];
-export type MixedLabels = components['schemas']['MixedLabels'];
 export type ModelFacts = components['schemas']['ModelFacts'];
 export type Neighbour = components['schemas']['Neighbour'];
 export type OtherNeighbour = components['schemas']['OtherNeighbour'];
@@ -2804,12 +2804,12 @@ export interface operations {
                 offset?: number;
                 limit?: number;
                 state?: "open" | "decided" | "all";
-                /** @description only those given this label */
+                /** @description only issues with this label */
                 label?: string | null;
-                /** @description only those suggested this label */
+                /** @description only issues with this as first suggestion */
                 suggested?: string | null;
-                /** @description only those of this kind of trouble */
-                kind?: ("wrong" | "several" | "mixed" | "rare" | "unlike" | "copies") | null;
+                /** @description only issues of this kind */
+                kind?: ("wrong_label" | "ambiguous" | "confused_classes" | "rare_class" | "outlier" | "conflicting_duplicates") | null;
             };
             header?: never;
             path?: never;

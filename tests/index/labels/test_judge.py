@@ -41,7 +41,7 @@ def test_both_looks_balance_labels_and_the_second_weighs_by_belief_and_is_averag
     classes = GaussianClasses(features, labels, count=2, prior=BALANCE, groups=None, tell=lambda _: None)
     regressed = look.confidences(rows)
     first = join_confidences(regressed, _in_order(classes))
-    believed = np.maximum(0.05, 1 - estimate_p_error(first, labels)[0].wrong)
+    believed = np.maximum(0.05, 1 - estimate_p_error(first, labels)[0].p_error)
     weights = believed.copy()
     for label in range(2):
         of_label = labels == label
@@ -70,7 +70,7 @@ def test_what_two_classifiers_say_is_joined_between_their_mean_and_their_product
 def test_every_pair_of_labels_is_looked_at_up_to_the_number_that_is_given() -> None:
     vectors, labels, _, classes = plant(count=300)
     fewer, all_of_them, more = (
-        judge_labels(vectors, labels, count=classes, most_labels=most).wrong
+        judge_labels(vectors, labels, count=classes, most_labels=most).p_error
         for most in (classes - 1, classes, 1 << 14)
     )
     np.testing.assert_array_equal(all_of_them, more)
@@ -90,14 +90,14 @@ def test_confidences_that_are_not_held_are_the_same() -> None:
     streamed = judge_labels(vectors, labels, count=classes, groups=groups, most_values=10)
     assert np.corrcoef(streamed.own, held.own)[0, 1] > 0.98  # they weigh by chances that differ a little
     assert np.corrcoef(streamed.highest, held.highest)[0, 1] > 0.95
-    assert (streamed.wrong > 0.5)[held.wrong > 0.9].mean() > 0.8
+    assert (streamed.p_error > 0.5)[held.p_error > 0.9].mean() > 0.8
 
 
 def test_wrong_labels_rank_above_right_ones_and_what_is_shown_is_named() -> None:
     vectors, labels, right, classes = plant()
     judged = judge_labels(vectors, labels, count=classes)
     is_wrong = labels != right
-    assert roc_auc_score(is_wrong, judged.wrong) > 0.9
+    assert roc_auc_score(is_wrong, judged.p_error) > 0.9
     first = [judged.others(row, label=int(labels[row]))[0][0] for row in np.flatnonzero(is_wrong)]
     assert (np.array(first) == right[is_wrong]).mean() > 0.7
     assert all(label not in dict(judged.others(row, label=label)) for row, label in enumerate(labels.tolist()))
@@ -107,7 +107,7 @@ def test_wrong_labels_rank_above_right_ones_and_what_is_shown_is_named() -> None
 def test_the_share_of_wrong_labels_is_estimated(share: float, held: bool) -> None:
     vectors, labels, _, classes = plant(share=share)
     judged = judge_labels(vectors, labels, count=classes, most_values=1 << 26 if held else 0)
-    assert 0.6 * share < judged.wrong.mean() + 1e-9 < 1.2 * share + 0.02
+    assert 0.6 * share < judged.p_error.mean() + 1e-9 < 1.2 * share + 0.02
 
 
 @pytest.mark.parametrize("held", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -116,12 +116,12 @@ def test_once_the_most_suspicious_are_settled_what_is_left_is_still_reckoned(hel
     values = {} if held else {"most_values": 0}
     first = judge_labels(features, labels, count=count, **values)
     seen = np.zeros(len(labels), dtype=bool)
-    seen[np.argsort(-first.wrong, kind="stable")[:200]] = True
+    seen[np.argsort(-first.p_error, kind="stable")[:200]] = True
     now = np.where(seen, right, labels)
     again = judge_labels(features, now, count=count, settled=Settled(seen, first.calibration), **values)
     left = int((now != right)[~seen].sum())
     assert left > 100
-    assert again.wrong[~seen].sum() == pytest.approx(left, rel=0.25)
+    assert again.p_error[~seen].sum() == pytest.approx(left, rel=0.25)
     afresh = judge_labels(features, now, count=count, **values)
-    assert abs(afresh.wrong[~seen].sum() - left) > abs(again.wrong[~seen].sum() - left)
-    assert roc_auc_score((now != right)[~seen], again.wrong[~seen]) > 0.9
+    assert abs(afresh.p_error[~seen].sum() - left) > abs(again.p_error[~seen].sum() - left)
+    assert roc_auc_score((now != right)[~seen], again.p_error[~seen]) > 0.9

@@ -1,4 +1,4 @@
-"""One rule, one kind of trouble."""
+"""Each kind of label issue by its rule."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from index.labels.kinds import (
     RARE,
     KindTeller,
-    find_mixed_labels,
-    has_copy_with_another_label,
-    has_rare_label,
+    find_confused_classes,
+    has_conflicting_duplicate,
+    has_rare_class,
 )
 from index.labels.suspicion import Judgement
 
@@ -18,16 +18,16 @@ from index.labels.suspicion import Judgement
 @pytest.mark.parametrize(
     ("wrong", "best_other", "flags", "expected"),
     [
-        (0.9, 0.9, "", "wrong"),
-        (0.7, 0.6, "", "several"),
-        (0.3, 0.25, "", "several"),
-        (0.3, 0.2, "", "wrong"),  # nothing but its own label is likely
-        (0.9, 0.9, "is_mixed", "mixed"),
-        (0.9, 0.9, "is_rare is_mixed", "rare"),
-        (0.9, 0.9, "is_unlike", "unlike"),
-        (0.5, 0.5, "is_unlike is_rare is_mixed", "unlike"),
-        (0.01, 0.01, "has_copy", "copies"),
-        (0.9, 0.9, "is_unlike has_copy is_rare", "copies"),
+        (0.9, 0.9, "", "wrong_label"),
+        (0.7, 0.6, "", "ambiguous"),
+        (0.3, 0.25, "", "ambiguous"),
+        (0.3, 0.2, "", "wrong_label"),  # nothing but its own label is likely
+        (0.9, 0.9, "is_mixed", "confused_classes"),
+        (0.9, 0.9, "is_rare is_mixed", "rare_class"),
+        (0.9, 0.9, "is_outlier", "outlier"),
+        (0.5, 0.5, "is_outlier is_rare is_mixed", "outlier"),
+        (0.01, 0.01, "has_twin", "conflicting_duplicates"),
+        (0.9, 0.9, "is_outlier has_twin is_rare", "conflicting_duplicates"),
     ],
 )
 def test_every_rule_tells_its_kind(wrong: float, best_other: float, flags: str, expected: str) -> None:
@@ -37,7 +37,11 @@ def test_every_rule_tells_its_kind(wrong: float, best_other: float, flags: str, 
     confident = np.full(20, 0.7, dtype=np.float32)
     found = Judgement(np.full(20, wrong), best, chances, np.zeros(2), pairs, np.zeros(20), confident, confident)
     kinds = KindTeller(found, labels, np.arange(20), count=2)
-    for name, rows in (("is_rare", kinds.rare), ("is_unlike", kinds.unlike), ("has_copy", kinds.copies)):
+    for name, rows in (
+        ("is_rare", kinds.rare_class),
+        ("is_outlier", kinds.outliers),
+        ("has_twin", kinds.conflicting_duplicates),
+    ):
         rows[0] = name in flags
     assert kinds.tell(0) == expected
 
@@ -46,7 +50,7 @@ def test_a_label_is_rare_by_the_images_that_are_no_copies_of_each_other() -> Non
     labels = np.array([0] * RARE + [1] * RARE + [2])
     groups = np.arange(len(labels))
     groups[RARE : RARE + 2] = RARE  # two of the second label are one picture
-    assert has_rare_label(labels, groups).tolist() == [False] * RARE + [True] * RARE + [True]
+    assert has_rare_class(labels, groups).tolist() == [False] * RARE + [True] * RARE + [True]
 
 
 def test_a_judged_row_is_told_as_mixed_up_where_its_suggestion_is_the_other_label_of_a_pair() -> None:
@@ -57,16 +61,20 @@ def test_a_judged_row_is_told_as_mixed_up_where_its_suggestion_is_the_other_labe
     confident = np.full(120, 0.7, dtype=np.float32)
     found = Judgement(np.full(120, 0.8), best, chances, np.zeros(3), pairs, np.zeros(120), confident, confident)
     kinds = KindTeller(found, labels, np.arange(120), count=3)
-    assert kinds.mixed == [(0, 1, 10.0)]
-    assert [kinds.tell(row) for row in (0, 40, 80)] == ["mixed", "wrong", "wrong"]  # 1 is suggested 2 here
+    assert kinds.confused_classes == [(0, 1, 10.0)]
+    assert [kinds.tell(row) for row in (0, 40, 80)] == [
+        "confused_classes",
+        "wrong_label",
+        "wrong_label",
+    ]  # 1 is suggested 2 here
 
 
 def test_copies_are_told_on_every_side_where_their_labels_differ() -> None:
     labels, groups = np.array([0, 1, 2, 2, 3, 0]), np.array([7, 7, 8, 8, 9, 7])
-    assert has_copy_with_another_label(labels, groups).tolist() == [True, True, False, False, False, True]
+    assert has_conflicting_duplicate(labels, groups).tolist() == [True, True, False, False, False, True]
 
 
 def test_labels_are_mixed_up_where_each_is_given_for_the_other() -> None:
     labels = np.repeat([0, 1, 2, 3], 40)
     pairs = ((0, 1, 4.0), (1, 0, 6.0), (2, 3, 20.0), (3, 2, 0.5), (0, 2, 2.0), (2, 0, 0.9))
-    assert find_mixed_labels(pairs, labels, count=4) == [(0, 1, 10.0)]  # 2 is never given for 3
+    assert find_confused_classes(pairs, labels, count=4) == [(0, 1, 10.0)]  # 2 is never given for 3

@@ -41,20 +41,20 @@ def test_chances_are_consistent_and_in_range(seed: int, images: int, classes: in
     before = confidences.copy()
     found = suspect_labels(confidences, labels)
     np.testing.assert_array_equal(confidences, before)
-    assert found.wrong.shape == labels.shape
-    assert ((found.wrong >= 0) & (found.wrong <= 1)).all()
+    assert found.p_error.shape == labels.shape
+    assert ((found.p_error >= 0) & (found.p_error <= 1)).all()
     noise = _noise(found, labels)
     assert ((noise >= 0) & (noise <= 1)).all()
     np.testing.assert_allclose(noise.sum(axis=1), 1)
-    assert found.wrong.sum() == pytest.approx(np.bincount(labels, minlength=classes) @ found.rates, abs=1e-6)
+    assert found.p_error.sum() == pytest.approx(np.bincount(labels, minlength=classes) @ found.rates, abs=1e-6)
     assert (np.diff(found.chances, axis=1) <= 1e-12).all()
     assert (found.chances.sum(axis=1) <= 1 + 1e-9).all()
     of_label = (found.best == labels[:, None]).any(axis=1)
     own = np.where(found.best == labels[:, None], found.chances, 0).sum(axis=1)
-    np.testing.assert_allclose(own[of_label], 1 - found.wrong[of_label])
+    np.testing.assert_allclose(own[of_label], 1 - found.p_error[of_label])
     if classes <= SHOWN:
         np.testing.assert_allclose(found.chances.sum(axis=1), 1)
-    by_score = found.wrong[np.argsort(score_labels(confidences, labels[:, None])[:, 0])]
+    by_score = found.p_error[np.argsort(score_labels(confidences, labels[:, None])[:, 0])]
     assert (np.diff(by_score) <= 1e-12).all()  # never more suspicious than one that stands worse
 
 
@@ -63,8 +63,8 @@ def test_planted_mistakes_are_the_most_suspicious_and_are_counted_for_their_pair
     labels = shown.copy()
     labels[:10] = 1  # of the images labelled 1, a fifth show 0
     found = suspect_labels(_confident(shown, classes=3), labels)
-    assert found.wrong[:10].min() > 0.5
-    assert found.wrong[10:].max() < 0.1
+    assert found.p_error[:10].min() > 0.5
+    assert found.p_error[10:].max() < 0.1
     assert _noise(found, labels)[1, 0] == pytest.approx(0.2, abs=0.05)
     assert _noise(found, labels)[0, 0] == pytest.approx(1, abs=0.05)
 
@@ -79,9 +79,9 @@ def test_the_rate_of_mistakes_is_found_where_confidences_know_what_is_shown(rate
     confidences = np.full((2000, 5), rate / 4, dtype=np.float32)
     confidences[np.arange(2000), shown] = 1 - rate
     found = suspect_labels(confidences, labels)
-    assert found.wrong.mean() == pytest.approx(wrong.mean(), rel=0.3)
-    assert found.wrong[wrong].min() > 0.5
-    assert found.wrong[~wrong].max() < 0.1
+    assert found.p_error.mean() == pytest.approx(wrong.mean(), rel=0.3)
+    assert found.p_error[wrong].min() > 0.5
+    assert found.p_error[~wrong].max() < 0.1
 
 
 def test_a_class_of_few_images_does_not_swallow_what_fits_nowhere() -> None:
@@ -99,8 +99,8 @@ def test_a_class_without_images_and_confidences_that_say_nothing_are_survived() 
     labels = np.array([0, 0, 1, 1])
     found = suspect_labels(_confident(labels, classes=3), labels)
     np.testing.assert_array_equal(_noise(found, labels)[2], [0, 0, 1])
-    assert found.wrong.max() < 0.1
-    [same] = set(suspect_labels(np.full((4, 2), 0.5, dtype=np.float32), labels).wrong)
+    assert found.p_error.max() < 0.1
+    [same] = set(suspect_labels(np.full((4, 2), 0.5, dtype=np.float32), labels).p_error)
     assert np.isfinite(same)
 
 

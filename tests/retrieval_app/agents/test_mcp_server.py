@@ -90,7 +90,7 @@ def test_a_gallery_is_described_listed_seen_and_judged(answers: GalleryAnswers, 
     assert base64.b64decode(shown.data)[8:12] == b"WEBP"
     assert "Error executing tool look_at_image" in _call(answers, "look_at_image", image_id=ids[VANISHED])
     assert _call(answers, "evaluate")["recall_at"][0]["k"] == 1
-    assert _call(answers, "list_label_issues", count=1)["judged"] > 0
+    assert _call(answers, "list_label_issues", count=1)["checked"] > 0
 
 
 def test_searches_match_gallery(answers: GalleryAnswers, gallery: Gallery, ids: dict[str, int]) -> None:

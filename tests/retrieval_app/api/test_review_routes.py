@@ -147,14 +147,14 @@ def test_everything_shows_a_decided_label(review: TestClient, image_ids: dict[st
 
 def test_verdicts_above_a_threshold_are_accepted_in_one_step_and_spare_a_copy(review: TestClient) -> None:
     issues = wait_for(review, "/v1/labels/issues")
-    copies = [item for item in issues["items"] if item["kind"] == "copies"]
+    copies = [item for item in issues["items"] if item["kind"] == "conflicting_duplicates"]
     assert sorted(item["verdict"] for item in copies) == ["drop", "keep"]
     threshold = 0.6
-    likely = [item for item in issues["items"] if item["wrong"] >= threshold and item["verdict"] != "keep"]
+    likely = [item for item in issues["items"] if item["p_error"] >= threshold and item["verdict"] != "keep"]
     body = {"threshold": threshold}
     preview = review.post("/v1/labels/accept", json=body).json()
     assert preview["changed"] + preview["dropped"] == len(likely) > 0
-    assert preview["expected_wrong"] == pytest.approx(sum(item["wrong"] for item in likely))
+    assert preview["expected_wrong"] == pytest.approx(sum(item["p_error"] for item in likely))
     assert preview["expected_right"] == pytest.approx(len(likely) - preview["expected_wrong"])
     assert review.get("/v1/labels/decisions").json()["decisions"] == []
     for other in ({"digest": 64 * "0"}, {"digest": preview["digest"], "threshold": 0.99}):
@@ -166,7 +166,7 @@ def test_verdicts_above_a_threshold_are_accepted_in_one_step_and_spare_a_copy(re
         for item in likely
     }
     left = review.get("/v1/labels/issues").json()
-    assert left["left"]["wrong"] < issues["left"]["wrong"]
+    assert left["left"]["errors"] < issues["left"]["errors"]
     assert left["open"] == issues["open"] - len(likely)
     again = review.post("/v1/labels/accept", json=body).json()
     assert (again["changed"], again["dropped"]) == (0, 0)
@@ -198,7 +198,7 @@ def test_of_near_duplicates_one_is_dropped_only_for_another_label_that_stays(
 def test_suggestions_of_an_audit_that_nobody_could_type_are_left_open(served: Path, tmp_path: Path) -> None:
     suggested = {"red/1.png": "blue", "red/3.png": "a\nb", "red/5.png": " blue", "red/7.png": "x" * 201}
     with (tmp_path / "audit.csv").open("w", newline="", encoding="utf-8") as file:
-        names = ("path", "sha256", "label", "wrong", "verdict", "suggestion_1", "suggestion_confidence_1")
+        names = ("path", "sha256", "label", "p_error", "verdict", "suggestion_1", "suggestion_probability_1")
         csv.writer(file).writerows([
             names,
             *(

@@ -130,13 +130,13 @@ def test_failures_are_retried_later(labelled: Gallery, tmp_path: Path, monkeypat
     asked = Insights(labelled, cache=None, audit=audit)
     assert asked.wait("label_issues", timeout=_PATIENCE).state == "failed"
     audit.mkdir()
-    (audit / "audit.csv").write_text("path,sha256,label,wrong,verdict\n")
+    (audit / "audit.csv").write_text("path,sha256,label,p_error,verdict\n")
     now[0] += RETRY_S - 1
     assert asked.label_issues.state == "failed"  # what cannot succeed is not tried at every call
     now[0] += 1
     assert asked.label_issues.state == "computing"
     found = asked.wait("label_issues", timeout=_PATIENCE)
-    assert (found.state, found.value is not None and found.value.judged) == ("ready", 0)
+    assert (found.state, found.value is not None and found.value.checked) == ("ready", 0)
     asked.close()
 
 
@@ -210,8 +210,8 @@ def test_a_gallery_with_next_to_nothing_has_it_all(unusual: Gallery) -> None:
     assert found["calibration"].value is None
     assert found["duplicates"].value.groups == ()
     issues, quality = found["label_issues"].value, found["quality"].value
-    assert 0 <= issues.wrong_share <= 1
-    assert len(issues.items) <= issues.judged <= 2
+    assert 0 <= issues.noise_rate <= 1
+    assert len(issues.items) <= issues.checked <= 2
     assert (quality.problem is None) == (quality.map_at_r is not None)
     json.dumps(quality.to_json(), allow_nan=False)
     if quality.map_at_r is not None:

@@ -34,14 +34,14 @@ def test_planted_errors_rank_first(labelled: Gallery, issues: LabelIssues, ids: 
     for path, shown in MISLABELLED.items():
         issue = first[ids[path]]
         assert (issue.label, issue.suggested) == (path.partition("/")[0], shown)
-        assert issue.wrong > 0.5
+        assert issue.p_error > 0.5
         assert {label for _, _, label in issue.disagreeing} == {shown}
         for other, score in issue.agreeing:
             assert labelled.image(other).label == issue.label
             assert score == pytest.approx(float(labelled.vector(other) @ labelled.vector(issue.id)), abs=1e-5)
         assert issues.find(ids[path]) is issue
     assert issues.find(ids["blue/3.png"]) is None
-    assert issues.judged == labelled.count
+    assert issues.checked == labelled.count
     assert set(issues.pairs) == {("red", "blue", 1), ("green", "red", 1)}
 
 
@@ -57,7 +57,7 @@ def test_a_copy_does_not_vouch_for_its_like(build: Callable[[dict[str, str]], Ga
     assert {changed.image(issue.id).path for issue in found.items[:4]} == {
         "blue/wrong.png", "blue/copy_0.png", "blue/copy_1.png", "blue/copy_2.png"
     }  # fmt: skip
-    assert all(issue.suggested == "red" and issue.wrong > 0.5 for issue in found.items[:4])
+    assert all(issue.suggested == "red" and issue.p_error > 0.5 for issue in found.items[:4])
     group = {issue.id for issue in found.items[:4]}
     assert all(other not in group for issue in found.items[:4] for other, _ in issue.agreeing)
 
@@ -127,7 +127,7 @@ def test_the_rest_is_ranked_anew(update: Update, decide: Decide, base: LabelIssu
     issues, decisions = update(decide(WRONG, CHANGE, SHOWN))
     assert decisions == 1
     assert issues.find(ids[WRONG]) == base.find(ids[WRONG])
-    assert (issues.judged, issues.wrong_share) == (base.judged, pytest.approx(base.wrong_share))
+    assert (issues.checked, issues.noise_rate) == (base.checked, pytest.approx(base.noise_rate))
     other = next(path for path in MISLABELLED if path != WRONG)
     found = issues.find(ids[other])
     assert found is not None
@@ -171,7 +171,7 @@ def test_it_rests_longer_than_it_took(labelled: Gallery, decide: Decide, monkeyp
 def test_an_audit_judges_by_what_the_gallery_does_not_have_and_is_not_updated(
     labelled: Gallery, ids: dict[str, int], decide: Decide, tmp_path: Path
 ) -> None:
-    (tmp_path / "audit.csv").write_text("path,sha256,label,wrong,verdict\n", encoding="utf-8")
+    (tmp_path / "audit.csv").write_text("path,sha256,label,p_error,verdict\n", encoding="utf-8")
     insights = Insights(labelled, cache=None, audit=tmp_path)
     base = insights.wait("label_issues").value
     decision = decide(WRONG, KEEP)
@@ -195,7 +195,7 @@ def write_audit(gallery: Gallery, out: Path) -> Path:
             path=path,
             sha256=hashlib.sha256(data).hexdigest(),
             label=label,
-            wrong=0.9 if number == 0 else 0.2 if number == 1 else 0.01,
+            p_error=0.9 if number == 0 else 0.2 if number == 1 else 0.01,
             confidence=0.1,
             suggestions=(("blue", 0.8), ("red", 0.1), ("green", 0.1)),
             verdict="change",
@@ -214,12 +214,12 @@ def test_an_audit_is_read_as_label_issues(labelled: Gallery, ids: dict[str, int]
     issues = read_audit(write_audit(labelled, tmp_path / "audit"), labelled)
     assert [issue.id for issue in issues.items] == [ids["red/wrong_0.png"], ids["blue/3.png"]]
     first = issues.items[0]
-    assert (first.label, first.wrong, first.suggested) == ("red", 0.9, "blue")
+    assert (first.label, first.p_error, first.suggested) == ("red", 0.9, "blue")
     assert first.suggestions == (("blue", 0.8), ("green", 0.1))
     assert first.agreeing == ((ids["red/1.png"], 0.5),)  # the nearest is no member
     assert first.disagreeing == ((ids["blue/3.png"], 0.99, "blue"), (ids["blue/5.png"], 0.98, "blue"))
-    assert issues.judged == 5
-    assert issues.wrong_share == pytest.approx((0.9 + 0.2 + 3 * 0.01) / 5)
+    assert issues.checked == 5
+    assert issues.noise_rate == pytest.approx((0.9 + 0.2 + 3 * 0.01) / 5)
     assert issues.pairs == (("red", "blue", 1),)
     assert issues == read_audit(tmp_path / "audit" / "audit.csv", labelled)
 
@@ -235,8 +235,8 @@ def test_the_audit_replaces_the_gallerys_own_label_issues(labelled: Gallery, tmp
     ("content", "problem"),
     [
         (None, "cannot be read"),
-        ("path,label\na,b\n", "lacks the columns sha256, wrong, verdict"),
-        ("path,sha256,label,wrong,verdict\n{path},{sha256},red,much,keep\n", "'much', no number"),
+        ("path,label\na,b\n", "lacks the columns sha256, p_error, verdict"),
+        ("path,sha256,label,p_error,verdict\n{path},{sha256},red,much,keep\n", "'much', no number"),
     ],
 )
 def test_what_is_no_audit_is_told(labelled: Gallery, tmp_path: Path, content: str | None, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""Judged labels go to other programs, and their decisions come back."""
+"""`retrieval labels`: issues are listed and exported, decisions of other programs are imported."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
 from retrieval_app.commands.cli import main
-from retrieval_app.label_tools.bring_back import bring_back
 from retrieval_app.label_tools.formats import write_fiftyone, write_label_studio, write_table
-from retrieval_app.label_tools.judged import JudgedLabel, JudgedLabels
+from retrieval_app.label_tools.import_decisions import match_decisions
+from retrieval_app.label_tools.scored_labels import ScoredLabel, ScoredLabels
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import Subject
 from tests.retrieval_app.insights.conftest import draw_labelled
@@ -47,7 +47,7 @@ def test_cleanlab_finds_label_issues_in_what_is_written_for_it(gallery: Path, tm
     from cleanlab.filter import find_label_issues  # which takes seconds
 
     out = tmp_path / "cleanlab"
-    assert main(["doubts", str(gallery), "--export", f"cleanlab:{out}"]) == 0
+    assert main(["labels", "export", str(gallery), f"cleanlab:{out}"]) == 0
     labels, shares = np.load(out / "labels.npy"), np.load(out / "pred_probs.npy")
     names = [json.loads(line) for line in (out / "classes.txt").read_text().splitlines()]
     paths = [json.loads(line) for line in (out / "paths.txt").read_text().splitlines()]
@@ -58,9 +58,22 @@ def test_cleanlab_finds_label_issues_in_what_is_written_for_it(gallery: Path, tm
     assert {Path(paths[row]).name for row in np.flatnonzero(issues)} >= {"wrong_0.png", "wrong_1.png"}
 
 
+def test_the_most_probable_errors_are_listed_first(gallery: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["labels", "issues", str(gallery), "--limit", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {Path(issue["path"]).name for issue in found["issues"]} == {"wrong_0.png", "wrong_1.png"}
+    assert found["issues"][0]["p_error"] >= found["issues"][1]["p_error"] > 0.5
+    assert found["total"] >= 2
+    assert found["labels"] > found["total"]
+    assert main(["labels", "issues", str(gallery)]) == 0
+    header, first = capsys.readouterr().out.splitlines()[1:3]
+    assert header.split() == ["p_error", "label", "suggested", "decision", "path"]
+    assert first.endswith(found["issues"][0]["path"])
+
+
 def test_what_is_annotated_in_label_studio_becomes_the_gallerys_decisions(gallery: Path, tmp_path: Path) -> None:
     tasks = tmp_path / "tasks.json"
-    assert main(["doubts", str(gallery), "--export", f"label-studio:{tasks}"]) == 0
+    assert main(["labels", "export", str(gallery), f"label-studio:{tasks}"]) == 0
     interface = ElementTree.parse(tmp_path / "tasks.xml")
     document = json.loads(tasks.read_text())
     choices = {choice.get("value") for choice in interface.iter("Choice")}
@@ -72,7 +85,7 @@ def test_what_is_annotated_in_label_studio_becomes_the_gallerys_decisions(galler
     for task in document[3:]:
         task["annotations"] = []
     tasks.write_text(json.dumps(document))
-    assert main(["doubts", str(gallery), "--import", str(tasks)]) == 0
+    assert main(["labels", "import", str(gallery), str(tasks)]) == 0
     kept = ReviewStore.of_gallery(gallery).label_decisions().values()
     assert {(Path(d.path).name, d.decision, d.new_label) for d in kept} >= {
         ("wrong_0.png", "change", "blue"), ("wrong_1.png", "change", "red"),
@@ -82,13 +95,13 @@ def test_what_is_annotated_in_label_studio_becomes_the_gallerys_decisions(galler
 
 def test_labels_changed_in_fiftyone_become_decisions_of_an_audit(gallery: Path, tmp_path: Path) -> None:
     audit, out = write_audit(Gallery.open(gallery), tmp_path / "audit"), tmp_path / "fiftyone"
-    assert main(["doubts", str(audit), "--export", f"fiftyone:{out}"]) == 0
+    assert main(["labels", "export", str(audit), f"fiftyone:{out}"]) == 0
     document = json.loads((out / "labels.json").read_text())
     first = next(iter(document["labels"].values()))
     assert (first["label"], first["attributes"]["suggested"]) == ("red", "blue")
     first["label"] = "blue"
     (out / "labels.json").write_text(json.dumps(document))
-    assert main(["doubts", str(audit), "--import", str(out / "labels.json")]) == 0
+    assert main(["labels", "import", str(audit), str(out / "labels.json")]) == 0
     rows = list(csv.DictReader((audit / "decisions.csv").read_text().splitlines()))
     assert (rows[0]["decision"], rows[0]["new_label"]) == ("change", "blue")
     assert len(rows) == 1  # what stayed as it was nobody decided
@@ -97,19 +110,19 @@ def test_labels_changed_in_fiftyone_become_decisions_of_an_audit(gallery: Path, 
 @given(label=LABELS, other=LABELS)
 def test_odd_names_of_labels_come_back_as_they_went(label: str, other: str) -> None:
     subject = Subject(1, "0" * 64, label, "/photos/a b.png")
-    judged = JudgedLabels((JudgedLabel(subject, 0.9, ((other, 0.9),)),), (label,), {})
+    scored = ScoredLabels((ScoredLabel(subject, 0.9, ((other, 0.9),)),), (label,), {})
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tasks, interface = write_label_studio(judged, folder / "tasks.json")
+        tasks, interface = write_label_studio(scored, folder / "tasks.json")
         assert {label, other} <= {c.get("value") for c in ElementTree.parse(interface).iter("Choice")}
         document = json.loads(tasks.read_text(encoding="utf-8"))
         document[0]["annotations"] = [{"result": document[0]["predictions"][0]["result"]}]
         tasks.write_text(json.dumps(document), encoding="utf-8")
-        (table,) = write_table(judged, folder / "labels.csv")
-        assert bring_back(table, [subject]) == ([], 0)
-        given_labels = write_fiftyone(judged, folder / "fiftyone")[1]
-        assert bring_back(given_labels, [subject]) == ([], 0)
-        ((found,), _) = bring_back(tasks, [subject])
+        (table,) = write_table(scored, folder / "labels.csv")
+        assert match_decisions(table, [subject]) == ([], 0)
+        given_labels = write_fiftyone(scored, folder / "fiftyone")[1]
+        assert match_decisions(given_labels, [subject]) == ([], 0)
+        ((found,), _) = match_decisions(tasks, [subject])
     assert (found.decision, found.new_label) == (("keep", None) if label == other else ("change", other))
 
 
@@ -125,12 +138,12 @@ def test_odd_names_of_labels_come_back_as_they_went(label: str, other: str) -> N
 def test_what_is_no_export_is_told(tmp_path: Path, name: str, content: str, problem: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=problem):
-        bring_back(tmp_path / name, [])
+        match_decisions(tmp_path / name, [])
 
 
 def test_a_csv_of_new_labels_is_matched_by_path(tmp_path: Path) -> None:
     subject, file = Subject(1, "0" * 64, "red", "/photos/1.png"), tmp_path / "new.csv"
     file.write_text("path,label\n/photos/1.png,blue\n/photos/2.png,blue\n")
-    decisions, unknown = bring_back(file, [subject])
+    decisions, unknown = match_decisions(file, [subject])
     assert [(d.decision, d.new_label) for d in decisions] == [("change", "blue")]
     assert unknown == 1

@@ -21,7 +21,7 @@ from PIL import Image
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
 from index.sources.items import Place
-from retrieval_app.reports.audit_page import NEIGHBOUR_SIDE, SUSPECT_SIDE, write_audit_page
+from retrieval_app.reports.audit_page import ISSUE_SIDE, NEIGHBOUR_SIDE, write_audit_page
 from retrieval_app.reports.duplicates_report import (
     SIDE,
     DuplicateGroup,
@@ -42,14 +42,15 @@ HOSTILE_FILE = os.fsdecode(b'caf\xe9, "<img src=x onerror=alert(1)>\n.jpg')
 COLUMNS = ["path", "sha256", "label", "decision", "new_label"]
 
 
-def audit_image(path: Path, label: str, *, wrong: float, verdict: str = KEEP, **more: Any) -> AuditedImage:
+def audit_image(path: Path, label: str, *, p_error: float, verdict: str = KEEP, **more: Any) -> AuditedImage:
     """One row of an audit; what is not given is as plain as can be."""
     data = path.read_bytes() if path.is_file() else os.fsencode(path)
     defaults: dict[str, Any] = {
-        "sha256": hashlib.sha256(data).hexdigest(), "confidence": 1 - wrong, "suggestions": ((label, 1 - wrong),),
+        "sha256": hashlib.sha256(data).hexdigest(), "confidence": 1 - p_error,
+        "suggestions": ((label, 1 - p_error),),
         "new_label": None, "agreeing": (), "disagreeing": (), "duplicate_of": None,
     }  # fmt: skip
-    return AuditedImage(path=path, label=label, wrong=wrong, verdict=verdict, **(defaults | more))
+    return AuditedImage(path=path, label=label, p_error=p_error, verdict=verdict, **(defaults | more))
 
 
 def draw_report(folder: Path) -> AuditReport:
@@ -60,25 +61,25 @@ def draw_report(folder: Path) -> AuditReport:
     (folder / "polo" / "polo-002.jpg").rename(hostile)
     images = (
         audit_image(
-            hostile, LINES, wrong=0.99, verdict=CHANGE, kind="wrong", new_label=TAG,
+            hostile, LINES, p_error=0.99, verdict=CHANGE, kind="wrong_label", new_label=TAG,
             suggestions=((TAG, 0.7), (CLOSER, 0.2)),
             agreeing=(Neighbour(6, 0.9),), disagreeing=(Neighbour(1, 0.8), Neighbour(5, 0.7)),
         ),
         audit_image(
-            polos[0], "lime", wrong=0.9, verdict=CHANGE, kind="wrong", new_label="polo",
+            polos[0], "lime", p_error=0.9, verdict=CHANGE, kind="wrong_label", new_label="polo",
             suggestions=(("polo", 0.8), ("skirt", 0.15), ("lime", 0.05)), confidence=0.05,
         ),
         audit_image(
-            polos[1], "lime", wrong=0.8, verdict=CHANGE, kind="wrong", new_label="polo", suggestions=(("polo", 0.6),),
-            confidence=0.1,
+            polos[1], "lime", p_error=0.8, verdict=CHANGE, kind="wrong_label", new_label="polo",
+            suggestions=(("polo", 0.6),), confidence=0.1,
         ),
-        audit_image(limes[0], TEMPLATE, wrong=0.95, verdict=DROP, kind="unlike", suggestions=(("lime", 0.3),)),
+        audit_image(limes[0], TEMPLATE, p_error=0.95, verdict=DROP, kind="outlier", suggestions=(("lime", 0.3),)),
         audit_image(
-            limes[1], "skirt", wrong=0.7, verdict=DROP, kind="copies", confidence=0.02, duplicate_of=5
+            limes[1], "skirt", p_error=0.7, verdict=DROP, kind="conflicting_duplicates", confidence=0.02, duplicate_of=5
         ),
-        audit_image(limes[1], "lime", wrong=0.2, verdict=KEEP, confidence=0.8),
-        audit_image(skirts[0], "skirt", wrong=0.1),
-        audit_image(skirts[1], "skirt", wrong=0.3),
+        audit_image(limes[1], "lime", p_error=0.2, verdict=KEEP, confidence=0.8),
+        audit_image(skirts[0], "skirt", p_error=0.1),
+        audit_image(skirts[1], "skirt", p_error=0.3),
     )  # fmt: skip
     return AuditReport(
         run=folder / "run <b>",
@@ -86,7 +87,7 @@ def draw_report(folder: Path) -> AuditReport:
         classes=(ClassNoise("lime", 3, 0.66), ClassNoise(TAG, 1, 0.2)),
         pairs=(PairNoise("lime", "polo", 0.66, 2.0),),
         noise_rate=0.4,
-        mixed=(("lime", "polo", 4.2),),
+        confused_classes=(("lime", "polo", 4.2),),
     )
 
 
@@ -116,15 +117,15 @@ def test_pictures_are_embedded_once_and_neighbours_smaller(report: AuditReport, 
         with Image.open(io.BytesIO(base64.b64decode(encoded))) as picture:
             assert picture.format == "WEBP"
             sides.append(max(picture.size))
-    assert sorted(sides) == [NEIGHBOUR_SIDE] + [SUSPECT_SIDE] * 5
+    assert sorted(sides) == [NEIGHBOUR_SIDE] + [ISSUE_SIDE] * 5
     assert [path.name for path in tmp_path.iterdir()] == ["audit.html"]
 
 
 def test_a_picture_that_is_damaged_gone_or_another_one_by_now_is_a_placeholder(tmp_path: Path) -> None:
     (tmp_path / "damaged.jpg").write_bytes(b"\xff\xd8\xff no more")
     Image.new("RGB", (8, 8)).save(tmp_path / "other.png")
-    images = [audit_image(tmp_path / name, "a", wrong=0.5) for name in ("damaged.jpg", "gone.jpg")]
-    images.append(audit_image(tmp_path / "other.png", "a", wrong=0.5, sha256="0" * 64))
+    images = [audit_image(tmp_path / name, "a", p_error=0.5) for name in ("damaged.jpg", "gone.jpg")]
+    images.append(audit_image(tmp_path / "other.png", "a", p_error=0.5, sha256="0" * 64))
     assert write_audit_page(bare_report(tuple(images)), tmp_path / "audit.html", limit=9) == 3
     data = read_data(tmp_path / "audit.html")
     assert data["pictures"] == ["", "", ""]
@@ -132,9 +133,9 @@ def test_a_picture_that_is_damaged_gone_or_another_one_by_now_is_a_placeholder(t
     assert reasons[1:] == ["reading failed or the file vanished", "the file has changed since it was read first"]
 
 
-def test_the_limit_takes_suspects_first_and_the_most_suspicious_of_them(tmp_path: Path) -> None:
+def test_the_limit_takes_issues_first_and_the_most_probable_of_them(tmp_path: Path) -> None:
     images = tuple(
-        audit_image(tmp_path / f"{name}.jpg", "a", wrong=wrong, verdict=verdict)
+        audit_image(tmp_path / f"{name}.jpg", "a", p_error=wrong, verdict=verdict)
         for name, wrong, verdict in (("k", 0.9, KEEP), ("l", 0.2, DROP), ("m", 0.6, DROP), ("n", 0.1, KEEP))
     )
     assert write_audit_page(bare_report(images), tmp_path / "audit.html", limit=3) == 3
@@ -253,7 +254,7 @@ def test_images_are_filtered_and_keys_decide_go_on_and_undo(visit: Visit) -> Non
 def test_accepting_all_asks_first_spares_what_is_decided_and_is_undone_at_once(visit: Visit) -> None:
     page, dialog = visit.page, visit.page.get_by_role("dialog")
     visit.press("l")
-    page.get_by_label("Least probability of a wrong label").fill("75")
+    page.get_by_label("Least probability of a label error, in percent").fill("75")
     expect(page.locator("#accepted")).to_contain_text("changes 2 labels, drops 1 image")
     page.get_by_role("button", name="Accept…").click()
     expect(dialog).to_contain_text("Changes 2 labels, drops 1 image.")

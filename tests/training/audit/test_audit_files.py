@@ -37,8 +37,8 @@ def report() -> AuditReport:
     """Three images, the last one the most suspicious."""
     images = (
         audited("a.png", "cat", agreeing=(Neighbour(1, 0.5),), disagreeing=(Neighbour(2, 0.25),)),
-        audited(ODD, "cat", wrong=0.1, verdict=DROP, duplicate_of=2),
-        audited("c.png", "dog", wrong=0.9, confidence=0.2, verdict=CHANGE, new_label="cat", duplicate_of=1,
+        audited(ODD, "cat", p_error=0.1, verdict=DROP, duplicate_of=2),
+        audited("c.png", "dog", p_error=0.9, confidence=0.2, verdict=CHANGE, new_label="cat", duplicate_of=1,
                 suggestions=(("cat", 0.7), ("dog", 0.2))),
     )  # fmt: skip
     classes = (ClassNoise("dog", 1, 0.6), ClassNoise("cat", 2, 0.1))
@@ -57,9 +57,9 @@ def test_images_are_listed_by_suspicion_with_all_that_is_known(report: AuditRepo
     assert [row["rank"] for row in rows] == ["1", "2", "3"]
     filled = {name: value for name, value in rows[0].items() if value}
     assert filled == {
-        "rank": "1", "path": "/photos/c.png", "sha256": "hash of c.png", "label": "dog", "wrong": "0.9",
-        "confidence": "0.2", "suggestion_1": "cat", "suggestion_confidence_1": "0.7", "suggestion_2": "dog",
-        "suggestion_confidence_2": "0.2", "verdict": "change", "new_label": "cat", "duplicate_of": f"/photos/{ODD}",
+        "rank": "1", "path": "/photos/c.png", "sha256": "hash of c.png", "label": "dog", "p_error": "0.9",
+        "confidence": "0.2", "suggestion_1": "cat", "suggestion_probability_1": "0.7", "suggestion_2": "dog",
+        "suggestion_probability_2": "0.2", "verdict": "change", "new_label": "cat", "duplicate_of": f"/photos/{ODD}",
     }  # fmt: skip
     assert (rows[1]["agreeing_1"], rows[1]["agreeing_cosine_1"]) == (f"/photos/{ODD}", "0.5")
     assert (rows[1]["disagreeing_1"], rows[1]["disagreeing_cosine_1"]) == ("/photos/c.png", "0.25")

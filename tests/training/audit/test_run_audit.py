@@ -44,7 +44,7 @@ def test_planted_mistakes_are_the_most_suspicious_with_what_they_show(messy, rep
     for image in worst:
         best = next(label for label, _ in image.suggestions if label != image.label)
         assert best == shown[image.path]
-        assert image.wrong >= 0.5
+        assert image.p_error >= 0.5
         assert image.verdict != KEEP
 
 
@@ -55,11 +55,11 @@ def test_a_report_says_everything_of_every_image_in_the_order_of_the_run(messy, 
     assert messy.data / NOT_UTF8 in {image.path for image in report.images}
     assert report.run == messy.path
     for image in report.images:
-        assert 0 <= image.wrong <= 1
+        assert 0 <= image.p_error <= 1
         assert image.verdict in DECISIONS
         assert [share for _, share in image.suggestions] == sorted((s for _, s in image.suggestions), reverse=True)
         assert {label for label, _ in image.suggestions} <= set(COLOURS)
-        assert dict(image.suggestions).get(image.label, 0) == pytest.approx(1 - image.wrong)
+        assert dict(image.suggestions).get(image.label, 0) == pytest.approx(1 - image.p_error)
         assert sum(share for _, share in image.suggestions) == pytest.approx(1)
         assert 0 <= image.confidence <= 1
 
@@ -111,7 +111,7 @@ def test_an_audit_comes_out_the_same_again_from_its_cache_or_without(messy, repo
 
 def test_a_run_is_audited_in_its_own_embedding_by_its_labels_as_they_were_used(messy, report, tmp_path) -> None:
     again = _audit(train_messy(messy.data, tmp_path / "pca", cache=messy.cache, method="pca"))
-    np.testing.assert_allclose([i.wrong for i in again.images], [i.wrong for i in report.images], atol=1e-5)
+    np.testing.assert_allclose([i.p_error for i in again.images], [i.p_error for i in report.images], atol=1e-5)
     cosines, raw = ([n.cosine for i in r.images for n in i.agreeing] for r in (again, report))
     assert cosines != raw
     run = train_messy(messy.data, tmp_path / "noisy", cache=messy.cache, label_noise="uniform:0.2")

@@ -73,7 +73,7 @@ function drawIssue(image, {can, decide}) {
     icon('warning', 18),
     make('div.column', [
       make('span', [
-        `Label issue: the label is wrong with a probability of ${percent(issue.wrong)}.`,
+        `Label issue: the label is wrong with a probability of ${percent(issue.p_error)}.`,
         suggested && ` Images that look like it are mostly ${quoted(suggested)}.`,
       ]),
       can

@@ -16,11 +16,7 @@ const items = data.items.map((item, row) => ({
   card: document.getElementById(`item-${row}`),
   text: [item.path, item.label, item.suggested ?? ''].join('\n').toLowerCase(),
 }));
-const filter = {
-  verdict: items.some(item => item.verdict !== 'keep') ? 'suspects' : 'all',
-  state: 'open',
-  pair: ['', ''],
-};
+const filter = {verdict: items.some(item => item.verdict !== 'keep') ? 'issues' : 'all', state: 'open', pair: ['', '']};
 const list = find('.items');
 const {compare} = new Intl.Collator('en', {numeric: true});
 
@@ -107,7 +103,7 @@ window.addEventListener('beforeunload', event => {
 // The list: which items pass the filters, in which order, and what is decided about each.
 
 const ofVerdict = (item, verdict) =>
-  verdict === 'all' || (verdict === 'suspects' ? item.verdict !== 'keep' : item.verdict === verdict);
+  verdict === 'all' || (verdict === 'issues' ? item.verdict !== 'keep' : item.verdict === verdict);
 
 /** The items that pass all filters but that of what is decided. */
 function choose() {
@@ -180,13 +176,13 @@ const matches = (item, node, {decision, new_label: label}) =>
 
 function accepted() {
   const least = Number(find('#least').value) / 100;
-  return choose().filter(item => item.wrong >= least && item.verdict !== 'keep' && !decisions.has(item.key));
+  return choose().filter(item => item.p_error >= least && item.verdict !== 'keep' && !decisions.has(item.key));
 }
 
 function countAccepted() {
   const some = accepted();
   const changed = some.filter(({verdict}) => verdict === 'change').length;
-  const wrong = Math.round(some.reduce((total, item) => total + item.wrong, 0));
+  const wrong = Math.round(some.reduce((total, item) => total + item.p_error, 0));
   return {changed, dropped: some.length - changed, wrong, right: some.length - wrong};
 }
 

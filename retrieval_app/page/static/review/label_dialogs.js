@@ -55,7 +55,7 @@ export function askLabel(item, names, done) {
 export function confirmAccept(preview, percentage, run) {
   const some = value => `about ${Math.round(value).toLocaleString('en')}`;
   openDialog({
-    title: `Accept the verdicts on labels that are at least ${percentage} % likely wrong?`,
+    title: `Accept the verdicts on labels that are wrong with a probability of at least ${percentage} %?`,
     body: [
       make('p', `${sentence(describeAccepted(preview))}.`),
       make(
@@ -110,7 +110,7 @@ export function enlarge(item, {act, onClose}) {
     return [
       drawPair(now),
       make('p.small.soft', [
-        now.decision ? wordsFor(now.decision) : `Not decided, ${percent(now.wrong)} likely wrong`,
+        now.decision ? wordsFor(now.decision) : `Not decided; wrong with a probability of ${percent(now.p_error)}`,
         ' · ',
         shownText(now.path),
       ]),

@@ -5,7 +5,7 @@ import {button, make, percent, refill, refillKeepingFocus, shownName, shownScore
 import {decisionButton} from './review_bar.js';
 import {zoomer} from '../core/thumbs.js';
 
-/** What a decision says, in words; null is one taken back. @param {LabelDecision | null} decision */
+/** A decision in words; null is one that was taken back. @param {LabelDecision | null} decision */
 export function wordsFor(decision) {
   if (!decision) return 'Decision taken back';
   return {keep: 'Label kept', change: `Changed to ${shownText(decision.label)}`, drop: 'Dropped: no clear label'}[
@@ -23,25 +23,21 @@ export const DROP = {decision: 'drop', label: null};
 export const proposalOf = ({verdict, suggested}) =>
   verdict === 'change' ? {decision: 'change', label: suggested} : verdict === 'drop' ? DROP : KEEP;
 
-/** What kind of trouble a label is in, and what it means. */
+/** Kinds of label issues. */
 export const KINDS = {
-  wrong: {title: 'Wrong label', means: 'another label fits better'},
-  several: {
-    title: 'Several may fit',
-    means: 'this label and another one are both likely: look which, or whether both, fit',
-  },
-  mixed: {title: 'Labels mixed up', means: 'both labels are given in each other’s place: swapped, or are they one?'},
-  rare: {title: 'Rare label', means: 'so few images have it that it is hardly known what it looks like'},
-  unlike: {title: 'Unlike the others', means: 'no label is clear: it may show none of them'},
-  copies: {title: 'Copies that differ', means: 'a near-duplicate of it has another label'},
+  wrong_label: {title: 'Wrong label', means: 'another label fits better'},
+  ambiguous: {title: 'Ambiguous', means: 'this label and another one are both probable; perhaps both fit'},
+  confused_classes: {title: 'Confused classes', means: 'the two labels are used for each other'},
+  rare_class: {title: 'Rare class', means: 'fewer than five images have this label'},
+  outlier: {title: 'Outlier', means: 'the image is unlike all others, no label is clear'},
+  conflicting_duplicates: {title: 'Conflicting duplicates', means: 'a near-duplicate has another label'},
 };
 
-const MIXED_SHOWN = 5;
-const MIXED_ADVICE =
-  ' If they are one, make one label of them; if not, somebody swapped them, or needs to be told what tells them apart.';
+const CONFUSED_SHOWN = 5;
+const CONFUSED_ADVICE = ' Merge the two labels if they mean the same; else tell people the difference.';
 
-/** Pairs of labels that are given in each other's place; pressed, the images that have the first and show the second. */
-export function drawMixed(place, pairs, choose) {
+/** Pairs of labels that are used for each other; a pair filters the list by the first label and the second as suggestion. */
+export function drawConfused(place, pairs, choose) {
   place.hidden = !pairs.length;
   const draw = ({labels: [one, two], images}) =>
     button(
@@ -49,10 +45,10 @@ export function drawMixed(place, pairs, choose) {
       {class: 'quiet small', title: 'Show these'},
       () => choose({label: one, suggested: two}),
     );
-  refill(place, ['Mixed up, each given for the other: ', pairs.slice(0, MIXED_SHOWN).map(draw), MIXED_ADVICE]);
+  refill(place, ['Confused classes, used for each other: ', pairs.slice(0, CONFUSED_SHOWN).map(draw), CONFUSED_ADVICE]);
 }
 
-const NO_LABEL = 'It shows none of the labels clearly: leave it out of the label file';
+const NO_LABEL = 'No label is clear: leave the image out of the label file';
 const say = ({decision, label}, item) =>
   ({change: `Change to ${shownText(label)}`, keep: `Keep ${shownText(item.label)}`, drop: 'Drop image'})[decision];
 
@@ -92,11 +88,13 @@ export function drawRow(item, {on, canReview}) {
   );
   const about = make('div.issue-about', [
     make('p.issue-head', [
-      make('b', {class: item.wrong >= 0.5 ? 'bad' : ''}, percent(item.wrong)),
-      ' chance that the label is wrong',
+      make('b', {class: item.p_error >= 0.5 ? 'bad' : ''}, percent(item.p_error)),
+      ' probability that the label is wrong',
       make('span.chip', item.verdict),
     ]),
-    item.kind && item.kind !== 'wrong' && make('p.small.soft', `${KINDS[item.kind].title}: ${KINDS[item.kind].means}`),
+    item.kind
+      && item.kind !== 'wrong_label'
+      && make('p.small.soft', `${KINDS[item.kind].title}: ${KINDS[item.kind].means}`),
     drawPair(item),
     make('div', {class: 'suggestions', role: 'group', 'aria-label': 'What it may be'}, [
       item.suggestions.slice(0, 3).map((suggestion, n) => drawSuggestion(item, suggestion, n, {on, canReview})),
@@ -114,7 +112,7 @@ export function drawRow(item, {on, canReview}) {
       class: 'issue-row',
       tabindex: 0,
       dataset: {id: item.id},
-      'aria-label': `${name}, labelled ${shownText(item.label)}, ${percent(item.wrong)} chance of being wrong`,
+      'aria-label': `${name}, labelled ${shownText(item.label)}, wrong with a probability of ${percent(item.p_error)}`,
       onfocusin: () => on.focus(item),
     },
     [picture, about, near, decide],
@@ -135,15 +133,15 @@ export function drawRow(item, {on, canReview}) {
   };
 }
 
-function drawSuggestion(item, {label, confidence}, n, {on, canReview}) {
+function drawSuggestion(item, {label, probability}, n, {on, canReview}) {
   const own = label === item.label;
   const words = own ? 'Keep the label' : `Change to ${shownText(label)}`;
   const inside = [
     canReview && make('kbd', {'aria-hidden': 'true'}, String(n + 1)),
     canReview && make('span.visually-hidden', own ? 'Keep ' : 'Change to '),
     named(label, own ? 'name own' : 'name'),
-    bar(confidence),
-    make('span.figures.soft', percent(confidence)),
+    bar(probability),
+    make('span.figures.soft', percent(probability)),
   ];
   if (!canReview) return make('div.suggestion', inside);
   const run = () => on.decide(item, own ? KEEP : {decision: 'change', label});

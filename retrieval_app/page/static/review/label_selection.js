@@ -10,7 +10,7 @@ const THRESHOLD = 'accept-threshold'; // in percent
 const [LEAST, MOST, USUAL] = [50, 99, 70];
 
 /**
- * Accepting the verdicts on all labels that are likely enough wrong, shown or not; `update` counts them anew.
+ * Acceptance of the verdicts on all label issues above a threshold, shown or not; `update` counts them anew.
  *
  * @param {import('./review_list.js').ReviewList<LabelIssueEntry, LabelDecision>} list
  */
@@ -23,7 +23,7 @@ export function makeAccept(list, readChoice) {
     max: MOST,
     step: 5,
     value: within(readKept(THRESHOLD)),
-    'aria-label': 'Least probability of a wrong label, in percent',
+    'aria-label': 'Least probability of a label error, in percent',
     oninput: () => update(),
     onchange: () => {
       field.value = String(within(field.value));
@@ -58,7 +58,10 @@ export function makeAccept(list, readChoice) {
       toastError(error);
     }
   }, 200);
-  return {element: make('div.row.accept-line', 'At least', field, '% likely wrong:', words, accept), update};
+  return {
+    element: make('div.row.accept-line', 'At least', field, '% probability of a label error:', words, accept),
+    update,
+  };
 }
 
 /**

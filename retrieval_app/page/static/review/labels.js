@@ -4,7 +4,7 @@ import {gallery} from '../core/api.js';
 import {button, count, make, refill, shownText} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
 import {askLabel, confirmMany, enlarge, enlargeNeighbour} from './label_dialogs.js';
-import {DROP, drawMixed, drawRow, KEEP, KINDS, proposalOf, wordsFor} from './label_rows.js';
+import {DROP, drawConfused, drawRow, KEEP, KINDS, proposalOf, wordsFor} from './label_rows.js';
 import {makeAccept, makeSelection} from './label_selection.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
@@ -14,8 +14,8 @@ import {onState, readState, writeState} from '../core/url_state.js';
 
 const ONE_LABEL = 'All labelled images have the same label: there is no other label to suggest.';
 const LOWER_BOUND =
-  'This is a lower bound: the model was trained with labels, and wrong labels that it has learnt look right to it. '
-  + 'A gallery of a model that was trained without labels, such as the one that comes with the package, gives the estimate. ';
+  'This is a lower bound: the model was trained with these labels, and label errors that it has learnt look right. '
+  + 'A gallery of a model that was trained without them, such as the built-in model, gives the estimate. ';
 let view = null; // what the keys act on, once there is a list
 
 /** Fill the panel. */
@@ -56,7 +56,7 @@ async function open(body, about, retry) {
     params: {...readFilter(), limit: PAGE},
     retry,
     what: 'Finding label issues',
-    why: 'Each label is compared with those of the images that look alike. This happens once for each version of the gallery.',
+    why: 'Each label is predicted from all other images. This happens once for each version of the gallery.',
   });
   if (!first) return;
   about.textContent =
@@ -66,11 +66,11 @@ async function open(body, about, retry) {
   drawList(body, described, first);
 }
 
-/** How many wrong labels are left to be found, and whether it still pays to go on. */
-function describeLeft({judged, open: listed, left: {wrong, in_next: inNext, next}}, filter) {
-  const some = wrong < 0.5 ? 'Hardly any' : `About ${Math.round(wrong).toLocaleString('en')}`;
+/** The estimated number of label errors without a decision, and whether it still pays to go on. */
+function describeLeft({checked, open: listed, left: {errors, in_next: inNext, next}}, filter) {
+  const some = errors < 0.5 ? 'Hardly any' : `About ${Math.round(errors).toLocaleString('en')}`;
   const isChosen = filter.label || filter.suggested || filter.kind;
-  const labels = isChosen ? 'labels of this choice' : `${judged.toLocaleString('en')} labels`;
+  const labels = isChosen ? 'labels of this choice' : `${checked.toLocaleString('en')} labels`;
   const pays = next && inNext < next / 10 ? ' It hardly pays to go on.' : '';
   return `${some} of the ${labels} are estimated wrong and not decided yet; ${count(listed, 'open issue')} listed.${pays}`;
 }
@@ -94,7 +94,7 @@ function drawList(body, described, first) {
   });
   const kind = make('select', {
     class: 'select',
-    'aria-label': 'Kind of trouble',
+    'aria-label': 'Kind of issue',
     onchange: () => choose({kind: kind.value}),
   });
   const pair = make('select', {
@@ -118,7 +118,7 @@ function drawList(body, described, first) {
   const anew = button('Show it', {class: 'quiet small'}, () => list.refresh());
   const rankedAnew = make('span', {hidden: true}, ['Your decisions have changed the order of the list. ', anew]);
   const progress = make('p.small.soft', [left, ' ', rankedAnew]);
-  const mixed = make('p.small.soft', {hidden: true});
+  const confused = make('p.small.soft', {hidden: true});
   const hint = make('span.small.soft.push.review-hint', drawHint());
   const place = make('div.issue-rows');
   const more = make('div.more-line');
@@ -178,7 +178,7 @@ function drawList(body, described, first) {
     drawReadOnly(canReview),
     bar.element,
     progress,
-    mixed,
+    confused,
     make('div.row.review-line', found, kind, hint),
     accept && accept.element,
     place,
@@ -191,21 +191,21 @@ function drawList(body, described, first) {
     rankedAnew.hidden = answer.decisions_used === ranked;
   }
 
-  function drawOptions({pairs, kinds, mixed: mixedUp}) {
+  function drawOptions({pairs, kinds, confused_classes: pairsConfused}) {
     const {filter} = list;
-    drawMixed(mixed, mixedUp, choose);
+    drawConfused(confused, pairsConfused, choose);
     refill(kind, [
-      option('', 'Any kind of trouble', !filter.kind),
+      option('', 'All kinds of issues', !filter.kind),
       Object.entries(KINDS).map(([name, {title}]) => option(name, `${title} (${kinds[name]})`, name === filter.kind)),
     ]);
     const labels = [...new Set(pairs.map(entry => entry.label))]; // in the order of the pairs: the most issues first
     refill(given, [
-      option('', 'Any given label', !filter.label),
+      option('', 'All labels', !filter.label),
       labels.map(label => option(label, shownText(label), label === filter.label)),
     ]);
     const offered = pairs.filter(entry => !filter.label || entry.label === filter.label).slice(0, 300);
     refill(pair, [
-      option('', 'Any suggestion', !filter.suggested),
+      option('', 'All suggestions', !filter.suggested),
       offered.map(entry =>
         option(
           JSON.stringify([entry.label, entry.suggested]),

@@ -198,7 +198,7 @@ export class ReviewList {
     else if (this.current) onMove?.(this.current);
   }
 
-  /** One step for undo that the server decides: of labels that are likely enough wrong, shown or not. */
+  /** One step for undo that the server decides: of label issues above a threshold, shown or not. */
   async accept(body, words) {
     try {
       const {step} = await this.#inTurn(() => post('labels/accept', body));

@@ -16,7 +16,7 @@ from index.gallery.gallery import Gallery
 from index.labels.decisions import CHANGE, DECISIONS, DROP, KEEP, LabelDecision, LabelKey, check_label_decision
 from index.text import printable_path, valid_text
 from retrieval_app.label_tools.formats import DROP_CONTROL, LABEL_CONTROL
-from retrieval_app.label_tools.judged import DECISIONS_NAME, read_judged
+from retrieval_app.label_tools.scored_labels import DECISIONS_NAME, read_audited
 from retrieval_app.review.review_store import MAX_STEP_DECISIONS, ReviewStore
 from retrieval_app.review.subjects import Subject, read_all_subjects
 
@@ -24,10 +24,10 @@ _LOCAL = "/data/local-files/?d="
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A line of a file: the image, its given label where there is one, and what becomes of it.
+class FileRow:
+    """A row of a file: an image, its given label where there is one, and a decision.
 
-    Somebody looked where `looked`; elsewhere a label that stays is no decision.
+    A label that stays is a decision only where somebody `looked`.
     """
 
     where: str
@@ -39,14 +39,14 @@ class Answer:
     looked: bool = True
 
 
-def bring_back(file: Path, subjects: Iterable[Subject]) -> tuple[list[LabelDecision], int]:
+def match_decisions(file: Path, subjects: Iterable[Subject]) -> tuple[list[LabelDecision], int]:
     """Decisions of a Label Studio export, a labels.json of FiftyOne or a CSV, by the SHA-256 of images or their path.
 
     Returns:
-        The decisions, and how many answers were about images that are not there.
+        The decisions, and the number of rows about unknown images.
 
     Raises:
-        InputError: the file is none of these, or two answers about the same bytes and label contradict each other.
+        InputError: the file is none of these, or two rows about the same bytes and label contradict each other.
     """
     by_content: dict[str, list[Subject]] = {}
     by_path: dict[str, Subject] = {}
@@ -55,45 +55,43 @@ def bring_back(file: Path, subjects: Iterable[Subject]) -> tuple[list[LabelDecis
         by_path[valid_text(subject.path)] = subject
     found: dict[LabelKey, LabelDecision] = {}
     unknown = 0
-    for answer in _read_answers(file):
-        about = _find(answer, by_content, by_path)
+    for row in _read_rows(file):
+        about = _find(row, by_content, by_path)
         if about is None:
             unknown += 1
             continue
-        if answer.decision == KEEP or (answer.decision == CHANGE and answer.new_label == about.label):
-            if not answer.looked:
+        if row.decision == KEEP or (row.decision == CHANGE and row.new_label == about.label):
+            if not row.looked:
                 continue
             decision = about.decide(KEEP)
         else:
-            decision = about.decide(
-                answer.decision, new_label=answer.new_label if answer.decision == CHANGE else None
-            )
+            decision = about.decide(row.decision, new_label=row.new_label if row.decision == CHANGE else None)
             try:
                 decision = check_label_decision(decision)
             except InputError as error:
-                raise InputError(f"{answer.where}: {error}") from error
+                raise InputError(f"{row.where}: {error}") from error
         before = found.setdefault(decision.key, decision)
         if (before.decision, before.new_label) != (decision.decision, decision.new_label):
             raise InputError(
-                f"{answer.where}: {printable_path(about.path)} as {about.label!r} is decided otherwise above; "
+                f"{row.where}: {printable_path(about.path)} as {about.label!r} is decided otherwise above; "
                 "keep one"
             )
     return list(found.values()), unknown
 
 
-def _find(answer: Answer, by_content: dict[str, list[Subject]], by_path: dict[str, Subject]) -> Subject | None:
-    """The image of an answer; of equal files that at the path, or else the one with the given label."""
-    if not answer.sha256:
-        at_path = by_path.get(answer.path)
-        return at_path if at_path is None or answer.given in (None, at_path.label) else None
-    same = [s for s in by_content.get(answer.sha256, []) if answer.given in (None, s.label)]
-    there = [s for s in same if valid_text(s.path) == answer.path]
+def _find(row: FileRow, by_content: dict[str, list[Subject]], by_path: dict[str, Subject]) -> Subject | None:
+    """The image of a row; of equal files that at the path, or else the one with the given label."""
+    if not row.sha256:
+        at_path = by_path.get(row.path)
+        return at_path if at_path is None or row.given in (None, at_path.label) else None
+    same = [s for s in by_content.get(row.sha256, []) if row.given in (None, s.label)]
+    there = [s for s in same if valid_text(s.path) == row.path]
     if there or len({s.label for s in same}) == 1:
         return (there or same)[0]
     return None
 
 
-def _read_answers(file: Path) -> Iterator[Answer]:
+def _read_rows(file: Path) -> Iterator[FileRow]:
     shown = printable_path(str(file))
     try:
         if file.suffix.lower() == ".csv":
@@ -117,7 +115,7 @@ def _read_answers(file: Path) -> Iterator[Answer]:
         )
 
 
-def _read_tasks(tasks: list[Any], shown: str) -> Iterator[Answer]:
+def _read_tasks(tasks: list[Any], shown: str) -> Iterator[FileRow]:
     """The last annotation of each task that was not skipped."""
     for number, task in enumerate(tasks, start=1):
         where = f"{shown}, task {number}"
@@ -130,7 +128,7 @@ def _read_tasks(tasks: list[Any], shown: str) -> Iterator[Answer]:
             continue
         path = str(data.get("path") or data.get("image") or "").removeprefix(_LOCAL)
         decision, new_label = DROP if DROP_CONTROL in chosen else CHANGE, chosen.get(LABEL_CONTROL)
-        yield Answer(where, str(data.get("sha256") or ""), path, data.get("given"), decision, new_label)
+        yield FileRow(where, str(data.get("sha256") or ""), path, data.get("given"), decision, new_label)
 
 
 def _read_choices(annotation: dict[str, Any]) -> dict[str, str]:
@@ -143,7 +141,7 @@ def _read_choices(annotation: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator[Answer]:
+def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator[FileRow]:
     """Labels by file; one that is null drops the image."""
     places: dict[str, str] = {}
     manifest = file.with_name("data.json")
@@ -160,10 +158,10 @@ def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator
         if target is not None and not isinstance(target, str):
             raise InputError(f"{where}: expected a label or its place in `classes`, found {target!r}")
         path, decision = str(places.get(key, key)), DROP if target is None else CHANGE
-        yield Answer(where, str(more.get("sha256") or ""), path, more.get("given"), decision, target, False)
+        yield FileRow(where, str(more.get("sha256") or ""), path, more.get("given"), decision, target, False)
 
 
-def _read_table(file: Path, shown: str) -> Iterator[Answer]:
+def _read_table(file: Path, shown: str) -> Iterator[FileRow]:
     """Rows that decide: by `decision`, by `new_label`, or where neither is a column by `label`."""
     with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as opened:
         rows = csv.DictReader(opened)
@@ -187,24 +185,24 @@ def _read_table(file: Path, shown: str) -> Iterator[Answer]:
                 )
             path = valid_text(os.path.abspath(cells["path"])) if cells["path"] else ""
             given = cells["label"] if decides else None
-            yield Answer(where, cells["sha256"], path, given, decision, new, decides)
+            yield FileRow(where, cells["sha256"], path, given, decision, new, decides)
 
 
-def take_decisions(place: Path, file: Path) -> dict[str, int]:
-    """Keep what a file decides; how many decisions were taken, and how many are about unknown images.
+def import_decisions(place: Path, file: Path) -> dict[str, int]:
+    """Import the decisions of a file; the number of decisions, and of those about unknown images.
 
     Raises:
         InputError: the file, or the audit, cannot be read.
     """
     if (place / "audit.csv").exists():
-        judged = read_judged(place)
-        decisions, unknown = bring_back(file, [item.subject for item in judged.items])
-        all_of_them = {**judged.decisions, **{d.key: d for d in decisions}}
+        scored = read_audited(place)
+        decisions, unknown = match_decisions(file, [item.subject for item in scored.items])
+        all_of_them = {**scored.decisions, **{d.key: d for d in decisions}}
         rows = [[d.path, d.sha256, d.label, d.decision, d.new_label] for d in all_of_them.values()]
         write_csv(place / DECISIONS_NAME, ["path", "sha256", "label", "decision", "new_label"], rows)
     else:
         gallery = Gallery.open(place)
-        decisions, unknown = bring_back(file, read_all_subjects(gallery))
+        decisions, unknown = match_decisions(file, read_all_subjects(gallery))
         store = ReviewStore.of_gallery(gallery.path)
         for start in range(0, len(decisions), MAX_STEP_DECISIONS):
             store.decide(decisions[start : start + MAX_STEP_DECISIONS])

@@ -1,0 +1,136 @@
+"""`retrieval labels`: list label issues, export them to other programs, import decisions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from index.commands.console import emit, output_options
+from index.text import align, printable_path
+
+_FORMATS = ("label-studio", "fiftyone", "cleanlab", "csv", "parquet")
+_PLACE = click.argument("place", type=click.Path(path_type=Path))
+
+
+class _Target(click.ParamType):
+    """FORMAT:PATH."""
+
+    name = "format:path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Path]:
+        format_, _, path = value.partition(":")
+        if format_ not in _FORMATS or not path:
+            self.fail(f"expected FORMAT:PATH, FORMAT one of {', '.join(_FORMATS)}, got {value!r}", param, ctx)
+        return format_, Path(path)
+
+
+@click.group(short_help="List and export label issues, import decisions.")
+def labels() -> None:
+    """List the label issues of a gallery or an audit, export them to other programs, import what people decided there.
+
+    PLACE is a gallery, or the folder that `retrieval audit` wrote.
+
+    \b
+    Examples:
+      retrieval labels issues gallery
+      retrieval labels export gallery label-studio:tasks.json
+      retrieval labels import gallery project-1.json
+    """
+
+
+@labels.command(short_help="List the labels that are probably wrong.")
+@_PLACE
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Issues to list at most.",
+)
+@output_options
+def issues(place: Path, limit: int, as_json: bool) -> None:
+    """List the label issues of PLACE, the most probable errors first.
+
+    Each has the probability that the label is wrong, the label, the suggested label, the decision and the path.
+
+    \b
+    Examples:
+      retrieval labels issues gallery
+      retrieval labels issues gallery --limit 100
+      retrieval labels issues run/audit --json
+    """
+    from index.labels.issues import LOWER_BOUND, MIN_P_ERROR
+    from retrieval_app.label_tools.scored_labels import read_or_score
+
+    scored = read_or_score(place)
+    found = [row for row in scored.rows() if row["p_error"] >= MIN_P_ERROR]
+    noise_rate = sum(item.p_error for item in scored.items) / max(1, len(scored.items))
+    document = {
+        "labels": len(scored.items), "noise_rate": noise_rate, "is_lower_bound": scored.is_lower_bound,
+        "total": len(found), "issues": found[:limit],
+    }  # fmt: skip
+    cells = [
+        (
+            f"{row['p_error']:.2f}",
+            *(printable_path(row[name] or "") for name in ("label", "suggested", "decision", "path")),
+        )
+        for row in found[:limit]
+    ]
+    lines = [
+        f"{len(scored.items):,} labels, about {noise_rate:.1%} are wrong; {len(found):,} label issues",
+        *(align([("p_error", "label", "suggested", "decision", "path"), *cells], right={0}) if cells else ()),
+        *((LOWER_BOUND,) if scored.is_lower_bound else ()),
+    ]
+    emit(document, as_json=as_json, text="\n".join(lines))
+
+
+@labels.command(short_help="Write label issues for other programs.")
+@_PLACE
+@click.argument("targets", type=_Target(), nargs=-1, required=True, metavar="FORMAT:PATH...")
+@output_options
+def export(place: Path, targets: tuple[tuple[str, Path], ...], as_json: bool) -> None:
+    """Write every label of PLACE with the probability that it is wrong, for other programs.
+
+    FORMAT is label-studio, fiftyone, cleanlab (of galleries only), csv or parquet.
+
+    \b
+    Examples:
+      retrieval labels export gallery label-studio:tasks.json
+      retrieval labels export gallery cleanlab:cleanlab csv:labels.csv
+      retrieval labels export run/audit fiftyone:fiftyone
+    """
+    from index.labels.issues import LOWER_BOUND
+    from retrieval_app.label_tools.formats import WRITERS
+    from retrieval_app.label_tools.scored_labels import read_or_score
+
+    scored = read_or_score(place)
+    files = [str(path) for name, target in targets for path in WRITERS[name](scored, target)]
+    document = {"labels": len(scored.items), "is_lower_bound": scored.is_lower_bound, "files": files}
+    text = f"{len(scored.items):,} labels written: {', '.join(files)}"
+    emit(document, as_json=as_json, text=f"{text}\n{LOWER_BOUND}" if scored.is_lower_bound else text)
+
+
+@labels.command("import", short_help="Import label decisions of other programs.")
+@_PLACE
+@click.argument("file", type=click.Path(path_type=Path))
+@output_options
+def import_(place: Path, file: Path, as_json: bool) -> None:
+    """Import label decisions from FILE: a JSON export of Label Studio, labels.json of FiftyOne, or a CSV.
+
+    They become decisions of the gallery, or decisions.csv of the audit, which the next audit reads. Images are matched
+    by SHA-256, or else by path.
+
+    \b
+    Examples:
+      retrieval labels import gallery project-1.json
+      retrieval labels import gallery new-labels.csv
+      retrieval labels import run/audit fiftyone/labels.json
+    """
+    from retrieval_app.label_tools.import_decisions import import_decisions
+
+    counts = import_decisions(place, file)
+    text = f"{counts['decided']:,} decisions imported; {counts['unknown']:,} about other images or labels left out"
+    emit(counts, as_json=as_json, text=text)

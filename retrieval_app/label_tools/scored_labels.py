@@ -1,0 +1,150 @@
+"""Labels of a gallery or an audit with the probability that each is wrong, for `retrieval labels`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from index.arrays import UNLABELLED, Floats
+from index.errors import InputError
+from index.gallery.gallery import Gallery
+from index.labels.decisions import LabelDecision, LabelKey, read_decisions
+from index.labels.judge import judge_labels, judge_twice
+from index.text import printable_path
+from retrieval_app.insights.label_issues import read_audit_table, read_number, read_suggestions
+from retrieval_app.reports.duplicates_report import find_duplicate_groups
+from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.review.subjects import Subject, read_all_subjects
+
+DECISIONS_NAME = "decisions.csv"
+_SUGGESTIONS = 3
+# column -> its type in Parquet
+COLUMNS = (
+    {"path": "string", "sha256": "string", "label": "string", "p_error": "float64", "suggested": "string"}
+    | {f"suggestion{name}_{rank}": kind for rank in range(1, _SUGGESTIONS + 1) for name, kind in
+       (("", "string"), ("_probability", "float64"))}
+    | {"decision": "string", "new_label": "string"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredLabel:
+    """A label, the probability (0..1) that it is wrong, and (label, probability) of other labels, best first."""
+
+    subject: Subject
+    p_error: float
+    suggestions: tuple[tuple[str, float], ...]
+
+    @property
+    def label(self) -> str:
+        """As given."""
+        return self.subject.label or ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredLabels:
+    """Labels with the probability that each is wrong, the most probable errors first.
+
+    Attributes:
+        classes: sorted names of all labels.
+        decisions: by people, so far.
+        confidences: computes (N, C) float32 in the order of the items, rows sum to 1; None for an audit.
+        is_lower_bound: as in `index.labels.issues.LabelIssues`.
+    """
+
+    items: tuple[ScoredLabel, ...]
+    classes: tuple[str, ...]
+    decisions: Mapping[LabelKey, LabelDecision]
+    confidences: Callable[[], Floats] | None = field(default=None, compare=False)
+    is_lower_bound: bool = False
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A flat mapping with the keys of `COLUMNS` for each label."""
+        for item in self.items:
+            decided = self.decisions.get(item.subject.key)
+            row: dict[str, Any] = dict.fromkeys(COLUMNS)
+            row |= {
+                "path": item.subject.path,
+                "sha256": item.subject.sha256,
+                "label": item.label,
+                "p_error": item.p_error,
+            }
+            for rank, (label, probability) in enumerate(item.suggestions[:_SUGGESTIONS], start=1):
+                row |= {f"suggestion_{rank}": label, f"suggestion_probability_{rank}": probability}
+            row["suggested"] = row["suggestion_1"]
+            if decided is not None:
+                row |= {"decision": decided.decision, "new_label": decided.new_label}
+            yield row
+
+
+def read_or_score(place: Path) -> ScoredLabels:
+    """The labels of the folder of an audit, or of a gallery."""
+    return read_audited(place) if (place / "audit.csv").exists() else score_gallery(Gallery.open(place))
+
+
+def score_gallery(gallery: Gallery) -> ScoredLabels:
+    """Label-error detection on a gallery's given labels; labels of a single image, near-duplicates apart, are left out.
+
+    Raises:
+        InputError: fewer than two labels can be checked.
+    """
+    gallery = gallery.as_given
+    vectors, labels, ids, names = gallery.judging_labels().labelled_vectors()
+    rows = np.flatnonzero(labels != UNLABELLED)
+    groups = find_duplicate_groups(gallery).groups_of(ids[rows])
+    images = np.bincount(np.unique(np.stack([labels[rows], groups]), axis=1)[0], minlength=len(names))
+    can_be_checked = images[labels[rows]] > 1
+    rows, groups = rows[can_be_checked], groups[can_be_checked]
+    used, numbers = np.unique(labels[rows], return_inverse=True)
+    if len(used) < 2:
+        raise InputError(
+            f"{printable_path(gallery.name)}: {len(used)} labels with two different images or more, "
+            "expected at least 2; build it from images of more labels"
+        )
+    classes = tuple(names[number] for number in used.tolist())
+    features, count = vectors[rows], len(classes)
+    found = judge_labels(features, numbers, count=count, groups=groups)
+    subjects = {subject.image_id: subject for subject in read_all_subjects(gallery)}
+    order = np.argsort(-found.p_error, kind="stable")
+    items = tuple(
+        ScoredLabel(
+            subjects[int(ids[rows[row]])],
+            float(found.p_error[row]),
+            tuple((classes[n], float(share)) for n, share in found.others(row, label=int(numbers[row]))),
+        )
+        for row in order.tolist()
+    )
+    decisions = ReviewStore.of_gallery(gallery.path).label_decisions()
+    return ScoredLabels(
+        items,
+        classes,
+        decisions,
+        lambda: judge_twice(features, numbers, count=count, groups=groups)[order],
+        is_lower_bound=gallery.knows_labels,
+    )
+
+
+def read_audited(folder: Path) -> ScoredLabels:
+    """The labels of a finished audit.
+
+    Raises:
+        InputError: there is no audit, or its table cannot be read.
+    """
+    table = folder / "audit.csv"
+    items = tuple(
+        ScoredLabel(
+            Subject(number, row["sha256"], row["label"], os.path.abspath(row["path"])),
+            read_number(row, "p_error", table),
+            read_suggestions(row, table),
+        )
+        for number, row in enumerate(read_audit_table(table, columns=("path", "sha256", "label", "p_error")))
+    )
+    known = {item.subject.key for item in items}
+    saved = folder / DECISIONS_NAME
+    decisions = read_decisions(saved, known=known) if saved.exists() else {}
+    return ScoredLabels(items, tuple(sorted({item.label for item in items})), decisions)
