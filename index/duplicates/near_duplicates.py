@@ -1,7 +1,7 @@
-"""Which images repeat one that is kept.
+"""Near-duplicates of kept images.
 
-Images are gone through in order and compared with kept images only, so that no chain of small differences is ever made:
-every image of a group is a duplicate of the group's kept image.
+Images are compared in order, with kept images only, so there are no chains: every image of a group is a near-duplicate
+of the group's kept image.
 """
 
 from __future__ import annotations
@@ -27,18 +27,13 @@ _SLACK = 1e-4  # of a cosine of float32, which is measured again
 
 
 class KeptImages:
-    """The images kept so far, to which those that follow are compared.
+    """The images kept so far, with which later ones are compared.
 
-    An image repeats a kept one where their cosine similarity is at least `min_similarity` and their hashes differ in at
-    most `max_hash_distance` bits. Where hashes may differ in all their bits, vectors alone are compared: those of all
-    kept images are read for every thousand that follow. Else the hashes of all kept images are compared first; few
-    pairs pass, and only their vectors are read. So every duplicate is found, however many images are kept and however
-    wide the vectors, and of a kept image two numbers are held. On one core of a small machine an image takes 0.05 ms
-    beside 100,000 kept ones and 0.5 ms beside a million, where an exact search by the embedding takes 1.2 ms (64
-    numbers) or 32 ms (1,280) beside 100,000.
-
-    Args:
-        config: what counts as a duplicate.
+    An image is a near-duplicate where the cosine similarity is at least `min_similarity` and the hashes differ in at
+    most `max_hash_distance` bits. Hashes are compared first, and vectors are read only for the few pairs. Where
+    hashes may differ in all bits, vectors of all kept images are read for every thousand images. Memory is two numbers
+    for each kept image. On one core an image takes 0.05 ms beside 100,000 kept ones and 0.5 ms beside a million; an
+    exact search takes 1.2 ms (64 dimensions) or 32 ms (1,280) beside 100,000.
     """
 
     def __init__(self, read: ReadVectors, config: DuplicateConfig | None = None) -> None:
@@ -54,15 +49,11 @@ class KeptImages:
         self._hashes = np.concatenate([self._hashes, hashes])
 
     def assign(self, ids: Ids, hashes: Ids) -> Ids:
-        """The kept image of every image, in the order given; how a stream is cut into calls changes nothing.
-
-        Args:
-            ids: (n,) int64.
-            hashes: (n,) int64 perceptual hashes.
+        """The kept image of every image, by (n,) int64 ids and hashes; independent of how calls cut a stream.
 
         Returns:
-            (n,) int64: the id of the most similar kept image that the image repeats, of equals the smaller. An image
-            that repeats none has its own id, and is a kept image from now on.
+            (n,) int64: the id of the most similar kept image, ties by smaller id; an image without one gets its own id,
+            and becomes a kept image.
         """
         kept = np.empty(len(ids), dtype=np.int64)
         for start in range(0, len(ids), _BLOCK_ROWS):
@@ -81,7 +72,7 @@ class KeptImages:
             ends = [*(np.flatnonzero(np.diff(earlier)) + 1).tolist(), len(earlier)]
             for start, end in zip([0, *ends], ends, strict=False):  # where the earlier one is the same
                 run = slice(start, end)
-                # A kept image, for all before it have had their turn.
+                # A kept image, because all before it are assigned.
                 if start < end and nearest.ids[earlier[start]] == NO_ID:
                     nearest.update(rows[run], ids[earlier[run]], similarities[run])
         is_new = nearest.ids == NO_ID
@@ -91,7 +82,7 @@ class KeptImages:
     def _similar(
         self, near: Iterable[tuple[Rows, Rows]], ids: Ids, others: Ids
     ) -> Iterator[tuple[Rows, Rows, Floats]]:
-        """Those of the pairs (row of the ids, place among the others) that are similar enough, with how similar."""
+        """The pairs (row of the ids, place among the others) that are similar enough, with their similarity."""
         for rows, places in _cut_evenly(near):
             similarities = measure_pairs(ids[rows], others[places], self._read)
             similar = similarities >= self._min_similarity

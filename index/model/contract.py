@@ -1,4 +1,4 @@
-"""The model contract: what an exported ONNX file says about itself, and the check that it keeps its word.
+"""Model contract: the metadata of an exported ONNX file, and the check of it against the graph.
 
 Input `images`: uint8 (N, crop, crop, 3), normalisation inside the graph. Output `embeddings`: float32 (N, D), unit
 norm, for semantic similarity. A model may have two more, float32 of unit norm: `copy` (N, P) for copy detection, and
@@ -31,7 +31,7 @@ from index.outputs import COPY, SEMANTIC, UNTRAINED
 
 METADATA_KEY = "retrieval"
 GRAPH_NAMES = {SEMANTIC: OUTPUT_NAME, COPY: COPY_NAME, UNTRAINED: UNTRAINED_NAME}
-"""What can be asked of an image, and the graph's output that answers."""
+"""The graph's output by name in `index.outputs`."""
 SCHEMA_VERSION = 1
 _SCHEMA: dict[str, Any] = {
     "backbone": str, "method": str, "run_id": str, "precision": str, "view": str, "pooling": str, "preprocess": dict,
@@ -48,14 +48,14 @@ _CONTRACT_START, _MAX_CONTRACT_BYTES = b'{"backbone": ', 1 << 20  # its keys are
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPrecision:
-    """What a precision other than float32 costs, on images that it was not made with.
+    """The loss by a precision other than float32, measured on held-out images.
 
     Attributes:
-        images: that it was measured on, each asking all others.
-        recall_at_1: by their given labels, 0..1.
+        images: measured, each against all others.
+        recall_at_1: by given labels, 0..1.
         recall_at_1_float32: of the same model in float32.
-        centred_cosine: mean cosine of embeddings less their mean with those of float32.
-        float_layers: that were left in float32, for they do not bear the precision.
+        centred_cosine: mean cosine with float32 embeddings, both less the mean.
+        float_layers: layers left in float32.
     """
 
     images: int
@@ -67,16 +67,18 @@ class MeasuredPrecision:
 
 @dataclass(frozen=True, slots=True)
 class ModelContract:
-    """What serving must know of a model.
+    """The contract of a model.
 
-    `method` is how it came about (`spa`, `proxy-anchor`, `raw`, `pca`, `pca-whitened`), `run_id` the training run
-    (empty without one), `class_count` the training classes (0 without training). `view` is what of an image the network
-    sees (`crop`, `whole`, or `both`, which the graph makes of its input), `pooling` how maps become features.
-    `copy_dim` is the width of the second output, 0 where there is none; images whose second outputs have a cosine of
-    at least `copy_threshold` are copies of one image. `untrained_dim` is the width of the output that saw no
-    label, 0 where there is none. `precision` is that of weights and layers: `float32`,
-    `float16` and `bfloat16` (weights, computed with as float32 unless the runtime has it), or `int8`; `measured` says
-    what one that is not float32 costs, where that is known.
+    Attributes:
+        method: of training or projection: `spa`, `proxy-anchor`, `raw`, `pca`, `pca-whitened` and others.
+        run_id: of the training run; empty without one.
+        class_count: training classes; 0 without training.
+        precision: of weights and layers: `float32`, `float16` or `bfloat16` (weights only, unless the runtime computes
+            in it), or `int8`.
+        view: the part of an image that the network sees: `crop`, `whole`, or `both`.
+        copy_dim, untrained_dim: width of these outputs; 0 without one.
+        copy_threshold: cosine of copy outputs from which on two images are copies.
+        measured: the loss by a precision other than float32, where it is known.
     """
 
     backbone: str
@@ -95,13 +97,13 @@ class ModelContract:
 
     @property
     def widths(self) -> dict[str, int]:
-        """Of each output that there is, by its name in `index.outputs`, in the order of the graph."""
+        """Widths of the outputs, by name in `index.outputs`, in the order of the graph."""
         widths = {SEMANTIC: self.embedding_dim, COPY: self.copy_dim, UNTRAINED: self.untrained_dim}
         return {name: width for name, width in widths.items() if width}
 
     @property
     def knows_labels(self) -> bool:
-        """Whether the embedding was made with labels, and no other output is free of them."""
+        """Whether the embedding was trained on labels, and there is no untrained output."""
         return not self.untrained_dim and self.method not in _METHODS_WITHOUT_LABELS
 
     def to_json(self) -> str:
@@ -112,11 +114,7 @@ class ModelContract:
 
     @classmethod
     def from_json(cls, text: str) -> ModelContract:
-        """Parse and validate the metadata text; the checksum is left out.
-
-        Raises:
-            InputError: no JSON object, another schema version, a key missing or unknown, or a wrong type.
-        """
+        """Parse and validate the metadata text, without the checksum."""
         try:
             values = json.loads(text)
         except ValueError as error:
@@ -144,7 +142,7 @@ class ModelContract:
 
 
 def find_contract(path: Path) -> ModelContract | None:
-    """The contract in a model file, found by its text alone, without a runtime; None where there is none whole."""
+    """The contract in a model file, found as text, without a runtime; None without a complete one."""
     try:
         with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
             return ModelContract.from_json(find_contract_text(data))
@@ -153,7 +151,7 @@ def find_contract(path: Path) -> ModelContract | None:
 
 
 def find_contract_text(data: bytes | mmap) -> str:
-    """The metadata text in the bytes of a model; empty where there is none whole."""
+    """The metadata text in a model's bytes; empty without a complete one."""
     start = data.rfind(_CONTRACT_START)
     if start < 0:
         return ""
@@ -165,11 +163,7 @@ def find_contract_text(data: bytes | mmap) -> str:
 
 
 def read_contract(graph: GraphDescription, *, path: Path) -> ModelContract:
-    """The contract of an opened model, checked against its real input and outputs.
-
-    Raises:
-        ModelFileError: no contract, a broken one, or one that the graph does not keep.
-    """
+    """The contract of an opened model, checked against its inputs and outputs."""
     text = graph.metadata.get(METADATA_KEY)
     if text is None:
         advice = "it was not written by `retrieval export`; export the model with that command"

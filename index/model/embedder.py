@@ -1,4 +1,4 @@
-"""A model file, opened to turn images into embeddings; free of torch."""
+"""Embedder: a model file opened for inference, without torch."""
 
 from __future__ import annotations
 
@@ -28,23 +28,18 @@ class Embedder:
     """A model file opened for inference.
 
     Attributes:
-        sha256: of the model file; galleries are bound to it.
-        runtime: what runs it, in words: another one may give other last bits.
-        backend, precision: the runtime's name, and the numbers it computes with.
+        runtime: a description of the runtime, on which the last bits of vectors depend.
+        backend, precision: the runtime's name, and its numbers.
         agreement: of its embeddings with those of the usual runtime (`index.model.backends.registry`).
-        outputs: those it gives, side by side: `semantic`, or as `giving` has them.
-        usual_batch: images at once where speed counts: few are in a CPU's caches, many keep a GPU busy.
+        outputs: side by side: `semantic`, or those of `giving`.
+        usual_batch: a fast batch size: few images fit a CPU's caches, many keep a GPU busy.
 
     Args:
         model_path: an exported model.
         threads: of the runtime; None for all cores.
-        sha256: what the file must be, where the caller knows.
-        backend: of `index.model.backends.registry`, or `auto`; None is what RETRIEVAL_BACKEND says, ONNX Runtime where
-            it says nothing.
-        runs: without it no runtime opens the file, of which only the SHA-256 and the contract are known.
-
-    Raises:
-        ModelFileError: the file is missing, damaged, another than the one expected, or breaks its contract.
+        sha256: the expected one, if known.
+        backend: of `index.model.backends.registry`, or `auto`; None: RETRIEVAL_BACKEND, or else ONNX Runtime.
+        runs: False opens no runtime, for the SHA-256 and the contract only.
     """
 
     def __init__(
@@ -82,7 +77,7 @@ class Embedder:
         self.usual_batch = _GPU_BATCH if self.on_gpu else _CPU_BATCH
 
     def giving(self, *outputs: str) -> Embedder:
-        """The same opened model, of which these outputs are wanted."""
+        """The same opened model with other outputs."""
         if missing := [name for name in outputs if name not in self.contract.widths]:
             raise InputError(
                 f"{printable_path(str(self.path))}: the model answers by {', '.join(self.contract.widths)}, not by "
@@ -96,7 +91,7 @@ class Embedder:
 
     @property
     def width(self) -> int:
-        """D, of all outputs that are wanted."""
+        """D, of all outputs together."""
         return sum(self.contract.widths[name] for name in self.outputs)
 
     def are_usable(self, vectors: Vectors) -> npt.NDArray[np.bool_]:
@@ -116,17 +111,9 @@ class Embedder:
         return vectors
 
     def embed_padded(self, pixels: Pixels, *, batch_size: int) -> Vectors:
-        """As `embed_batch`, but run on `batch_size` images whatever their number, the missing ones black.
+        """As `embed_batch`, padded with black images to `batch_size`.
 
-        The runtime then sees one input shape: it plans its memory once, and a GPU's kernels are chosen once.
-
-        Args:
-            pixels: (N, crop, crop, 3) uint8, N at most `batch_size`.
-            batch_size: images in every run.
-
-        Raises:
-            ModelFileError: the runtime refuses the batch.
-            ValueError: more images than `batch_size`.
+        With a single input shape the runtime plans memory and chooses kernels once.
         """
         count = len(pixels)
         if count > batch_size:
@@ -138,7 +125,7 @@ class Embedder:
         return self.embed_batch(padded)[:count]
 
     def preprocess(self, data: bytes, *, name: str, max_pixels: int = MAX_PIXELS) -> Pixels:
-        """The bytes of one image file as a model input (crop, crop, 3) uint8; `name` is used in messages only."""
+        """The bytes of an image file as a model input (crop, crop, 3) uint8; `name` is for messages."""
         config = self.contract.preprocess
         image = decode_image(data, name=name, target_side=config.resize, max_pixels=max_pixels)
         return preprocess_image(image, config)

@@ -1,9 +1,8 @@
-"""The check that a model file only computes on its own weights, made before a runtime sees a byte of it.
+"""Safety check of a model file, before a runtime reads it: it may only compute on its own weights.
 
-The runtime would open the files that a tensor names as its data, allocate what a shape asks for, and run loops without
-end. A model of `retrieval export` needs none of that, so the few fields of ONNX's protobuf that tell are read here,
-field by field, with no recursion deeper than a graph's attributes, and everything else is refused. Protobuf's own
-reader makes an object of every part before anything can be looked at: a file of 60 MB can have it take 4 GB.
+A runtime would open external data files, allocate what a shape asks for, and run endless loops. A model of `retrieval
+export` needs none of that. So the relevant protobuf fields are parsed here, without deep recursion, and everything else
+is refused. Protobuf's own parser creates an object for every part: 60 MB can take 4 GB.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _MAKERS = (b"ConstantOfShape", b"Expand", b"Tile", b"Resize", b"Upsample", b"Pad
 _MAX_FIELDS, _MAX_DIMS, _MAX_SHAPE_VALUES = 1_000_000, 64, 16
 _MAX_KEY = 1 << 32
 MAX_SHAPE_ELEMENTS = 1 << 31
-"""Elements that an operation may be asked for by a constant of the graph."""
+"""Limit of elements that a constant of the graph may ask an operation for."""
 
 
 class UnsafeModelError(ValueError):
@@ -41,43 +40,27 @@ class UnsafeModelError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
-    """An operation, and the numbers of a constant that may be a shape."""
-
-    operation: bytes
-    inputs: list[bytes]
-    outputs: list[bytes]
-    values: list[int]
-
-
-@dataclass(frozen=True, slots=True)
 class _Field:
-    """One field of a message: its number, and its value, a number or a part of the file."""
+    """A field of a message: its number, and its value, a number or a part of the file."""
 
     number: int
     value: int | memoryview
 
 
 class _Budget:
-    """How many fields and numbers are still read of a file: what is made of each takes far more bytes than it has."""
+    """A limit on parsed fields and numbers, because each takes more memory than its bytes."""
 
     def __init__(self) -> None:
         self._left = _MAX_FIELDS
 
     def take(self) -> None:
-        """Count one more."""
         self._left -= 1
         if self._left < 0:
             raise UnsafeModelError(f"it has more than {_MAX_FIELDS:,} parts")
 
 
 def check_graph(data: bytes) -> None:
-    """Refuse a model that reads other files, has control flow, or asks for more memory than its file explains.
-
-    Raises:
-        UnsafeModelError: there is external data, control flow, a local function, an operation of another domain, or a
-            tensor or shape that asks for more than there is; or the content is no such message.
-    """
+    """Raise UnsafeModelError for a model that reads other files, has control flow, or asks for too much memory."""
     budget = _Budget()
     for field in _read_fields(memoryview(data), budget):
         if field.number == _MODEL_GRAPH:
@@ -90,13 +73,13 @@ def check_graph(data: bytes) -> None:
 
 def _check_nodes(graph: memoryview, budget: _Budget) -> None:
     small: dict[bytes, list[int]] = {}  # constants that may be shapes, by name
-    makers: list[tuple[bytes, list[bytes]]] = []  # operations that make as much as a shape says, with their inputs
+    makers: list[tuple[bytes, list[bytes]]] = []  # operations sized by a shape, and inputs
     for field in _read_fields(graph, budget):
         if field.number == _GRAPH_NODE:
-            node = _read_node(_part(field), budget)
-            if node.operation in _MAKERS:
-                makers.append((node.operation, node.inputs))
-            small |= {name: node.values for name in node.outputs if node.values}
+            operation, inputs, outputs, values = _read_node(_part(field), budget)
+            if operation in _MAKERS:
+                makers.append((operation, inputs))
+            small |= {name: values for name in outputs if values}
         elif field.number == _GRAPH_INITIALIZER:
             name, values = _check_tensor(_part(field), budget)
             if values:
@@ -108,7 +91,8 @@ def _check_nodes(graph: memoryview, budget: _Budget) -> None:
             _check_shape(small.get(name, []), operation)
 
 
-def _read_node(message: memoryview, budget: _Budget) -> _Node:
+def _read_node(message: memoryview, budget: _Budget) -> tuple[bytes, list[bytes], list[bytes], list[int]]:
+    """An operation: name, inputs, outputs, and the values of a constant that may be a shape."""
     operation, domain = b"", b""
     inputs: list[bytes] = []
     outputs: list[bytes] = []
@@ -130,11 +114,10 @@ def _read_node(message: memoryview, budget: _Budget) -> _Node:
         raise UnsafeModelError(
             f"it has an operation that is none of ONNX's own: {_show(domain)}.{_show(operation)}"
         )
-    return _Node(operation, inputs, outputs, values if operation == b"Constant" else [])
+    return operation, inputs, outputs, values if operation == b"Constant" else []
 
 
 def _check_attribute(attribute: memoryview, budget: _Budget) -> list[int]:
-    """The numbers of an attribute that may be a shape."""
     values: list[int] = []
     for field in _read_fields(attribute, budget):
         if field.number in _ATTRIBUTE_GRAPHS:

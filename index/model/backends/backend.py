@@ -1,4 +1,4 @@
-"""`InferenceBackend`: what runs a model file. A new runtime is one class in a file, and its line in the registry."""
+"""`InferenceBackend`, the interface of runtimes. A new one is a class in a file, and its line in the registry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GraphValue:
 
 @dataclass(frozen=True, slots=True)
 class GraphDescription:
-    """What an opened graph says of itself."""
+    """Metadata, inputs and outputs of an opened graph."""
 
     metadata: Mapping[str, str]
     inputs: Sequence[GraphValue]
@@ -36,10 +36,10 @@ class InferenceBackend(Protocol):
     """A model opened in one runtime; any number of threads may call `run`.
 
     Attributes:
-        name: of the runtime, as the registry has it.
+        name: of the runtime in the registry.
         version: of the runtime.
-        precision: the numbers it computes with; `as exported` where it takes the model's own.
-        packages: any of which brings the runtime.
+        precision: of the computation; `as exported` for the model's own.
+        packages: any of which installs the runtime.
     """
 
     name: str
@@ -50,26 +50,13 @@ class InferenceBackend(Protocol):
 
     @classmethod
     def is_usable(cls) -> bool:
-        """Whether it can be used on this machine, where one of its packages is installed."""
+        """Whether it works on this machine, with one of its packages installed."""
 
     def __init__(self, model: ModelFile, *, threads: int | None) -> None:
-        """Open a model whose graph was checked.
-
-        Args:
-            model: its bytes, all that may be read of it.
-            threads: for one run; None for all cores.
-
-        Raises:
-            ModelFileError: the runtime cannot use it.
-            MissingDependencyError: the runtime is not installed.
-        """
+        """Open the bytes of a model whose graph was checked; `threads` of one run, None for all cores."""
 
     def describe(self) -> GraphDescription:
-        """The graph's metadata, inputs and outputs."""
+        """Describe the graph."""
 
     def run(self, pixels: Pixels, outputs: Sequence[str] = (OUTPUT_NAME,)) -> Vectors:
-        """(N, side, side, 3) uint8 pixels to (N, D) float32 embeddings, N at least 1.
-
-        Args:
-            outputs: names of the graph's; theirs lie side by side. What no other one needs is not computed.
-        """
+        """(N, side, side, 3) uint8 pixels to (N, D) float32, N at least 1, of the named outputs side by side."""

@@ -1,6 +1,6 @@
-"""Models in ONNX Runtime: on the GPU where the installed runtime has one, else on the CPU.
+"""ONNX Runtime backend, on the GPU where it can, else on the CPU; and TensorRT.
 
-Everybody who needs ONNX Runtime gets it here, after its telemetry is off, so that no way into the program is left open.
+All imports of ONNX Runtime are here, after its telemetry is switched off.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ _BATCHES = {"min": 1, "opt": 64, "max": 256}
 
 @cache
 def load_cuda_libraries(runtime: ModuleType) -> str | None:
-    """What keeps an ONNX Runtime made for GPUs from computing on one; None where the libraries are loaded."""
+    """Load CUDA's libraries for ONNX Runtime; the problem, if any."""
     try:
         ctypes.CDLL(_DRIVER)
     except OSError:
         return f"no NVIDIA driver is installed ({_DRIVER} is missing)"
     printed = io.StringIO()
-    with redirect_stdout(printed):  # it prints what it misses, and stdout is for results
+    with redirect_stdout(printed):  # it prints missing libraries to stdout
         runtime.preload_dlls()
     missing = " ".join(printed.getvalue().split())
     return f"CUDA or cuDNN is missing, which the extra gpu installs: {missing}" if missing else None
 
 
 def import_onnxruntime() -> ModuleType:
-    """The onnxruntime module, which reports nothing."""
+    """The onnxruntime module, with telemetry off."""
     switch_off_telemetry()
     try:
         import onnxruntime
@@ -64,7 +64,7 @@ def import_onnxruntime() -> ModuleType:
 
 
 def import_quantization() -> ModuleType:
-    """The module that writes models in int8; importing it adds a folder of its own to `sys.path`, which is undone."""
+    """The quantization module; its change of `sys.path` is undone."""
     import_onnxruntime()
     folders = list(sys.path)
     try:
@@ -85,20 +85,19 @@ class OnnxRuntimeBackend:
 
     @classmethod
     def is_usable(cls) -> bool:
-        """Whether it can be used where one of its packages is installed."""
         return True
 
     def __init__(self, model: ModelFile, *, threads: int | None) -> None:
         runtime = import_onnxruntime()
         state = runtime.capi.onnxruntime_pybind11_state
-        # What it raises has no base of its own; a name in the graph that is no UTF-8 fails on its way to Python.
+        # Its errors have no common base; a name in the graph that is not UTF-8 fails in the binding.
         self._errors = (*(getattr(state, name) for name in _ERRORS), UnicodeDecodeError)
         self._path, self.version = str(model.path), str(runtime.__version__)
         options = runtime.SessionOptions()
         options.log_severity_level = 3
         options.inter_op_num_threads = 1
         options.intra_op_num_threads = threads or 0
-        if threads is None:  # beside the threads that decode: waiting in a loop would take their time
+        if threads is None:  # spinning would take time of the decoding threads
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
             self._session = self._open(runtime, model, options)
@@ -107,9 +106,9 @@ class OnnxRuntimeBackend:
         self.on_gpu = CUDA in self._session.get_providers()
 
     def _open(self, runtime: ModuleType, model: ModelFile, options: Any) -> Any:
-        """A session on the GPU, or on the CPU and a warning why, where the installed runtime is made for both.
+        """A session on the GPU, or on the CPU with a warning.
 
-        The runtime's own way back to the CPU is off: it prints to stdout, and changes vectors in the middle of a run.
+        The runtime's own fallback is off: it prints to stdout, and may change vectors in the middle of a run.
         """
         problem = None
         if CUDA in runtime.get_available_providers():
@@ -129,7 +128,6 @@ class OnnxRuntimeBackend:
         return session
 
     def describe(self) -> GraphDescription:
-        """What the session says of the graph."""
         try:
             metadata = self._session.get_modelmeta().custom_metadata_map
             inputs, outputs = _describe(self._session.get_inputs()), _describe(self._session.get_outputs())
@@ -138,7 +136,6 @@ class OnnxRuntimeBackend:
         return GraphDescription(metadata, inputs, outputs)
 
     def run(self, pixels: Pixels, outputs: Sequence[str] = (OUTPUT_NAME,)) -> Vectors:
-        """Run the batch in one call of the session."""
         try:
             found = self._session.run(list(outputs), {INPUT_NAME: np.ascontiguousarray(pixels)})
         except self._errors as error:
@@ -147,7 +144,7 @@ class OnnxRuntimeBackend:
 
 
 def shorten(message: str) -> str:
-    """What CUDA says, without the functions of the runtime that passed it on."""
+    """CUDA's message, without the runtime's stack."""
     found = re.search(r"CUDA failure[^;\n]*", message)
     return found[0].strip() if found else message
 
@@ -160,10 +157,10 @@ def _describe(values: Iterable[Any]) -> list[GraphValue]:
 
 
 class TensorRtBackend(OnnxRuntimeBackend):
-    """A session of ONNX Runtime whose graph TensorRT computes, in float16; see `InferenceBackend`.
+    """A session of ONNX Runtime with TensorRT, in float16; see `InferenceBackend`.
 
-    What TensorRT compiles of a model for one GPU takes minutes, and is kept in the user's cache folder. Where it
-    cannot be had, ONNX Runtime computes without it, a warning says why, and name and precision are ONNX Runtime's.
+    Compiling a model for a GPU takes minutes; the result is kept in the user's cache folder. Without TensorRT, ONNX
+    Runtime computes alone, with a warning and its own name and precision.
     """
 
     name = "tensorrt"
@@ -172,7 +169,6 @@ class TensorRtBackend(OnnxRuntimeBackend):
 
     @classmethod
     def is_usable(cls) -> bool:
-        """Whether the installed ONNX Runtime is made for TensorRT, and its libraries are there."""
         runtime = import_onnxruntime()
         return TENSORRT in runtime.get_available_providers() and load_cuda_libraries(runtime) is None
 
@@ -195,7 +191,7 @@ class TensorRtBackend(OnnxRuntimeBackend):
 
 
 def _find_problem(runtime: ModuleType, model: ModelFile) -> str | None:
-    """Why TensorRT cannot be tried at all."""
+    """Why TensorRT cannot be used."""
     if TENSORRT not in runtime.get_available_providers():
         return "the installed ONNX Runtime is not made for it (that of the extra gpu is)"
     if b'"precision": "int8"' in model.data:
@@ -204,7 +200,7 @@ def _find_problem(runtime: ModuleType, model: ModelFile) -> str | None:
 
 
 def _options(model: ModelFile, side: int) -> dict[str, str]:
-    """Of the provider: engines for batches of any size up to the largest, of one model each, and kept."""
+    """The provider's options: cached engines of one model, for any batch up to the largest."""
     folder = user_cache() / "tensorrt" / model.sha256
     folder.mkdir(parents=True, exist_ok=True)
     shapes = {

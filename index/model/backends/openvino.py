@@ -1,7 +1,7 @@
-"""Models in OpenVINO, on the CPU: in float32, in bfloat16 where both model and processor have it, and in int8.
+"""OpenVINO backend, on the CPU: in float32, in bfloat16 where model and processor have it, and in int8.
 
-In int8 the layers that the model leaves in float32 are computed in bfloat16 where the processor has it: half of a model
-quantised took twice as long without.
+In int8, layers left in float32 are computed in bfloat16 where the processor has it: without it a model that is half
+quantised took twice as long.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIRST_ARRAY = threading.Lock()
 
 
 def import_openvino() -> Any:
-    """The openvino module, which reports nothing: importing it would tell its maker, where its reporter is found."""
+    """The openvino module, imported without its telemetry package."""
     loaded = sys.modules.get(_TELEMETRY)
     sys.modules[_TELEMETRY] = None  # type: ignore[assignment]
     try:
@@ -41,7 +41,7 @@ def import_openvino() -> Any:
             del sys.modules[_TELEMETRY]
         else:
             sys.modules[_TELEMETRY] = loaded
-    with _FIRST_ARRAY:  # two threads that show it their first arrays at once would wait for each other for ever
+    with _FIRST_ARRAY:  # two threads with their first arrays would deadlock
         openvino.Tensor(np.zeros(1, dtype=np.uint8))
     return openvino
 
@@ -55,7 +55,6 @@ class OpenVinoBackend:
 
     @classmethod
     def is_usable(cls) -> bool:
-        """Whether it can be used where it is installed."""
         return True
 
     def __init__(self, model: ModelFile, *, threads: int | None) -> None:
@@ -66,9 +65,7 @@ class OpenVinoBackend:
         self.version = version("openvino")
         core, cores = runtime.Core(), usable_cores()
         has_half = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        if (
-            '"precision": "int8"' in self._contract
-        ):  # whose layers left in float32 are, where they can be, in bfloat16
+        if '"precision": "int8"' in self._contract:
             self.precision = f"int8 and {_HALF}" if has_half else "int8"
         else:
             is_half = has_half and f'"precision": "{_HALF}"' in self._contract
@@ -87,12 +84,10 @@ class OpenVinoBackend:
         self._requests = threading.local()
 
     def describe(self) -> GraphDescription:
-        """What the compiled model says of its inputs and outputs, and the file's contract."""
         metadata = {METADATA_KEY: self._contract} if self._contract else {}
         return GraphDescription(metadata, _describe(self._model.inputs), _describe(self._model.outputs))
 
     def run(self, pixels: Pixels, outputs: Sequence[str] = (OUTPUT_NAME,)) -> Vectors:
-        """Run the batch in the calling thread's own request."""
         request = getattr(self._requests, "own", None)
         if request is None:
             request = self._requests.own = self._model.create_infer_request()

@@ -1,7 +1,7 @@
-"""The runtimes that can run a model file, and which one does: the one that is named, or the first here that agrees.
+"""Registry of runtimes, and the choice of one: the named one, or with `auto` the first that agrees.
 
-`auto` takes TensorRT or ONNX Runtime where there is a GPU, else OpenVINO or ONNX Runtime, the first that is installed
-and gives the embeddings of ONNX Runtime on the CPU or GPU, the usual one.
+`auto` tries TensorRT and ONNX Runtime with a GPU, else OpenVINO and ONNX Runtime. It takes the first installed one
+whose embeddings agree with those of ONNX Runtime, the usual one.
 """
 
 from __future__ import annotations
@@ -40,14 +40,13 @@ BACKENDS: dict[str, type[InferenceBackend]] = {
     "openvino": OpenVinoBackend,
     "tensorrt": TensorRtBackend,
 }
-_ON_GPU, _ON_CPU = ("tensorrt", USUAL_BACKEND), ("openvino", USUAL_BACKEND)  # what `auto` tries, in this order
-# Embeddings of two runtimes that stand for each other have at least this agreement: the computation in bfloat16 is
-# within it (.998), that in int8 by two runtimes (.992), and that in int8 with the rest in bfloat16 (.987, on photos
-# .999), which change which image is nearest as seldom as chance.
+_ON_GPU, _ON_CPU = ("tensorrt", USUAL_BACKEND), ("openvino", USUAL_BACKEND)  # in the order of `auto`
+# Least agreement of runtimes whose embeddings may be mixed. bfloat16 reaches .998, int8 by two runtimes .992, int8 with
+# the rest in bfloat16 .987 (.999 on photos); these change the nearest image no more often than chance.
 LEAST_AGREEMENT = 0.98
-_SAME_MODEL = 0.9  # below this a runtime computes another model: it is not used, whoever names it
+_SAME_MODEL = 0.9  # below this a runtime is not used, even if it is named
 _IMAGES = 16
-_RULES = 3  # raise it when a runtime comes to compute otherwise: what was compared before is then compared again
+_RULES = 3  # raising it invalidates cached comparisons
 _CARDS = Path("/proc/driver/nvidia/gpus")
 _KEPT = 100  # models, machines and versions, the newest
 
@@ -56,16 +55,11 @@ def report_runtimes(path: Path, *, asked: str | None = None) -> dict[str, Any]:
     """Compare every installed runtime with the usual one on a model.
 
     Args:
-        asked: the runtime that would be asked for where nobody names one.
+        asked: the default runtime.
 
     Returns:
-        `runtimes`: of every name what `Compared` has, or None where it is not installed or does not take the model;
-        `chosen`: the name, None where what is named is refused, and why; `threads`: what is set.
-
-    Raises:
-        ModelFileError: the model cannot be used.
-        InputError: a runtime is asked for that there is not.
-        MissingDependencyError: the usual runtime is not installed.
+        `runtimes`: by name a `Compared` as dict, or None where it is not installed or cannot open the model; `chosen`:
+        the name, None for a refused one, and why; `threads`: their settings.
     """
     model, installed = read_model_file(path), installed_backends()
     compared = {name: compare_backend(model, name) if name in installed else None for name in NAMES}
@@ -94,7 +88,6 @@ def report_runtimes(path: Path, *, asked: str | None = None) -> dict[str, Any]:
 
 
 def tell_runtimes(report: Mapping[str, Any]) -> list[str]:
-    """The lines of a report for people."""
     lines = []
     for name, one in report["runtimes"].items():
         mark = "*" if report["chosen"]["name"] == name else " "
@@ -117,11 +110,8 @@ def tell_runtimes(report: Mapping[str, Any]) -> list[str]:
 class Compared:
     """A runtime with a model on this machine.
 
-    Attributes:
-        version: of the runtime.
-        precision: the numbers it computes with.
-        agreement: the mean cosine of its embeddings with those of the usual runtime (or those expected), less the mean
-            of these; 0 where not all of them are finite.
+    `agreement` is the mean cosine of its embeddings with expected ones, both less the mean of these; 0 where not all
+    are finite.
     """
 
     version: str
@@ -131,7 +121,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The runtime that runs a model: its name, its agreement with the usual one, and why it was taken, in words."""
+    """A chosen runtime: its name, its agreement with the usual one, and the reason, in words."""
 
     name: str
     agreement: float
@@ -139,8 +129,8 @@ class Choice:
 
 
 def installed_backends() -> dict[str, str]:
-    """The version of every runtime that is installed, by its name."""
-    from importlib.metadata import PackageNotFoundError, version  # loads much, for who asks for the usual one only
+    """Versions of installed runtimes, by name."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import
 
     found: dict[str, str] = {}
     for name, backend in BACKENDS.items():
@@ -153,12 +143,7 @@ def installed_backends() -> dict[str, str]:
 
 
 def open_backend(model: ModelFile, *, threads: int | None = None, name: str = USUAL_BACKEND) -> InferenceBackend:
-    """Open a model in a runtime, which sees no byte of a file that does more than compute.
-
-    Raises:
-        ModelFileError: the content is no ONNX model, or one that is unsafe (see `index.model.graph`).
-        MissingDependencyError: the runtime is not installed.
-    """
+    """Open a model in a runtime, after `check_graph`."""
     try:
         check_graph(model.data)
     except UnsafeModelError as error:
@@ -171,13 +156,10 @@ def choose_backend(model: ModelFile, asked: str | None = None) -> Choice:
     """The runtime for a model.
 
     Args:
-        asked: a runtime, or `auto` for the first that agrees; None is what RETRIEVAL_BACKEND says, and the usual one
-            where that says nothing.
+        asked: a runtime, or `auto` for the first that agrees; None: RETRIEVAL_BACKEND, or else the usual one.
 
     Raises:
-        InputError: there is no runtime of that name, or it computes this model otherwise than the usual one.
-        ModelFileError: the model cannot be used.
-        MissingDependencyError: the usual runtime is not installed, and another one is not asked for.
+        InputError: the name is unknown, or the runtime computes this model differently from the usual one.
     """
     asked = asked or os.environ.get(VARIABLE) or USUAL_BACKEND
     if asked not in (AUTO, *NAMES):
@@ -206,13 +188,9 @@ def choose_backend(model: ModelFile, asked: str | None = None) -> Choice:
 
 
 def compare_backend(model: ModelFile, name: str) -> Compared | None:
-    """How far an installed runtime gives the embeddings of the usual one; None where it does not take the model.
+    """Compare an installed runtime's embeddings with the usual one's; None where it cannot open the model.
 
-    What is found is kept in the user's cache folder for a model, the processor, the GPUs and a version.
-
-    Raises:
-        ModelFileError: the model cannot be used.
-        MissingDependencyError: the usual runtime is not installed.
+    The result is cached in the user's cache folder by model, processor, GPUs and versions.
     """
     versions = installed_backends()
     key = "; ".join([
@@ -248,7 +226,7 @@ def compare_backend(model: ModelFile, name: str) -> Compared | None:
 
 
 def compare(backend: InferenceBackend, pixels: Pixels, expected: Vectors) -> Compared:
-    """A runtime that has opened a model, by its (N, D) embeddings of (N, side, side, 3) pixels and those expected."""
+    """Compare a runtime's embeddings of (N, side, side, 3) pixels with (N, D) expected ones."""
     found, agreement = backend.run(pixels), 0.0
     if np.isfinite(found).all():
         middle = expected.mean(axis=0)
@@ -260,7 +238,7 @@ def compare(backend: InferenceBackend, pixels: Pixels, expected: Vectors) -> Com
 
 
 def _name_hardware() -> list[str]:
-    """Names of the processor and of NVIDIA's cards, as far as the system tells."""
+    """Names of the processor and of NVIDIA's GPUs, where known."""
     found = set[str]()
     for path in (Path("/proc/cpuinfo"), *_CARDS.glob("*/information")):
         with suppress(OSError):
