@@ -1,4 +1,4 @@
-"""Gallery queries answered as plain values: for the Gradio app and its clients, and for agents."""
+"""Gallery queries with plain values as answers: for the Gradio app, its clients, and agents."""
 
 from __future__ import annotations
 
@@ -33,10 +33,7 @@ _FACTS = ("name", "version", "images", "labels", "metadata_columns", "similarity
 
 
 class GalleryAnswers:
-    """Answers of an engine, each of the newest version of its gallery; `engine` belongs to its owner, who closes it.
-
-    What cannot be answered raises a RetrievalError.
-    """
+    """Queries to an engine, each of the newest version of its gallery; the owner of the engine closes it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -47,12 +44,12 @@ class GalleryAnswers:
         return tuple(self.engine.snapshot().gallery.manifest.similarity)
 
     async def _follow(self) -> Snapshot:
-        """The version that answers now, with the label decisions of now."""
+        """The current version with the newest label decisions."""
         await self.engine.follow_decisions()
         return self.engine.snapshot()
 
     async def list_facts(self) -> dict[str, Any]:
-        """What is searched: images, labels, columns that conditions may ask for, the model, what searches ask by."""
+        """Facts of the gallery: images, labels, columns for conditions, model, outputs."""
         facts = await self.engine.run(
             describe_gallery,
             await self._follow(),
@@ -63,7 +60,7 @@ class GalleryAnswers:
         return {name: facts[name] for name in _FACTS}
 
     async def list_matching(self, *, where: str, text: str, limit: int) -> dict[str, Any]:
-        """How many images fulfil a condition and have words, and the first of them: id, label, name."""
+        """The number of images that fulfil a condition and contain words, and the first of them: id, label, name."""
         condition = read_condition(where or None, text or None, folders=False)
         gallery = (await self._follow()).gallery
         ids = gallery.ids if condition is None else await self.engine.look_up(gallery.matching_ids, condition)
@@ -71,7 +68,7 @@ class GalleryAnswers:
         return {"total": len(ids), "images": listed}
 
     def describe(self) -> str:
-        """A line of what is searched."""
+        """A line about the gallery and its model."""
         gallery = self.engine.snapshot().gallery
         with gallery.catalog() as catalog:
             labels = catalog.indexed_labels(limit=1)
@@ -79,7 +76,7 @@ class GalleryAnswers:
         return f"{gallery.count:,} images · {labels.count:,} labels · {contract.backbone}, {contract.method}"
 
     def example_filter(self) -> str:
-        """A condition that some images of this gallery fulfil, and some do not."""
+        """A condition that some images of the gallery fulfil."""
         with self.engine.snapshot().gallery.catalog() as catalog:
             largest = catalog.indexed_labels(limit=1).largest
         if not largest:

@@ -29,22 +29,22 @@ from index.vectors.exact import search
 from retrieval_app.insights.map_layout import MapLayout, lay_out
 from retrieval_app.serving.pictures import decode_in_turn, read_original
 
-_AT_ONCE = 256  # that wait in memory to be taken
+_AT_ONCE = 256  # thumbnails that wait in memory
 VECTORS, METADATA, SPRITE, CONFIG = "vectors.tsv", "metadata.tsv", "sprite.png", "projector_config.pbtxt"
 COLUMNS = ("label", "path", "source", "id")
-_SPRITE_SIDE = 8192  # of which browsers make a texture everywhere
+_SPRITE_SIDE = 8192  # the largest texture of all browsers
 _THUMBNAIL_SIDE, _SMALLEST_SIDE = 64, 8
 _NO_PICTURE = (200, 200, 200)
 THUMBNAIL_SIDE = 96
-_NEIGHBOURS = 15  # as many as embedding-atlas finds by itself
-_BETWEEN = 3  # members of the map, whose middle is where one lies that was not laid out
+_NEIGHBOURS = 15  # the default of embedding-atlas
+_BETWEEN = 3  # members of the map whose mean is the place of one that was not laid out
 TEXTS = ("label", "path", "source", "metadata")
 
 
 def read_thumbnails(
     gallery: Gallery, *, side: int, progress: Progress = no_progress
 ) -> Iterator[Image.Image | None]:
-    """One for every member in id order, RGB, at most `side` pixels a side; None where the image cannot be read."""
+    """RGB thumbnails of all members in id order, at most `side` pixels a side; None where an image cannot be read."""
     read = partial(_read, gallery, side)
     thumbnails = map_ahead(read, gallery.ids.tolist(), workers=usable_cores(), ahead=_AT_ONCE)
     for done, thumbnail in enumerate(thumbnails, start=1):
@@ -56,7 +56,7 @@ def _read(gallery: Gallery, side: int, image_id: int) -> Image.Image | None:
     try:
         name, data = read_original(gallery, image_id)
         image = decode_in_turn(data, name=name, target_side=side)
-    except (InputError, ImageError):  # gone, or another by now: its vector is still worth showing
+    except (InputError, ImageError):  # gone or changed: its vector is still worth showing
         return None
     image.thumbnail((side, side))
     return image.convert("RGB")
@@ -65,21 +65,15 @@ def _read(gallery: Gallery, side: int, image_id: int) -> Image.Image | None:
 def write_projector(
     path: Path, out: Path, *, by: str = SEMANTIC, thumbnails: bool = True, progress: Progress = no_progress
 ) -> ExportReport:
-    """Write the vectors of a gallery's members, what they are, and small pictures of them.
+    """Write the vectors, rows and thumbnails of a gallery's members for the Embedding Projector.
 
-    Args:
-        out: the folder to make: vectors.tsv, metadata.tsv, sprite.png and projector_config.pbtxt.
-        by: whose vectors, `semantic` or `copy`.
-        thumbnails: whether images are read; of more than a million no picture would be left of them.
-
-    Raises:
-        InputError: the gallery has no such vectors; `out` exists, lies in the gallery, or cannot be written.
+    `out` is a new folder for vectors.tsv, metadata.tsv, sprite.png and projector_config.pbtxt. More than a million
+    images get no thumbnails, as too few pixels would be left of each.
     """
     check_out([out], gallery=path)
     gallery = Gallery.open(path).by(by)
-    side: int | None = min(_THUMBNAIL_SIDE, _SPRITE_SIDE // _across(gallery.count))
-    if not thumbnails or (side or 0) < _SMALLEST_SIDE:  # then there is no room for so many
-        side = None
+    room = min(_THUMBNAIL_SIDE, _SPRITE_SIDE // _across(gallery.count))
+    side = room if thumbnails and room >= _SMALLEST_SIDE else None
     with _new_folder(out):
         _write_rows(gallery, out, progress=no_progress if side else progress)
         pictures = 0 if side is None else _write_sprite(gallery, out, side=side, progress=progress)
@@ -121,7 +115,7 @@ def _write_rows(gallery: Gallery, out: Path, *, progress: Progress) -> None:
 
 
 def _write_sprite(gallery: Gallery, out: Path, *, side: int, progress: Progress) -> int:
-    """The members' thumbnails, row by row in a square; how many could be read."""
+    """Write the thumbnails row by row into a square; the number that could be read."""
     across, made = _across(gallery.count), 0
     sprite = Image.new("RGB", (across * side, across * side), _NO_PICTURE)
     for number, thumbnail in enumerate(read_thumbnails(gallery, side=side, progress=progress)):
@@ -154,18 +148,13 @@ def write_atlas(
     laying_out: Progress = no_progress,
     writing: Progress = no_progress,
 ) -> ExportReport:
-    """Write where a gallery's members lie on its map, their nearest others, what they are, and their vectors.
+    """Write the map, neighbours, rows and vectors of a gallery's members for embedding-atlas.
 
     Args:
         out: `NAME.parquet` with the columns x, y, in_map, id, label, path, source, metadata, vector, neighbors
             ({"ids", "distances"}: rows of the file, nearest first) and, with `thumbnails`, image ({"bytes", "path"}).
-            `in_map` is false for members that the map left out, of more than 10,000: they lie amid their nearest.
-        by: whose vectors, `semantic` or `copy`.
-
-    Raises:
-        InputError: the gallery has no such vectors; `out` has another ending, exists, lies in the gallery, or cannot be
-            written.
-        MissingDependencyError: openTSNE or pyarrow is not installed.
+            `in_map` is false for members beyond the 10,000 of the map: they lie amid their nearest ones.
+        by: the output whose vectors are written, `semantic` or `copy`.
     """
     if out.suffix.lower() != ".parquet":
         raise InputError(f"{printable_path(str(out))}: expected a name that ends in .parquet")
@@ -231,7 +220,7 @@ def _make_schema(width: int, *, thumbnails: bool) -> Any:
 
 
 def _find_neighbours(gallery: Gallery, ids: Ids, vectors: Vectors) -> list[dict[str, list[Any]]]:
-    """Of each member the rows of its nearest others, and how far they are: 1 - cosine."""
+    """The rows of each member's nearest others, and their distances: 1 - cosine."""
     k = min(_NEIGHBOURS, gallery.count - 1)
     if k < 1:
         return [{"ids": [], "distances": []} for _ in ids]

@@ -18,16 +18,9 @@ if TYPE_CHECKING:
 
 
 def build_app(gallery: Path | str) -> GalleryApp:
-    """The app over a gallery, to be launched: `build_app("gallery").launch(share=True, auth=("me", "secret"))`.
+    """The app of a gallery, to be launched: `build_app("gallery").launch(share=True, auth=("me", "secret"))`.
 
     It answers from the gallery's newest version, and holds threads and memory until it is closed.
-
-    Args:
-        gallery: its folder.
-
-    Raises:
-        GalleryError: it cannot be opened.
-        MissingDependencyError: the packages of the extra `ui` are not installed.
     """
     switch_off_telemetry()
     try:

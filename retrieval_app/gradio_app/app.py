@@ -1,4 +1,4 @@
-"""Gradio app: search by photo, how good the gallery is, and label issues; the same as endpoints for clients."""
+"""Gradio app: search by photo, Recall@K and label issues; the same as endpoints for clients."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ from index.text import printable_path
 from retrieval_app.api.errors import explain
 from retrieval_app.gallery_answers import GalleryAnswers
 
-# Gradio's own components for pictures fetch an address that a client names, open any image of the machine that is named
+# Gradio's own image components fetch an address that a client names, open any image of the machine that is named
 # without the mark of an upload, and decode in this process, in any format and number. These take one uploaded file.
 Picture = TypeVar("Picture", bound=Component)
-_ONLY_SENT = "send the picture itself: no other file and no address is opened"
+_ONLY_SENT = "upload the image itself: no other file and no address is opened"
 
 
 def take_sent_only(component: Picture) -> Picture:
-    """The same component, whose functions get the bytes of the picture that was sent, or None.
+    """The component, changed so that its functions get the bytes of the uploaded image, or None.
 
-    It raises `gr.Error` for what was not sent to it. No class of its own does that: Gradio writes a file beside the
-    source of each.
+    It raises `gr.Error` for any other file. It is no class, as Gradio writes a file beside the source of each.
     """
     move = component.async_move_resource_to_block_cache
 
@@ -57,24 +56,19 @@ def _check_place(file: Any) -> None:
 
 Value = TypeVar("Value")
 Shown = tuple[list[tuple[str, str]], list[int]]
-"""(file, caption) of each picture, and its id."""
+"""(file, caption) of each thumbnail, and its id."""
 
 _ASKS_BY = {SEMANTIC: ("Similar content", SEMANTIC), COPY: ("Copies of this image", COPY)}
 _SOME, _MOST_RESULTS, _MOST_ISSUES = 24, 200, 200
-_SIDE = 256  # pixels of a picture
-_RESULTS = 10  # of an endpoint, where a client names no number
-_KEPT_S = 3600  # pictures that Gradio has written down
+_SIDE = 256  # pixels of a thumbnail
+_RESULTS = 10  # of an endpoint, by default
+_KEPT_S = 3600  # for thumbnails that Gradio has written
 _AT_ONCE, _WAITING = 8, 64
-_START = "Press a picture to find what is like it, or bring a photo of your own."
+_START = "Select an image to find similar ones, or upload a photo."
 
 
 class GalleryApp(gr.Blocks):
-    """Gradio's Blocks over a gallery, with defaults that suit it.
-
-    Args:
-        answers: of the gallery.
-        on_close: called when the app is closed.
-    """
+    """Gradio's Blocks over a gallery, with defaults that suit it; `on_close` is called when the app is closed."""
 
     def __init__(self, answers: GalleryAnswers, *, on_close: Callable[[], None] = lambda: None) -> None:
         name = printable_path(answers.engine.name)
@@ -97,7 +91,7 @@ class GalleryApp(gr.Blocks):
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The options that it is launched and mounted with where its user says nothing else."""
+        """Default options of launching and mounting."""
         return {**_LAUNCH, "max_file_size": self._answers.engine.config.max_upload_bytes}
 
     def launch(self, *args: Any, **options: Any) -> Any:
@@ -105,7 +99,7 @@ class GalleryApp(gr.Blocks):
         return super().launch(*args, **{**self.defaults, **options})
 
     def close(self, verbose: bool = True) -> None:
-        """End the app, and let go of the gallery."""
+        """End the app, and close the gallery."""
         super().close(verbose=verbose)
         self._on_close()
 
@@ -137,7 +131,7 @@ class GalleryApp(gr.Blocks):
                     height="auto", buttons=[],
                 )  # fmt: skip
         ids = gr.State([])
-        asked = gr.State(None)  # the image of the gallery that was asked with
+        asked = gr.State(None)  # the image of the gallery that was the last query
         options, results = [by, where, count], [told, found, ids, asked]
         gr.on([photo.upload, go.click, where.submit], self._search_photo, [photo, *options], results, **_PRIVATE)
         found.select(self._search_shown, [ids, *options], results, **_PRIVATE)
@@ -147,7 +141,7 @@ class GalleryApp(gr.Blocks):
     def _add_quality(self) -> None:
         measure = gr.Button("Measure Recall@K", variant="primary")
         told = gr.Markdown(
-            "Every labelled image asks for the others: how often is one of its own label among the first K?"
+            "Recall@K: the share of labelled images that find an image of the same label among the first K."
         )
         with gr.Row():
             recall = gr.Dataframe(headers=["K", "Recall@K, %", "95 % interval"], interactive=False)
@@ -155,17 +149,17 @@ class GalleryApp(gr.Blocks):
         measure.click(self._measure, None, [told, recall, classes], **_PRIVATE)
 
     def _add_labels(self) -> None:
-        judge = gr.Button("Judge the labels", variant="primary")
+        find = gr.Button("Find label issues", variant="primary")
         told = gr.Markdown(
             "Which labels look wrong: what it is called → what it looks like, and how likely that is."
         )
         shown = gr.Gallery(
             label="Label issues", columns=6, object_fit="cover", interactive=False, height="auto", buttons=[]
         )
-        judge.click(self._judge, None, [told, shown], **_PRIVATE)
+        find.click(self._find_issues, None, [told, shown], **_PRIVATE)
 
     def _add_endpoints(self) -> None:
-        """What clients call by name; components that nobody sees say what each takes and gives."""
+        """The endpoints for clients; hidden components declare their inputs and outputs."""
         photo, image_id = (
             take_sent_only(gr.Image(type="pil", visible=False)),
             gr.Number(precision=0, visible=False),
@@ -186,7 +180,7 @@ class GalleryApp(gr.Blocks):
         self, image: bytes | None = None, image_id: int | None = None, k: int = _RESULTS, where: str = "",
         by: str = SEMANTIC,
     ) -> list[dict[str, Any]]:  # fmt: skip
-        """The k images most like a photo or an image of the gallery: id, score, label, name, precision_at_score."""
+        """The k images most similar to a photo or a gallery image: id, score, label, name, precision_at_score."""
         return await _ask(self._answers.search(image, image_id, k=k, where=where, by=by))
 
     async def embed(self, image: bytes | None, by: str = SEMANTIC) -> list[float]:
@@ -205,14 +199,14 @@ class GalleryApp(gr.Blocks):
 
     async def _search_photo(self, photo: bytes | None, *options: Any) -> tuple[Any, ...]:
         if photo is None:
-            raise gr.Error("Bring a photo first, or press one of the pictures.")
+            raise gr.Error("Upload a photo first, or select one of the images.")
         return await self._show(photo, None, *options)
 
     async def _search_shown(self, ids: list[int], by: str, where: str, count: int, chosen: gr.SelectData) -> Any:
         return await self._show(None, ids[chosen.index], by, where, count)
 
     async def _search_again(self, photo: bytes | None, asked: int | None, *options: Any) -> tuple[Any, ...]:
-        """By other options, of what was asked last."""
+        """Repeat the last query with other options."""
         if photo is None and asked is None:
             return (gr.skip(),) * 4
         return await self._show(photo if asked is None else None, asked, *options)
@@ -222,7 +216,7 @@ class GalleryApp(gr.Blocks):
     ) -> tuple[Any, ...]:
         hits = await _ask(self._answers.search(photo, image_id, k=count, where=where, by=by))
         what = "the photo" if image_id is None else f"image {image_id}"
-        told = f"**{len(hits):,} images most like {what}**, best first. Press one to go on from there."
+        told = f"**{len(hits):,} images most similar to {what}**, best first. Select one to search with it."
         pictures, ids = await self._draw(hits, _caption_hit)
         return told, pictures, ids, image_id
 
@@ -232,9 +226,9 @@ class GalleryApp(gr.Blocks):
 
     async def _measure(self, progress: gr.Progress = gr.Progress()) -> tuple[Any, ...]:  # noqa: B008, as Gradio has it
         found = await _ask(self._answers.evaluate(_telling(progress, "Measuring")))
-        told = f"{found['queries']:,} labelled images asked for one of their label among the others."
+        told = f"{found['queries']:,} labelled images were the queries."
         if (grouped := found["grouped"]) is not None and grouped["value"] is not None:
-            told += f" Where none finds its own group or a copy, Recall@1 is **{_percent(grouped['value'])} %**."
+            told += f" Without the query's own group and copies, Recall@1 is **{_percent(grouped['value'])} %**."
         recall = [
             [one["k"], _percent(one["value"]), " – ".join(map(_percent, one["interval"]))]
             for one in found["recall_at"]
@@ -242,8 +236,10 @@ class GalleryApp(gr.Blocks):
         classes = [[one["label"], one["images"], _percent(one["recall_at_1"])] for one in found["classes"]]
         return told, recall, classes
 
-    async def _judge(self, progress: gr.Progress = gr.Progress()) -> tuple[Any, ...]:  # noqa: B008
-        found = await _ask(self._answers.list_label_issues(_MOST_ISSUES, _telling(progress, "Judging")))
+    async def _find_issues(self, progress: gr.Progress = gr.Progress()) -> tuple[Any, ...]:  # noqa: B008
+        found = await _ask(
+            self._answers.list_label_issues(_MOST_ISSUES, _telling(progress, "Finding label issues"))
+        )
         pictures, _ = await self._draw(found["items"], _caption_issue)
         told = (
             f"Of {found['checked']:,} labels about {_percent(found['noise_rate'])} % are wrong; the {len(pictures):,} "
@@ -252,7 +248,7 @@ class GalleryApp(gr.Blocks):
         return told, pictures
 
     async def _draw(self, entries: list[dict[str, Any]], caption: Callable[[dict[str, Any]], str]) -> Shown:
-        """The pictures of images as files in Gradio's own folder; those that are gone are left out."""
+        """Thumbnails as files in Gradio's own folder; images that are gone are left out."""
 
         async def draw(entry: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
             try:
@@ -266,7 +262,7 @@ class GalleryApp(gr.Blocks):
 
 
 async def _ask(answer: Coroutine[Any, Any, Value]) -> Value:
-    """An answer; what a user can mend is told as Gradio tells errors."""
+    """An answer; errors that the user can correct become Gradio's."""
     try:
         return await answer
     except RetrievalError as error:
@@ -295,7 +291,7 @@ def _caption_issue(issue: dict[str, Any]) -> str:
 
 
 def _escape(text: str) -> str:
-    """A name as Markdown shows it, whatever characters are in it."""
+    """A name escaped for Markdown."""
     return "".join(f"&#{ord(one)};" if not (one.isalnum() or one in " .,·") else one for one in text)
 
 

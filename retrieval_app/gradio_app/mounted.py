@@ -1,4 +1,4 @@
-"""Gradio app mounted below an address of the server, made when it is first asked for."""
+"""Gradio app mounted below a path of the server, made at the first request for it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL)
 
 @contextmanager
 def hold_uploads() -> Iterator[asyncio.Lock]:
-    """A folder for what Gradio is sent, which is gone with the server; and a lock for making one app at a time.
+    """A folder for Gradio's uploads until the server ends; and a lock for making one app at a time.
 
-    While an app is made, Gradio puts components into it from whatever thread.
+    While an app is made, Gradio puts the components of any thread into it.
     """
     with TemporaryDirectory(prefix="retrieval-gradio-") as folder:
         before, os.environ[_UPLOADS] = os.environ.get(_UPLOADS), folder
@@ -44,13 +44,7 @@ def hold_uploads() -> Iterator[asyncio.Lock]:
 
 
 class MountedApp:
-    """Answers whatever is below `/gradio`.
-
-    Args:
-        engine: that it asks; its owner closes it.
-        making: held while an app is made; shared with the other apps of the server.
-        root_path: below which the gallery is.
-    """
+    """ASGI app below `/gradio`; the lock `making` is shared with the other apps of the server."""
 
     def __init__(self, engine: Engine, *, making: asyncio.Lock, root_path: str = "") -> None:
         self._engine, self._making, self._root_path = engine, making, root_path
@@ -75,7 +69,7 @@ class MountedApp:
             await app(below, receive, send)
 
     def hang_up(self) -> None:
-        """End the answers that would go on as long as their pages are open."""
+        """End the responses that go on while their pages are open."""
         self._ends = True
         if self._made is not None:
             gradio = cast("Any", self._made.router.routes[-1]).app
@@ -83,7 +77,7 @@ class MountedApp:
             gradio.get_blocks()._queue.close()
 
     async def close(self) -> None:
-        """End what it runs beside requests."""
+        """End its background tasks."""
         await self._running.aclose()
 
     async def _open(self) -> FastAPI:
@@ -112,14 +106,12 @@ def _make(engine: Engine, root_path: str) -> FastAPI:
 
 
 async def _hold_client(opening: asyncio.Future[FastAPI], send: Send) -> Send:
-    """Send spaces, with which JSON may begin, until the app is open; what sends the rest."""
+    """Send spaces, with which JSON may begin, until the app is open; the function that sends the rest."""
     done, _ = await asyncio.wait([opening], timeout=_HOLD_S)
     if done:
         return send
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-encoding", b"identity"),
-    ]  # gzip holds spaces back
+    identity = (b"content-encoding", b"identity")  # gzip holds spaces back
+    headers = [(b"content-type", b"application/json"), identity]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     while not done:
         await send({"type": "http.response.body", "body": b" ", "more_body": True})
@@ -133,7 +125,7 @@ async def _hold_client(opening: asyncio.Future[FastAPI], send: Send) -> Send:
 
 
 async def _send_document(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Gradio's page, with a policy that names the scripts in it: no others would run."""
+    """Gradio's page, with a policy that names its inline scripts."""
     start: Message = {}
     parts: list[bytes] = []
 

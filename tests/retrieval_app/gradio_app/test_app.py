@@ -118,7 +118,7 @@ def _take_edited(composite: Path | None) -> Any:
 def _refused() -> Any:
     import gradio as gr
 
-    return pytest.raises(gr.Error, match="send the picture itself")
+    return pytest.raises(gr.Error, match="upload the image itself")
 
 
 def test_what_was_sent_is_handed_over_and_of_the_editor_nothing_but_what_is_seen(sent: Path) -> None:
