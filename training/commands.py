@@ -25,10 +25,8 @@ class TrainCommand(OptionFileCommand):
     """`--help` shows the usual options, with the values of the default recipe and of spa-paper where they differ."""
 
     common = frozenset({
-        "out", "val", "config_file", "recipe", "cache", "device", "workers", "resume", "as_json", "help_all",
-        "weights", "backbone", "seed", "method", "embedding_dim", "min_confidence", "select", "protocol",
-        "max_per_class", "label_noise", "crop", "view", "pooling", "finetune", "epochs",
-        "time_budget", "copy_head", "path_column", "label_column", "split_column", "log",
+        "out", "val", "config_file", "resume", "as_json", "help_all", "weights", "backbone", "method", "embedding_dim",
+        "view", "finetune", "epochs", "time_budget", "copy_head", "log",
     })  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -38,11 +36,9 @@ class TrainCommand(OptionFileCommand):
             paper = "" if settings[name].default is None else f"; spa-paper: {settings[name].default}"
             settings[name].show_default = f"{'by holdout evaluation' if usual is None else usual}{paper}"
         width, weights = settings["embedding_dim"], settings["weights"]
-        width.show_default = (
-            f"{USUAL_DIM}, less where images or backbone allow no more; spa-paper: {width.default}"
-        )
+        width.show_default = f"{USUAL_DIM} or as many as images and backbone allow; spa-paper: {width.default}"
         weights.required = False
-        weights.show_default = "without a --backbone the one that comes with the package"
+        weights.show_default = "of the built-in model"
         of_training = {"recipe", *option_names(TrainConfig, *option_groups())}
         names = [name_setting(option) for option in settings.values() if option.name not in of_training]
         self.not_in_file = {
@@ -67,35 +63,35 @@ class TrainCommand(OptionFileCommand):
 @click.option("--out", required=True, type=PATH, metavar="RUN", help="Run folder to write.")
 @click.option(
     "--val", type=PATH,
-    help="Other labelled images, for Recall@K in the report (with --protocol: its test part unless given).",
+    help="Labelled images for evaluation (with --protocol: its test part unless given).",
 )  # fmt: skip
 @click.option(
     "--recipe", type=click.Choice(RECIPES), default="default", show_default=True,
-    help="Where defaults come from: what held-out classes and images chose, or the Smooth Proxy-Anchor paper.",
+    help="Default values: those of docs/recipe.md, or those of the Smooth Proxy-Anchor (SPA) paper.",
 )  # fmt: skip
 @config_options(TrainConfig, *option_groups(), Machine)
-@click.option("--resume", is_flag=True, help="Go on with an interrupted RUN.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted RUN.")
 @click.option(
     "--rank-timeout", type=click.FloatRange(min=0, min_open=True), default=600, show_default=True,
-    metavar="SECONDS", help="Started by torchrun: how long a step waits for the other processes.",
+    metavar="SECONDS", help="With torchrun: timeout for the other processes in a step.",
 )  # fmt: skip
 @click.option(
     "--log", multiple=True, metavar="KIND[:PLACE]",
-    help=f"Watch the training elsewhere too, with the extra `loggers`: {FORMS}. May be given several times.",
+    help=f"Also log to {FORMS} (extra `loggers`). May be repeated.",
 )  # fmt: skip
-@config_file_option("embedding-dim = 128", before="what the command line gives goes before")
+@config_file_option("embedding-dim = 128", before="the command line overrides it")
 @output_options
 @help_all_option
 def train(
     data: Path, out: Path, val: Path | None, resume: bool, rank_timeout: float, log: tuple[str, ...], as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Train an image embedding on labelled photos, of which some labels may be wrong.
+    """Train an image embedding on labelled photos, some with wrong labels.
 
     DATA is a folder of class folders, a CSV or Parquet file with the columns path and label, or a benchmark
-    (--protocol). The backbone stays frozen. A classifier first estimates the confidence of each label, from all images
-    but its own. Then a head is trained with these confidences as weights. A holdout evaluation compares it with
-    untrained embeddings and selects the one to export. --finetune also trains the last blocks of the backbone.
+    (--protocol). A classifier estimates the confidence of each label from the other images, then a head on the frozen
+    backbone is trained with these weights. A holdout evaluation compares it with untrained embeddings and selects the
+    one to export. --finetune also trains the backbone.
 
     \b
     Examples:

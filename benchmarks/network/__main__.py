@@ -120,7 +120,7 @@ def report(
 
 
 def _summarise(cell: Mapping[str, Any]) -> dict[str, Any]:
-    network = cell["report"]["network"]
+    network = cell["report"]["finetuning"]
     kept = ("finetune", "image_size", "weights", "head", "selected", "tried", "epochs", "time_budget", "seconds")
     return {"name": cell["name"], "recall": cell["recall"], "seconds": cell["seconds"], "load": cell["load"],
             "network": {name: network.get(name) for name in kept}}  # fmt: skip
@@ -128,7 +128,7 @@ def _summarise(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 def _describe_times(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     minutes = [f"{cell['seconds']['processor'] / 60:.0f}" for cell in cells if cell["seconds"] is not None]
-    selected = ["network" if cell["report"]["network"]["selected"] else "frozen" for cell in cells]
+    selected = ["network" if cell["report"]["finetuning"]["selected"] else "frozen" for cell in cells]
     return [", ".join(minutes), ", ".join(dict.fromkeys(selected))]
 
 

@@ -11,14 +11,14 @@ import torch
 from index.errors import RunError
 from tests.training.conftest import Trainer, make_config, make_machine
 from tests.training.pretended_gpu import GPU, DeviceError, PretendedGpu
-from tests.training.run.network.test_stage import network_config
+from tests.training.run.finetuning.test_stage import network_config
 from training.options.config import TrainConfig
 
 RUNS: dict[str, tuple[TrainConfig, str]] = {
     "a head on fixed views": (make_config(features="cached:2"), "embedding"),
     "a head on live views": (make_config(features="live"), "confidence"),
-    "a whole network": (network_config(finetune="all", micro_batch_size=7), "network"),
-    "some blocks on kept views": (network_config(cached_views=1), "network"),
+    "a whole network": (network_config(finetune="all", micro_batch_size=7), "finetuning"),
+    "some blocks on kept views": (network_config(cached_views=1), "finetuning"),
 }
 
 
@@ -50,14 +50,14 @@ def test_every_kind_of_loss_and_a_time_budget_keep_to_the_device(trainer: Traine
         report = trainer(
             config=network_config(**changes), machine=make_machine(trainer.cache, device=GPU, workers=2)
         )
-    assert report["network"] is not None
+    assert report["finetuning"] is not None
 
 
 def test_a_gpu_without_memory_ends_the_run_in_words(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free.")
 
-    monkeypatch.setattr("training.run.network.fit.backward_in_chunks", refuse)
+    monkeypatch.setattr("training.run.finetuning.fit.backward_in_chunks", refuse)
     with pytest.raises(
         RunError, match=r"no memory for a batch of the network .CUDA out of memory.: add --micro-ba"
     ):

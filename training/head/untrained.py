@@ -153,26 +153,34 @@ POWERS: Mapping[str, float] = MappingProxyType({"pca": 0.0, "pca-half-whitened":
 
 @dataclass(frozen=True, slots=True)
 class LabelledFeatures:
-    """What methods are fitted on: N training images.
+    """Features and labels of N training images.
 
     Attributes:
         features: (N, F) float32.
         labels: (N,) int64 given labels in 0..C-1.
-        groups: (N,) int64, the same for duplicates, which must not vouch for each other's labels; None: there are none.
+        copies: (N,) int64, equal for near-duplicates, which leave-one-out leaves out together; None: there are none.
+        groups: (N,) int64, equal for photos of one group, which do not find each other; None: there are none.
         weights: (N,) float32 in 0..1, how much each image counts; None: by leave-one-out confidences.
     """
 
     features: Floats
     labels: Labels
+    copies: Ids | None = None
     groups: Ids | None = None
     weights: Floats | None = None
+
+    def take(self, rows: np.ndarray) -> LabelledFeatures:
+        """Some of the images, with their classes numbered anew."""
+        parts = (None if part is None else part[rows] for part in (self.copies, self.groups, self.weights))
+        labels = np.unique(self.labels[rows], return_inverse=True)[1].astype(np.int64)
+        return LabelledFeatures(self.features[rows], labels, *parts)
 
     def weigh(self) -> Floats:
         """(N,) float32: `weights`, or those of leave-one-out."""
         if self.weights is not None:
             return self.weights
         count = int(self.labels.max()) + 1
-        judge = LeaveOneOut(self.features, self.labels, count=count, groups=self.groups)
+        judge = LeaveOneOut(self.features, self.labels, count=count, groups=self.copies)
         return np.square(judge.own_against_others())
 
 

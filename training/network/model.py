@@ -1,4 +1,4 @@
-"""Trainable model of the network stage: the backbone from its first unfrozen block on, and the head on it."""
+"""Trainable model of fine-tuning: the backbone from its first unfrozen block on, and the head on it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Libraries of backbones, and the preprocessing that each expects; nothing here imports torch at first.
+"""Backbone libraries and their preprocessing; nothing here imports torch at first.
 
-A name is `library:model`, or a torchvision model's name alone, or `builtin`. Another library is one entry here, and one
-module in `training/backbone` with functions `build_module` and `describe_input` as those of `timm_models`.
+A backbone's name is `library:model`, a torchvision model's name alone, or `builtin`. A new library is one entry here
+and one module in `training/backbone` with the functions `build_module` and `describe_input`, as in `timm_models`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIBRARY = "torchvision"
 BUILTIN = "builtin"
-"""The name, without a library's, of the network that comes with this package."""
+"""Name of the built-in model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,9 @@ class BackboneLibrary:
 
     Attributes:
         module: its module below `training.backbone`.
-        preprocess: by a model's name: size, crop, interpolation, mean and deviation of the images it was trained on;
-            None where the library alone knows that, as its module's `describe_input` tells.
-        package: what has to be installed for it, as it is imported and as pip names it.
-        keeps_ratio: another crop's size alone resizes images in proportion, not to the model's own size.
+        preprocess: preprocessing by model name; None: by the module's `describe_input`.
+        package: required package, by import name and by pip name.
+        keeps_ratio: --crop without --resize scales the resize too.
     """
 
     module: str
@@ -40,7 +39,7 @@ class BackboneLibrary:
     keeps_ratio: bool = True
 
     def describe_input(self, model: str) -> PreprocessConfig:
-        """Preprocessing of the images that a model was trained on."""
+        """Preprocessing that a model was trained with."""
         if self.preprocess is not None:
             return self.preprocess(model)
         found: PreprocessConfig = import_module(f"training.backbone.{self.module}").describe_input(model)
@@ -56,7 +55,7 @@ def _prepare_as_the_papers(model: str) -> PreprocessConfig:
 
 
 def _prepare_as_builtin(_: str) -> PreprocessConfig:
-    """Its own size; it has learnt from whole images and from parts of them."""
+    """Its own size: it was trained on whole images and on parts of them."""
     from index.model.builtin import describe_builtin
 
     own = describe_builtin().preprocess
@@ -72,12 +71,12 @@ LIBRARIES: Mapping[str, BackboneLibrary] = {
 
 
 def find_library(name: str) -> tuple[BackboneLibrary, str]:
-    """The library of a backbone, and the model's name there."""
+    """Library of a backbone, and the model's name in it."""
     if name == BUILTIN:
         return LIBRARIES[BUILTIN], ""
     library, _, model = name.partition(":") if ":" in name else (DEFAULT_LIBRARY, "", name)
     if library not in LIBRARIES or library == BUILTIN:
-        raise InputError(f"--backbone {name!r} is of no known library; there is {', '.join(LIBRARIES)}")
+        raise InputError(f"--backbone {name!r}: unknown library; expected one of {', '.join(LIBRARIES)}")
     package = LIBRARIES[library].package
     if package is not None and find_spec(package[0]) is None:
         raise MissingDependencyError(package=package[1], extra="backbones", purpose=f"--backbone {name}")
@@ -87,14 +86,7 @@ def find_library(name: str) -> tuple[BackboneLibrary, str]:
 def preprocess_for(
     backbone: str, *, resize: int | None = None, crop: int | None = None, view: str = "crop"
 ) -> PreprocessConfig:
-    """Preprocessing for a backbone, at its own size unless another is given.
-
-    Where both views are made of an image, that happens behind this preprocessing, which crops nothing then.
-
-    Raises:
-        InputError: the name is of no known library or model, or the sizes do not fit.
-        MissingDependencyError: the library is not installed.
-    """
+    """Preprocessing for a backbone, at its own size unless another is given; `view` both crops later."""
     own = own_input(backbone, crop=crop)
     crop = own.crop if crop is None else crop
     resize = own.resize if resize is None else resize
@@ -102,13 +94,9 @@ def preprocess_for(
 
 
 def own_input(backbone: str, *, crop: int | None = None) -> PreprocessConfig:
-    """Preprocessing of the images that a backbone was trained on, at another crop where one is given.
-
-    Raises:
-        InputError, MissingDependencyError: as of `preprocess_for`.
-    """
+    """Preprocessing that a backbone was trained with, at another crop where one is given."""
     library, model = find_library(backbone)
     own = library.describe_input(model)
     if crop is None or not library.keeps_ratio or not isinstance(crop, int) or crop < 1:
-        return own  # the config refuses what is no size
+        return own  # the config refuses an invalid size
     return replace(own, resize=max(crop, own.resize * crop // own.crop), crop=crop)

@@ -16,8 +16,8 @@ from index.config_fields import check_fields, option
 from index.errors import InputError
 from index.sources.table_rows import USUAL, TableColumns
 from training.options.backbone_libraries import BUILTIN
+from training.options.finetuning import FinetuneConfig
 from training.options.losses import LossConfig
-from training.options.network import NetworkConfig
 
 NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic")
 VIEW_COSTS: Mapping[str, int] = MappingProxyType({"crop": 1, "whole": 1, "both": 2})
@@ -51,32 +51,29 @@ class LabelNoise:
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    """Which images take part, and with which labels."""
+    """Data"""
 
     protocol: str = option(
-        "folder", "How DATA lies: class folders (or a CSV or Parquet file), or a benchmark as its download unpacks.",
+        "folder", "Layout of DATA: class folders (or a CSV or Parquet file), or a benchmark as its download unpacks.",
         choices=PROTOCOLS,
     )  # fmt: skip
     max_per_class: int | None = option(
-        None, "Use at most N images of a class, drawn by the seed.", metavar="N", at_least=2
+        None, "Use at most N images per class, drawn by the seed.", metavar="N", at_least=2
     )
     label_noise: str | None = option(
         None,
-        "Make labels wrong for an experiment: uniform:0.3 changes exactly 30 %, bernoulli:0.3 each with that chance, "
+        "Simulate label noise: uniform:0.3 changes 30 % of the labels, bernoulli:0.3 each with that probability, "
         "nearest-class:0.3 to one of the 5 most similar classes, semantic:0.3 to a sibling in --hierarchy.",
         metavar="KIND:P",
     )
-    hierarchy: str | None = option(None, "For semantic noise: a CSV of class,parent.", metavar="FILE", words=())
-    path_column: str = option(
-        "path", "The column of a CSV or Parquet file that says where an image is.", metavar="NAME"
+    hierarchy: str | None = option(
+        None, "Class hierarchy for semantic noise: a CSV of class,parent.", metavar="FILE", words=()
     )
-    label_column: str = option(
-        "label", "The column of a CSV or Parquet file that says what an image shows.", metavar="NAME"
-    )
+    path_column: str = option("path", "Column of image paths in a CSV or Parquet file.", metavar="NAME")
+    label_column: str = option("label", "Column of labels in a CSV or Parquet file.", metavar="NAME")
     split_column: str | None = option(
         None,
-        "The column of a CSV or Parquet file that says which images train (train) and which validate (val, else test), "
-        "as --val would.",
+        "Column of a CSV or Parquet file with the split: train, and val (else test) in place of --val.",
         metavar="NAME",
     )
 
@@ -93,7 +90,7 @@ class DataConfig:
 
     @property
     def columns(self) -> TableColumns:
-        """What a table's columns are called."""
+        """Column names of a table."""
         return TableColumns(path=self.path_column, label=self.label_column)
 
     @property
@@ -112,32 +109,35 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True)
 class InputConfig:
-    """How images reach the backbone."""
+    """Images and features"""
 
-    resize: int = option(256, "Stretch images to this many pixels a side.", metavar="PIXELS", at_least=1)
+    resize: int = option(
+        256, "Resize images to this many pixels per side, before --crop.", metavar="PIXELS", at_least=1
+    )
     crop: int = option(
-        224, "Crop to this many pixels a side, in the middle but for random views; of --view whole it is the size of "
-        "the whole image.", metavar="PIXELS", at_least=1,
+        224, "Centre crop of this many pixels per side; with --view whole, the size of the whole image.",
+        metavar="PIXELS", at_least=1,
     )  # fmt: skip
     view: str = option(
         "crop",
-        "What the backbone sees: the crop, the whole image at the crop's size, or both, their features averaged, at "
-        "twice the time; auto tries them on a sample.",
+        "Part of an image that the backbone sees: the centre crop, the whole image, or both (twice the time, features "
+        "averaged). auto selects by a sample.",
         choices=(*VIEWS, AUTO),
     )  # fmt: skip
     pooling: str = option(
         "own",
-        "From feature maps to features: the architecture's own pooling, generalised mean, or several layers of the "
-        "same pass (wider features); auto tries them on a sample.",
+        "Pooling of feature maps: the backbone's own, generalised mean (gem), or several layers concatenated. auto "
+        "selects by a sample.",
         choices=(*POOLINGS, AUTO),
     )  # fmt: skip
     embedding_cost: int = option(
-        1, "The most that --view auto may let an image cost, in passes of the backbone, here and in every gallery: 1 "
-        "for the crop or the whole image, 2 for both of them too.", metavar="PASSES", at_least=1,
+        1, "Most passes of the backbone per image that --view auto may select: 1 for the crop or the whole image, 2 "
+        "for both.", metavar="PASSES", at_least=1,
     )  # fmt: skip
     features: str = option(
         ONE_VIEW,
-        "cached:V runs the backbone once over V fixed views (view 1 is the centre crop); live runs it in every epoch.",
+        "Features of the frozen backbone: cached:V computes V fixed views once (view 1 is the centre crop), live new "
+        "random crops in every epoch.",
         metavar="cached:V|live",
     )
 
@@ -188,29 +188,27 @@ class InputConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceConfig:
-    """Phase 1: how far each label is believed.
-
-    By the confidence module, trained with binary cross-entropy on the given labels, or by a linear classifier that
-    has seen all images but the one it judges (`index.labels.leave_one_out`).
-    """
+    """Label confidences (phase 1)"""
 
     confidences: str = option(
         "module",
-        "Who judges labels: the paper's confidence module, or a classifier that never saw the image it judges.",
+        "Estimator of label confidences: the confidence module of the SPA paper, or a leave-one-out classifier.",
         choices=("module", "leave-one-out"),
     )  # fmt: skip
-    confidence_epochs: int = option(40, "Most epochs of phase 1.", at_least=1)
+    confidence_epochs: int = option(40, "Most epochs of the confidence module.", at_least=1)
     confidence_hidden: int = option(512, "Width of the confidence module's hidden layer.", at_least=1)
     confidence_lr: float = option(1e-4, "Learning rate of the confidence module.", above=0)
     confidence_val_share: float = option(
-        0.1, "Share of the training images that only watch phase 1, to stop it early.", at_least=0, at_most=0.5
+        0.1,
+        "Share of the training images held out for early stopping of the confidence module.",
+        at_least=0,
+        at_most=0.5,
     )
     confidence_patience: int = option(
-        5, "Stop phase 1 after this many epochs without a better held-out loss.", at_least=1
+        5, "Stop the confidence module after this many epochs without a better held-out loss.", at_least=1
     )
     min_confidence: float | None = option(
-        None, "Leave images out of phase 2 whose confidence in their own label is below this, with any trained method "
-        '(the "without noise" of the SPA paper: 0.1).',
+        None, "Leave out images whose label confidence is below this ('without noise' in the SPA paper: 0.1).",
         metavar="P", above=0, below=1,
     )  # fmt: skip
 
@@ -220,10 +218,10 @@ class ConfidenceConfig:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
-    """Phase 2: the embedding head and the proxies."""
+    """Head (phase 2)"""
 
     embedding_dim: int | None = option(
-        64, "Width of the embedding.", metavar="N", at_least=1, at_most=8192
+        64, "Embedding dimension.", metavar="N", at_least=1, at_most=8192
     )  # None: `USUAL_DIM`, or as wide as images and backbone allow
     init: str = option(
         "random",
@@ -236,16 +234,16 @@ class EmbeddingConfig:
         "The default recipe selects it by the holdout evaluation.",
         at_least=0,
     )
-    head_epochs: int = option(40, "Epochs of phase 2; its last weights are kept.", at_least=1)
-    head_steps: int | None = option(None, "Steps of phase 2, instead of epochs.", metavar="N", at_least=1)
-    head_batch_size: int = option(150, "Images a step, in both phases.", at_least=2)
+    head_epochs: int = option(40, "Epochs of the head.", at_least=1)
+    head_steps: int | None = option(None, "Steps of the head, instead of --head-epochs.", metavar="N", at_least=1)
+    head_batch_size: int = option(150, "Images per step of the head and of the confidence module.", at_least=2)
     images_per_class: int = option(
-        0, "Images of one class that a batch has together; 0 draws images at random. Losses over pairs take 4 unless "
-        "told otherwise.", metavar="N", at_least=0,
+        0, "Images per class in a batch; 0 draws images at random. Losses over pairs default to 4.",
+        metavar="N", at_least=0,
     )  # fmt: skip
-    head_lr: float = option(1e-4, "Learning rate of the embedding head.", above=0)
+    head_lr: float = option(1e-4, "Learning rate of the head.", above=0)
     proxy_lr: float = option(1e-2, "Learning rate of the proxies.", above=0)
-    weight_decay: float = option(1e-4, "AdamW's weight decay, in both phases.", at_least=0)
+    weight_decay: float = option(1e-4, "Weight decay of AdamW.", at_least=0)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -276,11 +274,9 @@ class EmbeddingConfig:
 
 @dataclass(frozen=True, slots=True)
 class SelectConfig:
-    """Holdout evaluation: training against untrained embeddings, on classes and images held out"""
+    """Holdout evaluation, against untrained embeddings"""
 
-    holdout: bool = option(
-        True, "Train on a part of the data first and evaluate on the classes and images held out."
-    )
+    holdout: bool = option(True, "Train on a part of the data first, and evaluate on classes and images held out.")
     select: str = option(
         "trained",
         "Select the embedding to export: the trained one, or auto: an untrained one of the same width where the "
@@ -310,7 +306,7 @@ class CopyConfig:
 
 @dataclass(frozen=True, slots=True)
 class TrainConfig:
-    """The run."""
+    """Run"""
 
     loss: LossConfig
     embedding: EmbeddingConfig
@@ -319,16 +315,16 @@ class TrainConfig:
     data: DataConfig
     input: InputConfig
     weights: str = option(
-        text="Backbone weights: pretrained (fetched by its library), none (random), a safetensors or torch state-dict "
-        "file; imagenet is pretrained for torchvision.", metavar="pretrained|none|FILE", words=WEIGHTS,
+        text="Backbone weights: pretrained (imagenet for torchvision), none (random), or a safetensors or torch "
+        "state-dict file.", metavar="pretrained|none|FILE", words=WEIGHTS,
     )  # fmt: skip
     backbone: str = option(
-        "resnet50", "Any torchvision classification model, timm:NAME or open_clip:NAME; builtin is the network of "
-        "the built-in model, the default where no --weights are given.",
+        "resnet50", "A torchvision model, timm:NAME, open_clip:NAME, or builtin: the built-in model, default without "
+        "--weights.",
     )  # fmt: skip
-    seed: int = option(0, "Seed of everything random.", at_least=0, at_most=2**32 - 1)
-    head_eval_every: int = option(10, "Recall@K in validation this often.", metavar="EPOCHS", at_least=1)
-    network: NetworkConfig = field(default_factory=NetworkConfig)
+    seed: int = option(0, "Random seed.", at_least=0, at_most=2**32 - 1)
+    head_eval_every: int = option(10, "Evaluate the head on --val every N epochs.", metavar="N", at_least=1)
+    finetuning: FinetuneConfig = field(default_factory=FinetuneConfig)
     copy: CopyConfig = field(default_factory=CopyConfig)
 
     def __post_init__(self) -> None:
@@ -342,33 +338,35 @@ class TrainConfig:
             raise InputError(
                 f"--{name} auto is selected on a part of the data, as in the holdout evaluation: leave out --no-holdout"
             )
-        if self.network.trains and not self.network_loss.trains:
+        if self.finetuning.trains and not self.finetune_loss.trains:
             raise InputError(
-                f"--finetune trains with a loss, and --method {self.loss.method} is none: name a --finetune-method"
+                f"--finetune needs a loss, and --method {self.loss.method} has none: add --finetune-method"
             )
 
-        if self.backbone == BUILTIN and self.network.trains and self.network.batch_norm == "train":
-            raise InputError("--batch-norm train: --backbone builtin has none left, it is in the convolutions")
-        smaller = self.network.image_size
+        if self.backbone == BUILTIN and self.finetuning.trains and self.finetuning.batch_norm == "train":
+            raise InputError(
+                "--batch-norm train: --backbone builtin has no batch norm, it is folded into the convolutions"
+            )
+        smaller = self.finetuning.image_size
         if smaller is not None and smaller > self.input.crop:
             raise InputError(f"--image-size must be at most --crop ({self.input.crop}), got {smaller}")
 
     @property
-    def network_loss(self) -> LossConfig:
-        """The loss of the network stage."""
-        return self.network.choose_loss(self.loss)
+    def finetune_loss(self) -> LossConfig:
+        """The loss of fine-tuning."""
+        return self.finetuning.choose_loss(self.loss)
 
     @property
     def reestimates_confidences(self) -> bool:
         """Whether fine-tuning estimates confidences again, on the features of the network in training."""
-        reads = self.network_loss.needs_confidences or self.network_loss.weighs_samples
-        return self.network.trains and reads and self.confidence.confidences == "leave-one-out"
+        reads = self.finetune_loss.needs_confidences or self.finetune_loss.weighs_samples
+        return self.finetuning.trains and reads and self.confidence.confidences == "leave-one-out"
 
     @property
     def needs_confidences(self) -> bool:
         """Whether a loss, the initialisation or the choice of images reads label confidences."""
         losses = [self.loss] if self.loss.trains else []
-        losses += [self.network_loss] if self.network.trains else []
+        losses += [self.finetune_loss] if self.finetuning.trains else []
         return bool(losses) and (
             any(loss.needs_confidences or loss.weighs_samples for loss in losses)
             or (self.loss.trains and self.embedding.init == "wccn")

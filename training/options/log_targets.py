@@ -1,4 +1,4 @@
-"""Targets of `--log KIND[:PLACE]`, by which a training is watched from outside."""
+"""Targets of `--log KIND[:PLACE]`: TensorBoard, MLflow, Weights & Biases."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ _PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
 
 
 KINDS = {"tensorboard": ":DIR", "mlflow": "[:URI]", "wandb": "[:PROJECT]"}
-"""Programs, packages of the extra `loggers`, and what may follow their names; without brackets it has to."""
+"""Packages of the extra `loggers`, and what may follow their names; without brackets it is required."""
 FORMS = ", ".join(f"{name}{place}" for name, place in KINDS.items())
-"""How targets are written, for messages and help."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogTarget:
-    """One `--log`: its kind, and the folder, URI or project; None leaves that to the program."""
+    """One `--log`: its kind, and the folder, URI or project; None: the program's default."""
 
     kind: str
     place: str | None = None
@@ -30,12 +29,12 @@ class LogTarget:
 
 
 def hide_password(text: str) -> str:
-    """A text in which no address has a password: logs are read by many."""
+    """The text without passwords in addresses."""
     return _PASSWORD.sub(r"\1***@", text)
 
 
 def parse_log_targets(texts: str | Iterable[str]) -> tuple[LogTarget, ...]:
-    """The targets that `--log` names, in order."""
+    """Targets of all `--log` options, in order."""
     targets = tuple(_parse(text) for text in ([texts] if isinstance(texts, str) else texts))
     for number, target in enumerate(targets):
         if target in targets[:number]:

@@ -1,7 +1,7 @@
-"""Every loss by its command-line name: where it is, what it needs, and its options by the papers' symbols.
+"""Registry of losses by method name, with their options named by the papers' symbols.
 
-Nothing here imports torch, so that `retrieval train --help` is quick. A loss is one file in `training/losses` and one
-entry here; the options of its entry become flags by themselves.
+Nothing here imports torch, so that `retrieval train --help` is quick. A new loss is one file in `training/losses` and
+one entry here; the fields of its options class become command-line options.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from index.errors import InputError
 
 @dataclass(frozen=True)
 class LossOptions:
-    """Options of a loss: all of one that has none."""
+    """Options of a loss without any"""
 
     def __post_init__(self) -> None:
         check_fields(self)
 
     def unused(self) -> Mapping[str, str]:
-        """Options that do nothing beside the values of others, and which value each goes with."""
+        """Options without effect beside the values of others, and the value that each needs."""
         return {}
 
 
 @dataclass(frozen=True)
 class AnchorOptions(LossOptions):
-    """Proxy-Anchor, Smooth Proxy-Anchor (SPA) and Adaptive Proxy-Anchor."""
+    """Proxy-Anchor, Smooth Proxy-Anchor (SPA) and Adaptive Proxy-Anchor"""
 
     alpha: float = option(32.0, "Scale of the cosines.", above=0)
-    delta: float = option(0.1, "Margin (adaptive: where it starts).", at_least=0)
+    delta: float = option(0.1, "Margin (adaptive: its initial value).", at_least=0)
     negative_normalisation: str = option(
-        "all", "Divide the negative term by all proxies, or by those with a negative in the batch.",
+        "all", "Divide the negative term by the number of all proxies, or of those with a negative in the batch.",
         choices=("all", "present"),
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class SpaOptions(AnchorOptions):
-    """Smooth Proxy-Anchor (SPA)."""
+    """Smooth Proxy-Anchor (SPA)"""
 
     lambda_: float = option(0.1, "Confidence above which a sample is positive for a class.", above=0, below=1)
     beta: float = option(100.0, "Sharpness of the smoothing function around lambda.", above=0)
@@ -48,16 +48,16 @@ class SpaOptions(AnchorOptions):
 
 @dataclass(frozen=True)
 class PositiveWeights(AnchorOptions):
-    """Proxy-Anchor and Adaptive Proxy-Anchor, whose positives are those of the given labels."""
+    """Proxy-Anchor and Adaptive Proxy-Anchor"""
 
     positive_weights: str = option(
-        "none", "Weigh the pull between an image and the proxy of its label by the confidence in that label.",
+        "none", "Weight of positive pairs: none, or the label confidence.",
         choices=("none", "confidence"),
     )  # fmt: skip
 
     negative_weights: str = option(
-        "none", "Weigh the push between an image and all other proxies by the confidence in its label too: where that "
-        "is wrong, one of these is its own.", choices=("none", "confidence"),
+        "none", "Weight of negative pairs: none, or the label confidence: the true class may be among the negatives.",
+        choices=("none", "confidence"),
     )  # fmt: skip
 
     def unused(self) -> Mapping[str, str]:
@@ -68,16 +68,22 @@ class PositiveWeights(AnchorOptions):
 
 @dataclass(frozen=True)
 class AdaptiveOptions(PositiveWeights):
-    """Adaptive Proxy-Anchor: a margin that is learnt."""
+    """Adaptive Proxy-Anchor"""
 
-    margins: str = option("single", "Learn one margin, or one a class.", choices=("single", "per-class"))
-    margin_of: str = option("proxy", "Whose class's margin a negative pair has.", choices=("proxy", "sample"))
+    margins: str = option("single", "Learn one margin, or one per class.", choices=("single", "per-class"))
+    margin_of: str = option(
+        "proxy",
+        "Margin of a negative pair: that of the proxy's or of the sample's class.",
+        choices=("proxy", "sample"),
+    )
     kappa: float = option(1.0, "Weight of 1 / mean(margin), which keeps margins from 0.", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.delta == 0:
-            raise InputError(f"--delta must be greater than 0, where a learnt margin can start, got {self.delta}")
+            raise InputError(
+                f"--delta must be greater than 0, as the initial value of a learnt margin, got {self.delta}"
+            )
 
     def unused(self) -> Mapping[str, str]:
         own = {"margin_of": "--margins per-class"} if self.margins == "single" else {}
@@ -86,16 +92,16 @@ class AdaptiveOptions(PositiveWeights):
 
 @dataclass(frozen=True)
 class SampleWeights(LossOptions):
-    """Sums over samples, of which each can be weighed."""
+    """Proxy-NCA and Multi-Similarity"""
 
     sample_weights: str = option(
-        "none", "Weigh every sample's loss by the confidence in its label.", choices=("none", "confidence")
+        "none", "Weight of a sample's loss: none, or its label confidence.", choices=("none", "confidence")
     )
 
 
 @dataclass(frozen=True)
 class NcaScale(LossOptions):
-    """Proxy-NCA, alone or under ProcSim."""
+    """Proxy-NCA, alone or under ProcSim"""
 
     nca_scale: float = option(
         8.0, "Scale of the squared distances; 0 takes 0.8 sqrt(C) of C classes, at most 32.", at_least=0
@@ -104,7 +110,7 @@ class NcaScale(LossOptions):
 
 @dataclass(frozen=True)
 class PairMining(LossOptions):
-    """Multi-Similarity with its pair mining, alone or under ProcSim."""
+    """Multi-Similarity, alone or under ProcSim"""
 
     ms_alpha: float = option(2.0, "Scale of the positive pairs.", above=0)
     ms_beta: float = option(50.0, "Scale of the negative pairs.", above=0)
@@ -116,33 +122,36 @@ class PairMining(LossOptions):
 
 @dataclass(frozen=True)
 class NcaOptions(NcaScale, SampleWeights):
-    """Proxy-NCA."""
+    """Proxy-NCA"""
 
 
 @dataclass(frozen=True)
 class MultiSimilarityOptions(PairMining, SampleWeights):
-    """Multi-Similarity."""
+    """Multi-Similarity"""
 
 
 @dataclass(frozen=True)
 class ProcSimOptions(NcaScale, PairMining):
-    """ProcSim: a confidence a sample from its Proxy-NCA loss, on top of a sum over samples."""
+    """ProcSim"""
 
     procsim_base: str = option(
-        "multi-similarity", "The loss whose samples are weighted.", choices=("multi-similarity", "proxy-nca")
+        "multi-similarity", "Base loss, whose samples are weighted.", choices=("multi-similarity", "proxy-nca")
     )
     procsim_threshold: str = option(
-        "otsu", "What separates clean from noisy losses.", choices=("otsu", "global-average")
+        "otsu", "Threshold between clean and noisy losses.", choices=("otsu", "global-average")
     )
-    procsim_lambda: float = option(0.1, "How slowly the confidence falls above the threshold.", above=0)
+    procsim_lambda: float = option(
+        0.1,
+        "Regularisation of the confidence: larger values let it fall more slowly above the threshold.",
+        above=0,
+    )
     procsim_scale: float = option(
         1.0, "Scale of the squared distances in the Proxy-NCA loss that finds the noisy samples.", above=0
     )
     procsim_proxy_lr: float = option(1e-3, "Learning rate of the proxies that find the noisy samples.", above=0)
     guidance: str | None = option(
         None,
-        "Similarities of classes or images for the language-guidance term (.npz); without them ProcSim trains without "
-        "that part of it.",
+        "Similarities of classes or images for the language-guidance term (.npz).",
         metavar="FILE",
         words=(),
     )
@@ -164,9 +173,11 @@ class ProcSimOptions(NcaScale, PairMining):
 
 @dataclass(frozen=True)
 class SuperLossOptions(LossOptions):
-    """SuperLoss over the pairs of the contrastive loss."""
+    """SuperLoss over contrastive pairs"""
 
-    superloss_lambda: float = option(1.0, "How little pairs differ in their confidence.", above=0)
+    superloss_lambda: float = option(
+        1.0, "Regularisation of the confidence: larger values keep the pairs' confidences closer to 1.", above=0
+    )
     positive_margin: float = option(0.0, "Distance below which a positive pair costs nothing.", at_least=0)
     negative_margin: float = option(1.0, "Distance above which a negative pair costs nothing.", at_least=0)
 
@@ -177,9 +188,9 @@ class LossEntry:
 
     Attributes:
         place: `module:Class`, the module below `training.losses`.
-        has_proxies: it has parameters of its own, which --proxy-lr trains.
-        needs_confidences: it reads the confidences of phase 1.
-        images_per_class: of which a batch has this many together unless told otherwise; 0: images are drawn at random.
+        has_proxies: --proxy-lr trains parameters of its own.
+        needs_confidences: it reads the label confidences of phase 1.
+        images_per_class: default number per class in a batch; 0 draws images at random.
     """
 
     place: str
@@ -189,7 +200,7 @@ class LossEntry:
     images_per_class: int = 0
 
 
-PAIRED = 4  # images of a class in a batch for losses over the pairs in it
+PAIRED = 4  # images per class in a batch, for losses over pairs
 LOSSES: Mapping[str, LossEntry] = {
     "spa": LossEntry("smooth_proxy_anchor:SmoothProxyAnchor", SpaOptions, True, needs_confidences=True),
     "proxy-anchor": LossEntry("proxy_anchor:ProxyAnchor", PositiveWeights, True),
@@ -212,7 +223,7 @@ LOSSES: Mapping[str, LossEntry] = {
 LIBRARY_METHODS = tuple(name for name, entry in LOSSES.items() if entry.place.startswith("library:"))
 TRAINED_METHODS = tuple(name for name in LOSSES if name not in LIBRARY_METHODS)
 UNTRAINED_METHODS = ("raw", "pca", "pca-half-whitened", "pca-whitened")
-WCCN = "wccn"  # fitted to labels in closed form, without a step of training
+WCCN = "wccn"  # fitted to the labels in closed form
 RIVALS = (WCCN, *UNTRAINED_METHODS)
 METHODS = (*LOSSES, *RIVALS)
 NEEDS_CONFIDENCES = frozenset(name for name, entry in LOSSES.items() if entry.needs_confidences)
@@ -220,15 +231,14 @@ NEEDS_CONFIDENCES = frozenset(name for name, entry in LOSSES.items() if entry.ne
 
 @dataclass(frozen=True, slots=True)
 class LossConfig:
-    """The method."""
+    """Method"""
 
     method: str = option(
-        "spa", f"What makes the embedding. A loss: {', '.join(TRAINED_METHODS)}. One of pytorch-metric-learning, which "
-        f"the extra `losses` installs: {', '.join(LIBRARY_METHODS)}. Or no training: {', '.join(RIVALS)}.",
+        "spa", "Loss of the head, such as proxy-anchor, or a method without training, such as pca: see docs/train.md.",
         choices=METHODS, metavar="METHOD",
     )  # fmt: skip
     options: Any = None
-    """Of the class that the method's entry names; None: their defaults."""
+    """Of the options class of the method; None: its defaults."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -240,17 +250,17 @@ class LossConfig:
 
     @property
     def trains(self) -> bool:
-        """Whether the method trains anything."""
+        """Whether the method is a loss."""
         return self.method in LOSSES
 
     @property
     def needs_confidences(self) -> bool:
-        """Whether the loss itself reads confidences."""
+        """Whether the loss reads label confidences of all classes."""
         return self.method in NEEDS_CONFIDENCES
 
     @property
     def weighs_samples(self) -> bool:
-        """Whether samples weigh as much as their labels are believed."""
+        """Whether label confidences weigh the samples."""
         options = self.options
         return "confidence" in (
             getattr(options, "sample_weights", "none"),
@@ -259,11 +269,11 @@ class LossConfig:
 
 
 def options_of(method: str) -> type[LossOptions]:
-    """The class of a method's options."""
+    """Options class of a method."""
     return LOSSES[method].options if method in LOSSES else LossOptions
 
 
 def option_groups() -> list[type[LossOptions]]:
-    """The classes that declare options of losses, every one once; a class may have inherited others."""
+    """Classes that declare options of losses, each once; a class may inherit options."""
     kinds = [kind for entry in LOSSES.values() for kind in reversed(entry.options.__mro__)]
     return [kind for kind in dict.fromkeys(kinds) if issubclass(kind, LossOptions)]

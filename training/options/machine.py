@@ -1,4 +1,4 @@
-"""Machine of a run: where it computes and keeps features. None of it changes what the run is."""
+"""Machine of a run: cache folder, device, threads, precision and backend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TORCH = "torch"
 GRAPH_RUNTIMES = ("onnxruntime", "openvino")
-"""Those that take the backbone's graph instead; on a CPU only."""
+"""Runtimes of the backbone's ONNX graph, on a CPU only."""
 EXTRAS = {"onnxruntime": "cpu", "openvino": "fast"}
 RUNTIMES = (AUTO, TORCH, *GRAPH_RUNTIMES)
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -27,15 +27,17 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 class Machine:
     """Machine"""
 
-    cache: Path = option(user_cache, "Folder of backbone features, shared by runs.", usual="your cache folder")
-    device: Any = option("auto", "Where to compute.", choices=("auto", "cpu", "cuda"))  # then a `torch.device`
+    cache: Path = option(
+        user_cache, "Cache folder of backbone features, shared by runs.", usual="your cache folder"
+    )
+    device: Any = option("auto", "Device for training.", choices=("auto", "cpu", "cuda"))  # then a `torch.device`
     workers: int = option(usable_cores, "Decoding threads.", usual="cores", at_least=1)
     precision: str = option(
-        "auto", "Of the backbone pass; auto takes bfloat16 where the hardware computes it.", choices=PRECISIONS
+        "auto", "Precision of the backbone; auto is bfloat16 where the hardware supports it.", choices=PRECISIONS
     )
     backend: str = option(
-        AUTO, "What computes a frozen backbone's features on a CPU; auto takes, where there are images enough, the "
-        "first that is installed and agrees with torch.", choices=RUNTIMES,
+        AUTO, "Runtime of a frozen backbone on a CPU; auto is, for many images, the first that is installed and agrees "
+        "with torch.", choices=RUNTIMES,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -47,7 +49,7 @@ class Machine:
 
     @property
     def drawing_threads(self) -> int:
-        """Threads that draw views while the device trains: none on a CPU, which trains on the cores that they need."""
+        """Threads that draw views while a GPU trains; 0 on a CPU, which needs the cores itself."""
         return self.workers if self.device.type == "cuda" else 0
 
 
@@ -62,7 +64,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def name_device(device: torch.device) -> str:
-    """`CPU`, or what the GPU is called."""
+    """`CPU`, or the name of the GPU."""
     import torch
 
     if device.type == "cuda" and torch.cuda.is_available():

@@ -1,6 +1,6 @@
-"""From the options that were given to a whole `TrainConfig`: what was not given comes from a recipe.
+"""Resolution of given options to a `TrainConfig`, with a recipe's values for the others.
 
-The command line, the Python API and the benchmarks all make their configs here. Nothing here imports torch, so that
+The command line, the Python API and the benchmarks make their configs here. Nothing here imports torch, so that
 `retrieval train --help` is quick.
 """
 
@@ -22,8 +22,8 @@ from training.options.config import (
     InputConfig,
     TrainConfig,
 )
+from training.options.finetuning import FROZEN, RECIPE_METHOD, FinetuneConfig
 from training.options.losses import LOSSES, METHODS, RIVALS, LossConfig, option_groups, options_of
-from training.options.network import FROZEN, RECIPE_METHOD, NetworkConfig
 
 RECIPES = ("default", "spa-paper")
 # How these were found, and what was tried beside them: docs/recipe.md.
@@ -53,25 +53,24 @@ _OF_MODULE = (
     "confidence_val_share",
     "confidence_patience",
 )
-_OF_TRAINING = (  # what a method that trains nothing has no use for
+_OF_TRAINING = (  # without effect for a method without training
     "min_confidence", "head_eval_every", "features", "confidences", *_OF_MODULE,
     *(name for name in option_names(EmbeddingConfig) if name != "embedding_dim"),
 )  # fmt: skip
-_OF_ANY_TRAINING = ("min_confidence", "confidences", *_OF_MODULE, "proxy_lr", "weight_decay")  # of the network too
+_OF_ANY_TRAINING = ("min_confidence", "confidences", *_OF_MODULE, "proxy_lr", "weight_decay")  # of fine-tuning too
 _LOSS_OPTIONS = frozenset(option_names(*option_groups()))
 
 
 def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
-    """The config of `retrieval train` with these options: `resolve(weights="none")` is that with `--weights none`.
+    """Config of `retrieval train` with these options: `resolve(weights="none")` is that with `--weights none`.
 
     Args:
-        recipe: where the options come from that are not given: `default`, or `paper` for the papers' own values.
-        given: options by their flags' names, with `_` for `-` (`lambda_` for --lambda). Files may be
-            paths, and are noted as absolute ones. Without `weights` the backbone is the built-in model's.
+        recipe: `default`, or `spa-paper` for the values of the papers.
+        given: options by their flags' names, with `_` for `-` (`lambda_` for --lambda). Without `weights` the backbone
+            is the built-in model.
 
     Raises:
-        InputError: naming the flag: an unknown option, a value that it does not take, or one that the method does not
-            use.
+        InputError: naming the flag: unknown, with an invalid value, or without effect for this method.
     """
     if recipe not in RECIPES:
         raise InputError(f"--recipe must be one of {', '.join(RECIPES)}, got {recipe!r}")
@@ -81,14 +80,14 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
             raise InputError("--weights is missing: pretrained, none or a FILE")
         given = {"backbone": BUILTIN, "weights": "pretrained", **given}
     if given.get("head_epochs") is not None and given.get("head_steps") is not None:
-        raise InputError("--head-epochs and --head-steps both say how long phase 2 is: give one of them")
+        raise InputError("--head-epochs and --head-steps: give one of them, not both")
     if given.get("time_budget") is not None and given.get("finetune") != FROZEN:
         if given.get("epochs") is not None:
-            raise InputError("--epochs and --time-budget both say how long the network trains: give one")
+            raise InputError("--epochs and --time-budget: give one of them, not both")
         given = {"finetune": "last-4", "epochs": None, **given}
-    # Of the paper's recipe the width is its 64; else it is settled when images and backbone are known.
+    # The paper's width is 64; else it depends on images and backbone.
     width = {} if recipe == "spa-paper" else {"embedding_dim": None}
-    values = {**width, **_recipe_beside(recipe, given), **_own_sizes(given), **given}
+    values = {**width, **_recipe_values_beside(recipe, given), **_own_sizes(given), **given}
     values.update({name: absolute_file(values[name]) for name in FILES if values.get(name) is not None})
     method = values.get("method", LossConfig().method)
     loss = LossConfig(method)  # refuses an unknown method
@@ -107,11 +106,11 @@ def _refuse(name: str, user: str) -> InputError:
 
 
 def recipe_values(recipe: str, *, method: str | None = None) -> dict[str, Any]:
-    """A recipe's values by option name, where they differ from the config classes' own.
+    """Values of a recipe by option name, where they differ from the config classes'.
 
     Args:
         recipe: of `RECIPES`.
-        method: the loss, where it is not the recipe's own; options of other losses are left out.
+        method: the loss, if not the recipe's own; options of other losses are left out.
     """
     method = method or DEFAULT["method"]
     if method not in LOSSES:
@@ -123,7 +122,7 @@ def recipe_values(recipe: str, *, method: str | None = None) -> dict[str, Any]:
     return {name: value for name, value in DEFAULT.items() if name not in others} | {"method": method} | batches
 
 
-def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _recipe_values_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
     method = given.get("method")
     values = recipe_values(recipe, method=method if method in METHODS else None)
     if given.get("head_epochs") is not None:
@@ -138,14 +137,14 @@ def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
         closed = ()
     values = {name: value for name, value in values.items() if name not in closed}
     if given.get("finetune", FROZEN) != FROZEN:
-        values = _fit_to_a_network(values, recipe=recipe, method=method)
+        values = _finetuning_values(values, recipe=recipe, method=method)
     if given.get("positive_weights") == "none":
         values.pop("negative_weights", None)
     return values
 
 
-def _fit_to_a_network(values: dict[str, Any], *, recipe: str, method: str | None) -> dict[str, Any]:
-    """What a recipe says to a run that trains the network: what suits a linear map need not suit that."""
+def _finetuning_values(values: dict[str, Any], *, recipe: str, method: str | None) -> dict[str, Any]:
+    """Recipe values of a run that fine-tunes, which may differ from those that suit a linear head."""
     if method in RIVALS or (method is None and recipe == "default"):
         values["finetune_method"] = RECIPE_METHOD
     if method in RIVALS:
@@ -158,7 +157,7 @@ def _fit_to_a_network(values: dict[str, Any], *, recipe: str, method: str | None
 
 
 def _own_sizes(given: Mapping[str, Any]) -> dict[str, int]:
-    """The size that the backbone takes its images at, where no other is given."""
+    """Resize and crop of the backbone where no others are given."""
     own = own_input(str(given.get("backbone", "")), crop=given.get("crop"))
     if given.get("view") == "whole":  # nothing is cropped off
         return {"resize": given.get("crop", own.crop), "crop": own.crop}
@@ -166,33 +165,29 @@ def _own_sizes(given: Mapping[str, Any]) -> dict[str, int]:
 
 
 def resolve_input(backbone: str, **given: Any) -> InputConfig:
-    """How images reach a backbone: an `InputConfig` of the fields given, at the backbone's own size without others.
-
-    Raises:
-        InputError: naming the flag: a value that it does not take, or sizes that do not go with the view.
-    """
+    """`InputConfig` for a backbone, at its own size where none is given."""
     return InputConfig(**{**_own_sizes({"backbone": backbone, **given}), **given})
 
 
 def absolute_file(file: Any) -> Any:
-    """A file's absolute path as text; the weights that are no file stay as they are."""
+    """Absolute path of a file as text; names of weights stay as they are."""
     return str(Path(file).resolve()) if isinstance(file, str | Path) and file not in WEIGHTS else file
 
 
 def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
-    """Options that change nothing in this config, and what each goes with."""
+    """Options without effect in this config, and what each goes with."""
     loss = config.loss
     if config.input.view != AUTO:
         yield "embedding_cost", "--view auto"
     if not config.copy.copy_head:
         yield "copy_dim", "--copy-head"
-    if not config.network.trains:
-        yield from ((name, "--finetune") for name in option_names(NetworkConfig) if name != "finetune")
-    elif config.network.time_budget is not None:
+    if not config.finetuning.trains:
+        yield from ((name, "--finetune") for name in option_names(FinetuneConfig) if name != "finetune")
+    elif config.finetuning.time_budget is not None:
         yield "patience", "--epochs, not with --time-budget"
     if not loss.trains:
         training = f"a method that trains, not with --method {loss.method}"
-        used = _OF_ANY_TRAINING if config.network.trains else ()
+        used = _OF_ANY_TRAINING if config.finetuning.trains else ()
         yield from ((name, training) for name in _OF_TRAINING if name not in used)
         if config.selection.select == "auto":
             yield "select", training

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from index.commands.console import ProgressLines
-from training.run.phases import NETWORK, EpochReport, Watcher
+from training.run.phases import FINETUNING, EpochReport, Watcher
 from training.run.report_text import summarize_holdout
 
 _UNITS = {"feature_selection": "views", "holdout": "folds"}
@@ -110,7 +110,7 @@ def _saying(say: Callable[[str], None]) -> Watcher:
 
 
 def _print_epoch(report: EpochReport) -> None:
-    if report.epoch % 10 and report.epoch not in (1, report.epochs) and report.phase != NETWORK:
+    if report.epoch % 10 and report.epoch not in (1, report.epochs) and report.phase != FINETUNING:
         return  # a log wants the course, not every step of it; metrics.jsonl has them all
     _print_line(f"{report.phase} {report.epoch}/{report.epochs}: {describe_epoch(report)}")
 

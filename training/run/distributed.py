@@ -235,14 +235,14 @@ def require_same_start(team: Team, *, config: TrainConfig, others: Mapping[str, 
 
 def require_shares(config: TrainConfig, *, processes: int) -> None:
     """Refuse what several processes cannot part among themselves."""
-    if not config.network.trains:
+    if not config.finetuning.trains:
         return
-    if config.network.batch_size < processes:
+    if config.finetuning.batch_size < processes:
         raise InputError(
-            f"--batch-size {config.network.batch_size} has no image for each of {processes} "
+            f"--batch-size {config.finetuning.batch_size} has no image for each of {processes} "
             "processes: raise it, or start fewer"
         )
-    if config.network.batch_norm == "train":
+    if config.finetuning.batch_norm == "train":
         raise InputError(
             "--batch-norm train takes one process: statistics of a part are not those of its batch; leave "
             "it out, or start without torchrun"

@@ -212,7 +212,7 @@ def settle_runtime(job: Job, extractor: Extractor, paths: Sequence[Path], *, vie
     if (noted := run.find_json(RUNTIME)) is not None:
         return _go_on(run, extractor, noted, machine=machine)
     name, why, compared, opened = TORCH, "as it is named", dict[str, Compared](), extractor
-    if asked == AUTO and (reason := _why_torch(job.config.network.trains, machine, views * len(paths))):
+    if asked == AUTO and (reason := _why_torch(job.config.finetuning.trains, machine, views * len(paths))):
         why = reason
     elif asked != TORCH:
         try:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from index.arrays import Floats, Labels
+from index.arrays import Labels
 from index.evaluation.comparison import PairedDifference, paired_bootstrap
 from index.evaluation.metrics import Scores
 from index.progress import Progress
@@ -33,7 +33,7 @@ from training.run.verdict import LEAST_CLASSES, QUESTIONS, TRAINED, Comparison, 
 MANY_CLASSES, FEW_FOLDS = 25, 3
 FEWEST_CLASSES = 4  # to search two and train on two
 IMAGE_SHARE, LEAST_IMAGES = 0.2, 3
-LEAST_CLASSES_OF_NETWORK, NETWORK_SHARE = 20, 0.1  # of the network stage: two classes at least, to be told apart
+FINETUNING_LEAST_CLASSES, FINETUNING_SHARE = 20, 0.1  # of fine-tuning: two classes at least, to be told apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +70,15 @@ def split_for_holdout(labels: np.ndarray, *, seed: int, groups: np.ndarray | Non
         yield hold_out(labels, held, share=IMAGE_SHARE, generator=generator, groups=groups, order=classes)
 
 
-def split_for_network(labels: np.ndarray, *, seed: int, groups: np.ndarray | None = None) -> Split:
-    """What the network stage holds out: a tenth of the classes where there are 20 or more, and of the others' images.
+def split_for_finetuning(labels: np.ndarray, *, seed: int, groups: np.ndarray | None = None) -> Split:
+    """What fine-tuning holds out: a tenth of the classes where there are 20 or more, and of the others' images.
 
     Arguments and groups as in `split_for_holdout`.
     """
     generator = np.random.default_rng((seed, 1))  # not the classes that the holdout evaluation holds out first
     classes = generator.permutation(np.unique(labels))
-    held = classes[: len(classes) // 10] if len(classes) >= LEAST_CLASSES_OF_NETWORK else classes[:0]
-    return hold_out(labels, held, share=NETWORK_SHARE, generator=generator, groups=groups, order=classes)
+    held = classes[: len(classes) // 10] if len(classes) >= FINETUNING_LEAST_CLASSES else classes[:0]
+    return hold_out(labels, held, share=FINETUNING_SHARE, generator=generator, groups=groups, order=classes)
 
 
 def hold_out(
@@ -146,44 +146,20 @@ class HoldoutResult:
         return {**asdict(self), "l2_sp_recall": l2_sp_recall, **decided}
 
 
-@dataclass(frozen=True, slots=True)
-class HoldoutData:
-    """Training images of a run, to be split.
+def plan_fold_searches(data: LabelledFeatures, split: Split) -> dict[str, ValidationSet]:
+    """Searches of a fold, by part; without parts in which nothing can be found."""
 
-    Attributes:
-        features: (N, F) float32 of the usual view.
-        labels: (N,) int64 given labels in 0..C-1.
-        copies: (N,) int64, the same for duplicates, which must not vouch for each other; None: there are none.
-        groups: (N,) int64, the same for photos of one group: a fold holds out all of them or none, and they do not
-            find each other. None: every photo is a group of its own.
-    """
+    def search(rows: np.ndarray, is_gallery: np.ndarray | None = None) -> ValidationSet:
+        groups = None if data.groups is None else data.groups[rows]
+        return ValidationSet(data.features[rows], data.labels[rows], is_gallery, ks=(1,), groups=groups)
 
-    features: Floats
-    labels: Labels
-    copies: np.ndarray | None = None
-    groups: np.ndarray | None = None
-
-    def take(self, rows: np.ndarray) -> HoldoutData:
-        """Some of the images."""
-        parts = (self.features, self.labels, self.copies, self.groups)
-        return HoldoutData(*(None if part is None else part[rows] for part in parts))  # type: ignore[arg-type]
-
-    def searched(self, split: Split) -> dict[str, ValidationSet]:
-        """What a fold searches, by part; without parts in which nothing can be found."""
-        held = np.concatenate([split.train, split.seen])
-        among = {
-            "unseen": self._validation(split.unseen),
-            "seen": self._validation(held, np.arange(len(held)) < len(split.train)),
-        }
-        return {part: found for part, found in among.items() if found.can_find()}
-
-    def _validation(self, rows: np.ndarray, is_gallery: np.ndarray | None = None) -> ValidationSet:
-        groups = None if self.groups is None else self.groups[rows]
-        return ValidationSet(self.features[rows], self.labels[rows], is_gallery, ks=(1,), groups=groups)
+    known = np.concatenate([split.train, split.seen])
+    parts = {"unseen": search(split.unseen), "seen": search(known, np.arange(len(known)) < len(split.train))}
+    return {part: found for part, found in parts.items() if found.can_find()}
 
 
 def evaluate_holdout(
-    data: HoldoutData, *, config: TrainConfig, device: torch.device, progress: Progress = lambda *_: None
+    data: LabelledFeatures, *, config: TrainConfig, device: torch.device, progress: Progress = lambda *_: None
 ) -> HoldoutResult:
     """Train the recipe on parts of the data and search the rest.
 
@@ -194,7 +170,7 @@ def evaluate_holdout(
     given, l2_sp_recall, chosen = config, dict[float, float](), config.embedding.l2_sp
     has_many = len(np.unique(data.labels)) >= MANY_CLASSES
     for number, split in enumerate(splits):
-        searched = data.searched(split)
+        searched = plan_fold_searches(data, split)
         heads: Mapping[str, Head] = {}
         if searched and len(np.unique(data.labels[split.train])) > 1:
             heads = fit_heads(data.take(split.train), config=config, device=device)
@@ -212,17 +188,16 @@ def evaluate_holdout(
     return HoldoutResult(len(splits), unseen, seen, l2_sp_recall, chosen)
 
 
-def fit_heads(images: HoldoutData, *, config: TrainConfig, device: torch.device) -> dict[str, Head]:
+def fit_heads(images: LabelledFeatures, *, config: TrainConfig, device: torch.device) -> dict[str, Head]:
     """Trained heads, one for each L2-SP weight, and all rivals; as wide as the run's, or as the images allow.
 
     Empty where these span no direction at all.
     """
-    classes, numbers = np.unique(images.labels, return_inverse=True)
     source = CachedSource(torch.from_numpy(images.features)[:, None].to(device))
-    given = torch.from_numpy(numbers.astype(np.int64)).to(device)
+    given = torch.from_numpy(images.labels).to(device)
     copies = None if images.copies is None else torch.from_numpy(images.copies).to(device)
     context = PhaseContext(seed=config.seed, device=device, checkpoint=None)
-    parts: dict[str, Any] = {"class_count": len(classes), "context": context}
+    parts: dict[str, Any] = {"class_count": int(images.labels.max()) + 1, "context": context}
     confidences: LabelConfidences | None = None
     if config.needs_confidences:
         confidences = estimate_confidences(source, given, **parts, config=config, groups=copies)
@@ -239,8 +214,7 @@ def fit_heads(images: HoldoutData, *, config: TrainConfig, device: torch.device)
         )
         heads[name] = trained.cpu()
     weights = known_weights(confidences, config=config)
-    labelled = LabelledFeatures(images.features, numbers.astype(np.int64), images.copies, weights)
-    return {**heads, **fit_rivals(labelled, embedding_dim=width)}
+    return {**heads, **fit_rivals(replace(images, weights=weights), embedding_dim=width)}
 
 
 def _list_l2_sps(config: TrainConfig) -> Iterator[tuple[str, float]]:

@@ -64,7 +64,7 @@ def report_figures(report: Mapping[str, Any]) -> dict[str, float]:
         figures |= holdout_figures(report["holdout"])
     if report["confidences"] is not None:
         figures["confidences/mean_weight"] = report["confidences"]["mean_weight"]
-    if (network := report["network"]) is not None:  # MAP@R on what it held out, of all that it chose among
+    if (network := report["finetuning"]) is not None:  # MAP@R on what it held out, of all that it chose among
         figures["held_out/selected"] = float(network["selected"])
         for name, parts in network["tried"].items():
             shown = name.replace(", ", "_").replace(" ", "_")

@@ -23,8 +23,8 @@ from training.run.run_folder import RunFolder
 logger = logging.getLogger(__name__)
 
 PHASES = ("confidence", "embedding")
-NETWORK = "network"
-_SEEDS = {"confidence": 0, "embedding": 1, NETWORK: 1 << 40}  # the last far beyond those of other seeds
+FINETUNING = "finetuning"
+_SEEDS = {"confidence": 0, "embedding": 1, FINETUNING: 1 << 40}  # the last far beyond those of other seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class EpochReport:
     """One epoch of one phase, as it is shown and written to the metrics file.
 
     `held_out_loss` is phase 1's; `positives_per_sample` and `share_without_positive` tell whether lambda suits the
-    data, and are phase 2's for methods that use confidences. `unseen` and `seen` are the network stage's: MAP@R on
+    data, and are phase 2's for methods that use confidences. `unseen` and `seen` are fine-tuning's: MAP@R on
     classes and on images held out.
     """
 

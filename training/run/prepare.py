@@ -170,7 +170,7 @@ class TrainingSet:
         """What methods without a step of training are fitted on; with (N,) weights that are known already."""
         labels = self.labels.cpu().numpy()
         groups = self.copies if weights is None and reads_labels else None
-        return LabelledFeatures(self.features, labels, groups, weights)
+        return LabelledFeatures(self.features, labels, groups, weights=weights)
 
 
 def prepare_training(job: Job, dataset: Dataset, *, data: Path, extractor: Extractor) -> TrainingSet:

@@ -10,14 +10,14 @@ import numpy as np
 from index.evaluation.groups import WORTHLESS
 from training.options.config import TrainConfig
 from training.run.copy_stage import describe_copy_head
-from training.run.network.stage import START
+from training.run.finetuning.stage import START
 from training.run.verdict import FROZEN_HEAD, QUESTIONS, TRAINED, VAL, name_sizes
 
 _FEW_PHOTOS = 100
 """Fewer images than these, held out, let chance decide: with 100 a share of one half has an error of 5 points."""
 
 
-def describe_network(network: Mapping[str, Any] | None) -> list[str]:
+def describe_finetuning(network: Mapping[str, Any] | None) -> list[str]:
     """What trained, what that found on what was held out beside the frozen embedding, and which of them ships."""
     if network is None:
         return []
@@ -223,7 +223,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     if report["confidences"] is not None:
         lines.append(f"labels: `retrieval audit {report['run']}` estimates how many are wrong, and lists them")
     lines += describe_holdout(report["holdout"])
-    lines += describe_network(report.get("network"))
+    lines += describe_finetuning(report.get("finetuning"))
     lines += describe_copy_head(report.get("copy_head"))
     lines += describe_validation(report)
     verdict = report["verdict"]

@@ -31,7 +31,7 @@ from training.data.datasets import SkippedImage
 from training.head.copy_head import CopyHead
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
 from training.options.config import AUTO, TrainConfig
-from training.options.network import NetworkConfig
+from training.options.finetuning import FinetuneConfig
 from training.options.resolve import FILES, absolute_file
 from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 
@@ -43,9 +43,9 @@ FEATURE_SELECTION = (
 _FILES = (
     "config.json", FEATURE_SELECTION, "features.json", "labels.csv", "skipped.csv", "environment.json",
     "metrics.jsonl", "backbone.safetensors", "untrained.safetensors", "head.safetensors", "copy_head.safetensors",
-    "confidences.csv", "holdout.json", "network.json", "runtime.json", "report.json",
+    "confidences.csv", "holdout.json", "finetuning.json", "runtime.json", "report.json",
 )  # fmt: skip
-_OF_A_NETWORK = set(asdict(NetworkConfig())) - {"finetune"}  # nothing to a run that trains none
+_FINETUNE_OPTIONS = set(asdict(FinetuneConfig())) - {"finetune"}  # nothing to a run that trains none
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class RunFolder:
         document = self.read_json("config.json")
         stored = {**document, **flatten(document["config"])}
         seen = {**_describe_inputs(data=data, val=val), **flatten(json.loads(json.dumps(asdict(config))))}
-        if not config.network.trains:
-            seen = {name: value for name, value in seen.items() if name not in _OF_A_NETWORK}
+        if not config.finetuning.trains:
+            seen = {name: value for name, value in seen.items() if name not in _FINETUNE_OPTIONS}
         self._refuse_changes(stored, seen)
 
     def fix_features(self, description: Mapping[str, Any]) -> None:
@@ -271,7 +271,7 @@ class RunFolder:
 
     def has_trained_network(self) -> bool:
         """Whether the backbone of a finished run was trained with its labels."""
-        network = (self.find_json("report.json") or {}).get("network")
+        network = (self.find_json("report.json") or {}).get("finetuning")
         return network is not None and bool(network["selected"])
 
     def save_copy_head(self, head: CopyHead, *, threshold: float, is_kept: bool) -> None:

@@ -21,17 +21,31 @@ from training.confidence.confidences import LabelConfidences
 from training.data.datasets import Dataset, require_outside
 from training.data.label_noise import describe_noise
 from training.head.embedding_heads import Head
-from training.head.untrained import UNTRAINED_DIM, count_directions, fit_rival, fit_rivals, fit_untrained
+from training.head.untrained import (
+    UNTRAINED_DIM,
+    LabelledFeatures,
+    count_directions,
+    fit_rival,
+    fit_rivals,
+    fit_untrained,
+)
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.interface import loss_class
 from training.network.decoded_images import MappedArray, place_decoded, require_room
 from training.options.config import FIRM_L2_SP, TrainConfig
 from training.options.losses import RIVALS, UNTRAINED_METHODS, WCCN
 from training.options.machine import Machine
-from training.run.copy_stage import COPY_PHASE, VIEWS, require_images, train_copy_head
+from training.run.copy_stage import (
+    COPY_PHASE,
+    VIEWS,
+    require_images,
+    train_copy_head,
+)
 from training.run.distributed import require_same_files
 from training.run.feature_selection import Candidate, list_candidates, select_features
 from training.run.features import require_runtime, settle_runtime
+from training.run.finetuning.inputs import plan_blocks, smaller_side
+from training.run.finetuning.stage import StageResult, finetune_backbone
 from training.run.fit import (
     choose_rows,
     estimate_confidences,
@@ -39,10 +53,8 @@ from training.run.fit import (
     require_directions,
     train_head,
 )
-from training.run.holdout import HoldoutData, evaluate_holdout
-from training.run.network.inputs import plan_blocks, smaller_side
-from training.run.network.stage import StageResult, train_network
-from training.run.phases import NETWORK, Job, Watcher
+from training.run.holdout import evaluate_holdout
+from training.run.phases import FINETUNING, Job, Watcher
 from training.run.prepare import (
     TrainingSet,
     ValidationRecords,
@@ -60,7 +72,7 @@ from training.run.verdict import (
     QUESTIONS,
     TRAINED,
     VAL,
-    add_network,
+    add_finetuning,
     ask_validation,
     choose_verdict,
     compare,
@@ -152,7 +164,7 @@ def train(
     )
     verdict = _ask_holdout(job.config, holdout, feature_dim=features.training.source.centre.shape[1])
     fitted = _fit(job, features, confidences, verdict=verdict)
-    stage = _train_network(job, features, confidences, method=fitted.method)
+    stage = _finetune(job, features, confidences, method=fitted.method)
     evaluation = _evaluate(job, features, confidences, fitted=fitted, stage=stage, verdict=verdict)
     report = _save(job, features, fitted=fitted, stage=stage, evaluation=evaluation)
     weight = None if confidences is None else float(confidences.weights.cpu().numpy().mean())
@@ -166,7 +178,7 @@ def _list(
     data: Path, val: Path | None, *, out: Path, config: TrainConfig, machine: Machine, is_new: bool
 ) -> _Listed:
     """The images, the backbone, and which features of it the options allow; what cannot be is refused here."""
-    require_runtime(machine, trains_network=config.network.trains)
+    require_runtime(machine, trains_network=config.finetuning.trains)
     require_outside(out, data=data, flag="--out")
     require_outside(machine.cache, data=data, flag="--cache")
     dataset, validation = list_data(data, val, config=config)
@@ -174,13 +186,13 @@ def _list(
     backbone = load_backbone(config.backbone, config.weights, seed=config.seed, side=config.input.crop)
     require_input_size(backbone, config.input.crop)
     candidates = list_candidates(backbone, config.input, embedding_dim=config.embedding.embedding_dim or 1)
-    if config.network.trains:
-        if config.network.image_size is not None:
-            require_input_size(backbone, config.network.image_size, flag="--image-size")
+    if config.finetuning.trains:
+        if config.finetuning.image_size is not None:
+            require_input_size(backbone, config.finetuning.image_size, flag="--image-size")
         plan_blocks(backbone, config, side=config.input.crop)
     if is_new:
         check_hierarchy(dataset, config=config)
-        for loss in (config.loss, config.network_loss):
+        for loss in (config.loss, config.finetune_loss):
             if loss.trains:
                 loss_class(loss.method)  # whether its package is there, before any long work
         require_directions(len(dataset.records), max(one.feature_dim for one in candidates), config=config)
@@ -222,7 +234,7 @@ def _extract(job: Job, listed: _Listed, choice: Candidate, *, data: Path) -> _Fe
         require_directions(*training.source.centre.shape, config=config)  # now of the images that are usable
         if config.copy.copy_head:
             require_images(hashes)
-        if config.network.trains:
+        if config.finetuning.trains:
             decoding = place_decoded(hashes, extractor.preprocess, cache=machine.cache)
             require_room(decoding)
         if (file := getattr(config.loss.options, "guidance", None)) is not None:
@@ -243,7 +255,7 @@ def _evaluate_holdout(job: Job, features: _Features) -> dict[str, Any] | None:
         holdout = job.run.keep_json(
             "holdout.json",
             lambda: evaluate_holdout(
-                HoldoutData(training.features, training.labels.cpu().numpy(), training.copies, training.groups),
+                LabelledFeatures(training.features, training.labels.cpu().numpy(), training.copies, training.groups),
                 config=config, device=job.machine.device, progress=partial(job.watcher.on_images, "holdout"),
             ).to_json(),
         )  # fmt: skip
@@ -285,7 +297,7 @@ def _resolve_plan(
     """The options with all that depends on the data: view, pooling, width, L2-SP weight, size of random views."""
     rows, centre = choose_rows(confidences, config=config), features.training.source.centre
     spanned = min(centre.shape[1], (len(centre) if rows is None else len(rows)) - 1)
-    embedding, network, sizes = config.embedding.wide(spanned), config.network, config.input
+    embedding, network, sizes = config.embedding.wide(spanned), config.finetuning, config.input
     l2_sp = embedding.penalty if holdout is None else holdout["l2_sp"]
     embedding = replace(
         embedding, l2_sp=FIRM_L2_SP if l2_sp is None else l2_sp
@@ -294,7 +306,7 @@ def _resolve_plan(
         network = replace(network, image_size=smaller_side(features.extractor.backbone, sizes.crop))
     if sizes.is_open:
         sizes = sizes.settle(view=choice.view, pooling=choice.pooling)
-    return replace(config, embedding=embedding, network=network, input=sizes)
+    return replace(config, embedding=embedding, finetuning=network, input=sizes)
 
 
 def _fit(
@@ -346,14 +358,14 @@ def _ask_holdout(
     )  # fmt: skip
 
 
-def _train_network(
+def _finetune(
     job: Job, features: _Features, confidences: LabelConfidences | None, *, method: str
 ) -> StageResult | None:
     """The backbone with a head of its own, beside the frozen embedding by `method`; None where it stays frozen."""
     if features.decoding is None:
         return None
-    with job.measure(NETWORK):
-        return train_network(
+    with job.measure(FINETUNING):
+        return finetune_backbone(
             job, features.training, confidences=confidences, method=method, guidance=features.guidance,
             extractor=features.extractor, decoding=features.decoding,
         )  # fmt: skip
@@ -368,7 +380,7 @@ def _evaluate(
     trained = fitted.head if stage is None or stage.head is None else stage.head
     is_network = trained is not fitted.head
     if is_network and verdict is not None:
-        verdict = add_network(verdict)
+        verdict = add_finetuning(verdict)
     if validation is None:
         return _Evaluation({TRAINED: trained}, {}, None, verdict)
     searches = plan_searches(validation, training.known)
@@ -413,7 +425,7 @@ def _save(
     found = scores[exported if exported in scores else method] if scores else None
     if stage is not None and stage.head is not None:
         if exported == TRAINED:
-            head, method = stage.head, plan.network_loss.method
+            head, method = stage.head, plan.finetune_loss.method
             run.save_backbone(extractor.backbone)
         else:  # copies are told by the backbone that is exported
             network = {**stage.report, "selected": False, "left_by": VAL}
@@ -447,7 +459,7 @@ def _save(
         "method": method,
         "embedding_dim": head.embedding_dim,
         "feature_selection": run.find_json(FEATURE_SELECTION),
-        "network": network,
+        "finetuning": network,
     }
 
 

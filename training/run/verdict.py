@@ -240,7 +240,7 @@ def _conclude(best: str, *, by: str, winner: str | None, chooses: bool, but: str
     )
 
 
-def add_network(verdict: Mapping[str, Any]) -> dict[str, Any]:
+def add_finetuning(verdict: Mapping[str, Any]) -> dict[str, Any]:
     """The verdict by the holdout where a network trained after it and found more of what that held out."""
     better = "Then the network itself was trained; it finds more of what that stage held out, and is exported."
     figures = verdict["text"] if verdict["decided_by"] is None else _describe_figures(verdict)

@@ -81,7 +81,7 @@ def test_a_missing_file_is_named_with_the_words_that_there_are(library: str) -> 
 
 
 def test_a_library_that_there_is_not_is_told_with_those_that_there_are() -> None:
-    with pytest.raises(InputError, match="'keras:vgg16' is of no known library; there is torchvision, timm"):
+    with pytest.raises(InputError, match="'keras:vgg16': unknown library; expected one of torchvision, timm"):
         load_backbone("keras:vgg16", "none")
 
 
@@ -307,7 +307,7 @@ def test_without_weights_it_is_what_trains() -> None:
 def test_what_it_does_not_have_is_refused() -> None:
     with pytest.raises(InputError, match="of no known library"):
         load_backbone("builtin:large", "pretrained")
-    with pytest.raises(InputError, match="--backbone builtin has none left"):
+    with pytest.raises(InputError, match="--backbone builtin has no batch norm"):
         resolve(finetune="all", batch_norm="train")
 
 

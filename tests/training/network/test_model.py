@@ -16,9 +16,9 @@ from training.backbone.extract import Extractor
 from training.head.embedding_heads import ProjectionHead
 from training.losses.interface import Batch
 from training.network.model import NetworkModel, choose_blocks, find_blocks
-from training.options.network import NetworkConfig
-from training.run.network import inputs as network_inputs
-from training.run.network.fit import (
+from training.options.finetuning import FinetuneConfig
+from training.run.finetuning import inputs as network_inputs
+from training.run.finetuning.fit import (
     average_weights,
     backward_in_chunks,
     copy_weights,
@@ -30,7 +30,7 @@ from training.run.network.fit import (
     set_rates,
     using_weights,
 )
-from training.run.network.inputs import choose_precision
+from training.run.finetuning.inputs import choose_precision
 
 SIDE = 32
 
@@ -166,7 +166,7 @@ def test_in_half_precision_embeddings_are_float32_and_nearly_the_same() -> None:
     assert torch.nn.functional.cosine_similarity(half, full).min() > 0.95
 
 
-CONFIG = NetworkConfig(finetune="last-3", lr=1e-3, layer_decay=0.5, finetune_head_lr=0.02)
+CONFIG = FinetuneConfig(finetune="last-3", lr=1e-3, layer_decay=0.5, finetune_head_lr=0.02)
 
 
 def _optimizer(model, loss) -> torch.optim.AdamW:
@@ -332,4 +332,4 @@ def test_the_largest_chunk_passes_whole_and_no_image_passes_more_than_once_with_
 
 def test_chunks_and_statistics_of_batches_do_not_go_together() -> None:
     with pytest.raises(InputError, match="--micro-batch-size needs --batch-norm frozen"):
-        NetworkConfig(finetune="all", micro_batch_size=8, batch_norm="train")
+        FinetuneConfig(finetune="all", micro_batch_size=8, batch_norm="train")

@@ -21,8 +21,8 @@ from training.options.config import (
     SelectConfig,
     TrainConfig,
 )
+from training.options.finetuning import FinetuneConfig
 from training.options.losses import LOSSES, RIVALS, LossConfig, SpaOptions, option_groups, options_of
-from training.options.network import NetworkConfig
 from training.options.resolve import RECIPES, resolve
 
 WRONG: list[tuple[str, Any]] = [
@@ -90,7 +90,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (WHITENED | {"l2_sp": math.nan}, "--l2-sp must be at least 0, got nan"),
     (WHITENED | {"l2_sp": math.inf}, "--l2-sp must be at least 0, got inf"),
     (PAPER | {"head_steps": 0}, "--head-steps must be at least 1, got 0"),
-    ({"head_epochs": 2, "head_steps": 3}, "--head-epochs and --head-steps both say how long phase 2 is"),
+    ({"head_epochs": 2, "head_steps": 3}, "--head-epochs and --head-steps: give one of them"),
     ({"init": "random", "l2_sp": 0.1}, "--l2-sp goes with --init wccn"),
     (PAPER | {"select": "auto", "holdout": False}, "--select auto needs the holdout evaluation: leave out"),
     (PAPER | {"select": "auto", "holdout": True, "method": "pca"}, "--select goes with a method that trains, not with"),
@@ -136,7 +136,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"finetune": "last-0"}, "--finetune must be none, all, or last-N with N of at least 1, got 'last-0'"),
     ({"finetune": "some"}, "--finetune must be none, all"),
     ({"finetune": "auto"}, "--finetune must be none, all, or last-N with N of at least 1, got 'auto'"),
-    ({"time_budget": "10m", "epochs": 3}, "--epochs and --time-budget both say how long the network"),
+    ({"time_budget": "10m", "epochs": 3}, "--epochs and --time-budget: give one of them"),
     ({"time_budget": "10m", "patience": 3}, "--patience goes with --epochs, not with --time-b"),
     *(({"time_budget": text}, "--time-budget must be a time with its unit, such as 90s, 30m or 1.5h; got")
       for text in ("45", "0m", "-5m", "ten minutes")),
@@ -171,7 +171,7 @@ def test_options_that_do_go_together_are_taken() -> None:
 
 
 def test_no_two_options_share_a_name() -> None:
-    concerns = (EmbeddingConfig, ConfidenceConfig, SelectConfig, DataConfig, InputConfig, NetworkConfig)
+    concerns = (EmbeddingConfig, ConfidenceConfig, SelectConfig, DataConfig, InputConfig, FinetuneConfig)
     kinds = (TrainConfig, LossConfig, *concerns)
     names = [name for kind in (*kinds, *option_groups()) for name in get_annotations(kind)]
     assert len(names) == len(set(names)), "a run's config.json is compared by name when it is resumed"
@@ -246,26 +246,26 @@ def test_view_and_pooling_are_selected_where_the_default_recipe_has_its_holdout_
 
 
 def test_what_to_finetune_and_a_time_are_read_and_by_default_nothing_trains() -> None:
-    assert not NetworkConfig().trains
-    assert (NetworkConfig("all").trains, NetworkConfig("all").last_blocks) == (True, None)
-    assert (NetworkConfig("last-12").trains, NetworkConfig("last-12").last_blocks) == (True, 12)
+    assert not FinetuneConfig().trains
+    assert (FinetuneConfig("all").trains, FinetuneConfig("all").last_blocks) == (True, None)
+    assert (FinetuneConfig("last-12").trains, FinetuneConfig("last-12").last_blocks) == (True, 12)
     for text, seconds in (("90s", 90), ("10m", 600), ("1.5h", 5400)):
-        assert NetworkConfig("all", time_budget=text).budget_s == seconds
+        assert FinetuneConfig("all", time_budget=text).budget_s == seconds
     for view in ("crop", "whole", "both"):
-        assert resolve(weights="none", finetune="all", view=view, image_size=160).network.image_size == 160
+        assert resolve(weights="none", finetune="all", view=view, image_size=160).finetuning.image_size == 160
 
 
 def test_a_time_stands_in_the_place_of_epochs_and_trains_the_network_by_itself() -> None:
     recipe = resolve(weights="none", time_budget="10m")
-    assert (recipe.network.finetune, recipe.network.epochs) == ("last-4", None)
-    assert recipe.network_loss == resolve(weights="none", finetune="all").network_loss
-    assert resolve(weights="none", time_budget="10m", finetune="last-2").network.finetune == "last-2"
+    assert (recipe.finetuning.finetune, recipe.finetuning.epochs) == ("last-4", None)
+    assert recipe.finetune_loss == resolve(weights="none", finetune="all").finetune_loss
+    assert resolve(weights="none", time_budget="10m", finetune="last-2").finetuning.finetune == "last-2"
 
 
 def test_the_default_recipe_trains_the_network_with_a_loss_of_its_own_and_the_head_as_ever() -> None:
     plain, unfrozen = resolve(weights="none"), resolve(weights="none", finetune="last-2")
     assert unfrozen.loss == plain.loss
-    loss = unfrozen.network_loss
+    loss = unfrozen.finetune_loss
     assert (loss.method, loss.options.alpha, loss.options.delta) == ("proxy-anchor", 32, 0.1)
     assert (loss.options.positive_weights, loss.options.negative_weights) == ("confidence", "confidence")
     assert (plain.reestimates_confidences, unfrozen.reestimates_confidences) == (False, True)
@@ -273,25 +273,25 @@ def test_the_default_recipe_trains_the_network_with_a_loss_of_its_own_and_the_he
 
 def test_a_method_that_is_named_trains_the_network_too_unless_another_is_named_for_it() -> None:
     named = resolve(weights="none", finetune="all", method="multi-similarity")
-    assert named.network_loss == named.loss
+    assert named.finetune_loss == named.loss
     anchor, plain, frozen = (
         resolve(weights="none", method="proxy-anchor", **given)
         for given in (ALL, ALL | {"positive_weights": "none"}, {})
     )
-    assert anchor.network_loss == anchor.loss
+    assert anchor.finetune_loss == anchor.loss
     found = [(one.loss.options.alpha, one.loss.options.positive_weights) for one in (anchor, plain, frozen)]
     assert found == [(32, "confidence"), (32, "none"), (4, "none")], "frozen as a linear map likes it"
     assert [one.loss.options.negative_weights for one in (anchor, plain)] == ["confidence", "none"]
     paper = resolve("spa-paper", weights="none", finetune="all")
-    assert paper.network_loss == paper.loss == LossConfig("spa")
+    assert paper.finetune_loss == paper.loss == LossConfig("spa")
     other = resolve(weights="none", finetune="all", method="multi-similarity", finetune_method="proxy-nca")
-    assert (other.network_loss.method, other.network_loss.options.sample_weights) == ("proxy-nca", "confidence")
+    assert (other.finetune_loss.method, other.finetune_loss.options.sample_weights) == ("proxy-nca", "confidence")
 
 
 @pytest.mark.parametrize("method", RIVALS)
 def test_a_method_without_training_leaves_the_network_the_loss_and_the_judge_of_the_recipe(method: str) -> None:
     config = resolve(weights="none", finetune="all", method=method, min_confidence=0.1, proxy_lr=0.1)
-    assert config.network_loss.method == "proxy-anchor"
+    assert config.finetune_loss.method == "proxy-anchor"
     assert config.confidence.confidences == "leave-one-out"
     assert config.needs_confidences
     assert not resolve(weights="none", method=method).needs_confidences

@@ -9,7 +9,7 @@ from typing import Any
 
 from index.errors import InputError
 from training.__main__ import run
-from training.run.network.fit import NetworkFit
+from training.run.finetuning.fit import FinetuneLoop
 
 STEP = 4  # of three an epoch
 
@@ -21,15 +21,15 @@ def _fail(how: str) -> None:
 
 
 def main() -> None:
-    how, step = sys.argv.pop(1), NetworkFit.step
+    how, step = sys.argv.pop(1), FinetuneLoop.step
 
-    def step_or_fail(fit: NetworkFit, rows: Any, views: Any, number: int, **others: Any) -> Any:
+    def step_or_fail(fit: FinetuneLoop, rows: Any, views: Any, number: int, **others: Any) -> Any:
         if number == STEP:
             _fail(how)
         return step(fit, rows, views, number, **others)
 
     if os.environ["RANK"] == "1":
-        NetworkFit.step = step_or_fail  # type: ignore[method-assign]
+        FinetuneLoop.step = step_or_fail  # type: ignore[method-assign]
     run()
 
 

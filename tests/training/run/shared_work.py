@@ -27,12 +27,12 @@ from training.run import distributed
 from training.run.checkpoint import save_checkpoint
 from training.run.distributed import Place, Team, join_processes
 from training.run.features import extract_together
+from training.run.finetuning.data import FinetuneData, LossConfidences, read_together
+from training.run.finetuning.fit import FinetuneLoop
+from training.run.finetuning.inputs import FinetuneInputs, build_model, plan_blocks
 from training.run.fit import sum_moments_together
 from training.run.holdout import Split
-from training.run.network.data import LossConfidences, NetworkData, read_together
-from training.run.network.fit import NetworkFit
-from training.run.network.inputs import NetworkInputs, build_model, plan_blocks
-from training.run.phases import NETWORK, PhaseContext, phase_generator
+from training.run.phases import FINETUNING, PhaseContext, phase_generator
 
 CPU = torch.device("cpu")
 CLASSES, IMAGES, SIDE = 3, 13, 12
@@ -97,19 +97,19 @@ def _take_steps(case: str) -> dict[str, Tensor]:
     extractor = Extractor(backbone, preprocess, device=CPU, precision="float32")
     head = ProjectionHead(torch.from_numpy(rng.normal(size=(4, 8))), torch.zeros(4))
     model = build_model(extractor, head, plan_blocks(backbone, config, side=SIDE), config=config)
-    inputs = NetworkInputs(extractor, pixels, side=SIDE)
+    inputs = FinetuneInputs(extractor, pixels, side=SIDE)
     loss = build_loss(
-        config.network_loss, class_count=CLASSES, embedding_dim=4, generator=phase_generator(0, NETWORK, 0)
+        config.finetune_loss, class_count=CLASSES, embedding_dim=4, generator=phase_generator(0, FINETUNING, 0)
     )
     confidences = torch.from_numpy(rng.random((IMAGES, CLASSES)))
-    fit = NetworkFit(
-        model, loss, NetworkData(rows % CLASSES, CLASSES, Split(rows, rows[:0], rows[:0])),
+    fit = FinetuneLoop(
+        model, loss, FinetuneData(rows % CLASSES, CLASSES, Split(rows, rows[:0], rows[:0])),
         inputs=inputs, confidences=LossConfidences(confidences[:, 0], confidences), config=config,
         context=PhaseContext(seed=0, device=CPU, checkpoint=None),
     )  # fmt: skip
     fit.share()
     start = {name: tensor.clone() for name, tensor in model.moving().items()}
-    penalty, generator = fit.hold_back(start), phase_generator(0, NETWORK, 1)
+    penalty, generator = fit.hold_back(start), phase_generator(0, FINETUNING, 1)
     batches = [torch.from_numpy(rows[first:end]) for first, end in BATCHES]
     drawn = inputs.draw_each(batches, epoch=1, generator=generator, part_of=fit.own_part)
     for step, (batch, views) in enumerate(drawn):

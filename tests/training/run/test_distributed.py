@@ -102,7 +102,7 @@ def test_a_killed_process_ends_the_others_and_one_process_goes_on_to_the_same_we
     (error,) = _errors(killed)
     assert "what was done is kept: start the same command again with --resume" in error
     assert killed.stderr.count("network: begins") == 1
-    assert [line["epoch"] for line in read_metrics(out) if line["phase"] == "network"] == [1]
+    assert [line["epoch"] for line in read_metrics(out) if line["phase"] == "finetuning"] == [1]
     assert not (out / "head.safetensors").exists()
     machine = make_machine(tmp_path)
     train(pictures, out, config=resolve(**OPTIONS), machine=machine, val=other_pictures, resume=True)

@@ -28,7 +28,7 @@ from training.run.fit import (
     start_embedding,
     train_head,
 )
-from training.run.phases import NETWORK, PHASES, PhaseContext, count_batches, draw_batches, phase_generator
+from training.run.phases import FINETUNING, PHASES, PhaseContext, count_batches, draw_batches, phase_generator
 
 CLASSES = 3
 
@@ -248,6 +248,6 @@ def test_another_epoch_has_other_batches_and_the_same_one_the_same() -> None:
 
 
 def test_no_two_phases_epochs_or_seeds_draw_alike() -> None:
-    phases = [(seed, phase, n) for seed in (0, 1, 2**32 - 1) for phase in (*PHASES, NETWORK) for n in (0, 1, 8)]
+    phases = [(seed, phase, n) for seed in (0, 1, 2**32 - 1) for phase in (*PHASES, FINETUNING) for n in (0, 1, 8)]
     seeds = [phase_generator(*phase).initial_seed() for phase in phases]
     assert len(set(seeds)) == len(seeds)

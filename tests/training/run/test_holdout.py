@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from index.labels.leave_one_out import LeaveOneOut
 from tests.training.conftest import make_config
-from training.head.untrained import POWERS
+from training.head.untrained import POWERS, LabelledFeatures
 from training.options.config import FIRM_L2_SP, L2_SP_WEIGHTS, TrainConfig
 from training.options.losses import RIVALS
 from training.run import holdout as holdout_module
-from training.run.holdout import HoldoutData, HoldoutResult, evaluate_holdout, split_for_holdout
+from training.run.holdout import HoldoutResult, evaluate_holdout, split_for_holdout
 from training.run.verdict import (
     BANDS,
     HOLDOUT,
@@ -106,7 +106,9 @@ def test_photos_of_one_group_do_not_find_each_other_in_the_holdout() -> None:
     places = np.random.default_rng(1).normal(size=(96, 24))[groups]
     features = (_features(labels) + 3 * places).astype(np.float32)
     found, told = (
-        evaluate_holdout(HoldoutData(features, labels, groups=given), config=_config(), device=CPU).parts["unseen"]
+        evaluate_holdout(LabelledFeatures(features, labels, groups=given), config=_config(), device=CPU).parts[
+            "unseen"
+        ]
         for given in (None, groups)
     )
     assert found.recall_at_1["raw"] > 0.95
@@ -117,7 +119,7 @@ def test_photos_of_one_group_do_not_find_each_other_in_the_holdout() -> None:
 def test_groups_that_leave_nothing_to_train_on_or_to_find_try_nothing() -> None:
     labels = np.arange(60) % 6
     for groups in (np.zeros(60, np.int64), labels):
-        data = HoldoutData(_features(labels), labels, groups=groups)
+        data = LabelledFeatures(_features(labels), labels, groups=groups)
         assert evaluate_holdout(data, config=_config(l2_sp=None), device=CPU) == HoldoutResult(3, None, None, {})
 
 
@@ -146,7 +148,7 @@ def _winner(holdout: HoldoutResult) -> str | None:
 
 def _run(labels: np.ndarray, *, told: bool = True, **changes: Any) -> HoldoutResult:
     return evaluate_holdout(
-        HoldoutData(_features(labels, told=told), labels), config=_config(**changes), device=CPU
+        LabelledFeatures(_features(labels, told=told), labels), config=_config(**changes), device=CPU
     )
 
 
@@ -202,14 +204,14 @@ def test_a_least_confidence_that_leaves_too_few_images_does_not_end_the_run() ->
     labels = np.arange(60) % 6
     features = _features(labels, told=False)
     config = _config(min_confidence=0.9, l2_sp=None)
-    assert evaluate_holdout(HoldoutData(features, labels), config=config, device=CPU) == HoldoutResult(
+    assert evaluate_holdout(LabelledFeatures(features, labels), config=config, device=CPU) == HoldoutResult(
         3, None, None, {}
     )
 
     judge = LeaveOneOut(features, labels, count=6)
     own = judge.confidences(np.arange(60))[np.arange(60), labels]
     few = _config(min_confidence=float(np.quantile(own, 0.8)), embedding_dim=16)
-    found = evaluate_holdout(HoldoutData(features, labels), config=few, device=CPU)
+    found = evaluate_holdout(LabelledFeatures(features, labels), config=few, device=CPU)
     assert found.folds == 3, "a WCCN initialisation is then only as wide as the images trusted allow"
 
 
@@ -224,7 +226,7 @@ def test_copies_of_a_picture_do_not_vouch_for_each_other_in_the_holdout(monkeypa
             super().__init__(features, *args, groups=groups, **options)
 
     monkeypatch.setattr("training.confidence.confidences.LeaveOneOut", Spy)
-    evaluate_holdout(HoldoutData(_features(labels), labels, groups), config=_config(), device=CPU)
+    evaluate_holdout(LabelledFeatures(_features(labels), labels, groups), config=_config(), device=CPU)
     splits = split_for_holdout(labels, seed=0)
     assert seen == [groups[split.train].tolist() for split in splits]
 

@@ -1,4 +1,4 @@
-"""What the network stage is judged by, when its loop gives up, and what it keeps of the confidences."""
+"""What fine-tuning is judged by, when its loop gives up, and what it keeps of the confidences."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from training.confidence import confidences
 from training.confidence.confidences import FixedConfidences, LabelConfidences, TopConfidences
 from training.losses.interface import read_columns
 from training.options.losses import LossConfig
-from training.run.holdout import Split, split_for_network
-from training.run.network.data import GALLERY, LossConfidences, NetworkData, mean_score
-from training.run.network.fit import EpochScore, FittedWeights
-from training.run.report_text import describe_network
+from training.run.finetuning.data import GALLERY, FinetuneData, LossConfidences, mean_score
+from training.run.finetuning.fit import EpochScore, FittedWeights
+from training.run.holdout import Split, split_for_finetuning
+from training.run.report_text import describe_finetuning
 
 RNG = np.random.default_rng(0)
 
@@ -24,7 +24,7 @@ RNG = np.random.default_rng(0)
 @pytest.mark.parametrize(("classes", "held"), [(19, 0), (20, 2), (45, 4)])
 def test_a_tenth_of_many_classes_and_of_the_images_of_the_others_is_held_out(classes: int, held: int) -> None:
     labels = np.repeat(np.arange(classes), 20)
-    split = split_for_network(labels, seed=3)
+    split = split_for_finetuning(labels, seed=3)
     parts = (split.train, split.unseen, split.seen)
     assert sorted(np.concatenate(parts)) == list(range(len(labels)))
     assert len(np.unique(labels[split.unseen])) == held
@@ -37,16 +37,16 @@ def test_a_tenth_of_many_classes_and_of_the_images_of_the_others_is_held_out(cla
 def test_whole_groups_are_held_out_and_the_seed_decides_which() -> None:
     labels = np.repeat(np.arange(30), 12)
     groups = np.arange(len(labels)) // 3
-    split = split_for_network(labels, seed=0, groups=groups)
+    split = split_for_finetuning(labels, seed=0, groups=groups)
     for part in (split.unseen, split.seen):
         assert not np.isin(groups[split.train], groups[part]).any()
-    again, other = (split_for_network(labels, seed=seed, groups=groups) for seed in (0, 1))
+    again, other = (split_for_finetuning(labels, seed=seed, groups=groups) for seed in (0, 1))
     assert np.array_equal(again.train, split.train)
     assert not np.array_equal(other.unseen, split.unseen)
 
 
-def _data(split: Split, labels: np.ndarray, groups: np.ndarray | None = None) -> NetworkData:
-    return NetworkData(labels, int(labels.max()) + 1, split, groups=groups)
+def _data(split: Split, labels: np.ndarray, groups: np.ndarray | None = None) -> FinetuneData:
+    return FinetuneData(labels, int(labels.max()) + 1, split, groups=groups)
 
 
 def _mean_precision(x: np.ndarray, labels: np.ndarray, queries: np.ndarray, gallery: np.ndarray) -> float:
@@ -62,7 +62,7 @@ def _mean_precision(x: np.ndarray, labels: np.ndarray, queries: np.ndarray, gall
 
 def test_the_score_is_that_of_a_loop_over_ranked_neighbours() -> None:
     labels = RNG.permutation(np.repeat(np.arange(22), 14))
-    split = split_for_network(labels, seed=0)
+    split = split_for_finetuning(labels, seed=0)
     vectors = normalise_rows(RNG.normal(size=(len(labels), 6)).astype(np.float32) + np.eye(22, 6)[labels])
     asked: list[int] = []
 
@@ -141,6 +141,6 @@ def _stage(*, unseen: int, seen: int, **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("unseen", "seen"), [(0, 17), (9, 8)])
 def test_few_photos_that_decide_what_ships_are_said_last(unseen: int, seen: int) -> None:
-    *_, decided, hint = describe_network(_stage(unseen=unseen, seen=seen))
+    *_, decided, hint = describe_finetuning(_stage(unseen=unseen, seen=seen))
     assert decided.startswith("exported: ")
     assert hint == f"only 17 {QUESTION}: take it as a hint; more photos a class would make it sure"

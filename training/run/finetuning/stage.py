@@ -1,4 +1,4 @@
-"""Network stage of a run: the backbone trains from the frozen features on, and ships where it finds more."""
+"""Fine-tuning of a run: the backbone trains from the frozen features on, and ships where it finds more."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ from training.options.machine import Machine, name_device
 from training.run.checkpoint import pack_modules, unpack_module
 from training.run.distributed import current_team
 from training.run.features import SentExtractor
-from training.run.fit import choose_rows, mean_embeddings
-from training.run.holdout import TRAINED, HoldoutData, fit_heads, split_for_network
-from training.run.network.data import (
+from training.run.finetuning.data import (
+    FinetuneData,
     LossConfidences,
-    NetworkData,
     mean_score,
     read_together,
     reestimate_confidences,
 )
-from training.run.network.fit import FittedWeights, NetworkFit, interpolate_weights, load_weights
-from training.run.network.inputs import (
+from training.run.finetuning.fit import FinetuneLoop, FittedWeights, interpolate_weights, load_weights
+from training.run.finetuning.inputs import (
     PRECISIONS,
-    NetworkInputs,
+    FinetuneInputs,
     build_model,
     keep_inputs,
     measure_precision,
     plan_blocks,
 )
-from training.run.phases import NETWORK, Job, PhaseContext, Watcher, phase_generator
+from training.run.fit import choose_rows, mean_embeddings
+from training.run.holdout import TRAINED, fit_heads, split_for_finetuning
+from training.run.phases import FINETUNING, Job, PhaseContext, Watcher, phase_generator
 from training.run.prepare import TrainingSet
 from training.run.searches import embed_features
 
@@ -60,7 +60,7 @@ Weights = dict[str, Tensor]
 
 
 @dataclass(slots=True)
-class NetworkChoice:
+class WeightChoice:
     """What was tried on the held-out part, by name, and what came of it.
 
     Attributes:
@@ -84,14 +84,10 @@ class NetworkChoice:
         return max(names, key=lambda name: mean_score(self.tried[name]))
 
 
-def fit_closed_form(
-    features: Floats, data: NetworkData, rows: np.ndarray, *, embedding_dim: int
-) -> ProjectionHead:
-    """Whitening within classes on (n, F) features of the images `rows`; rows of 0 where they span fewer directions."""
-    numbers = np.unique(data.labels[rows], return_inverse=True)[1]
-    groups = None if data.copies is None else data.copies[rows]
-    width = min(embedding_dim, count_directions(features))
-    found = fit_rival(WCCN, LabelledFeatures(features, numbers.astype(np.int64), groups), embedding_dim=width)
+def fit_closed_form(images: LabelledFeatures, *, embedding_dim: int) -> ProjectionHead:
+    """Within-class whitening, with rows of 0 where the images span fewer directions."""
+    width = min(embedding_dim, count_directions(images.features))
+    found = fit_rival(WCCN, images, embedding_dim=width)
     assert isinstance(found, ProjectionHead)
     missing = embedding_dim - width
     weight = nn.functional.pad(found.weight, (0, 0, 0, missing))
@@ -99,9 +95,9 @@ def fit_closed_form(
 
 
 def choose_weights(
-    fitted: FittedWeights, model: NetworkModel, data: NetworkData, *, inputs: NetworkInputs, frozen: Head | None,
+    fitted: FittedWeights, model: NetworkModel, data: FinetuneData, *, inputs: FinetuneInputs, frozen: Head | None,
     frozen_features: Floats, share: float,
-) -> tuple[NetworkChoice, Head, Floats]:  # fmt: skip
+) -> tuple[WeightChoice, Head, Floats]:  # fmt: skip
     """Leave the best weights in the model; give the head that goes with them, and its (N, F) float32 features.
 
     First the trained weights are chosen, each with its own head: the last ones, the averaged ones, those of the best
@@ -118,8 +114,8 @@ def choose_weights(
     All processes call this, as they read features together; rank 0 judges, and has the head.
     """
     if len(fitted.epochs) == 1:  # no time was left to train
-        return NetworkChoice(weights=START, selected=False), model.head.freeze(), frozen_features
-    choice = NetworkChoice()
+        return WeightChoice(weights=START, selected=False), model.head.freeze(), frozen_features
+    choice = WeightChoice()
     candidates = {"average": fitted.average, "last": fitted.last}
     if fitted.best_epoch != len(fitted.epochs) - 1:
         candidates["best epoch" if fitted.best_epoch else START] = fitted.best
@@ -142,8 +138,8 @@ def choose_weights(
 
 
 def _try(
-    choice: NetworkChoice, candidates: Mapping[str, Weights], model: NetworkModel, data: NetworkData,
-    inputs: NetworkInputs,
+    choice: WeightChoice, candidates: Mapping[str, Weights], model: NetworkModel, data: FinetuneData,
+    inputs: FinetuneInputs,
 ) -> str:  # fmt: skip
     rows = data.searched_rows()
     for name, weights in candidates.items():
@@ -153,19 +149,19 @@ def _try(
     return choice.best(candidates)
 
 
-def _choose_head(choice: NetworkChoice, head: ProjectionHead, data: NetworkData, features: Floats) -> Head:
+def _choose_head(choice: WeightChoice, head: ProjectionHead, data: FinetuneData, features: Floats) -> Head:
     """The trained head, or the one that closed form gives without what is held out, fitted again with it."""
     train, width = data.split.train, head.embedding_dim
-    refitted = fit_closed_form(features[train], data, train, embedding_dim=width)
+    refitted = fit_closed_form(data.labelled(features).take(train), embedding_dim=width)
     name = f"{choice.weights}, head refitted"
     choice.tried[name] = data.score(lambda rows: embed_features(refitted, features[rows]))
     if choice.best([choice.weights, name]) == choice.weights:
         return head
     choice.head = "refitted"
-    return fit_closed_form(features, data, np.arange(len(data.labels)), embedding_dim=width)
+    return fit_closed_form(data.labelled(features), embedding_dim=width)
 
 
-def _beats_frozen(choice: NetworkChoice, frozen: Head | None, features: Floats, data: NetworkData) -> bool:
+def _beats_frozen(choice: WeightChoice, frozen: Head | None, features: Floats, data: FinetuneData) -> bool:
     if frozen is None:
         return True
     choice.tried["frozen"] = data.score(lambda rows: embed_features(frozen, features[rows]))
@@ -191,7 +187,7 @@ class StageResult:
 class _Work:
     """What every process has to know to take steps together; `confidences` are those to begin with."""
 
-    data: NetworkData
+    data: FinetuneData
     hashes: list[str]
     confidences: LossConfidences
     guidance: Guidance | None
@@ -202,10 +198,10 @@ class _Work:
 class _Outcome:
     """What training and choosing gave; the model is left with the weights that were chosen."""
 
-    inputs: NetworkInputs
+    inputs: FinetuneInputs
     prepared_s: float
     fitted: FittedWeights
-    choice: NetworkChoice
+    choice: WeightChoice
     head: Head
     features: Floats
 
@@ -244,8 +240,8 @@ def help_training(
 
 def _build_loss(work: _Work) -> MetricLoss:
     return build_loss(
-        work.config.network_loss, class_count=work.data.class_count, embedding_dim=work.config.embedding.width,
-        generator=phase_generator(work.config.seed, NETWORK, 0), guidance=work.guidance,
+        work.config.finetune_loss, class_count=work.data.class_count, embedding_dim=work.config.embedding.width,
+        generator=phase_generator(work.config.seed, FINETUNING, 0), guidance=work.guidance,
     )  # fmt: skip
 
 
@@ -260,13 +256,13 @@ def _fit_and_choose(
         model, extractor, blocks, pixels, work.data.split.train, hashes=work.hashes, config=config, machine=machine,
         watcher=watcher,
     )  # fmt: skip
-    fit = NetworkFit(
+    fit = FinetuneLoop(
         model, loss.to(context.device), work.data, inputs=inputs, confidences=work.confidences, config=config,
-        context=context, begun=begun, on_images=partial(watcher.on_images, "network images"),
+        context=context, begun=begun, on_images=partial(watcher.on_images, "finetuning images"),
     )  # fmt: skip
     fitted = fit.run()
     choice, head, shipped = choose_weights(
-        fitted, model, work.data, inputs=inputs, frozen=frozen, share=config.network.wise_ft_alpha,
+        fitted, model, work.data, inputs=inputs, frozen=frozen, share=config.finetuning.wise_ft_alpha,
         frozen_features=np.zeros((0, 0), dtype=np.float32) if features is None else features,
     )  # fmt: skip
     return _Outcome(inputs, fit.prepared_s, fitted, choice, head, shipped)
@@ -287,7 +283,7 @@ def advising_on_gpu_memory() -> Iterator[None]:
 
 @advising_on_gpu_memory()
 @keep_freed_memory()
-def train_network(
+def finetune_backbone(
     job: Job, training: TrainingSet, *, confidences: LabelConfidences | None, method: str, guidance: Guidance | None,
     extractor: Extractor, decoding: MappedArray,
 ) -> StageResult:  # fmt: skip
@@ -303,12 +299,12 @@ def train_network(
     started, config, machine, team = time.perf_counter(), job.config, job.machine, current_team()
     images, hashes = [image.path for image in training.images], [image.sha256 for image in training.images]
     labels, features = training.labels.cpu().numpy(), training.features
-    split = split_for_network(labels, seed=config.seed, groups=training.groups)
+    split = split_for_finetuning(labels, seed=config.seed, groups=training.groups)
     if (trusted := choose_rows(confidences, config=config)) is not None:
         split = replace(split, train=np.intersect1d(split.train, trusted.numpy()))
     train = split.train
-    data = NetworkData(labels, len(training.classes), split, copies=training.copies, groups=training.groups)
-    start = fit_closed_form(features[train], data, train, embedding_dim=config.embedding.width)
+    data = FinetuneData(labels, len(training.classes), split, copies=training.copies, groups=training.groups)
+    start = fit_closed_form(data.labelled(features).take(train), embedding_dim=config.embedding.width)
     work = _Work(data, hashes, _initial_confidences(features, data, confidences, config), guidance, config)
     frozen = _fit_frozen(features, data, method=method, config=config, machine=machine)
     team.ask(help_decoding, images, decoding, extractor.preprocess)
@@ -321,7 +317,7 @@ def train_network(
     precision = machine.precision
     if precision == "auto":  # the faster one, measured once and kept for a resume
         measured = job.run.keep_json(
-            "network.json", lambda: {"precision": measure_precision(model, pixels, train, config=config)}
+            "finetuning.json", lambda: {"precision": measure_precision(model, pixels, train, config=config)}
         )
         precision = measured["precision"]
     model.precision = PRECISIONS[precision]
@@ -341,7 +337,7 @@ def train_network(
             help_training, sent, decoding, SentExtractor.of(extractor), deepcopy(start).cpu(), begun, model.precision
         )  # fmt: skip
     found = _fit_and_choose(
-        work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=job.context(NETWORK),
+        work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=job.context(FINETUNING),
         watcher=job.watcher, begun=started, frozen=frozen, features=features,
     )  # fmt: skip
     choice = found.choice
@@ -349,9 +345,9 @@ def train_network(
         load_weights(model, found.fitted.start)
     model.release()
     report = {
-        "method": config.network_loss.method,
-        "finetune": config.network.finetune,
-        "image_size": config.network.image_size,
+        "method": config.finetune_loss.method,
+        "finetune": config.finetuning.finetune,
+        "image_size": config.finetuning.image_size,
         "parameters": sum(p.numel() for level in model.levels for p in level),
         "precision": str(model.precision).removeprefix("torch."),
         "trained_on": len(train),
@@ -373,7 +369,7 @@ def train_network(
         "waited_s": found.inputs.waited_s,
         "seconds": time.perf_counter() - started,
         "prepared_s": found.prepared_s,
-        "time_budget": config.network.time_budget,
+        "time_budget": config.finetuning.time_budget,
     }
     return (
         StageResult(found.head, found.features, report) if choice.selected else StageResult(None, features, report)
@@ -381,10 +377,10 @@ def train_network(
 
 
 def _initial_confidences(
-    features: Floats, data: NetworkData, confidences: LabelConfidences | None, config: TrainConfig
+    features: Floats, data: FinetuneData, confidences: LabelConfidences | None, config: TrainConfig
 ) -> LossConfidences:
     """Of leave-one-out without what is held out; of the confidence module as it is."""
-    loss = config.network_loss
+    loss = config.finetune_loss
     if confidences is None or not (loss.weighs_samples or loss.needs_confidences):
         return LossConfidences()
     if config.reestimates_confidences:
@@ -393,12 +389,11 @@ def _initial_confidences(
 
 
 def _fit_frozen(
-    features: Floats, data: NetworkData, *, method: str, config: TrainConfig, machine: Machine
+    features: Floats, data: FinetuneData, *, method: str, config: TrainConfig, machine: Machine
 ) -> Head | None:
-    """The run's embedding without this stage, by the images alone that train here; None where they allow none."""
-    images = HoldoutData(features, data.labels, data.copies, data.groups).take(data.split.train)
+    """The run's embedding without fine-tuning, fitted to the images that train here; None where they allow none."""
+    images = data.labelled(features).take(data.split.train)
     if method not in RIVALS:
         return fit_heads(images, config=config, device=machine.device).get(TRAINED)
-    labels = np.unique(images.labels, return_inverse=True)[1].astype(np.int64)
     width = min(config.embedding.width, count_directions(images.features))
-    return fit_rival(method, LabelledFeatures(images.features, labels, images.copies), embedding_dim=width)
+    return fit_rival(method, images, embedding_dim=width)

@@ -1,4 +1,4 @@
-"""Data of the network stage: labels with their confidences, and the images that are held out."""
+"""Data of fine-tuning: labels with their confidences, and the images that are held out."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from training.confidence.confidences import (
     fit_in_memory,
     leave_one_out_confidences,
 )
+from training.head.untrained import LabelledFeatures
 from training.losses.interface import Batch
 from training.options.losses import LossConfig
 from training.run.distributed import current_team
+from training.run.finetuning.inputs import FinetuneInputs
 from training.run.fit import sum_moments_together
-from training.run.holdout import HoldoutData, Split
-from training.run.network.inputs import NetworkInputs
+from training.run.holdout import Split, plan_fold_searches
 from training.run.searches import embed_features
 
 GALLERY = (
@@ -34,8 +35,8 @@ Embed = Callable[[np.ndarray], Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkData:
-    """The images of a run, for the network stage.
+class FinetuneData:
+    """The images of a run, for fine-tuning.
 
     Attributes:
         labels: (N,) int64 used labels in 0..C-1.
@@ -51,6 +52,10 @@ class NetworkData:
     copies: Ids | None = None
     groups: Ids | None = None
 
+    def labelled(self, features: Floats) -> LabelledFeatures:
+        """With (N, F) features."""
+        return LabelledFeatures(features, self.labels, self.copies, self.groups)
+
     def score(self, embed: Embed) -> dict[str, float]:
         """MAP@R by part, by the labels as they are: `unseen` classes among themselves, `seen` ones in a gallery.
 
@@ -62,7 +67,7 @@ class NetworkData:
         embedded = embed(rows)
         embeddings = np.zeros((len(self.labels), embedded.shape[1]), dtype=np.float32)
         embeddings[rows] = embedded
-        parts = HoldoutData(embeddings, self.labels, groups=self.groups).searched(searched)
+        parts = plan_fold_searches(self.labelled(embeddings), searched)
         return {part: float(found.score(found.features).average_precision.mean()) for part, found in parts.items()}
 
     def score_features(self, head: nn.Module, features: Floats, rows: Ids) -> dict[str, float]:
@@ -92,7 +97,7 @@ def mean_score(parts: dict[str, float]) -> float:
     return float(np.mean(list(parts.values())))
 
 
-def read_together(inputs: NetworkInputs, rows: Ids) -> Tensor:
+def read_together(inputs: FinetuneInputs, rows: Ids) -> Tensor:
     """(n, F) float32 features of the images `rows`, by the backbone as it is now, on rank 0; each rank reads a part."""
     team = current_team()
     own = rows[team.part_of(len(rows))]
@@ -153,7 +158,7 @@ def _take(confidences: Tensor | TopConfidences, rows: Tensor) -> Tensor | TopCon
     return confidences[rows] if isinstance(confidences, Tensor) else confidences.take(rows)
 
 
-def reestimate_confidences(features: Tensor, data: NetworkData, loss: LossConfig) -> LossConfidences:
+def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfig) -> LossConfidences:
     """By leave-one-out among the images that train, which alone are judged: the others' labels play no part."""
     train = data.split.train
     groups = None if data.copies is None else torch.from_numpy(data.copies[train])
@@ -172,7 +177,7 @@ def reestimate_confidences(features: Tensor, data: NetworkData, loss: LossConfig
     return LossConfidences(weights, confidences)
 
 
-def _place(found: Tensor | TopConfidences, data: NetworkData, classes: Ids) -> Tensor | TopConfidences:
+def _place(found: Tensor | TopConfidences, data: FinetuneData, classes: Ids) -> Tensor | TopConfidences:
     """Those of the images that train in the classes that do, as of all images in all classes."""
     train, count = data.split.train, len(data.labels)
     if isinstance(found, Tensor) and fit_in_memory(count, data.class_count):

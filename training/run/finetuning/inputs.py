@@ -1,4 +1,4 @@
-"""Inputs of the network stage: decoded images, or what the frozen blocks gave of them; and the model they go to."""
+"""Inputs of fine-tuning: decoded images, or what the frozen blocks gave of them; and the model they go to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from training.network.kept_inputs import KeptInputs, Tail, find_tail
 from training.network.model import Block, NetworkModel, choose_blocks, find_blocks, find_units
 from training.options.config import TrainConfig
 from training.options.machine import Machine
-from training.run.phases import NETWORK, Watcher, phase_generator
+from training.run.phases import FINETUNING, Watcher, phase_generator
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _SECONDS = 1.0  # for each, at least one step after the first
@@ -73,7 +73,7 @@ _SMALLER, _STEP = 0.7, 8  # of the crop's side; pixels
 def plan_blocks(backbone: Backbone, config: TrainConfig, *, side: int) -> list[Block]:
     """The blocks that train; `side` is of the images that the backbone takes."""
     blocks = find_blocks(backbone, side=side)
-    return choose_blocks(blocks, last=config.network.last_blocks, name=backbone.name)
+    return choose_blocks(blocks, last=config.finetuning.last_blocks, name=backbone.name)
 
 
 def smaller_side(backbone: Backbone, crop: int) -> int:
@@ -94,13 +94,13 @@ def smaller_side(backbone: Backbone, crop: int) -> int:
 
 def view_side(config: TrainConfig) -> int:
     """Pixels a side of the views that train; of `--view both` each is one of the two."""
-    return config.network.image_size or config.input.crop
+    return config.finetuning.image_size or config.input.crop
 
 
 def measure_precision(model: NetworkModel, pixels: Pixels, rows: Ids, *, config: TrainConfig) -> str:
     """`float32` or `bfloat16`, whichever trains faster on a batch of views of the (n,) first images named."""
-    batch = torch.from_numpy(rows[: config.network.batch_size])
-    generator = phase_generator(config.seed, NETWORK, 0)
+    batch = torch.from_numpy(rows[: config.finetuning.batch_size])
+    generator = phase_generator(config.seed, FINETUNING, 0)
     views = draw_views(pixels, batch, side=view_side(config), generator=generator)
     return choose_precision(model, views.to(model.head.weight.device))
 
@@ -110,8 +110,8 @@ def build_model(
 ) -> NetworkModel:
     """Around the extractor's backbone, which trains from these blocks on; the head is on its device."""
     model = NetworkModel(
-        extractor.backbone, head, blocks, whole=config.network.last_blocks is None, mean=extractor.mean,
-        std=extractor.std, follows_batches=config.network.batch_norm == "train",
+        extractor.backbone, head, blocks, whole=config.finetuning.last_blocks is None, mean=extractor.mean,
+        std=extractor.std, follows_batches=config.finetuning.batch_norm == "train",
         convolutions=find_convolutions(extractor.backbone.module, side=view_side(config)),
     )  # fmt: skip
     model.head.to(extractor.device)
@@ -124,7 +124,7 @@ _WAITING = 2  # batches that are drawn, beside those that threads are drawing
 _KEPT_DRAWS = 1 << 20  # epochs are fewer
 
 
-class NetworkInputs:
+class FinetuneInputs:
     """Of every image random views to train on, and the usual view to judge by.
 
     Args:
@@ -212,7 +212,7 @@ class NetworkInputs:
 def keep_inputs(
     model: NetworkModel, extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, rows: Ids, *,
     hashes: Sequence[str], config: TrainConfig, machine: Machine, watcher: Watcher,
-) -> NetworkInputs:  # fmt: skip
+) -> FinetuneInputs:  # fmt: skip
     """Inputs of the stage; the frozen blocks run once on what is worth keeping, and then the model runs its tail.
 
     Args:
@@ -230,13 +230,13 @@ def keep_inputs(
         return arrange_images(torch.as_tensor(shown).to(extractor.device), extractor.mean, extractor.std)
 
     def drawn(rows: Ids, chunk: int) -> Tensor:
-        generator = phase_generator(config.seed, NETWORK, _KEPT_DRAWS + chunk)
+        generator = phase_generator(config.seed, FINETUNING, _KEPT_DRAWS + chunk)
         return arrange(draw_views(pixels, torch.from_numpy(rows), side=side, generator=generator))
 
     def usual(rows: Ids, _: int) -> Tensor:
         return arrange(centre_views(pixels, torch.from_numpy(rows), crop=extractor.preprocess.crop))
 
-    inputs = NetworkInputs(extractor, pixels, side=side, threads=machine.drawing_threads)
+    inputs = FinetuneInputs(extractor, pixels, side=side, threads=machine.drawing_threads)
     what = [] if views is None else [f"{views.views} random views of an image"]
     what += [] if centre is None else ["the centre that it is judged by"]
     if kept := [one for one in (views, centre) if one is not None]:
@@ -265,7 +265,7 @@ def _choose_kept(
     hashes: Sequence[str], config: TrainConfig, machine: Machine,
 ) -> tuple[KeptInputs | None, KeptInputs | None]:  # fmt: skip
     """Random views and centres worth keeping: they take less room than the decoded images do."""
-    options, crop = config.network, extractor.preprocess.crop
+    options, crop = config.finetuning, extractor.preprocess.crop
     if options.last_blocks is None:
         return None, None  # what belongs to no block trains too
     side = view_side(config)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.training.conftest import Trainer
-from tests.training.run.network.test_stage import network_config
+from tests.training.run.finetuning.test_stage import network_config
 from tests.training.runs import read_metrics
 from training.options.config import TrainConfig
 from training.run.checkpoint import load_checkpoint
 from training.run.distributed import ALONE
-from training.run.network import fit as network_fit
+from training.run.finetuning import fit as network_fit
 from training.run.phases import EpochReport, Watcher
 from training.run.report_text import format_report
 
@@ -37,7 +37,7 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def test_a_run_trains_until_its_time_is_over_and_its_rates_fall_with_the_time(trainer: Trainer, rates) -> None:
     told: list[EpochReport] = []
     config = budget_config("6s")
-    network = trainer(config=config, watcher=Watcher(on_epoch=told.append))["network"]
+    network = trainer(config=config, watcher=Watcher(on_epoch=told.append))["finetuning"]
     used_s = load_checkpoint(trainer.folder / "run" / "checkpoints" / "network.safetensors")[1]["used_s"]
     assert used_s >= 3, "at least half of the time trains, at most what choosing weights takes is left"
     assert network["seconds"] < 20, "on a machine with other work"
@@ -46,19 +46,19 @@ def test_a_run_trains_until_its_time_is_over_and_its_rates_fall_with_the_time(tr
     shares = [step / steps for step, steps in rates]
     assert shares == sorted(shares)
     assert 0.9 < shares[-1] < 1
-    last = [report for report in told if report.phase == "network"][-1]
+    last = [report for report in told if report.phase == "finetuning"][-1]
     assert last.epoch == last.epochs
     assert "of --time-budget 6s" in format_report(trainer(config=config, resume=True), config=config)
 
 
 def test_a_resumed_run_goes_on_with_the_time_that_it_had_used(trainer: Trainer, rates) -> None:
     config = budget_config("10h")
-    trainer(config=config, stop=("network", 2))
+    trainer(config=config, stop=("finetuning", 2))
     checkpoint = trainer.folder / "run" / "checkpoints" / "network.safetensors"
     used = load_checkpoint(checkpoint)[1]["used_s"]
     assert used > 0
     before = len(rates)
-    trainer(config=config, stop=("network", 3), resume=True)
+    trainer(config=config, stop=("finetuning", 3), resume=True)
     assert load_checkpoint(checkpoint)[1]["used_s"] > used
     assert rates[before] >= rates[before - 1]
 
@@ -68,9 +68,9 @@ def test_preparation_that_uses_up_the_time_leaves_the_frozen_embedding_and_the_r
 ) -> None:
     config = budget_config("0.001s")
     report = trainer(config=config)
-    network = report["network"]
+    network = report["finetuning"]
     assert (len(network["epochs"]), network["selected"], rates) == (1, False, [])
-    assert not [line for line in read_metrics(trainer.folder / "run") if line["phase"] == "network"]
+    assert not [line for line in read_metrics(trainer.folder / "run") if line["phase"] == "finetuning"]
     said = format_report(report, config=config)
     assert (
         f"preparing the network took {network['prepared_s']:.1f} s, which left no time of --time-budget 0.0"
@@ -85,8 +85,8 @@ def test_rates_rise_from_the_first_step_on_and_go_on_with_the_share_of_an_interr
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(network_fit.time, "perf_counter", lambda: now)
-    fit = object.__new__(network_fit.NetworkFit)
-    fit._team, fit._options, fit._begun, fit._used = ALONE, budget_config("100s").network, 930.0, 0.0
+    fit = object.__new__(network_fit.FinetuneLoop)
+    fit._team, fit._options, fit._begun, fit._used = ALONE, budget_config("100s").finetuning, 930.0, 0.0
     fitted = network_fit.FittedWeights({}, {}, {}, {}, [network_fit.EpochScore(0, {}, seconds=2.5)])
     fit._start_clock(fitted)
     assert (fit.prepared_s, fit._elapsed) == (70.0, 0.0), "of the 90 s that choosing weights leaves"

@@ -1,4 +1,4 @@
-"""Training loop of the network stage: blocks of the backbone, the head and the loss's parameters, epoch by epoch."""
+"""Training loop of fine-tuning: blocks of the backbone, the head and the loss's parameters, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from index.progress import Progress
 from training.losses.interface import MetricLoss
 from training.network.model import NetworkModel
 from training.options.config import TrainConfig
+from training.options.finetuning import FinetuneConfig
 from training.options.losses import LOSSES
-from training.options.network import NetworkConfig
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
 from training.run.distributed import current_team
-from training.run.network.data import (
+from training.run.finetuning.data import (
+    FinetuneData,
     LossConfidences,
-    NetworkData,
     mean_score,
     read_together,
     reestimate_confidences,
 )
-from training.run.network.inputs import NetworkInputs
+from training.run.finetuning.inputs import FinetuneInputs
 from training.run.phases import (
-    NETWORK,
+    FINETUNING,
     EpochReport,
     PhaseContext,
     count_batches,
@@ -95,7 +95,7 @@ def interpolate_weights(start: Weights, trained: Weights, share: float) -> dict[
 
 
 def make_optimizer(
-    model: NetworkModel, loss: MetricLoss, config: NetworkConfig, *, proxy_lr: float, weight_decay: float
+    model: NetworkModel, loss: MetricLoss, config: FinetuneConfig, *, proxy_lr: float, weight_decay: float
 ) -> torch.optim.AdamW:
     """AdamW with a group a block, one of the head, and those of the loss; `peak` is the rate that each shall reach.
 
@@ -231,8 +231,8 @@ class FittedWeights:
         self.best_epoch = state["best_epoch"]
 
 
-class NetworkFit:
-    """One network stage in training; the processes that train together each have a fit of the same arguments.
+class FinetuneLoop:
+    """One fine-tuning in training; the processes that train together each have a fit of the same arguments.
 
     Args:
         model: at its start; in the end it has the last weights.
@@ -248,7 +248,7 @@ class NetworkFit:
     """
 
     def __init__(
-        self, model: NetworkModel, loss: MetricLoss, data: NetworkData, *, inputs: NetworkInputs,
+        self, model: NetworkModel, loss: MetricLoss, data: FinetuneData, *, inputs: FinetuneInputs,
         confidences: LossConfidences, config: TrainConfig, context: PhaseContext,
         on_images: Progress = lambda *_: None, begun: float | None = None,
     ) -> None:  # fmt: skip
@@ -259,11 +259,11 @@ class NetworkFit:
         self.prepared_s = 0.0
         self._model, self._loss, self._data, self._inputs = model, loss, data, inputs
         self._confidences, self._config, self._context, self._on_images = confidences, config, context, on_images
-        self._options = config.network
+        self._options = config.finetuning
         self._device = context.device
         self._rows = torch.from_numpy(data.split.train)
         self._labels = torch.from_numpy(data.labels)
-        method = config.network_loss.method
+        method = config.finetune_loss.method
         per_class = config.embedding.images_per_class
         if method != config.loss.method:
             per_class = LOSSES[method].images_per_class
@@ -336,7 +336,7 @@ class NetworkFit:
 
     def _run_epoch(self, epoch: int, fitted: FittedWeights, penalty: Callable[[], None]) -> None:
         started = time.perf_counter()
-        generator = phase_generator(self._context.seed, NETWORK, epoch)
+        generator = phase_generator(self._context.seed, FINETUNING, epoch)
         seen, total = 0, torch.zeros((), device=self._device)
         self._model.learn(True)
         batches = draw_batches(self._rows, self._batch_size(), generator, **self._together)
@@ -356,7 +356,7 @@ class NetworkFit:
                     break
         self._model.learn(False)
         epochs = self._foresee(epoch, self._options.epochs or 0)
-        mean_loss = require_finite(total.item() / seen, phase=NETWORK, epoch=epoch)  # waits for a GPU
+        mean_loss = require_finite(total.item() / seen, phase=FINETUNING, epoch=epoch)  # waits for a GPU
         trained = time.perf_counter() - started
         is_last = self._elapsed >= 1 or epoch == self._options.epochs
         with using_weights(self._model, fitted.average):
@@ -364,7 +364,7 @@ class NetworkFit:
         fitted.last = copy_weights(self._model)
         fitted.note(EpochScore(epoch, found, mean_loss, time.perf_counter() - started))
         seconds, speed = time.perf_counter() - started, seen / trained
-        self._context.on_epoch(EpochReport(NETWORK, epoch, epochs, mean_loss, seconds, speed, **(found or {})))
+        self._context.on_epoch(EpochReport(FINETUNING, epoch, epochs, mean_loss, seconds, speed, **(found or {})))
         self._save(epoch, fitted)
 
     def step(self, rows: Tensor, views: Tensor, step: int, *, penalty: Callable[[], None]) -> Tensor:
@@ -407,7 +407,7 @@ class NetworkFit:
         if believes:
             self._confidences = self._team.first_does(
                 lambda: reestimate_confidences(
-                    features[np.searchsorted(rows, train)], self._data, self._config.network_loss
+                    features[np.searchsorted(rows, train)], self._data, self._config.finetune_loss
                 )
             )
         return self._team.first_does(lambda: self._data.score_features(self._model.head, features.numpy(), rows))

@@ -14,7 +14,7 @@ import torch
 from index.errors import InputError
 from index.images.preprocess import PreprocessConfig
 from tests.training.conftest import Trainer, make_machine
-from tests.training.run.network.test_stage import BACKBONE, network_config
+from tests.training.run.finetuning.test_stage import BACKBONE, network_config
 from tests.training.runs import figures, weights
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
@@ -24,8 +24,8 @@ from training.network.decoded_images import MappedArray
 from training.network.kept_inputs import KeptInputs
 from training.network.model import NetworkModel
 from training.options.config import TrainConfig
-from training.run.network import stage as network_stage
-from training.run.network.inputs import NetworkInputs, build_model, keep_inputs, plan_blocks
+from training.run.finetuning import stage as network_stage
+from training.run.finetuning.inputs import FinetuneInputs, build_model, keep_inputs, plan_blocks
 from training.run.phases import Watcher
 from training.run.train import train
 
@@ -58,7 +58,7 @@ def fronts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_what_is_kept_has_the_size_that_the_report_says(kept_run: tuple[Path, Path]) -> None:
-    network = json.loads((kept_run[0] / "report.json").read_text())["network"]
+    network = json.loads((kept_run[0] / "report.json").read_text())["finetuning"]
     assert network["kept_views"] == 2
     # The last three blocks take 96 maps of a pixel: of 44 images in two views, of 48 in one.
     sizes = [file.stat().st_size for file in (kept_run[1] / "inputs").iterdir()]
@@ -68,7 +68,7 @@ def test_what_is_kept_has_the_size_that_the_report_says(kept_run: tuple[Path, Pa
 def test_runs_with_the_same_views_and_weights_share_what_is_kept(kept_run, trainer, fronts) -> None:
     others: dict[str, Any] = {"lr": 1e-4, "epochs": 3}
     report = trainer("same", config=kept_config(**others), machine=make_machine(kept_run[1]))
-    assert report["network"]["kept_views"] == 2
+    assert report["finetuning"]["kept_views"] == 2
     assert fronts == []
     trainer("other", config=kept_config(**others, seed=1), machine=make_machine(kept_run[1]))
     assert sum(fronts) == 2 * 44 + 48, "of another seed are the random weights, too"
@@ -79,7 +79,7 @@ def test_an_interrupted_run_on_kept_inputs_goes_on_to_the_same_bits(kept_run, tr
         trainer.folder / "run",
         {"config": kept_config(), "machine": make_machine(trainer.folder / "cache")},
     )
-    trainer(stop=("network", 3), **options)
+    trainer(stop=("finetuning", 3), **options)
     trainer(resume=True, **options)
     assert weights(out) == weights(kept_run[0])
     assert figures(out) == figures(kept_run[0])
@@ -98,7 +98,7 @@ def test_a_run_interrupted_while_inputs_are_kept_keeps_the_rest(kept_run, traine
     assert all(file.read_bytes() == (kept_run[1] / "inputs" / file.name).read_bytes() for file in files)
 
 
-def _keep(config: TrainConfig, cache: Path) -> tuple[NetworkModel, Extractor, np.ndarray, NetworkInputs]:
+def _keep(config: TrainConfig, cache: Path) -> tuple[NetworkModel, Extractor, np.ndarray, FinetuneInputs]:
     """Model, extractor and decoded pixels of 70 images, and the inputs where the first 50 train."""
     backbone = load_backbone(BACKBONE, "none", seed=1)
     extractor = Extractor(backbone, PreprocessConfig(40, 32), device=torch.device("cpu"), precision="float32")
@@ -173,7 +173,7 @@ def extractor() -> Extractor:
 
 
 def _draw(
-    inputs: NetworkInputs, *, epoch: int = 1
+    inputs: FinetuneInputs, *, epoch: int = 1
 ) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], torch.Tensor]:
     """All batches, and what the generator gives afterwards."""
     generator = torch.Generator().manual_seed(3)
@@ -182,8 +182,8 @@ def _draw(
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_threads_draw_the_views_that_are_drawn_without_them(extractor: Extractor, threads: int) -> None:
-    plain, plain_next = _draw(NetworkInputs(extractor, PIXELS, side=16))
-    ahead, ahead_next = _draw(NetworkInputs(extractor, PIXELS, side=16, threads=threads))
+    plain, plain_next = _draw(FinetuneInputs(extractor, PIXELS, side=16))
+    ahead, ahead_next = _draw(FinetuneInputs(extractor, PIXELS, side=16, threads=threads))
     assert len(plain) == len(ahead) == len(BATCHES)
     for (rows, views), (other_rows, other_views) in zip(plain, ahead, strict=True):
         assert torch.equal(rows, other_rows)
@@ -196,7 +196,7 @@ def test_threads_take_kept_views_too(extractor: Extractor, tmp_path: Path) -> No
     kept = KeptInputs(None, MappedArray(tmp_path / "kept", (80, 2), "float16"), np.arange(40))  # type: ignore[arg-type]
     values = np.random.default_rng(1).random((80, 2)).astype(np.float16)
     kept.array.fill(lambda done: (part for part in [values[done:]]))
-    inputs = [NetworkInputs(extractor, PIXELS, side=16, threads=threads) for threads in (0, 2)]
+    inputs = [FinetuneInputs(extractor, PIXELS, side=16, threads=threads) for threads in (0, 2)]
     for one in inputs:
         one.take_kept(kept, None)
     (plain, _), (ahead, _) = (_draw(one, epoch=2) for one in inputs)
@@ -206,7 +206,7 @@ def test_threads_take_kept_views_too(extractor: Extractor, tmp_path: Path) -> No
 
 
 def test_threads_end_with_the_one_who_asked(extractor: Extractor) -> None:
-    drawn = NetworkInputs(extractor, PIXELS, side=16, threads=2).draw_each(
+    drawn = FinetuneInputs(extractor, PIXELS, side=16, threads=2).draw_each(
         iter(BATCHES), epoch=1, generator=torch.Generator()
     )
     next(drawn)

@@ -1,4 +1,4 @@
-"""The network stage in whole runs: what trains, what is held out, what ships, and what a resume gives."""
+"""The fine-tuning in whole runs: what trains, what is held out, what ships, and what a resume gives."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from training.network.model import find_blocks
 from training.options.config import TrainConfig
 from training.options.resolve import resolve
 from training.run.checkpoint import load_checkpoint
-from training.run.network import inputs as network_inputs
-from training.run.network import stage as network_stage
-from training.run.network.data import Embed, NetworkData
-from training.run.network.stage import START, NetworkChoice
+from training.run.finetuning import inputs as network_inputs
+from training.run.finetuning import stage as network_stage
+from training.run.finetuning.data import Embed, FinetuneData
+from training.run.finetuning.stage import START, WeightChoice
 from training.run.phases import Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
@@ -64,7 +64,7 @@ def frozen_config() -> TrainConfig:
 def always_ships() -> Any:
     """Random weights learn little in two epochs: here what is trained ships all the same."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("training.run.network.stage._beats_frozen", lambda *_: True)
+    patch.setattr("training.run.finetuning.stage._beats_frozen", lambda *_: True)
     yield
     patch.undo()
 
@@ -74,7 +74,7 @@ def network_run(
     pictures: Path, other_pictures: Path, cache: Path, always_ships: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """One uninterrupted run whose network trained, with validation images. Not to be written to."""
-    out = tmp_path_factory.mktemp("network") / "run"
+    out = tmp_path_factory.mktemp("finetuning") / "run"
     with _an_epoch_finds_more():
         train(pictures, out, config=network_config(), machine=make_machine(cache), val=other_pictures)
     return out
@@ -83,13 +83,13 @@ def network_run(
 @contextmanager
 def _an_epoch_finds_more() -> Iterator[None]:
     """As if it did: two epochs find no more than random weights do."""
-    best = NetworkChoice.best
+    best = WeightChoice.best
 
-    def best_of_epochs(choice: NetworkChoice, names: Iterable[str]) -> str:
+    def best_of_epochs(choice: WeightChoice, names: Iterable[str]) -> str:
         return best(choice, [name for name in names if name != START])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NetworkChoice, "best", best_of_epochs)
+        patch.setattr(WeightChoice, "best", best_of_epochs)
         yield
 
 
@@ -110,8 +110,8 @@ def test_the_unfrozen_blocks_of_the_run_have_moved_and_no_others(network_run: Pa
 
 def test_what_ships_lies_half_way_between_the_start_and_the_trained_weights(network_run, trainer) -> None:
     with _an_epoch_finds_more():
-        whole = trainer(config=network_config(wise_ft_alpha=1))["network"]
-    half = json.loads((network_run / "report.json").read_text())["network"]
+        whole = trainer(config=network_config(wise_ft_alpha=1))["finetuning"]
+    half = json.loads((network_run / "report.json").read_text())["finetuning"]
     assert half["weights"] == f"{whole['weights']}, 0.5 of the way"
     start = load_backbone(BACKBONE, "none").network.state_dict()
     trained, shipped = _backbone(trainer.folder / "run"), _backbone(network_run)
@@ -123,13 +123,13 @@ def test_what_ships_lies_half_way_between_the_start_and_the_trained_weights(netw
 
 def test_the_report_says_what_was_tried_and_what_ships(network_run: Path) -> None:
     report = json.loads((network_run / "report.json").read_text())
-    network = report["network"]
+    network = report["finetuning"]
     assert network["method"] == report["method"] == "proxy-anchor"
     assert (network["blocks"], network["of_blocks"]) == (3, 14)
     assert (network["held_out"], network["trained_on"]) == ({"unseen": 0, "seen": 4}, 44)
     assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]
     assert {"average", "last", network["weights"]} <= set(network["tried"])
-    lines = [line for line in read_metrics(network_run) if line["phase"] == "network"]
+    lines = [line for line in read_metrics(network_run) if line["phase"] == "finetuning"]
     assert [line["epoch"] for line in lines] == [1, 2]
     assert all(0 <= line["seen"] <= 1 for line in lines)
 
@@ -168,7 +168,7 @@ def test_a_run_whose_network_trained_exports_audits_and_agrees(trainer: Trainer,
 
 def test_an_interrupted_stage_goes_on_to_the_same_bits(network_run, other_pictures, trainer) -> None:
     out, options = trainer.folder / "run", {"config": network_config(), "val": other_pictures}
-    trainer(stop=("network", 1), **options)
+    trainer(stop=("finetuning", 1), **options)
     with _an_epoch_finds_more():
         report = trainer(resume=True, **options)
     assert weights(out) == weights(network_run)
@@ -182,7 +182,7 @@ def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(traine
     config = network_config(method="spa", confidences="leave-one-out", batch_norm="train", finetune="all")
     trainer("whole", config=config)
     for epoch in (1, 2):
-        trainer(stop=("network", epoch), resume=epoch > 1, config=config)
+        trainer(stop=("finetuning", epoch), resume=epoch > 1, config=config)
     trainer(resume=True, config=config)
     assert trainer.weights() == trainer.weights("whole")
     assert figures(trainer.folder / "run") == figures(trainer.folder / "whole")
@@ -191,14 +191,14 @@ def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(traine
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-import training.run.network.stage as choice
+import training.run.finetuning.stage as choice
 from tests.training.conftest import make_machine
-from tests.training.run.network.test_stage import network_config
+from tests.training.run.finetuning.test_stage import network_config
 from training.run.phases import Watcher
 from training.run.train import train
 choice._beats_frozen = lambda *_: True
 def on_epoch(report):
-    if (report.phase, report.epoch) == ("network", 2):
+    if (report.phase, report.epoch) == ("finetuning", 2):
         os.kill(os.getpid(), signal.SIGKILL)
 data, out, cache, val = map(Path, sys.argv[1:])
 train(data, out, config=network_config(), machine=make_machine(cache), val=val, watcher=Watcher(on_epoch=on_epoch))
@@ -226,8 +226,8 @@ def test_a_killed_stage_leaves_a_run_that_goes_on_to_the_same_bits(network_run, 
 def test_on_a_gpu_a_network_trains_in_the_faster_precision_and_goes_on_after_a_stop(trainer, always_ships) -> None:
     machine = make_machine(trainer.folder / "cache", device=torch.device("cuda"), precision="auto", workers=4)
     options = {"config": network_config(finetune="all"), "machine": machine}
-    trainer(stop=("network", 1), **options)
-    network = trainer(resume=True, **options)["network"]
+    trainer(stop=("finetuning", 1), **options)
+    network = trainer(resume=True, **options)["finetuning"]
     assert network["precision"] in ("float32", "bfloat16")
     assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]
     assert all(np.isfinite(epoch["loss"]) for epoch in network["epochs"][1:])
@@ -235,7 +235,7 @@ def test_on_a_gpu_a_network_trains_in_the_faster_precision_and_goes_on_after_a_s
 
 def test_images_held_out_never_train(trainer: Trainer, monkeypatch) -> None:
     drawn: set[int] = set()
-    splits, real, real_split = [], network_inputs.cut_windows, network_stage.split_for_network
+    splits, real, real_split = [], network_inputs.cut_windows, network_stage.split_for_finetuning
 
     def draw(pixels, rows, windows, **others):
         drawn.update(rows.tolist())
@@ -243,7 +243,7 @@ def test_images_held_out_never_train(trainer: Trainer, monkeypatch) -> None:
 
     monkeypatch.setattr(network_inputs, "cut_windows", draw)
     monkeypatch.setattr(
-        network_stage, "split_for_network", lambda *a, **b: splits.append(real_split(*a, **b)) or splits[-1]
+        network_stage, "split_for_finetuning", lambda *a, **b: splits.append(real_split(*a, **b)) or splits[-1]
     )
     trainer(config=network_config())
     assert drawn == set(splits[0].train.tolist())
@@ -253,10 +253,10 @@ def test_images_held_out_never_train(trainer: Trainer, monkeypatch) -> None:
 def test_where_the_frozen_embedding_finds_more_it_ships_and_the_backbone_is_the_start(
     trainer: Trainer, monkeypatch
 ) -> None:
-    monkeypatch.setattr("training.run.network.stage._beats_frozen", lambda *_: False)
+    monkeypatch.setattr("training.run.finetuning.stage._beats_frozen", lambda *_: False)
     trainer("plain", config=frozen_config())
     report = trainer(config=network_config())
-    assert (report["network"]["selected"], report["method"]) == (False, "proxy-nca")
+    assert (report["finetuning"]["selected"], report["method"]) == (False, "proxy-nca")
     assert trainer.weights() == trainer.weights("plain")
     start, kept = _backbone(trainer.folder / "plain"), _backbone(trainer.folder / "run")
     assert all(torch.equal(tensor, kept[name]) for name, tensor in start.items())
@@ -265,13 +265,13 @@ def test_where_the_frozen_embedding_finds_more_it_ships_and_the_backbone_is_the_
 def test_where_no_epoch_finds_more_the_start_ships_and_is_called_so(trainer, always_ships, monkeypatch) -> None:
     judged = []
 
-    def score(self: NetworkData, embed: Embed) -> dict[str, float]:
+    def score(self: FinetuneData, embed: Embed) -> dict[str, float]:
         judged.append(self)
         # the start, then after both epochs, average and last
         return {"seen": 0.9 if len(judged) in (1, 6) else 0.1}
 
-    monkeypatch.setattr(NetworkData, "score", score)
-    network = trainer(config=network_config())["network"]
+    monkeypatch.setattr(FinetuneData, "score", score)
+    network = trainer(config=network_config())["finetuning"]
     assert network["weights"] == "start"
     assert list(network["tried"]) == ["average", "last", "start", "start, head refitted"]
     kept = _backbone(trainer.folder / "run")
@@ -280,10 +280,10 @@ def test_where_no_epoch_finds_more_the_start_ships_and_is_called_so(trainer, alw
 
 
 def test_what_ships_has_to_find_more_than_the_frozen_embedding() -> None:
-    choice = NetworkChoice({"average": {"unseen": 0.5, "seen": 0.7}, "frozen": {"unseen": 0.6, "seen": 0.5}})
+    choice = WeightChoice({"average": {"unseen": 0.5, "seen": 0.7}, "frozen": {"unseen": 0.6, "seen": 0.5}})
     assert choice.best(choice.tried) == "average"
     assert choice.best(["frozen", "average"]) == "average"
-    equal = NetworkChoice({"average": {"seen": 0.5}, "last": {"seen": 0.5}})
+    equal = WeightChoice({"average": {"seen": 0.5}, "last": {"seen": 0.5}})
     assert equal.best(equal.tried) == "average", "the first of equals"
 
 
@@ -308,10 +308,10 @@ def test_every_kind_of_run_can_train_its_network(trainer, other_pictures, always
     """Methods of proxies and of pairs, judges of either kind, rivals, views and poolings; one epoch each."""
     config = network_config(epochs=1, **changes)
     report = trainer(config=config, val=other_pictures)
-    assert report["method"] == report["network"]["method"] == config.network_loss.method
+    assert report["method"] == report["finetuning"]["method"] == config.finetune_loss.method
     backbone, head, state = RunFolder.open(trainer.folder / "run").load_trained()
     assert head.embedding_dim == config.embedding.embedding_dim == state["embedding_dim"]
-    assert np.isfinite(report["network"]["epochs"][1]["loss"])
+    assert np.isfinite(report["finetuning"]["epochs"][1]["loss"])
     assert backbone.view == config.input.view
 
 
@@ -338,9 +338,9 @@ def test_the_precision_that_was_measured_is_kept_for_a_resume(trainer: Trainer, 
         asked.append(images.shape)
         return "bfloat16"
 
-    monkeypatch.setattr("training.run.network.inputs.choose_precision", choose)
+    monkeypatch.setattr("training.run.finetuning.inputs.choose_precision", choose)
     options = {"config": network_config(), "machine": make_machine(trainer.cache, precision="auto")}
-    trainer(stop=("network", 1), **options)
+    trainer(stop=("finetuning", 1), **options)
     report = trainer(resume=True, **options)
     assert asked == [(16, 32, 32, 3)]
-    assert report["network"]["precision"] == "bfloat16"
+    assert report["finetuning"]["precision"] == "bfloat16"
