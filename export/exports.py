@@ -1,4 +1,4 @@
-"""Exports to ONNX: a trained run, a backbone without training, and a model file in another precision."""
+"""Exports to ONNX: a training run, an untrained backbone, or a model file in another precision."""
 
 from __future__ import annotations
 
@@ -48,11 +48,7 @@ LabelledPaths = Sequence[tuple[Path, str]]
 def _fit_whitening(
     extractor: Extractor, folder: Path, *, embedding_dim: int | None, cache: Path, progress: Progress
 ) -> tuple[Head, Pixels]:
-    """PCA whitening of the features of all usable images of a folder, without labels, and images to check it on.
-
-    Raises:
-        InputError: no usable image, or a width that the images cannot span.
-    """
+    """PCA whitening of the features of all usable images of a folder, and images for the parity check."""
     paths = [folder / found.path for found in walk_folder(folder) if found.problem is None]
     store = open_store(cache, extractor, views=1)
     extracted = extract_features(
@@ -68,7 +64,7 @@ def _fit_whitening(
 
 
 def draw_check_images(preprocess: PreprocessConfig) -> Pixels:
-    """Fixed synthetic images (N, crop, crop, 3), on which an export is checked that no folder belongs to."""
+    """Fixed synthetic images (N, crop, crop, 3) for the parity check of an export without a folder."""
     coarse = np.random.default_rng(0).integers(0, 256, size=(PARITY_IMAGES, 8, 8, 3), dtype=np.uint8)
     repeat = -(-preprocess.crop // 8)
     images = coarse.repeat(repeat, axis=1).repeat(repeat, axis=2)[:, : preprocess.crop, : preprocess.crop]
@@ -76,11 +72,7 @@ def draw_check_images(preprocess: PreprocessConfig) -> Pixels:
 
 
 def read_check_images(paths: list[Path], preprocess: PreprocessConfig) -> Pixels:
-    """Model inputs (N, crop, crop, 3) of the first readable images of a list, at most `PARITY_IMAGES`.
-
-    Raises:
-        InputError: none is readable.
-    """
+    """Model inputs (N, crop, crop, 3) of the first readable images of a list, at most `PARITY_IMAGES`."""
     readable = (pixels for path in paths if (pixels := _read(path, preprocess)) is not None)
     images = list(islice(readable, PARITY_IMAGES))
     if not images:
@@ -101,12 +93,7 @@ def _read(path: Path, preprocess: PreprocessConfig) -> Pixels | None:
 def _read_labelled(images: LabelledPaths, preprocess: PreprocessConfig, *, place: Path) -> LabelledPixels:
     """Up to `CALIBRATED` + `MEASURED` readable images, always the same ones, in an order that mixes labels.
 
-    Args:
-        images: their paths and labels.
-        place: what messages call all of them.
-
-    Raises:
-        InputError: they are too few to measure anything on, or have fewer than two labels.
+    `place` names them in messages; too few images, or fewer than two labels, are an `InputError`.
     """
     chosen = _choose(images)
     with ThreadPoolExecutor(usable_cores()) as pool:
@@ -165,13 +152,7 @@ USUAL = ExportConfig()
 def export_run(
     run_path: Path, out: Path, config: ExportConfig = USUAL, *, progress: Progress = no_progress
 ) -> ExportReport:
-    """Export the last weights of a finished training run, checked on the run's own images.
-
-    Raises:
-        RunError: no run, or one that is not finished.
-        InputError: the file cannot be written, or the precision costs too much.
-        ParityError: ONNX Runtime disagrees with torch.
-    """
+    """Export a finished training run, checked on its own images."""
     run = RunFolder.open(run_path)
     backbone, head, state = run.load_trained()
     preprocess = run.preprocess()
@@ -202,12 +183,7 @@ def export_run(
 
 
 def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no_progress) -> ExportReport:
-    """Export a backbone's raw features, or their PCA whitening on a folder.
-
-    Raises:
-        InputError: weights, folder, width or output that cannot be used, or a precision that costs too much.
-        ParityError: ONNX Runtime disagrees with torch.
-    """
+    """Export a backbone's raw features, or their PCA whitening on a folder."""
     assert config.backbone is not None
     backbone, view, pooling, whiten = config.backbone, config.view, config.pooling, config.whiten
     given = (("resize", config.resize), ("crop", config.crop))
@@ -242,12 +218,7 @@ def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no
 def export_again(
     model: Path, out: Path, config: ExportConfig, *, progress: Progress = no_progress
 ) -> ExportReport:
-    """Write a model file again in int8, all its outputs.
-
-    Raises:
-        ModelFileError: it is no model of ours.
-        InputError: it is to be anything but int8 or in its own place, no images are given, or it costs too much.
-    """
+    """Write a model file in int8, with all its outputs."""
     require_onnx_name(out)
     if out.exists() and model.exists() and out.samefile(model):
         raise InputError(
@@ -291,7 +262,7 @@ def _lower(
 def _read_measured(
     config: ExportConfig, own: tuple[Path, LabelledPaths] | None, *, preprocess: PreprocessConfig
 ) -> LabelledPixels:
-    """The images that a precision is measured on: those of the config, else the `own` of what is exported."""
+    """Images on which a precision is measured: those of the config, else the `own` of the model."""
     if config.images is not None and (own is None or config.images != own[0]):
         own = config.images, _list_labelled(config.images)
     if own is None:

@@ -1,4 +1,4 @@
-"""Lower precisions of a model, each compared with float32 on images that it was not made with before it is written."""
+"""Lower precisions of a model, each compared with float32 on other images before it is written."""
 
 from __future__ import annotations
 
@@ -39,14 +39,13 @@ _BATCH = 32
 
 
 class Int8Converter:
-    """Makes models in int8 of one in float32, with any of its layers left as they are.
+    """Converts a float32 model to int8, with any of its layers left in float32.
 
-    ONNX Runtime's static quantisation: QDQ, u8 activations by their least and greatest values, s8 weights by channel.
-    (On processors without VNNI its sums of u8 x s8 may overflow, which costs accuracy that is not seen elsewhere.)
+    ONNX Runtime's static quantisation: QDQ, u8 activations by minimum and maximum, s8 weights by channel. On processors
+    without VNNI its sums of u8 x s8 may overflow, which costs accuracy there.
 
     Args:
-        model: in float32.
-        images: (N, side, side, 3) uint8 to read the ranges off.
+        images: (N, side, side, 3) uint8, which give the ranges.
     """
 
     def __init__(self, model: onnx.ModelProto, images: Pixels) -> None:
@@ -58,7 +57,7 @@ class Int8Converter:
         self.layers: tuple[str, ...] = tuple(node.name for node in nodes if node.op_type in _OPERATIONS)
 
     def convert(self, *, leave: Sequence[str] = ()) -> onnx.ModelProto:
-        """The model in int8 but for the layers of these names."""
+        """The model in int8 except for the layers of these names."""
         library = import_quantization()
         with self._prepared() as path:
             written = path.with_name("int8.onnx")
@@ -72,7 +71,7 @@ class Int8Converter:
 
     @contextmanager
     def _prepared(self) -> Iterator[Path]:
-        """The model as ONNX Runtime wants it, in a folder of its own."""
+        """The model after ONNX Runtime's preprocessing, in a folder of its own."""
         library = import_quantization()
         logger, level = logging.getLogger(), logging.getLogger().level
         with tempfile.TemporaryDirectory() as folder:
@@ -99,9 +98,9 @@ def _reader(library: Any, images: Pixels) -> Any:
 
 
 def keep_in_half(proto: onnx.ModelProto, precision: str) -> None:
-    """Let the graph hold its larger float32 weights in one of `HALVES`, each with a node that casts it back.
+    """Store the graph's larger float32 weights in one of `HALVES`, each with a node that casts it back.
 
-    Those that it cannot hold, being too large, stay as they are.
+    Weights out of its range stay in float32.
     """
     kept, casts = [], []
     for weight in proto.graph.initializer:
@@ -136,22 +135,19 @@ def lower_precision(
     report: ExportReport, out: Path, precision: str, *, images: LabelledPixels,
     max_recall_drop: float = MAX_RECALL_DROP, progress: Progress = no_progress,
 ) -> ExportReport:  # fmt: skip
-    """Write a model of float32 again in another precision, if that costs no more Recall@1 than is allowed.
+    """Write a model in another precision, if that costs no more Recall@1 than is allowed, else `InputError`.
 
-    int8 costs too much where some layers do not bear it: of groups of layers that follow each other the ones that
-    change embeddings most, each alone in int8, are left in float32, one more at a time, until the bound holds.
+    Where int8 costs too much, groups of consecutive layers stay in float32, one more at a time, until the bound holds:
+    first
+    those that change embeddings most when they alone are in int8.
 
     Args:
-        report: of the model that was exported in float32.
-        out: the file to write.
+        report: of the export in float32.
         precision: of the contract: `float16`, `bfloat16` or `int8`.
-        images: `CALIBRATED` of them, or half, give int8 its ranges; of the others Recall@1 by the given labels is
-            measured, each image asking all others, and the cosine of embeddings less their mean.
+        images: `CALIBRATED` of them, or half, give int8 its ranges. On the others Recall@1 by the given labels is
+            measured, and the cosine of centred embeddings.
         max_recall_drop: 0..1, of Recall@1.
-        progress: told (done, total) of the images that are embedded, as far as they are known to be needed.
-
-    Raises:
-        InputError: the precision costs more than is allowed.
+        progress: called with (done, total) images.
     """
     model = Path(report.model)
     calibrated = min(CALIBRATED, len(images.pixels) // 2)
@@ -179,7 +175,7 @@ def lower_precision(
 def _convert(
     model: Path, precision: str, calibration: Pixels, judge: _Judge
 ) -> Iterator[tuple[onnx.ModelProto, int]]:
-    """Models in a precision with the number of layers that they leave in float32, the fastest first."""
+    """Models in a precision with the number of layers left in float32, the fastest first."""
     proto = onnx.load(model)
     if precision in HALVES:
         keep_in_half(proto, precision)
@@ -200,7 +196,7 @@ def _convert(
 
 
 class _Judge:
-    """Compares models with the one in float32, on the same images."""
+    """Compares models with the float32 one on the same images."""
 
     def __init__(self, model: Path, pixels: Pixels, labels: Labels, *, progress: Progress) -> None:
         self._pixels, self._labels, self._progress = pixels, labels, progress
@@ -211,7 +207,7 @@ class _Judge:
         self._recalls = {name: recall_at_1(vectors, self._labels) for name, vectors in self._expected.items()}
 
     def compare(self, proto: onnx.ModelProto, *, float_layers: int) -> MeasuredPrecision:
-        """What a model finds and how near its embeddings are; where it has two outputs, of the one that lost more."""
+        """Recall@1 and cosine of a model; of two outputs, those of the one that lost more."""
         with TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             write_model_file(proto, path, contract=self.contract)
@@ -239,14 +235,14 @@ class _Judge:
 
 
 def recall_at_1(vectors: Vectors, labels: Labels) -> float:
-    """The share of (N, D) unit rows whose nearest other row has the same of (N,) labels."""
+    """Share of (N, D) unit rows whose nearest other row has the same of (N,) labels."""
     scores = vectors @ vectors.T
     np.fill_diagonal(scores, -np.inf)
     return float((labels[scores.argmax(axis=1)] == labels).mean())
 
 
 def centred_cosine(found: Vectors, expected: Vectors) -> float:
-    """The mean cosine of (N, D) rows with those expected, less the mean of these: of raw ones it hides what is lost."""
+    """Mean cosine of (N, D) rows with the expected ones, less their mean, which would hide the loss."""
     middle = expected.mean(axis=0)
     one, two = found - middle, expected - middle
     norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)

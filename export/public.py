@@ -1,4 +1,4 @@
-"""Export for Python programs: one portable ONNX file. Loads nothing heavy before it works."""
+"""Export for Python programs: one portable ONNX file. Imports nothing heavy before it works."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_RECALL_DROP = 0.003  # of Recall@1, 0..1: what a lower precision may cost
 
 @dataclass(frozen=True, slots=True)
 class ExportConfig:
-    """What is exported in the place of a run, and in which precision."""
+    """Backbone to export without a run, and the precision"""
 
     backbone: str | None = option(
         None, "Without RUN: any torchvision classification model, timm:NAME, open_clip:NAME, or builtin."
@@ -84,23 +84,18 @@ def export(
 ) -> ExportReport:
     """Write a trained run, or a backbone without any training, to one ONNX file.
 
-    The file takes uint8 images, normalises them itself, gives unit vectors, and carries a JSON contract. It is written
-    only if ONNX Runtime agrees with torch on real images.
+    The file takes uint8 images, normalises them, returns unit vectors, and carries a JSON contract. It is written only
+    if ONNX Runtime agrees with torch on real images.
 
     Args:
         run: folder of a finished training run; None with the option `backbone`.
-        out: the file to write.
         config: the options, which may be given as keywords instead.
         progress: called with (done, total) images to whiten on, or to measure the precision on.
-        **options: the fields of `ExportConfig`, as `retrieval export` has them.
-
-    Returns:
-        What was written, and how closely both runtimes agree.
+        **options: the fields of `ExportConfig`, as in `retrieval export`.
 
     Raises:
-        RunError: no run, or one that is not finished.
-        InputError: neither a run nor a backbone with weights, an option that would do nothing, or something that
-            cannot be used or written.
+        RunError: no run, or an unfinished one.
+        InputError: invalid options, images or output.
         ParityError: ONNX Runtime disagrees with torch.
     """
     config = as_config(ExportConfig, config, options)

@@ -1,4 +1,4 @@
-"""ONNX file of a torch embedding model with its contract, checked against torch before it stays."""
+"""ONNX export of a torch embedding model with its contract, after a parity check against torch."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ MIN_COSINE = 0.99999
 
 
 def check_parity(model: PixelModel, onnx_path: Path, images: Pixels, *, name: str) -> float:
-    """The lowest cosine between the two models' embeddings of an image, in batches of 1 and of N, of any output.
+    """Lowest cosine between the embeddings of both models, in batches of 1 and of N, over all outputs.
 
     Args:
         model: the torch model, on the CPU.
-        onnx_path: the file as it would be served.
         images: (N, crop, crop, 3) uint8.
 
     Raises:
-        ParityError: a cosine below `MIN_COSINE`, or a row of the file's that is not finite and of unit norm.
+        ParityError: a cosine below `MIN_COSINE`, or a row that is not finite and of unit norm.
     """
     with torch.inference_mode():
         found = model(torch.from_numpy(images))
@@ -60,11 +59,11 @@ def _find_lowest(embedder: Embedder, images: Pixels, expected: Vectors) -> float
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was written, and how far ONNX Runtime and torch agree on the check images.
+    """The written file, and its agreement with torch on the check images.
 
     Attributes:
-        min_cosine: of the file in float32 that it is, or was made of; None of one that was made of a model file.
-        measured: of a lower precision, what it costs.
+        min_cosine: of the float32 file; None where a model file was converted.
+        measured: cost of a lower precision.
     """
 
     model: str
@@ -76,22 +75,17 @@ class ExportReport:
     measured: MeasuredPrecision | None = None
 
     def to_json(self) -> dict[str, object]:
-        """The document that `export --json` prints."""
+        """Document that `export --json` prints."""
         return asdict(self)
 
 
 def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check_images: Pixels) -> ExportReport:
-    """Write the model to one ONNX file, after checking that it gives what torch gives.
+    """Write the model to one ONNX file, if its embeddings agree with torch's.
 
     Args:
         model: in eval mode; float32.
-        contract: what the file says of itself.
-        out: the file; replaced atomically, and only if the check passes.
+        out: the file; replaced atomically.
         check_images: (N, crop, crop, 3) uint8 real images.
-
-    Raises:
-        InputError: the file cannot be written, the weights are too large for one, or ONNX has no words for the model.
-        ParityError: the two disagree.
     """
     try:
         with _writing(out) as temporary:
@@ -106,18 +100,14 @@ def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check
 
 
 def write_model_file(proto: onnx.ModelProto, out: Path, *, contract: ModelContract) -> None:
-    """Write a model file, atomically.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Write a model file, atomically; an `InputError` if that fails."""
     with _writing(out) as temporary:
         temporary.write_bytes(serialize_model(proto, contract))
 
 
 @contextmanager
 def _writing(out: Path) -> Iterator[Path]:
-    """A file that takes the place of `out` in the end."""
+    """A temporary file that replaces `out` at the end."""
     require_onnx_name(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -128,10 +118,6 @@ def _writing(out: Path) -> Iterator[Path]:
 
 
 def require_onnx_name(out: Path) -> None:
-    """See that a file can be written under a name.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """Check that a file can be written under a name; an `InputError` if not."""
     if out.is_dir() or not out.suffix == ".onnx":
         raise InputError(f"{out}: expected the name of a file that ends in .onnx")

@@ -1,4 +1,4 @@
-"""Training for Python programs: one run, from images to a trained embedding. Loads nothing heavy before it works."""
+"""Training for Python programs. Imports nothing heavy before it works."""
 
 from __future__ import annotations
 
@@ -27,29 +27,28 @@ def train(
     log: str | Sequence[str] = (),
     **options: Any,
 ) -> dict[str, Any]:
-    """Train an embedding that survives wrong labels, into the run folder `out`.
+    """Train an image embedding on labelled images, some with wrong labels, into the run folder `out`.
 
     Args:
         data: a folder of class folders, a CSV or Parquet file with the columns path,label, or a benchmark's download.
         out: the run folder; new, or begun with the same options where `resume`.
-        val: other labelled images for Recall@K in the report.
-        resume: go on with a run that was interrupted; a finished one gives its report again.
-        watcher: told of progress.
-        rank_timeout: seconds that a step waits for other processes, where torchrun has started several.
-        log: where else the training can be watched: `tensorboard:DIR`, `mlflow[:URI]`, `wandb[:PROJECT]`, one or more.
-        **options: as `retrieval train` has them, with `_` for `-` (and `lambda_`): the fields of `Machine` (`device`,
-            `workers`, `cache`, ...), of `TrainConfig` and the configs in it (`weights`, `method`, `epochs`,
-            `embedding_dim`, ...); the default recipe gives the others, or the paper's with `recipe="spa-paper"`.
+        val: labelled images for evaluation.
+        resume: continue an interrupted run; a finished one returns its report.
+        rank_timeout: under torchrun, seconds that a step waits for other processes.
+        log: experiment trackers: `tensorboard:DIR`, `mlflow[:URI]`, `wandb[:PROJECT]`, one or more.
+        **options: as in `retrieval train`, with `_` for `-` (and `lambda_`): the fields of `Machine` (`device`,
+        `workers`,
+            `cache`, ...), of `TrainConfig` and the configs in it (`weights`, `method`, `epochs`, `embedding_dim`, ...).
 
     Returns:
-        The report, as the run folder's report.json has it: Recall@K beside the untrained baselines, and the holdout.
+        The report, as in the run folder's report.json.
 
     Raises:
-        InputError: data, weights or options that cannot be used, or that the method does not use.
+        InputError: invalid data, weights or options, or an option without effect.
         RunError: a run folder in the way, missing, or begun with other options.
         MissingDependencyError: what `log` names is not installed.
 
-    Started by torchrun, each process calls it alike and gets the same report; rank 0 alone writes and tells a watcher.
+    Under torchrun each process calls it alike and gets the same report; only rank 0 writes and calls the watcher.
     """
     from training.options.resolve import resolve
 
@@ -67,7 +66,7 @@ def train_resolved(
     data: Path, out: Path, *, config: TrainConfig, asked: Mapping[str, Any], machine: Mapping[str, Any],
     val: Path | None, resume: bool, watcher: Watcher | None, rank_timeout: float, targets: Sequence[LogTarget],
 ) -> dict[str, Any]:  # fmt: skip
-    """`train`, with options that are resolved; `asked` are those that were given, `machine` those of `Machine`."""
+    """`train` with resolved options; `asked` are the given ones, `machine` those of `Machine`."""
     with naming_extras("training"):
         from training.run.distributed import Place, join_processes, require_same_start
         from training.run.loggers import open_loggers

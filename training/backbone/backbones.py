@@ -1,4 +1,4 @@
-"""Frozen backbones by name, whichever library they come from."""
+"""Frozen backbones by name, from any library."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ from training.options.backbone_libraries import BUILTIN, DEFAULT_LIBRARY, LIBRAR
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """A classification model without its last layer, frozen and in eval mode (batch norm too).
+    """Classification model without its last layer, frozen and in eval mode (batch norm too).
 
-    `module` maps (N, 3, H, W) float images to (N, feature_dim) features; `training.options.backbone_libraries` says how
-    they are normalised. `with_features` makes one that sees or pools images in another way.
+    `module` maps normalised (N, 3, H, W) float images to (N, feature_dim) features.
 
     Attributes:
-        name: as of `load_backbone`.
-        view: `crop` and `whole` take what they are given, `both` makes two views of it inside.
+        view: `crop` and `whole` take the image as given, `both` makes two views of it inside.
         pooling: `own`, `gem`, `layers` or `every`.
-        side: pixels a side of the images that the network itself takes; None where neither view nor pooling asks.
+        side: image size of the network in pixels; None where neither view nor pooling needs it.
     """
 
     name: str
@@ -38,7 +36,7 @@ class Backbone:
 
     @property
     def network(self) -> nn.Module:
-        """The model that the weights are of, without views and pooling of ours."""
+        """The library's model, without our views and poolings."""
         module = self.module.features if isinstance(self.module, BothViews) else self.module
         return module.network if isinstance(module, PooledFeatures) else module
 
@@ -55,11 +53,11 @@ def load_backbone(name: str, weights: str, *, seed: int = 0, side: int | None = 
     """Build a backbone by name.
 
     Args:
-        name: of any torchvision classification model, or of another library's as `library:model`.
-        weights: `pretrained` (fetched by the library; `imagenet` is the same for torchvision), `none` (random by
+        name: of a torchvision classification model, or `library:model`.
+        weights: `pretrained` (downloaded by the library; `imagenet` is the same for torchvision), `none` (random by
             `seed`), or a safetensors or torch state-dict file in the library's layout, with or without the last layer.
-        side: pixels a side of the images that it will take, where that is not its own size; networks that are made
-            for one size are made for this one where their library can do that, with their weights resampled.
+        side: image size in pixels, if not the model's own; a network of one size is built for this size, with resampled
+            weights, where its library can do that.
     """
     library, model = find_library(name)
     if weights == "imagenet":
@@ -76,16 +74,12 @@ def load_backbone(name: str, weights: str, *, seed: int = 0, side: int | None = 
 
 
 def with_features(backbone: Backbone, *, view: str = "crop", pooling: str = "own", side: int) -> Backbone:
-    """The same network, seeing and pooling images in another way; `backbone` stays as it is.
+    """The same network with another view and pooling; `backbone` is not changed.
 
     Args:
-        backbone: as of `load_backbone`.
-        view: `crop`, `whole` or `both`. For `both` the module takes larger images than `side`.
-        pooling: `own`, `gem`, `layers`, or `every`: all pieces, of which `PoolingLayout.select` makes the others.
-        side: pixels a side of the images that the network itself takes.
-
-    Raises:
-        InputError: the network has no feature maps to pool.
+        view: `crop`, `whole` or `both`, which takes images larger than `side`.
+        pooling: `own`, `gem`, `layers`, or `every`: all pieces, from which `PoolingLayout.select` makes the others.
+        side: image size of the network in pixels.
     """
     module, feature_dim = backbone.network, backbone.feature_dim
     if not pooling == backbone.pooling == "own":
@@ -99,7 +93,7 @@ def with_features(backbone: Backbone, *, view: str = "crop", pooling: str = "own
 
 
 def layout_of(backbone: Backbone, *, pooling: str, side: int) -> PoolingLayout:
-    """The pieces of a backbone's features at a size of images; `pooling` is what asks for them."""
+    """Pieces of a backbone's features at an image size; `pooling` is named in the error."""
     try:
         return PoolingLayout.of(backbone.network, side=side)
     except (InputError, NotImplementedError, RuntimeError) as error:
@@ -111,7 +105,7 @@ def layout_of(backbone: Backbone, *, pooling: str, side: int) -> PoolingLayout:
 
 @torch.inference_mode()
 def require_input_size(backbone: Backbone, side: int, *, flag: str = "--crop") -> None:
-    """Refuse images of a size that the architecture cannot take, before any long work."""
+    """Refuse an image size that the architecture cannot take."""
     device = next(backbone.network.parameters()).device
     try:
         features = backbone.module(torch.zeros(1, 3, side, side, device=device))
@@ -128,13 +122,10 @@ def require_input_size(backbone: Backbone, side: int, *, flag: str = "--crop") -
 
 
 def normalise_images(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """(N, H, W, 3) uint8 to (N, 3, H, W) float32, mean 0 and deviation 1 per channel.
-
-    `mean` and `std` are (1, 3, 1, 1), for values in 0..255.
-    """
+    """(N, H, W, 3) uint8 to (N, 3, H, W) float32; `mean` and `std` are (1, 3, 1, 1), for values in 0..255."""
     return (images.permute(0, 3, 1, 2).float() - mean) / std
 
 
 def arrange_images(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """As `normalise_images`, laid out in memory as convolutions are fastest."""
+    """`normalise_images`, in the memory layout that is fastest for convolutions."""
     return normalise_images(images, mean, std).contiguous(memory_format=torch.channels_last)

@@ -1,4 +1,4 @@
-"""The built-in network as a backbone: its weights are read from the ONNX file that comes with the package."""
+"""The built-in network as a backbone, with weights from its ONNX file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ _TRUNK, _HALF = "parts.trunk.", "_half"  # as the exporter names the network's o
 
 
 def build_module(_: str, weights: str, *, seed: int, side: int | None = None) -> tuple[nn.Module, int]:
-    """The network without its two last layers, and the width of its features; arguments and errors of `load_backbone`.
-
-    Raises:
-        ModelFileError: the file that comes with the package is missing or damaged.
-    """
+    """Network without its two last layers, and the width of its features; arguments as in `load_backbone`."""
     name = describe_builtin().backbone
     if weights != "pretrained":
         return torchvision_models.build_module(name, weights, seed=seed, side=side)
@@ -32,7 +28,7 @@ def build_module(_: str, weights: str, *, seed: int, side: int | None = None) ->
 
 
 def _read_trunk() -> dict[str, Tensor]:
-    """The weights by their names in the network, float32."""
+    """Weights by their names in the network, float32."""
     graph = onnx.load(find_builtin()).graph
     return {
         weight.name.removeprefix(_TRUNK).removesuffix(_HALF): torch.from_numpy(
@@ -45,7 +41,7 @@ def _read_trunk() -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _fill(module: nn.Module, stored: dict[str, Tensor]) -> None:
-    """Give the network its weights. The exporter has put what batch norm does into the convolution before it."""
+    """Load the weights; the exporter has folded batch norm into the convolutions."""
     before = ""
     for name, layer in module.named_modules():
         if isinstance(layer, nn.BatchNorm2d):
@@ -63,6 +59,6 @@ def _fill(module: nn.Module, stored: dict[str, Tensor]) -> None:
 
 
 def _take_bias(stored: dict[str, Tensor], name: str, bias: Tensor | None) -> None:
-    """Fill a bias with what is stored; the exporter leaves out those that are zeros."""
+    """Load a bias; the exporter leaves out zeros."""
     if bias is not None:
         bias.copy_(stored.pop(name) if name in stored else torch.zeros_like(bias))

@@ -1,4 +1,4 @@
-"""Feature extraction: decoding and inference in one pass, the store on disk, and what training loops read of it."""
+"""Feature extraction: decoding and inference in one pass, the feature store, and the sources of training loops."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from training.options.machine import PRECISIONS, TORCH
 class FeatureSource(Protocol):
     """Features of N training images.
 
-    `centre` is (N, F) float32, the features of the centre crops; `views` is how many fixed views an image has, None
-    where every one is new.
+    `centre` is (N, F) float32, the features of the centre crops; `views` is the number of fixed views per image, None
+    for new ones each time.
     """
 
     centre: Tensor
@@ -52,11 +52,7 @@ class FeatureSource(Protocol):
 
 
 class CachedSource:
-    """Fixed views from the feature store, in memory.
-
-    Args:
-        views: (N, V, F) float32; view 0 is the centre crop.
-    """
+    """Fixed views in memory: (N, V, F) float32, of which view 0 is the centre crop."""
 
     def __init__(self, views: Tensor) -> None:
         self.centre = views[:, 0]
@@ -71,11 +67,7 @@ class CachedSource:
 
 
 class LiveSource:
-    """A random crop and flip of every image each time it is asked for, through the backbone.
-
-    Args:
-        centre: (N, F) float32 features of their centre crops.
-    """
+    """A new random crop and flip of every image each time, through the backbone."""
 
     def __init__(self, paths: Sequence[Path], *, centre: Tensor, extractor: Extractor, workers: int) -> None:
         self.centre = centre
@@ -102,11 +94,12 @@ _OWN_SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNA
 
 @contextmanager
 def keep_freed_memory() -> Iterator[None]:
-    """Have the C library keep freed blocks of any size for the next ones; at the end it gives all of them back.
+    """Let glibc reuse freed blocks of any size in this block; at the end it returns them.
 
-    glibc maps every block over 32 MB anew and unmaps it when it is freed, so that the kernel clears each page of every
-    large activation again: more than half of MobileNetV2's forward pass on 32 images, and a quarter of a training
-    step. Other C libraries, and who has set glibc's thresholds himself, are left alone.
+    glibc maps every block over 32 MB anew, so that the kernel clears each page of every large activation: more than
+    half
+    of MobileNetV2's forward pass on 32 images, and a quarter of a training step. Other C libraries, and thresholds set
+    by the user, are left alone.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is None or any(os.environ.get(name) for name in _OWN_SETTINGS):
@@ -131,14 +124,11 @@ Features = npt.NDArray[np.float32]
 
 
 class FeatureStore:
-    """Features of images by content hash.
+    """Features of images on disk, by content hash.
 
     Args:
         folder: of this key; made if missing.
-        description: what the features are, written beside them for people.
-
-    Raises:
-        InputError: the folder cannot be written.
+        description: of the features, written beside them.
     """
 
     def __init__(self, folder: Path, *, description: Mapping[str, Any]) -> None:
@@ -157,7 +147,7 @@ class FeatureStore:
         return sha256 in self._rows
 
     def read_again(self) -> None:
-        """See what other writers have added too."""
+        """Read what other writers have added."""
         known = {name for name, _ in self._rows.values()}
         for listing in sorted(self.folder.glob("*.json")):
             if listing.stem not in known and listing.with_suffix(".npy").exists():
@@ -180,7 +170,7 @@ class FeatureStore:
         self._note(name, hashes)
 
     def load(self, hashes: Sequence[str]) -> Features:
-        """(N, V, F) float32 of images that are all stored."""
+        """(N, V, F) float32 of stored images."""
         by_file: dict[str, list[tuple[int, int]]] = {}
         for position, sha256 in enumerate(hashes):
             name, row = self._rows[sha256]
@@ -214,17 +204,15 @@ SHARD_BATCHES = 32
 
 
 class Extractor:
-    """A frozen backbone on its device, in the fastest precision that the device computes natively: torch computes it.
+    """Frozen backbone on its device, in the fastest precision that the device computes natively.
 
-    `computed_by` makes one that leaves `extract` to another runtime.
+    `computed_by` makes one that computes by another runtime than torch.
 
     Args:
         backbone: in eval mode.
-        preprocess: size, mean and std of its input.
         precision: `auto`, `float32` or `bfloat16`.
 
     Attributes:
-        dtype: torch computes in it.
         mean, std: (1, 3, 1, 1), for values in 0..255.
     """
 
@@ -241,19 +229,19 @@ class Extractor:
         self._graph: InferenceBackend | None = None
 
     def computed_by(self, graph: InferenceBackend) -> Extractor:
-        """The same features by the backbone's graph, which a runtime has opened, as long as the weights are these."""
+        """The same extractor by a runtime with the backbone's graph, for these weights."""
         other = copy(self)
         other._graph = graph
         return other
 
     @property
     def runtime(self) -> str:
-        """What computes the features."""
+        """Name of the runtime."""
         return TORCH if self._graph is None else self._graph.name
 
     @property
     def precision(self) -> str:
-        """The numbers that the features are computed with; a graph's are float32 unless its runtime has others."""
+        """Precision of the features; a graph's is float32 unless its runtime has others."""
         if self._graph is None:
             return str(self.dtype).removeprefix("torch.")
         return self._graph.precision if self._graph.precision in PRECISIONS else "float32"
@@ -268,15 +256,14 @@ class Extractor:
 
     @torch.inference_mode()
     def finish(self, run: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        """(N, F) float32 on the device, by the module or a part of it that ends as it does, in torch's precision."""
+        """(N, F) float32 on the device, by the module or a part of it with the same end, in torch's precision."""
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             return run(inputs.to(self.device)).flatten(1).float()
 
     def describe(self, *, views: int) -> dict[str, object]:
-        """All that the features depend on beside the image; view, pooling and runtime only where they are not usual.
+        """Everything that the features depend on beside the image; unusual view, pooling and runtime only.
 
-        The whole image is what it is by `preprocess` alone. Two runtimes differ in the last bits even in one precision,
-        so that their features lie apart: what is in a store does not depend on who filled it first.
+        Features of two runtimes differ in the last bits even in one precision, so that each has its own store.
         """
         backbone = self.backbone
         unusual = {
@@ -307,7 +294,7 @@ def resolve_precision(precision: str, device: torch.device) -> torch.dtype:
 
 
 def open_store(cache: Path, extractor: Extractor, *, views: int, draw: DrawViews = fixed_views) -> FeatureStore:
-    """The store of these features below the cache folder; it does not depend on a seed or on a run."""
+    """Feature store below the cache folder; it does not depend on seed or run."""
     description = extractor.describe(views=views)
     if draw is not fixed_views:
         description["draw"] = draw.__name__
@@ -316,7 +303,7 @@ def open_store(cache: Path, extractor: Extractor, *, views: int, draw: DrawViews
 
 
 def name_content(how: Mapping[str, Any], hashes: Iterable[str] = ()) -> str:
-    """Name of a cached file: a hash of how it was made, as JSON, and of the hashes of what it was made of, in order."""
+    """Name of a cached file: a hash of its parameters, as JSON, and of the hashes of its inputs, in order."""
     digest = hashlib.sha256(json.dumps(how, sort_keys=True).encode())
     for sha256 in hashes:
         digest.update(sha256.encode())
@@ -324,15 +311,15 @@ def name_content(how: Mapping[str, Any], hashes: Iterable[str] = ()) -> str:
 
 
 def folder_name(backbone: Backbone) -> str:
-    """What files of a backbone are called by: other libraries' names hold : and /."""
+    """Name of a backbone's files: names of other libraries contain : and /."""
     return re.sub(r"[^\w.-]", "_", backbone.name)
 
 
 @dataclass(frozen=True, slots=True)
 class ExtractedSet:
-    """The usable images of a list: `rows` (n,) int64 into the list, their hashes, and what was skipped.
+    """Usable images of a list: `rows` (n,) int64 into it, their hashes, and the skipped images.
 
-    `computed` counts the images that the backbone saw; the others came from the store.
+    `computed` counts the images that the backbone computed; the others came from the store.
     """
 
     rows: np.ndarray
@@ -352,14 +339,13 @@ def extract_features(
     draw: DrawViews = fixed_views,
     progress: Progress = no_progress,
 ) -> ExtractedSet:
-    """See that the store holds the features of every usable image.
+    """Extract the features of every usable image into the store.
 
-    Interrupted, it keeps every batch done; killed, all but the last shard.
+    An interruption keeps every finished batch, a kill all but the last shard.
 
     Args:
-        paths: images in a fixed order; an image is known again by its content, wherever it lies.
-        store, extractor: where features go and come from.
-        views: V fixed views an image.
+        paths: images in a fixed order, known by content.
+        views: number of fixed views per image.
         draw: makes them, as for the store.
         progress: called with (images done, images).
     """
@@ -369,7 +355,7 @@ def extract_features(
     pending = _PendingBatches(store, extractor)
 
     def read(path: Path) -> tuple[str, Pixels | None] | ImageError:
-        """The hash and the views of an image; None for views that the store has."""
+        """Hash and views of an image; None for views that the store has."""
         try:
             data = read_bytes(path)
             sha256 = hashlib.sha256(data).hexdigest()
@@ -417,10 +403,11 @@ class _PendingBatches:
             self.save()
 
     def compute(self) -> None:
-        """Run the backbone on what waits.
+        """Run the backbone on the waiting views.
 
-        The batch is always filled up to its full size: kernels differ by batch size in their last bits, and an image's
-        features must not depend on how many others happened to be new.
+        The batch is always padded to its full size: kernels differ by batch size in the last bits, and features must
+        not depend
+        on the number of new images.
         """
         if not self._views:
             return

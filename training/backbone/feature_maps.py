@@ -1,4 +1,4 @@
-"""Feature maps of a convolutional network, found by a dry run and not by the names of architectures."""
+"""Feature maps of a convolutional network, found by a dry run instead of architecture names."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ class FeatureMap:
 
     Attributes:
         module: its dotted name.
-        call: which of the module's calls in one pass: several layers may share an activation.
-        channels: C.
-        side: pixels a side, more than one.
+        call: index of the module's call in one pass, as several layers may share an activation.
+        side: size in pixels, more than one.
         channels_last: the output is (N, side, side, C), not (N, C, side, side).
     """
 
@@ -46,14 +45,14 @@ class _Seen:
 
 
 def choose_maps(network: nn.Module, *, side: int) -> tuple[int, dict[str, FeatureMap]]:
-    """Of a network that takes images of `side` pixels a side, the width of its result and the maps that poolings read.
+    """Width of the network's result at this image size, and the maps that poolings read.
 
     gem     the map before the network's own pooling
     wide    the widest other one of the same side, as the expansion in the last block
     earlier the widest one of the side before, the last such one
 
-    What there is none of is left out. The choice depends on the architecture alone: the dry run computes shapes only.
-    Maps are of more than one pixel. Those after an activation are preferred.
+    Missing ones are left out; maps after an activation are preferred. The choice depends on the architecture alone: the
+    dry run computes only shapes.
     """
     maps, own_dim = _dry_run(network, side=side)
     if not maps:
@@ -80,7 +79,7 @@ def _widest(maps: list[_Seen]) -> FeatureMap | None:
 
 @torch.no_grad()
 def _dry_run(network: nn.Module, *, side: int) -> tuple[list[_Seen], int]:
-    """All maps in the order in which they are made, none where they become tokens; and the width of the result."""
+    """All maps in the order of computation, none after they become tokens; and the width of the result."""
     recorder = _Recorder()
     weights = {
         name: tensor.to("meta")
@@ -94,10 +93,7 @@ def _dry_run(network: nn.Module, *, side: int) -> tuple[list[_Seen], int]:
 
 
 class _Recorder:
-    """Notes every map as modules end.
-
-    All outputs are kept, which costs nothing on the meta device: so no two share an id.
-    """
+    """Notes every map as modules end; keeps all outputs (free on the meta device), so that no two share an id."""
 
     def __init__(self) -> None:
         self.maps: list[_Seen] = []
@@ -134,7 +130,7 @@ def _is_activation(module: nn.Module) -> bool:
 
 
 def _as_map(name: str, call: int, shape: torch.Size) -> FeatureMap | None:
-    """Maps of square images are square, which tells channels from pixels."""
+    """The output as a map; maps of square images are square, which tells channels from pixels."""
     if len(shape) != 4:
         return None
     images, first, second, third = shape
@@ -151,7 +147,7 @@ def _as_map(name: str, call: int, shape: torch.Size) -> FeatureMap | None:
 def reading_maps(
     network: nn.Module, maps: Sequence[FeatureMap], read: Callable[[FeatureMap, Tensor], None]
 ) -> Iterator[None]:
-    """Call `read(map, output)` whenever the network makes one of the maps, before anything changes it in place."""
+    """Call `read(map, output)` when the network makes a map, before anything changes it in place."""
     calls: Counter[str] = Counter()
     named = {network.get_submodule(wanted.module): wanted.module for wanted in maps}
 
@@ -168,7 +164,7 @@ def reading_maps(
 
 @contextmanager
 def hooked(modules: Iterable[nn.Module], note: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
-    """Call `note(module, inputs, output)` whenever one of the modules ends."""
+    """Call `note(module, inputs, output)` when one of the modules ends."""
     hooks = [module.register_forward_hook(note) for module in modules]
     try:
         yield

@@ -27,11 +27,7 @@ from training.backbone.extract import Extractor, folder_name, name_content
 
 
 class PixelModel(nn.Module):
-    """What is written as ONNX: (N, H, W, 3) uint8 images to float32 rows, (N, D) or several of them.
-
-    Args:
-        parts: what takes the normalised (N, 3, H, W) images.
-    """
+    """Model to export: (N, H, W, 3) uint8 images to float32 rows, (N, D) or several of them."""
 
     mean: Tensor
     std: Tensor
@@ -60,16 +56,11 @@ _FAILURES = (
 
 
 class NoGraphError(InputError):
-    """A backbone that cannot be had as ONNX; the message says why."""
+    """The backbone cannot be exported to ONNX; the message says why."""
 
 
 def write_graph(model: PixelModel, contract: ModelContract) -> onnx.ModelProto:
-    """The graph of a model, which stays as it is.
-
-    Args:
-        model: in eval mode, float32, on the CPU.
-        contract: of the model; its size of images and outputs are the graph's.
-    """
+    """ONNX graph of a model in eval mode, float32, on the CPU; image size and outputs are the contract's."""
     weight_bytes = sum(tensor.numel() * 4 for tensor in model.state_dict().values())
     if weight_bytes > MAX_WEIGHT_BYTES:
         raise NoGraphError(
@@ -127,7 +118,7 @@ def _convert(model: PixelModel, example: torch.Tensor, contract: ModelContract) 
 
 @contextmanager
 def _plain_attention(model: PixelModel) -> Iterator[bool]:
-    """timm's fused attention, not all of whose masks the exporter knows, spelt out; whether there is any."""
+    """Replace timm's fused attention, whose masks the exporter does not know; returns whether there is any."""
     fused: list[Any] = [module for module in model.modules() if getattr(module, "fused_attn", False) is True]
     for module in fused:
         module.fused_attn = False
@@ -139,7 +130,7 @@ def _plain_attention(model: PixelModel) -> Iterator[bool]:
 
 
 def _forget_source_lines(proto: onnx.ModelProto) -> None:
-    """Drop the exporter's notes of Python stacks: they name this machine's folders and say nothing to a user."""
+    """Remove the exporter's Python stacks, which name folders of this machine."""
     for graph in (proto.graph, *proto.functions):
         for node in (*graph.node, *graph.value_info):
             del node.metadata_props[:]
@@ -149,7 +140,7 @@ def _forget_source_lines(proto: onnx.ModelProto) -> None:
 
 @contextmanager
 def _quiet_exporter() -> Iterator[None]:
-    """The exporter's own deprecation warnings and log lines are not for our users."""
+    """Silence the exporter's deprecation warnings and log lines."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -162,10 +153,10 @@ def _quiet_exporter() -> Iterator[None]:
 
 
 def keep_graph(extractor: Extractor, *, cache: Path) -> ModelFile:
-    """The graph of what an extractor computes in torch, written unless the cache has it whole.
+    """Graph of an extractor, written unless the cache has it.
 
-    Its contract says how the features are to be computed where a runtime has a choice: in the extractor's precision.
-    They are (N, F) float32 and of any length, which no model for searching has: it is for this folder alone.
+    Its contract names the extractor's precision, for runtimes with a choice. The (N, F) float32 features are of any
+    length, so it is no model for searching.
     """
     description = {**extractor.describe(views=1), "torch": torch.__version__, "opset": OPSET}
     path = cache / "graphs" / f"{folder_name(extractor.backbone)}-{name_content(description)}.onnx"
@@ -182,7 +173,7 @@ def keep_graph(extractor: Extractor, *, cache: Path) -> ModelFile:
 
 
 def _write(extractor: Extractor) -> bytes:
-    """The weights are copied: torch keeps its own as its convolutions are fastest, of which the graph knows nothing."""
+    """Write the graph of a copy, as torch keeps its own weights in the memory layout of convolutions."""
     backbone = extractor.backbone
     contract = ModelContract(
         backbone=backbone.name, method="features", embedding_dim=backbone.feature_dim,
@@ -194,7 +185,7 @@ def _write(extractor: Extractor) -> bytes:
 
 
 def compute_by_graph(extractor: Extractor, runtime: str, graph: ModelFile) -> Extractor:
-    """The extractor, whose features a runtime computes from now on: on all cores, or on as many as torch may use."""
+    """The extractor computed by a runtime, on all cores or on as many as torch may use."""
     threads = torch.get_num_threads()  # torchrun gives each of several processes its share
     return extractor.computed_by(
         open_graph(graph, runtime, threads=None if threads >= usable_cores() else threads)

@@ -1,8 +1,7 @@
-"""Backbones of open_clip: the vision tower of any of its models, to the space that it shares with the text.
+"""Backbones of open_clip: the vision tower of a model, with its projection to the space shared with text.
 
-The features are what the tower gives, its projection included: images were compared by these in its training. A name is
-a model's, or `model/tag` with the tag of its pretrained weights: `ViT-B-32/laion2b_s34b_b79k`. Preprocessing belongs to
-the weights; without a tag it is what all of a model's weights agree on, else open_clip's default.
+A name is a model's, or `model/tag` with the tag of its pretrained weights: `ViT-B-32/laion2b_s34b_b79k`. Preprocessing
+belongs to the weights; without a tag it is what all of a model's weights agree on, else open_clip's default.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ class OpenClipModel:
     """A model and its pretrained weights.
 
     Attributes:
-        model: as open_clip names it.
-        tag: of its weights; None where none was named.
-        config: open_clip's own of the model: `embed_dim`, `vision_cfg`, …
+        tag: of its weights; None without one.
+        config: open_clip's config of the model: `embed_dim`, `vision_cfg`, …
         preprocess: open_clip's `PreprocessCfg` as a dictionary, with the model's `size`.
     """
 
@@ -43,12 +41,12 @@ class OpenClipModel:
 
     @property
     def side(self) -> int:
-        """Pixels a side of the images that the tower was made for."""
+        """Image size of the tower in pixels."""
         return int(self.config["vision_cfg"]["image_size"])
 
 
 def find_open_clip_model(name: str) -> OpenClipModel:
-    """What open_clip knows of a name."""
+    """Model and weights by name."""
     model, _, tag = name.partition("/")
     config = open_clip.get_model_config(model) if model in open_clip.list_models() else None
     if config is None:
@@ -81,7 +79,7 @@ def find_open_clip_model(name: str) -> OpenClipModel:
 
 
 def describe_input(name: str) -> PreprocessConfig:
-    """Size, interpolation, mean and deviation of the images that a tower was trained on; nothing is cropped off."""
+    """Preprocessing that a tower was trained with; nothing is cropped off."""
     own = find_open_clip_model(name).preprocess
     return PreprocessConfig(
         resize=own["size"], crop=own["size"], interpolation=own["interpolation"], mean=tuple(own["mean"]),
@@ -90,7 +88,7 @@ def describe_input(name: str) -> PreprocessConfig:
 
 
 def build_module(name: str, weights: str, *, seed: int, side: int | None = None) -> tuple[nn.Module, int]:
-    """The vision tower, and the width of its features; arguments and errors of `load_backbone`."""
+    """Vision tower, and the width of its features; arguments as in `load_backbone`."""
     found = find_open_clip_model(name)
     side = found.side if side is None else side
     try:
@@ -127,7 +125,7 @@ def _fetch(found: OpenClipModel, *, name: str, side: int) -> nn.Module:
 
 
 def _build_random(found: OpenClipModel, *, seed: int, side: int) -> nn.Module:
-    """The tower alone, as open_clip's own classes make it: what is for text may need more packages, or a network."""
+    """Tower by open_clip's own classes, as the text part may need more packages or a download."""
     vision = {**found.config["vision_cfg"], "image_size": side, "output_tokens": False}
     vision["timm_model_pretrained"] = False
     gelu = bool(found.config.get("quick_gelu"))
@@ -136,7 +134,7 @@ def _build_random(found: OpenClipModel, *, seed: int, side: int) -> nn.Module:
 
 
 def _load_file(tower: nn.Module, path: Path, *, model: str) -> None:
-    """Weights of the whole model, or of its tower; positions are resampled to the tower's size."""
+    """Load weights of the whole model or of its tower, with positions resampled to the tower's size."""
     state = read_weights(path)
     whole = any(key.startswith("visual.") for key in state)
     of_tower = {key: value for key, value in state.items() if key.startswith("visual.") or not whole}

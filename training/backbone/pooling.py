@@ -23,11 +23,7 @@ from training.backbone.feature_maps import FeatureMap, choose_maps, reading_maps
 class BothViews(nn.Module):
     """(N, 3, H, H) images to (N, F) float32: the mean of the unit features of both views.
 
-    Images that are no larger than the views are one view each, as a network trains on: they give its unit features.
-
-    Args:
-        features: what makes (N, F) features of (N, 3, side, side) images.
-        side: of the views.
+    Images no larger than `side`, as in training, are one view each.
     """
 
     def __init__(self, features: nn.Module, *, side: int) -> None:
@@ -48,7 +44,7 @@ class BothViews(nn.Module):
 
 
 def average_views(views: Sequence[Tensor]) -> Tensor:
-    """The mean of (N, F) features of several views, each row at unit length before."""
+    """Mean of (N, F) features of several views, each normalised first."""
     return torch.stack([nn.functional.normalize(view) for view in views]).mean(dim=0)
 
 
@@ -61,22 +57,14 @@ _LAYOUTS: WeakKeyDictionary[nn.Module, dict[int, PoolingLayout]] = WeakKeyDictio
 
 @dataclass(frozen=True, slots=True)
 class PoolingLayout:
-    """Pieces that a network's features can be pooled into, and how poolings are made of them.
-
-    Attributes:
-        own_dim, maps: as of `choose_maps`.
-    """
+    """Pieces that a network's features can be pooled into, and the poolings made of them."""
 
     own_dim: int
     maps: Mapping[str, FeatureMap]
 
     @classmethod
     def of(cls, network: nn.Module, *, side: int) -> PoolingLayout:
-        """The layout of a network that takes images of `side` pixels a side; it depends on the architecture alone.
-
-        Raises:
-            InputError: the network has no feature maps.
-        """
+        """Layout of a network at an image size of `side` pixels; `InputError` without feature maps."""
         known = _LAYOUTS.setdefault(network, {})
         if side not in known:
             known[side] = cls(*choose_maps(network, side=side))
@@ -84,7 +72,7 @@ class PoolingLayout:
 
     @property
     def widths(self) -> dict[str, int]:
-        """The width of every piece, in the order in which `every` has them."""
+        """Width of every piece, in the order of `every`."""
         return {"own": self.own_dim, **{name: found.channels for name, found in self.maps.items()}}
 
     def feature_dim(self, pooling: str) -> int:
@@ -92,23 +80,17 @@ class PoolingLayout:
         return sum(self.widths[name] for name in self.needed(pooling))
 
     def needed(self, pooling: str) -> tuple[str, ...]:
-        """The names of the pieces that a pooling is made of."""
+        """Names of the pieces of a pooling."""
         return {"layers": tuple(self.maps), "every": tuple(self.widths)}.get(pooling, (pooling,))
 
     def select(self, features: Tensor, pooling: str) -> Tensor:
-        """(N, P) features of `every` to the (N, F) that `own`, `gem` or `layers` extracts."""
+        """(N, P) features of `every` to the (N, F) of `own`, `gem` or `layers`."""
         parts = dict(zip(self.widths, features.split(list(self.widths.values()), dim=1), strict=True))
         return combine(parts, self.needed(pooling), pooling)
 
 
 class PooledFeatures(nn.Module):
-    """A network whose feature maps are pooled in another way than its own: (N, 3, H, W) to (N, F) float32.
-
-    Args:
-        network: a classification model without its last layer.
-        layout: of this network, at the size of the images.
-        pooling: `gem`, `layers` or `every`.
-    """
+    """Network with another pooling of its feature maps than its own: (N, 3, H, W) to (N, F) float32."""
 
     def __init__(self, network: nn.Module, layout: PoolingLayout, pooling: str) -> None:
         super().__init__()

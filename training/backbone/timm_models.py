@@ -1,4 +1,4 @@
-"""Backbones of timm: any of its models without the classifier."""
+"""Backbones of timm: any model without the classifier."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from training.backbone.weights_files import fetch_weights, load_weights, read_we
 
 
 def build_module(name: str, weights: str, *, seed: int, side: int | None = None) -> tuple[nn.Module, int]:
-    """The model without its classifier, and the width of its features; arguments and errors of `load_backbone`."""
+    """Model without its classifier, and the width of its features; arguments as in `load_backbone`."""
     config = find_timm_config(name)
     if weights == "pretrained" and not config.has_weights:
         known = (
@@ -46,7 +46,7 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
 def _as_timm_has_them(
     state: dict[str, Tensor], module: nn.Module, *, name: str, path: Path
 ) -> Mapping[str, Tensor]:
-    """A file's tensors as today's architecture names them, with positions resampled to its size: by its own filter."""
+    """Tensors of a file by today's names, with positions resampled, by the architecture's own filter."""
     home = import_module(timm.model_entrypoint(name.partition(".")[0]).__module__)
     convert = getattr(home, "checkpoint_filter_fn", None)
     if convert is None:
@@ -61,11 +61,7 @@ def _as_timm_has_them(
 
 
 def find_timm_config(model: str) -> Any:
-    """timm's `PretrainedCfg` of a model, of the tag in its name or of timm's own choice.
-
-    Args:
-        model: as timm names it, with or without a tag: `vit_small_patch14_dinov2.lvd142m`.
-    """
+    """timm's `PretrainedCfg` of a model name with or without a tag: `vit_small_patch14_dinov2.lvd142m`."""
     name, _, tag = model.partition(".")
     if not timm.is_model(name):
         source = name.partition(":")[0] if ":" in name else None
@@ -96,7 +92,7 @@ def find_timm_config(model: str) -> Any:
 
 
 def describe_input(model: str) -> PreprocessConfig:
-    """Size, crop, interpolation, mean and deviation of the images that a model was trained on."""
+    """Preprocessing that a model was trained with."""
     config = find_timm_config(model)
     crop = config.input_size[-1]
     return PreprocessConfig(

@@ -1,4 +1,4 @@
-"""Backbones of torchvision: any of its classification models without the last layer."""
+"""Backbones of torchvision: any classification model without its last layer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _AUXILIARY = ("aux1", "aux2", "AuxLogits")
 
 
 def build_module(name: str, weights: str, *, seed: int, side: int | None = None) -> tuple[nn.Module, int]:
-    """The model without its last layer, and the width of its features; arguments and errors of `load_backbone`.
+    """Model without its last layer, and the width of its features; arguments as in `load_backbone`.
 
-    `side` changes nothing: its vision transformers are made for one size.
+    `side` has no effect: the vision transformers have one size.
     """
     known = torchvision.models.list_models(module=torchvision.models)
     if name not in known:
@@ -45,7 +45,7 @@ def build_module(name: str, weights: str, *, seed: int, side: int | None = None)
 
 
 def remove_last_layer(module: nn.Module) -> tuple[str, int]:
-    """Replace the classifier's last layer by the identity; its name, and the width of what enters it."""
+    """Replace the classifier's last layer by the identity; returns its name and the width of its input."""
     layers = [(n, m) for n, m in module.named_modules() if isinstance(m, (nn.Linear, nn.Conv2d))]
     linear = [(n, m) for n, m in layers if isinstance(m, nn.Linear)]
     name, last = linear[-1] if linear else layers[-1]  # SqueezeNet classifies with a convolution

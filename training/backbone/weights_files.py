@@ -1,4 +1,4 @@
-"""Backbone weights: fetched by a library, or read from a file without running it and loaded only where they fit."""
+"""Backbone weights: downloaded by a library, or read from a file without executing it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from index.errors import InputError
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Random weights by a seed; torch's own generator goes on as if nothing had been drawn."""
+    """Random weights by a seed, without a change of torch's own generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -28,7 +28,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextmanager
 def fetch_weights(backbone: str) -> Iterator[None]:
-    """Turn whatever keeps a library from fetching weights into one error."""
+    """Turn every failure of a library's download into one error."""
     try:
         with hushed_library():
             yield
@@ -42,7 +42,7 @@ def fetch_weights(backbone: str) -> Iterator[None]:
 
 @contextmanager
 def hushed_library() -> Iterator[None]:
-    """A library's own messages stay off stdout, its tries at a download untold, and logging as it is configured."""
+    """Keep a library's messages off stdout, and logging as it is configured."""
     root, hub, nothing = logging.getLogger(), logging.getLogger("huggingface_hub"), logging.NullHandler()
     level = hub.level
     hub.setLevel(logging.ERROR)
@@ -65,13 +65,12 @@ _UNREADABLE = (
 def load_weights(
     module: nn.Module, state: Mapping[str, Tensor], *, path: Path, of: str, dropped: Iterable[str] = ()
 ) -> None:
-    """Load a file's tensors into a model that they fit one by one.
+    """Load a file's tensors into a model, one by one.
 
     Args:
-        state: as of `read_weights`.
-        path: of the file, for the error.
-        of: the architecture in words.
-        dropped: names of modules that the file may have and the model does without.
+        state: from `read_weights`.
+        of: name of the architecture, for the error.
+        dropped: modules that the file may have and the model lacks.
     """
     prefixes = tuple(f"{part}." for part in dropped)
     state = {key: value for key, value in state.items() if not key.startswith(prefixes)}
@@ -89,7 +88,7 @@ def load_weights(
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file or a torch state dict, by name."""
+    """Tensors of a safetensors file or a torch state dict, by name."""
     if not path.is_file():
         raise InputError(f"{path}: no such weights file; --weights takes pretrained, none or a file")
     try:

@@ -1,4 +1,4 @@
-"""Label confidences of phase 1: the confidence module, leave-one-out, and what losses read of them."""
+"""Label confidences of phase 1: the confidence module, leave-one-out, and what losses read."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class TopConfidences:
-    """(N, C) confidences as the K largest of every image, and one number for all its others: their mean.
+    """(N, C) confidences as the K largest of every image, and the mean of all others.
 
-    A deviation from the paper, small where it matters. Of confidences that sum to 1 none of the others is above 1 / 64,
-    where the weights 1 - w of Smooth Proxy-Anchor (beta 100, lambda 0.1) all lie between .9997 and 1. A confidence
-    module may believe an image to be of more than 64 classes: those beyond count by their mean, as positive or not.
+    A small deviation from the paper. Of confidences that sum to 1 none of the others is above 1 / 64, where the weights
+    1 - w of Smooth Proxy-Anchor (beta 100, lambda 0.1) lie between .9997 and 1. The confidence module may exceed that.
 
     Attributes:
         classes, values: (N, K) int64, and float32 in 0..1.
@@ -36,7 +35,7 @@ class TopConfidences:
 
     @classmethod
     def of(cls, blocks: Iterable[Tensor]) -> TopConfidences:
-        """From (B, C) confidences of all images, block after block."""
+        """From (B, C) blocks of confidences of all images."""
         parts = []
         for block in blocks:
             values, classes = block.topk(min(KEPT, block.shape[1]), dim=1)
@@ -61,7 +60,7 @@ class TopConfidences:
         return found
 
     def place(self, rows: Tensor, classes: Tensor, *, count: int) -> TopConfidences:
-        """As `rows` (N,) of `count` images, 0 of the others, where class c is the class `classes[c]` of more."""
+        """As `rows` (N,) of `count` images, 0 for the others; class c becomes `classes[c]`."""
         wider = [torch.zeros(count, *part.shape[1:], dtype=part.dtype) for part in self._parts()]
         for whole, part in zip(wider, (classes[self.classes], self.values, self.rest), strict=True):
             whole[rows] = part
@@ -72,7 +71,7 @@ class TopConfidences:
 
 
 class ConfidenceModule(nn.Module):
-    """Linear(F, hidden), ReLU, Linear(hidden, C), sigmoid: how far a sample belongs to each training class."""
+    """Linear(F, hidden), ReLU, Linear(hidden, C), sigmoid: the confidence of a sample in each class."""
 
     def __init__(self, feature_dim: int, *, hidden: int, class_count: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -88,7 +87,7 @@ class ConfidenceModule(nn.Module):
         return self.classify(nn.functional.relu(self.reduce(features)))
 
     def columns(self, features: Tensor) -> ModuleColumns:
-        """The same confidences of (B, F) features, made as they are read: (B, C) is never held."""
+        """The same confidences of (B, F) features by columns: (B, C) is never held."""
         hidden = nn.functional.relu(self.reduce(features))
         return ModuleColumns(hidden, self.classify.weight, self.classify.bias)
 
@@ -99,12 +98,7 @@ class ConfidenceModule(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class ModuleColumns:
-    """(B, C) confidences as the factors that they are made of.
-
-    Attributes:
-        hidden: (B, hidden) after the ReLU.
-        weight, bias: (C, hidden) and (C,) of the classifier.
-    """
+    """(B, C) confidences as factors: (B, hidden) after the ReLU, weight (C, hidden) and bias (C,)."""
 
     hidden: Tensor
     weight: Tensor
@@ -122,17 +116,17 @@ _BLOCK_ROWS = 4096
 
 
 class Confidences(Protocol):
-    """How far every training image shows every class, as phase 1 found it."""
+    """Confidences of every training image in every class, from phase 1."""
 
     def batch(self, rows: Tensor, features: Tensor) -> Tensor | ClassColumns:
         """(B, C) in 0..1 of the images `rows` (B,) seen as `features` (B, F), at once or by columns."""
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """(rows, (B, C)) of all images in order, a block at a time; by their centre crops."""
+        """(rows, (B, C)) of all images in order, block by block, by their centre crops."""
 
 
 class ViewConfidences:
-    """The confidence module asked for every view again."""
+    """The confidence module, computed anew for every view."""
 
     def __init__(self, module: ConfidenceModule, centre: Tensor) -> None:
         self._module, self._centre = module, centre
@@ -149,17 +143,17 @@ class ViewConfidences:
 
 
 def fit_in_memory(count: int, class_count: int) -> bool:
-    """Whether confidences of so many images in so many classes are kept as they are."""
+    """Whether N x C confidences are kept in memory."""
     return count * class_count <= _FIXED_VALUES
 
 
 def rows_at_once(class_count: int) -> int:
-    """How many images make a block of confidences in so many classes."""
+    """Images per block of confidences."""
     return max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // class_count))
 
 
 class FixedConfidences:
-    """(N, C) confidences in memory, for images with one view or a judge that looks at no view."""
+    """(N, C) confidences in memory, which do not depend on the view."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
@@ -173,7 +167,7 @@ class FixedConfidences:
 
 
 class LeaveOneOutConfidences:
-    """Those of a classifier that has seen all images but the one asked for; the view does not matter."""
+    """Leave-one-out confidences, computed on demand; the view does not matter."""
 
     def __init__(self, judge: LeaveOneOut, *, count: int, device: torch.device) -> None:
         self._judge, self._count, self._device = judge, count, device
@@ -188,7 +182,7 @@ class LeaveOneOutConfidences:
 
 @dataclass(frozen=True, slots=True)
 class _LeftOutColumns:
-    """What leave-one-out says of some images, on their device."""
+    """Leave-one-out confidences of some images, by columns."""
 
     found: LeftOut
     device: torch.device
@@ -205,9 +199,9 @@ class LabelConfidences:
     Attributes:
         own: (N,) float32 confidence of every image in its own label.
         by_class: confidences in all classes.
-        weights: (N,) float32 in 0..1, how much every image counts where samples are weighed: the confidence of the
-            module; of leave-one-out (p(y) / (p(y) + max of p(c) over other c))^2, as its p(y) alone is small for right
-            labels too where classes are many, alike or rare.
+        weights: (N,) float32 in 0..1 for weighted losses: the confidence of the module; of leave-one-out
+            (p(y) / (p(y) + max of p(c) over other c))^2, as its p(y) alone is small for right labels too where classes
+            are many, alike or rare.
     """
 
     own: Tensor
@@ -216,7 +210,7 @@ class LabelConfidences:
 
     @classmethod
     def of(cls, confidences: Confidences, labels: Tensor, *, against_others: bool = False) -> LabelConfidences:
-        """With the own confidences, and weights by these alone or against those in other classes."""
+        """With weights by the own confidences, alone or against those in other classes."""
         own, weights = [], []
         for rows, found in confidences.blocks():
             own.append(found.gather(1, labels[rows, None])[:, 0])
@@ -227,7 +221,7 @@ class LabelConfidences:
 
 
 def confidences_of_module(module: ConfidenceModule, source: FeatureSource, labels: Tensor) -> LabelConfidences:
-    """The confidences of a trained confidence module."""
+    """Confidences of a trained confidence module."""
     return LabelConfidences.of(make_confidences(module, source), labels)
 
 
@@ -235,7 +229,7 @@ def leave_one_out_confidences(
     source: FeatureSource, labels: Tensor, *, class_count: int, groups: Tensor | None,
     moments: SumMoments = sum_moments,
 ) -> LabelConfidences:  # fmt: skip
-    """The confidences of a classifier that has not seen the image it judges, nor others of its group."""
+    """Confidences of a classifier fitted without the image and its near-duplicates (`groups`)."""
     device, given = source.centre.device, labels.cpu().numpy()
     judge = LeaveOneOut(
         source.centre.float().cpu().numpy(),
@@ -254,7 +248,7 @@ def leave_one_out_confidences(
 
 
 def make_confidences(module: ConfidenceModule, source: FeatureSource) -> Confidences:
-    """Fixed where every image has one view and they fit into memory: the module then runs once an image."""
+    """Fixed where every image has one view and they fit into memory."""
     if source.views == 1 and fit_in_memory(len(source.centre), module.classify.out_features):
         return FixedConfidences(compute_confidences(module, source.centre))
     return ViewConfidences(module, source.centre)
@@ -267,11 +261,8 @@ def compute_confidences(module: ConfidenceModule, features: Tensor) -> Tensor:
 
 
 def rows_to_trust(own_confidences: Tensor, *, min_confidence: float) -> Tensor:
-    """Row numbers of the samples whose own label has at least this confidence, sorted int64.
+    """Sorted int64 rows of the (N,) samples whose own label has at least this confidence.
 
     The "without noise" variants of Smooth Proxy-Anchor's Table 1, where lambda_c is 0.1.
-
-    Args:
-        own_confidences: (N,) confidence of every sample in its own label.
     """
     return torch.nonzero(own_confidences >= min_confidence)[:, 0]

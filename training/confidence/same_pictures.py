@@ -1,4 +1,4 @@
-"""Near-duplicates among training images: the same bytes, or a picture saved again."""
+"""Near-duplicates among training images: equal bytes, or an image saved again."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SAME_PICTURE_CENTRED_COSINE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """Who shows the same picture as whom.
+    """Near-duplicates.
 
     Attributes:
-        other_label: (N,) int64 row of the nearest duplicate that has another label, `NO_ID` without.
-        groups: (N,) int64; images that are connected as duplicates have the same number.
+        other_label: (N,) int64 row of the nearest duplicate with another label, `NO_ID` without.
+        groups: (N,) int64, equal for images connected as duplicates.
     """
 
     other_label: Ids
@@ -35,12 +35,7 @@ class Duplicates:
 
 
 def find_duplicates(features: Floats, labels: Ids, *, hashes: Sequence[str]) -> Duplicates:
-    """Pair every image with its nearest duplicates, of its own and of another label.
-
-    Args:
-        features: (N, F) float32 backbone features.
-        labels: (N,) int64.
-    """
+    """Nearest duplicates of every image, of its own and of another label, by (N, F) float32 features."""
     unit = normalise_rows(features)
     centred = normalise_rows(unit - unit.mean(axis=0, dtype=np.float64).astype(np.float32))
     contents = np.unique(np.array(hashes), return_inverse=True)[1]
@@ -56,7 +51,7 @@ def find_duplicates(features: Floats, labels: Ids, *, hashes: Sequence[str]) -> 
 
 
 def _nearest_duplicates(unit: Floats, centred: Nearest) -> Ids:
-    """(N,) int64 nearest image where it is close enough in both senses, `NO_ID` elsewhere."""
+    """(N,) int64 nearest image that is close enough in both senses, else `NO_ID`."""
     partner = centred.rows[:, 0].copy()
     cosines = np.einsum("nf,nf->n", unit, unit[partner])
     is_duplicate = (cosines >= SAME_PICTURE_COSINE) & (centred.cosines[:, 0] >= SAME_PICTURE_CENTRED_COSINE)
@@ -65,7 +60,7 @@ def _nearest_duplicates(unit: Floats, centred: Nearest) -> Ids:
 
 
 def _prefer_identical(other: Ids, *, contents: Ids, labels: Ids) -> None:
-    """Where a file with the very same bytes has another label, it is the duplicate, whatever the features say."""
+    """Prefer a file with the same bytes and another label, whatever the features say."""
     for rows in rows_by_value(contents):
         if len(rows) > 1:
             for row in rows:

@@ -1,4 +1,4 @@
-"""Labelled images from a folder of class folders, or from a CSV or Parquet file of paths and labels."""
+"""Labelled images from a folder of class folders, or from a CSV or Parquet file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class SkippedImage:
-    """One image that could not be used, with a reason of `index.images.image_files.REASONS`."""
+    """Unusable image, with a reason of `index.images.image_files.REASONS`."""
 
     path: Path
     reason: str
@@ -42,19 +42,19 @@ class SkippedImage:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """The records of a data source in a fixed order, and what was skipped while listing them."""
+    """Records of a data source in a fixed order, and the images skipped while listing."""
 
     records: tuple[Record, ...]
     skipped: tuple[SkippedImage, ...]
 
 
 def list_dataset(data: Path, *, columns: TableColumns = USUAL) -> Dataset:
-    """List a dataset without decoding anything.
+    """List a dataset without decoding.
 
     Args:
-        data: a folder (an image's label is the first folder below it), or a CSV or Parquet file, whose column
-            `group`, if there is one, is the same for images of one group; or the address of one, which names columns.
-        columns: what the columns of path and label are called in a table.
+        data: a folder (an image's label is the first folder below it), a CSV or Parquet file, or its address. A column
+            `group` is optional.
+        columns: names of the path and label columns of a table.
     """
     table, columns = find_table(data, columns)
     if not table.exists():
@@ -69,10 +69,9 @@ def list_dataset(data: Path, *, columns: TableColumns = USUAL) -> Dataset:
 
 
 def list_splits(data: Path, *, columns: TableColumns, split_column: str) -> tuple[Dataset, Dataset | None]:
-    """The images of a table that train and those that validate, as a column of it says.
+    """Training and validation images of a table, by a column.
 
-    Those of `train` train; those of `val` (or `valid`, `validation`, `dev`) validate, where there are none those of
-    `test`. All others are left out, which is said.
+    `train` trains; `val` (or `valid`, `validation`, `dev`) validates, else `test`. Others are left out with a warning.
     """
     table, columns = find_table(data, columns)
     shown = printable_path(str(data))
@@ -126,7 +125,7 @@ def _list_table(path: Path, columns: TableColumns) -> Dataset:
 
 
 def require_outside(path: Path, *, data: Path, flag: str) -> None:
-    """Refuse to write into the data: whatever lies below a folder of class folders is a class the next time."""
+    """Refuse to write below the data: a folder there would be a class the next time."""
     if data.is_dir() and path.resolve().is_relative_to(data.resolve()):
         raise InputError(
             f"{flag} {printable_path(str(path))} lies inside the images in {printable_path(str(data))}, where it would "
@@ -135,7 +134,7 @@ def require_outside(path: Path, *, data: Path, flag: str) -> None:
 
 
 def check_trainable(records: Sequence[Record], *, data: Path) -> None:
-    """Refuse data that cannot be trained on, before any long work: one class only, or no readable image."""
+    """Refuse data with one class only, or without a readable image."""
     require_two_classes([record.label for record in records], data=data)
     first: ImageError | None = None
     for record in records:
@@ -164,7 +163,7 @@ def require_two_classes(labels: Sequence[str], *, data: Path) -> None:
 
 
 def cap_classes(records: Sequence[Record], *, max_per_class: int | None, seed: int) -> list[Record]:
-    """At most `max_per_class` records of every class, drawn by the seed; the order is kept."""
+    """At most `max_per_class` records of every class, drawn by the seed, in the same order."""
     if max_per_class is None:
         return list(records)
     order = np.random.default_rng(seed).permutation(len(records))
@@ -179,7 +178,7 @@ def cap_classes(records: Sequence[Record], *, max_per_class: int | None, seed: i
 
 
 def keep_usable_classes(labels: Sequence[str]) -> tuple[np.ndarray, list[str]]:
-    """Which of (N,) labels belong to classes with at least two images: (N,) bool, and the classes dropped."""
+    """(N,) bool, which labels belong to classes with at least two images, and the other classes."""
     counts = Counter(labels)
     keep = np.array([counts[label] >= 2 for label in labels], dtype=bool)
     return keep, sorted(label for label, count in counts.items() if count < 2)

@@ -1,7 +1,4 @@
-"""Seeded label noise for experiments, and what it did to the labels.
-
-Every kind draws from the seed alone, and only the labels of the drawn samples change: always to another class.
-"""
+"""Seeded label noise for experiments; only the labels of drawn samples change, always to another class."""
 
 from __future__ import annotations
 
@@ -35,8 +32,9 @@ _Branches = dict[str, dict[str | int, list[int]]]
 class Hierarchy:
     """A forest with the classes as leaves.
 
-    Every class is a leaf below a node of its own, so that a class may also be the ancestor of others: "dog" is
-    then a sibling of the breeds below the node dog.
+    Every class is a leaf below a node of its own, so that a class may be the ancestor of others: "dog" is then a
+    sibling
+    of the breeds below the node dog.
 
     Attributes:
         paths: of every class, the nodes from its own up to its root. A node has the same parent in all paths.
@@ -47,8 +45,8 @@ class Hierarchy:
     def relatives(self, classes: Sequence[str]) -> list[list[list[int]]]:
         """For every class, the branches that it may be confused with, in a tree of these classes only.
 
-        They hang from the first node on the way up from the class that has several children: its children but
-        the one that the class lies in, each as the numbers of the classes below it.
+        These are the other children of its first ancestor with several children, each as the numbers of the classes
+        below.
         """
         below: _Branches = defaultdict(dict)
         for number, name in enumerate(classes):
@@ -73,10 +71,9 @@ class Hierarchy:
 
 
 def read_hierarchy(path: Path, *, classes: Sequence[str]) -> Hierarchy:
-    """The ancestors of the classes, from a CSV file.
+    """Ancestors of the classes, from a UTF-8 CSV with the columns `class` and `parent`.
 
-    It is UTF-8, has the columns `class` and `parent` (others are ignored) and a row for every class and inner node; a
-    node with an empty parent, or without a row, is a root. Several roots are allowed and are not joined: classes under
+    Every class and inner node has a row; a node with an empty parent, or without a row, is a root. Classes under
     different roots are unrelated.
     """
     if not path.is_file():
@@ -141,7 +138,7 @@ def add_label_noise(
     labels: Labels, *, noise: LabelNoise, classes: Sequence[str], seed: int, features: Floats | None = None,
     hierarchy: Hierarchy | None = None,
 ) -> Labels:  # fmt: skip
-    """Give some samples a wrong label: (N,) int64 numbers of `classes`, a new array.
+    """Give some samples a wrong label: a new (N,) int64 array of numbers of `classes`.
 
     uniform: exactly round(rate N) samples get one drawn uniformly from the other classes.
     bernoulli: every sample on its own gets such a one, with probability `rate`.
@@ -154,9 +151,6 @@ def add_label_noise(
     Args:
         features: (N, F) float32, for nearest-class.
         hierarchy: of all classes, for semantic.
-
-    Raises:
-        InputError: one class only, or a class without a relative.
     """
     count, noisy, generator = len(classes), labels.copy(), np.random.default_rng(seed)
     if count < 2:
@@ -185,10 +179,10 @@ def add_label_noise(
 
 
 def _find_nearest(features: Floats, labels: Labels) -> tuple[Labels, Labels]:
-    """The present classes (C,), and of each the numbers (C, K) of those most like it.
+    """Present classes (C,), and for each the numbers (C, K) of the most similar ones.
 
-    Likeness is the cosine of class means, of L2-normalised features under the labels given in. Classes without
-    samples are never near; where fewer than `NEAREST` others have some, all of those are.
+    Similarity is the cosine of the class means of L2-normalised features. Classes without samples are never near; where
+    fewer than `NEAREST` others have some, all of those are.
     """
     present = np.unique(labels)
     if len(present) == 1:
@@ -210,11 +204,10 @@ def _average_classes(features: Floats, labels: Labels) -> Floats:
 
 
 def describe_noise(given: Labels, used: Labels, *, classes: Sequence[str]) -> dict[str, Any]:
-    """What noise did to labels, as report.json has it; both (N,) int64 numbers of `classes`.
+    """Effect of noise on labels, for report.json; both (N,) int64 numbers of `classes`.
 
-    Emptied classes had samples and have none now; they stay classes, C is fixed. Of a class, `samples` were given its
-    label, of which some were relabelled away; some of others are wrongly labelled with it now, and `purity` is the
-    share of the right ones among all that carry it, None where nothing does. The 20 most frequent swaps come first.
+    `purity` is the share of right labels among all of a class, None for an emptied class, which stays a class. The 20
+    most frequent swaps come first.
     """
     count, wrong = len(classes), given != used
     before, after = np.bincount(given, minlength=count), np.bincount(used, minlength=count)

@@ -1,4 +1,4 @@
-"""Benchmarks: readers of their official downloads as these unpack, with their splits and the K of their Recall@K."""
+"""Benchmark protocols: readers of the official downloads, with their splits and K of Recall@K."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ LOOKED_FOR = 16  # listed images that are tried before saying that nothing was u
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """One benchmark as its papers use it.
+    """A benchmark as the papers use it.
 
-    `is_gallery` has one entry per test record; None where every test image is query and gallery member in turn
-    (leave-one-out). Where it is given, a query searches the gallery only and is no member of it.
+    `is_gallery` has one entry per test record: queries search the gallery only. None: each test image searches all
+    others.
     """
 
     name: str
@@ -36,20 +36,20 @@ class Protocol:
 
     @property
     def ks(self) -> tuple[int, ...]:
-        """The K of Recall@K that the literature reports on it."""
+        """K of Recall@K in the literature."""
         return K_SETS[self.name]
 
 
 @dataclass(frozen=True, slots=True)
 class _Download:
-    """An unpacked archive: the absolute folder of its files, and the name of the archive for messages."""
+    """Unpacked archive: the absolute folder of its files, and its name for messages."""
 
     folder: Path
     archive: str
 
     @classmethod
     def find(cls, root: Path, *, marker: str, archive: str, tops: Sequence[str] = ()) -> _Download:
-        """The one that has the file `marker`: in `root` itself, or in one of the archive's top folders there."""
+        """The download with the file `marker`: in `root`, or in one of the archive's top folders there."""
         for folder in (root, *(root / top for top in tops)):
             if (folder / marker).is_file():
                 return cls(folder.resolve(), archive)
@@ -59,10 +59,7 @@ class _Download:
         )
 
     def read_lines(self, name: str) -> Iterator[tuple[int, str]]:
-        """The lines of a text file that are not blank, without their ends, numbered from 1.
-
-        Bytes that are no UTF-8 are kept as in file names, because most of what is listed are file names.
-        """
+        """Non-blank lines of a text file, numbered from 1; bytes that are not UTF-8 are kept, as in file names."""
         path = self.folder / name
         shown = printable_path(str(path))
         if not path.is_file():
@@ -80,11 +77,11 @@ class _Download:
     def read_rows(
         self, name: str, kinds: tuple[Callable[[str], Any], ...], *, form: str, header: int | None = None
     ) -> Iterator[tuple[Any, ...]]:
-        """The columns of every line, converted by `kinds`; columns are parted by white space.
+        """Columns of every line, separated by white space and converted by `kinds`.
 
         Args:
-            form: what a line looks like, for the message.
-            header: the number of the line that reads as `form` does; rows follow it. None: there is none.
+            form: of a line, for the message.
+            header: number of the header line; rows follow it. None: there is none.
         """
         shown = printable_path(str(self.folder / name))
         for row, (number, line) in enumerate(self.read_lines(name), start=1):
@@ -100,10 +97,7 @@ class _Download:
                 raise InputError(f"{shown}, line {number}: expected {expected}, found `{seen}`") from error
 
     def locate(self, names: Sequence[str], *, places: Sequence[str] = ("",), archive: str | None = None) -> Path:
-        """The first of `places` that has one of some of the listed images; any, where none is listed.
-
-        Only a few names, spread over the list, are tried: what else is missing is found out when images are read.
-        """
+        """The first of `places` that has some of the listed images, by a few names spread over the list."""
         tried = names[:: -(-len(names) // LOOKED_FOR) or 1]
         for place in places:
             if not tried or any((self.folder / place / name).is_file() for name in tried):
@@ -116,7 +110,7 @@ class _Download:
 
 
 def _as_dataset(records: Iterable[Record]) -> Dataset:
-    """A dataset of records whose files have not been looked at."""
+    """Dataset of records whose files were not opened."""
     return Dataset(tuple(records), ())
 
 
@@ -133,7 +127,7 @@ def _read_status(text: str) -> str:
 
 
 def load_in_shop(root: Path) -> Protocol:
-    """The official list; a label is the item_id, and the test split holds queries and gallery in the list's order."""
+    """Official list; a label is the item_id, and the test split has queries and gallery in the list's order."""
     top, archive = "In-shop Clothes Retrieval Benchmark", "the In-shop Clothes Retrieval Benchmark of DeepFashion"
     tops = [f"{place}{part}" for place in (f"{top}/", "") for part in ("Eval", "Anno")]
     lists = _Download.find(root, tops=[*tops, top], marker="list_eval_partition.txt", archive=archive)
@@ -161,7 +155,7 @@ def load_in_shop(root: Path) -> Protocol:
 
 
 def load_sop(root: Path) -> Protocol:
-    """The official lists; a label is the product's class_id."""
+    """Official lists; a label is the product's class_id."""
     archive, form = "Stanford_Online_Products.zip", "image_id class_id super_class_id path"
     download = _Download.find(root, tops=["Stanford_Online_Products"], marker="Ebay_train.txt", archive=archive)
 
@@ -179,10 +173,7 @@ _DAMAGE = (OSError, ValueError, TypeError, IndexError, NotImplementedError, zlib
 
 
 def load_cars(root: Path) -> Protocol:
-    """car_ims with cars_annos.mat or, of the same photos, cars_train and cars_test with their development kit.
-
-    A label is the class's name.
-    """
+    """car_ims with cars_annos.mat or, of the same photos, cars_train and cars_test with their development kit."""
     if any((folder / "cars_train").is_dir() for folder in (root, root / "stanford_cars")):
         listed = list(_read_kit(root))
     else:
@@ -225,7 +216,7 @@ def _read_class_names(path: Path) -> list[str]:
 
 
 def _read_variable(path: Path, name: str) -> Any:
-    """One variable of a MATLAB file, (N,)."""
+    """A variable of a MATLAB file, (N,)."""
     shown = printable_path(str(path))
     if not path.is_file():
         raise InputError(f"{shown}: no such file; unpack car_devkit.tgz")
@@ -244,7 +235,7 @@ def _read_variable(path: Path, name: str) -> Any:
 
 
 def load_cub(root: Path) -> Protocol:
-    """The official lists; a label is the class's name, as `001.Black_footed_Albatross`. The first 100 classes train."""
+    """Official lists; a label is the class's name, as `001.Black_footed_Albatross`. The first 100 classes train."""
     download = _Download.find(root, tops=["CUB_200_2011"], marker="images.txt", archive="CUB_200_2011.tgz")
     classes = dict(download.read_rows("classes.txt", (int, str), form="class_id class_name"))
     class_of = dict(download.read_rows("image_class_labels.txt", (int, int), form="image_id class_id"))
@@ -312,10 +303,10 @@ TINY_TEST_IMAGES = 74  # a class; its 7,382 images of 100 others
 
 
 def load_tiny_imagenet(root: Path) -> Protocol:
-    """The official download, or folders `train` and `test` of class folders, which are taken as they are.
+    """Official download, or folders `train` and `test` of class folders, which are taken as they are.
 
-    Of the download, the first 100 classes of wnids.txt train with 300 images each and the other classes are searched
-    with 74 each: the first by name, all from its train folder. A label is the class's WordNet id.
+    Of the download, the first 100 classes of wnids.txt train with 300 images each and the others are searched with 74
+    each, the first by name from the train folder. A label is the class's WordNet id.
     """
     for folder in (root, root / "tiny-imagenet"):
         searched = folder / "test"  # that of the download has one folder, of unlabelled images
@@ -364,12 +355,7 @@ PUBLISHED = {
 
 
 def load_protocol(name: str, root: Path) -> Protocol:
-    """The splits of a benchmark, listed without decoding anything.
-
-    Args:
-        name: one of `LOADERS`.
-        root: the folder that the archive was unpacked in, or the archive's own top folder.
-    """
+    """Splits of a benchmark, listed without decoding; `root` is the unpacked archive or the folder around it."""
     if name not in LOADERS:
         raise InputError(f"no such benchmark: {name!r}; expected one of {', '.join(LOADERS)}")
     check_folder(root)

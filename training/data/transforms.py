@@ -1,4 +1,4 @@
-"""Image views for training: random crops, and edited copies as people make them."""
+"""Image views for training: random crops, and edited copies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
 def cut(image: Image.Image, generator: np.random.Generator, *, least: float = 0.3) -> Image.Image:
-    """A window of `least` of the area to all of it, its sides changed by up to a third."""
+    """Crop a window of `least` of the area to all of it, with its aspect ratio changed by up to a third."""
     width, height = image.size
     area, ratio = generator.uniform(least, 1), math.exp(generator.uniform(-1, 1) * math.log(4 / 3))
     wide = min(width, max(1, round(width * math.sqrt(area * ratio))))
@@ -31,12 +31,12 @@ def cut(image: Image.Image, generator: np.random.Generator, *, least: float = 0.
 
 
 def mirror(image: Image.Image, _: np.random.Generator) -> Image.Image:
-    """Left to right."""
+    """Mirror left to right."""
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
 
 def turn(image: Image.Image, generator: np.random.Generator, *, degrees: float = 25) -> Image.Image:
-    """By up to `degrees` either way: on a larger page of one colour, its corners cut off, or its edges."""
+    """Rotate by up to `degrees` on a page of one colour, with the corners or the edges cut off."""
     angle, way = generator.uniform(-degrees, degrees), int(generator.integers(3))
     turned = image.rotate(angle, Image.Resampling.BILINEAR, expand=way == 0, fillcolor=_draw_colour(generator))
     if way < 2:
@@ -49,7 +49,7 @@ def turn(image: Image.Image, generator: np.random.Generator, *, degrees: float =
 
 
 def turn_over(image: Image.Image, generator: np.random.Generator) -> Image.Image:
-    """By a quarter, a half, or upside down, as photos come out of scanners and phones."""
+    """Rotate by a quarter or a half, or flip, as scanners and phones do."""
     ways = (
         Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_180, Image.Transpose.ROTATE_270,
         Image.Transpose.FLIP_TOP_BOTTOM,
@@ -58,9 +58,9 @@ def turn_over(image: Image.Image, generator: np.random.Generator) -> Image.Image
 
 
 def recolour(image: Image.Image, generator: np.random.Generator, *, strength: float = 0.55) -> Image.Image:
-    """Brightness, contrast and saturation by factors of 1 - strength to 1 + strength, hue by up to a fifth of it.
+    """Change brightness, contrast and saturation by factors of 1 - strength to 1 + strength, hue by a fifth of it.
 
-    All four are one affine map of colours: the hue is turned about the greys.
+    All four are one affine map of colours: the hue is rotated about the greys.
     """
     bright, contrast, saturation = 1 + generator.uniform(-strength, strength, size=3)
     angle = 2 * math.pi * strength / 5 * generator.uniform(-1, 1)
@@ -73,24 +73,24 @@ def recolour(image: Image.Image, generator: np.random.Generator, *, strength: fl
 
 
 def grey(image: Image.Image, _: np.random.Generator) -> Image.Image:
-    """Without colours."""
+    """Remove the colours."""
     return image.convert("L").convert("RGB")
 
 
 def compress(image: Image.Image, generator: np.random.Generator) -> Image.Image:
-    """Saved as a JPEG of quality 10 to 70."""
+    """Save as a JPEG of quality 10 to 70."""
     file = io.BytesIO()
     image.save(file, "JPEG", quality=int(generator.integers(10, 71)))
     return Image.open(file).convert("RGB")
 
 
 def blur(image: Image.Image, generator: np.random.Generator) -> Image.Image:
-    """By up to a fiftieth of its side."""
+    """Blur by up to a fiftieth of the side."""
     return image.filter(ImageFilter.GaussianBlur(generator.uniform(0.2, 1) * max(image.size) / 50))
 
 
 def shrink(image: Image.Image, generator: np.random.Generator) -> Image.Image:
-    """To a fifth to three fifths of its side, and back."""
+    """Scale to a fifth to three fifths of the side, and back."""
     share = generator.uniform(0.2, 0.6)
     width, height = image.size
     small = image.resize((max(8, round(share * width)), max(8, round(share * height))), Image.Resampling.BILINEAR)
@@ -98,7 +98,7 @@ def shrink(image: Image.Image, generator: np.random.Generator) -> Image.Image:
 
 
 def write(image: Image.Image, generator: np.random.Generator) -> Image.Image:
-    """One or two lines of text over it."""
+    """Write one or two lines of text over the image."""
     image = image.copy()
     pen = ImageDraw.Draw(image)
     for _ in range(int(generator.integers(1, 3))):
@@ -111,7 +111,7 @@ def write(image: Image.Image, generator: np.random.Generator) -> Image.Image:
 
 
 def stamp(image: Image.Image, generator: np.random.Generator) -> Image.Image:
-    """A logo: a figure of one colour, more or less transparent, over up to a tenth of it."""
+    """Add a logo: a more or less transparent figure of one colour, over up to a tenth of the image."""
     side = max(4, round(generator.uniform(0.12, 0.32) * min(image.size)))
     mask = Image.new("L", (side, side))
     pen, strength, whole = ImageDraw.Draw(mask), int(generator.integers(120, 256)), (0, 0, side - 1, side - 1)
@@ -129,7 +129,7 @@ def stamp(image: Image.Image, generator: np.random.Generator) -> Image.Image:
 
 
 def frame(image: Image.Image, generator: np.random.Generator) -> Image.Image:
-    """In a page or on a screen: bars of one colour around it, with lines of other colours, as of text, in them."""
+    """Put the image in a page or on a screen: bars around it, with lines as of text."""
     width, height = image.size
     left, top, right, bottom = (
         round(share * side)
@@ -155,7 +155,7 @@ EDITS: Sequence[tuple[float, Edit]] = (
 def draw_copy(
     image: Image.Image, generator: np.random.Generator, *, edits: Sequence[tuple[float, Edit]] = EDITS
 ) -> Image.Image:
-    """A copy by some of the edits, of any size; now and then by none."""
+    """A copy by some of the edits, of any size; sometimes without edits."""
     for share, edit in edits:
         if generator.random() < share:
             image = edit(image, generator)
@@ -163,7 +163,7 @@ def draw_copy(
 
 
 def _draw_colour(generator: np.random.Generator) -> tuple[int, int, int]:
-    """Black and white often, as pages, bars and letters are."""
+    """A colour, often black or white, as of pages, bars and letters."""
     kind = generator.random()
     if kind < 0.4:
         return (0, 0, 0) if kind < 0.2 else (255, 255, 255)

@@ -1,4 +1,4 @@
-"""Embedding heads on backbone features: those in training, and those that runs and exports keep."""
+"""Embedding heads on backbone features."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AffineHead(nn.Module):
 
 
 class ProjectionHead(AffineHead):
-    """A fixed affine map, as PCA with or without whitening."""
+    """A fixed affine map, such as PCA with or without whitening."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
@@ -55,12 +55,8 @@ class ProjectionHead(AffineHead):
 class WhitenedHead(nn.Module):
     """Head in training, initialised as the first D of K fixed directions: (B, F) features to (B, D) unit rows.
 
-    The features are L2-normalised and projected onto all K; `mix` (D, K) is what is trained.
-
-    Args:
-        weight: (K, F) float32 directions.
-        bias: (K,) float32.
-        embedding_dim: D.
+    The features are L2-normalised and projected onto all K, by (K, F) float32 `weight` and (K,) `bias`; `mix` (D, K) is
+    trained.
     """
 
     weight: Tensor
@@ -80,7 +76,7 @@ class WhitenedHead(nn.Module):
         return self.mix_directions(self.project(features))
 
     def project(self, features: Tensor) -> Tensor:
-        """(B, F) features to their (B, K) coordinates, which training does not move."""
+        """(B, F) features to their fixed (B, K) coordinates."""
         return nn.functional.linear(nn.functional.normalize(features), self.weight, self.bias)
 
     def mix_directions(self, coordinates: Tensor) -> Tensor:
@@ -88,7 +84,7 @@ class WhitenedHead(nn.Module):
         return nn.functional.normalize(coordinates @ self.mix.T)
 
     def drift(self) -> Tensor:
-        """() squared distance of `mix` from where it began, over sqrt(D): wide heads move more rows for the same."""
+        """() squared distance of `mix` from its initial value, over sqrt(D): wide heads move more rows for the same."""
         moved = self.mix - torch.eye(*self.mix.shape, device=self.mix.device)
         return moved.square().sum() / math.sqrt(len(self.mix))
 
@@ -99,7 +95,7 @@ class WhitenedHead(nn.Module):
 
 
 class RawHead(nn.Module):
-    """L2 normalisation only: the features as they are."""
+    """L2 normalisation only."""
 
     def __init__(self, feature_dim: int) -> None:
         super().__init__()

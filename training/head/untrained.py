@@ -30,25 +30,20 @@ class PrincipalAxes:
     axes: Doubles
 
     def projection(self, *, power: float = 0) -> ProjectionHead:
-        """The map onto the axes, every direction divided by its variance to `power`: 0.5 whitens."""
+        """Map onto the axes, each direction divided by its variance to `power`: 0.5 whitens."""
         floor = _SMALLEST_VARIANCE_SHARE * max(self.variances[0], np.finfo(np.float32).tiny)
         weight = self.axes / np.maximum(self.variances, floor)[:, None] ** power
         return _as_head(weight, self.mean)
 
 
 def count_directions(features: Floats) -> int:
-    """How many directions (N, F) features span at most, once they are centred."""
+    """Most directions that (N, F) features can span once they are centred."""
     count, width = features.shape
     return max(0, min(width, count - 1))
 
 
 def fit_principal_axes(features: Floats, *, embedding_dim: int) -> PrincipalAxes:
-    """The `embedding_dim` directions of most variance of the L2-normalised features, without labels.
-
-    Args:
-        features: (N, F) float32 of the training images.
-        embedding_dim: D.
-    """
+    """The `embedding_dim` directions of most variance of (N, F) float32 features, L2-normalised."""
     count, width = features.shape
     if embedding_dim > count_directions(features):
         raise InputError(
@@ -84,22 +79,21 @@ def fit_within_classes(
     ridge: float = RIDGE,
     flatten: float = FLATTEN,
 ) -> ProjectionHead:
-    """Directions in which images of one class are near each other and others are not, the most telling ones first.
+    """Within-class whitening (WCCN, Hatch et al. 2006): directions that separate classes, the best first.
 
     With unit features on their top principal axes x, weights w_i and weighted class means m_c,
 
         S_w = sum_i w_i (x_i - m_{y_i}) (x_i - m_{y_i})' / sum_i w_i,     A = (S_w + ridge mean(diag S_w) I)^(-1/2)
 
-    (within-class covariance normalisation, Hatch et al. 2006), then the principal axes of all Ax, each divided by its
-    variance to the power `flatten`. An image whose label is not believed hardly moves its class mean. Labels only
-    shape S_w: with weights of 0 this is PCA.
+    then the principal axes of all Ax, each divided by its variance to the power `flatten`. With weights of 0 this is
+    PCA.
 
     Args:
         features: (N, F) float32 of the training images.
         labels: (N,) int64.
         weights: (N,) confidence in each label, in 0..1.
-        embedding_dim: D; the first D of the directions given back are the start of a D-d head.
-        directions, ridge, flatten: as the constants of this module say; docs/recipe.md has others beside them.
+        embedding_dim: D; the first D directions initialise a D-d head.
+        directions, ridge, flatten: see the constants of this module; docs/recipe.md compares others.
 
     Returns:
         A projection onto K = max(D, directions) directions, fewer where F or N allow no more; the mean squared length
@@ -142,7 +136,7 @@ def _scatter_within(coordinates: Floats, labels: np.ndarray, *, weights: Floats)
 
 
 def _smallest(variances: Doubles) -> float:
-    """What keeps directions without variance from being divided by 0."""
+    """Least variance to divide by."""
     return max(_SMALLEST_VARIANCE_SHARE * float(variances.max()), float(np.finfo(np.float32).tiny))
 
 
@@ -185,15 +179,7 @@ class LabelledFeatures:
 
 
 def fit_rival(method: str, images: LabelledFeatures, *, embedding_dim: int) -> Head:
-    """The head of one method of `RIVALS`.
-
-    Args:
-        method: `wccn` reads the labels, the others do not.
-        embedding_dim: D; raw features have their own width F.
-
-    Raises:
-        InputError: the images do not span that many directions.
-    """
+    """Head of one method of `RIVALS`; raw features keep their width."""
     if method != WCCN:
         return fit_untrained(method, images.features, embedding_dim=embedding_dim)
     start = fit_within_classes(images.features, images.labels, weights=images.weigh(), embedding_dim=embedding_dim)
@@ -201,23 +187,14 @@ def fit_rival(method: str, images: LabelledFeatures, *, embedding_dim: int) -> H
 
 
 def fit_untrained(method: str, features: Floats, *, embedding_dim: int) -> Head:
-    """The head of one untrained method.
-
-    Args:
-        method: of `UNTRAINED_METHODS`.
-        features: (N, F) float32 of the training images.
-        embedding_dim: D; raw features have their own width F.
-
-    Raises:
-        InputError: the images do not span that many directions.
-    """
+    """Head of one method of `UNTRAINED_METHODS` on (N, F) float32 features; raw features keep their width."""
     if method == "raw":
         return RawHead(features.shape[1])
     return fit_principal_axes(features, embedding_dim=embedding_dim).projection(power=POWERS[method])
 
 
 def fit_rivals(images: LabelledFeatures, *, embedding_dim: int) -> dict[str, Head]:
-    """The heads of `RIVALS`; where the images span fewer directions, projections are less wide."""
+    """Heads of `RIVALS`, less wide where the images span fewer directions."""
     width = min(embedding_dim, count_directions(images.features))
     axes = fit_principal_axes(images.features, embedding_dim=width)
     return {

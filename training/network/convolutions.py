@@ -1,9 +1,8 @@
-"""Convolutions of a network in training, as quick as this machine makes them: the same sums, in fewer passes.
+"""Faster convolutions in training: batch norm folded into the weights, and backward passes in float32.
 
-Batch norm whose statistics stand still is a scale and a shift of every channel, so it belongs into the weights of the
-convolution before it (y = conv(x, s w) + b - m s, s = g / sqrt(v + eps)): two passes less over every map, forward and
-backward, and but for rounding the same gradients for w, g and b. In bfloat16 some depthwise convolutions run backward
-in float32.
+Frozen batch norm is a scale and a shift of every channel, so it belongs into the weights of the convolution before it
+(y = conv(x, s w) + b - m s, s = g / sqrt(v + eps)): two passes less over every map, forward and backward, and the same
+gradients for w, g and b, except for rounding. In bfloat16 some depthwise convolutions run backward in float32.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _QUICK_KERNEL = 3  # pixels a side; oneDNN has a bfloat16 backward for depthwise
 
 @dataclass(slots=True, eq=False)
 class Convolution:
-    """One of a network, and the batch norm that takes its output, where one does."""
+    """A convolution, and the batch norm that takes its output, if there is one."""
 
     conv: nn.Conv2d
     norm: nn.BatchNorm2d | None = None
     _folded: Tensor | None = None  # what `run` made with the norm in it and `run_norm` has not seen yet
 
     def run(self, inputs: Tensor) -> Tensor:
-        """Of (B, C, H, W) what the convolution makes, or the norm after it, where that does not follow its batches."""
+        """Convolution of (B, C, H, W), with its norm where that is frozen."""
         weight, bias = self.conv.weight, self.conv.bias
         if self.norm is not None and not self.norm.training:
             weight, bias = fold_norm(weight, bias, self.norm)
@@ -43,14 +42,14 @@ class Convolution:
         return output
 
     def run_norm(self, inputs: Tensor) -> Tensor:
-        """What `run` has made, or the norm of anything else."""
+        """The norm, unless `run` has applied it."""
         assert self.norm is not None
         folded, self._folded = self._folded, None
         return inputs if inputs is folded else type(self.norm).forward(self.norm, inputs)
 
 
 def fold_norm(weight: Tensor, bias: Tensor | None, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
-    """(O, I, K, K) weights and (O,) bias of the one convolution that is a convolution and its batch norm."""
+    """(O, I, K, K) weights and (O,) bias of a convolution with its batch norm folded in."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     scale = torch.rsqrt(norm.running_var + norm.eps)
@@ -61,7 +60,7 @@ def fold_norm(weight: Tensor, bias: Tensor | None, norm: nn.BatchNorm2d) -> tupl
 
 @contextmanager
 def standing_in(convolutions: Sequence[Convolution]) -> Iterator[None]:
-    """Let passes take the quicker way of these; in the end the modules are as they were."""
+    """Run these convolutions the faster way while the block runs."""
     runs: list[tuple[nn.Module, Any]] = [(each.conv, each.run) for each in convolutions]
     runs += [(each.norm, each.run_norm) for each in convolutions if each.norm is not None]
     try:
@@ -75,13 +74,10 @@ def standing_in(convolutions: Sequence[Convolution]) -> Iterator[None]:
 
 @torch.no_grad()
 def find_convolutions(module: nn.Module, *, side: int) -> Sequence[Convolution]:
-    """Those of a network in evaluation that have a quicker way, found by a pass and tried by another.
+    """Convolutions of a network in eval mode with a faster way, found by one pass and checked by another.
 
-    None where the network then gives other features, as where something else reads what a convolution gives its norm;
-    and none on a GPU, where nothing of it was measured.
-
-    Args:
-        module: (B, 3, side, side) images to (B, F) features.
+    None where the network would give other features, and on a GPU, where nothing of it was measured. `module` maps
+    (B, 3, side, side) images to (B, F) features.
     """
     like = next(module.parameters())
     if like.device.type != "cpu":
@@ -103,11 +99,7 @@ def find_convolutions(module: nn.Module, *, side: int) -> Sequence[Convolution]:
 
 
 def _find(calls: Mapping[nn.Module, list[tuple[Any, Any]]], *, folding: bool) -> list[Convolution]:
-    """Convolutions with norms of their own, and those that are slow backward.
-
-    Args:
-        calls: what each module took and gave; tensors are known by identity.
-    """
+    """Convolutions with their own norms, and slow backward ones, by each module's inputs and outputs in `calls`."""
     norms = {
         id(runs[0][0]): norm
         for norm, runs in calls.items()
@@ -123,19 +115,19 @@ def _find(calls: Mapping[nn.Module, list[tuple[Any, Any]]], *, folding: bool) ->
 
 
 def _is_slow_backward(conv: nn.Conv2d) -> bool:
-    """Whether it takes longer in bfloat16 than in float32, up to eighty times: depthwise, with strides or wide."""
+    """Whether backward is slower in bfloat16 than in float32, up to eighty times: depthwise, strided or wide."""
     is_depthwise = 1 < conv.groups == conv.in_channels and not isinstance(conv.padding, str)
     return is_depthwise and (max(conv.stride) > 1 or max(conv.kernel_size) > _QUICK_KERNEL)
 
 
 def _in_bfloat16(inputs: Tensor) -> bool:
-    """Whether a processor is asked for it; a GPU has kernels of its own."""
+    """Whether autocast is bfloat16 on a processor; a GPU has kernels of its own."""
     on_cpu = inputs.device.type == "cpu"
     return on_cpu and torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
 class _FullBackward(torch.autograd.Function):
-    """A convolution in bfloat16 whose gradients are computed in float32, from what bfloat16 keeps."""
+    """A convolution in bfloat16 with gradients in float32."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, conv: nn.Conv2d) -> Tensor:

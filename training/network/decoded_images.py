@@ -1,4 +1,4 @@
-"""Decoded training images in a file that is mapped into memory, and random views of them."""
+"""Decoded training images in a memory-mapped file, and random views of them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ SMALLEST = 0.625  # a window's side, of the image's
 def draw_views(pixels: Pixels, rows: Tensor, *, side: int, generator: torch.Generator) -> Tensor:
     """(B, side, side, 3) uint8: a random window of each image, scaled; half are mirrored.
 
-    Windows have five eighths of the image's side to all of it. What a network learns at a smaller size holds at a
-    larger one where things have looked as large in some of the windows (Touvron et al. 2019).
+    Windows have five eighths of the image's side to all of it, so that things look as large as at full size in some of
+    them (Touvron et al. 2019).
 
     Args:
         pixels: (N, R, R, 3) uint8.
         rows: (B,) int64 of the images.
-        generator: what is drawn depends on it alone.
+        generator: of all draws.
     """
     return cut_windows(pixels, rows, draw_windows(len(rows), generator), side=side)
 
@@ -50,7 +50,7 @@ def draw_windows(count: int, generator: torch.Generator) -> Tensor:
 
 
 def cut_windows(pixels: Pixels, rows: Tensor, windows: Tensor, *, side: int) -> Tensor:
-    """What `draw_views` gives, of (B, 4) windows that were drawn; any thread may do this part."""
+    """Views of (B, 4) drawn windows; any thread may call this."""
     views = np.empty((len(rows), side, side, 3), dtype=np.uint8)
     for view, row, (size, down, right, mirror) in zip(views, rows.tolist(), windows.tolist(), strict=True):
         window = _cut_window(pixels[row], size, down, right)
@@ -61,7 +61,7 @@ def cut_windows(pixels: Pixels, rows: Tensor, windows: Tensor, *, side: int) -> 
 
 
 def _cut_window(pixels: Pixels, size: float, down: float, right: float) -> Image.Image:
-    """Of (R, R, 3) pixels, by three numbers of 0..1."""
+    """Window of (R, R, 3) pixels, by three numbers in 0..1."""
     whole = len(pixels)
     length = round(whole * (SMALLEST + (1 - SMALLEST) * size))
     top, left = (int(share * (whole - length + 1)) for share in (down, right))
@@ -69,7 +69,7 @@ def _cut_window(pixels: Pixels, size: float, down: float, right: float) -> Image
 
 
 def centre_views(pixels: Pixels, rows: Tensor, *, crop: int) -> Pixels:
-    """(B, crop, crop, 3) uint8: what `preprocess_image` makes of the same images."""
+    """(B, crop, crop, 3) uint8, as from `preprocess_image`."""
     margin = (pixels.shape[1] - crop) // 2
     return np.stack([crop_pixels(pixels[row], top=margin, left=margin, size=crop) for row in rows.tolist()])
 
@@ -82,13 +82,12 @@ Produce = Callable[[int], Iterator[npt.NDArray[Any]]]
 
 @dataclass(frozen=True, slots=True)
 class MappedArray:
-    """Where an array will lie, and how many bytes it takes.
+    """Place of an array on disk.
 
     Attributes:
         file: its name depends on all that its rows depend on.
-        shape: (rows, …)
-        dtype: as NumPy names it.
-        what: it holds, in words.
+        dtype: name in NumPy.
+        what: contents in words.
     """
 
     file: Path
@@ -102,20 +101,11 @@ class MappedArray:
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def open(self) -> npt.NDArray[Any]:
-        """Read-only, once it is filled."""
+        """Open a filled array read-only."""
         return np.memmap(self.file, dtype=self.dtype, mode="r", shape=self.shape)
 
     def fill(self, produce: Produce, *, progress: Progress = no_progress) -> None:
-        """Write all rows, unless that is done; those that an interrupted call has written are not produced again.
-
-        Where another process fills it, this one waits for that.
-
-        Args:
-            progress: called with (rows written, rows).
-
-        Raises:
-            InputError: the file cannot be written.
-        """
+        """Write the missing rows, or wait while another process does."""
         if self.file.exists():
             return
         try:
@@ -155,13 +145,7 @@ class MappedArray:
 
 
 def require_space(arrays: Sequence[MappedArray], *, what: str, instead: str) -> None:
-    """Refuse before any work what the disk cannot take.
-
-    Args:
-        arrays: in one folder; those that are filled need no more.
-        what: they hold.
-        instead: what to do.
-    """
+    """Refuse arrays in one folder for which the disk has no room; `what` and `instead` are for the message."""
     missing = [array for array in arrays if not array.file.exists()]
     if not missing:
         return
@@ -182,7 +166,7 @@ def _read_note(note: Path) -> int:
 
 
 def place_decoded(hashes: Sequence[str], preprocess: PreprocessConfig, *, cache: Path) -> MappedArray:
-    """(N, side, side, 3) uint8: where images lie decoded, by their content, order and size, so that runs share it."""
+    """Place of the decoded (N, side, side, 3) uint8 images, by content, order and size, so that runs share it."""
     side, decoding = preprocess.resize, f"{DECODING_VERSION}, Pillow {PIL.__version__}"
     name = name_content({"resize": side, "interpolation": preprocess.interpolation, "decoding": decoding}, hashes)
     shape = (len(hashes), side, side, 3)
@@ -190,11 +174,7 @@ def place_decoded(hashes: Sequence[str], preprocess: PreprocessConfig, *, cache:
 
 
 def require_room(decoded: MappedArray) -> None:
-    """Refuse before any decoding what the disk cannot take.
-
-    Raises:
-        InputError: with the bytes needed and those free.
-    """
+    """Refuse images for which the disk has no room."""
     images, side = decoded.shape[:2]
     require_space(
         [decoded],
@@ -211,11 +191,11 @@ def decode_images(
     workers: int,
     progress: Progress = no_progress,
 ) -> Pixels:
-    """(N, resize, resize, 3) uint8, mapped read-only; what an interrupted call has decoded is not decoded again.
+    """(N, resize, resize, 3) uint8, mapped read-only; an interrupted call is continued.
 
     Args:
-        paths: of the images, in their order.
-        decoded: of `place_decoded`.
+        paths: of the images, in order.
+        decoded: from `place_decoded`.
         progress: called with (images done, images).
     """
 

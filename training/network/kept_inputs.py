@@ -1,4 +1,4 @@
-"""Frozen front of a network: the tail after it runs on inputs that are computed once and kept in mapped files."""
+"""Cached inputs of a network's tail: the frozen front runs once, and its outputs are kept in mapped files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _ReachedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A tensor's shape by the number of images: that of one, and what every further image adds."""
+    """Shape of a tensor by the number of images: of one, and the increase for each further image."""
 
     one: tuple[int, ...]
     more: tuple[int, ...]
@@ -43,22 +43,18 @@ class _Shape:
 
 
 class Tail:
-    """Of a network, what runs from a module on.
+    """The part of a network from a module on.
 
-    What runs before it is not replaced but kept from computing: it gives zeros of the shape that it would give, so that
-    what the network itself does between its modules (joining a class token, adding positions) has something to do it
-    with. Then the module takes a kept input in the place of what that made. Where the rest reads anything else of the
-    front, as through a skip around the module, it reads zeros: `agrees` tells.
+    The front before it gives zeros of the right shape without computing, so that the network's own operations between
+    its modules (joining a class token, adding positions) still run. Then the module takes a cached input. Where the
+    rest reads anything else of the front, as through a skip connection, it reads zeros: `agrees` tells.
 
     Inputs are kept in float16, scaled by a power of two so that the largest of some images is about 1.
 
     Args:
         module: (B, 3, side, side) images to (B, F) features; its weights may change.
-        front: that run before `first`, in order.
-        first: whose input is kept: a tensor, the first thing that it is called with, once a pass.
-
-    Raises:
-        ValueError: it is called otherwise.
+        front: modules that run before `first`, in order.
+        first: module whose first argument, a tensor, is cached; called once per pass, else a `ValueError`.
     """
 
     def __init__(self, module: nn.Module, front: Sequence[nn.Module], first: nn.Module, *, side: int) -> None:
@@ -83,18 +79,18 @@ class Tail:
 
     @property
     def scale(self) -> float:
-        """What kept inputs are multiplied by, see `agrees`."""
+        """Factor of cached inputs, from `agrees`."""
         return self._scale
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what is kept of an image."""
+        """Shape of the cached input of an image."""
         views, others = self._entry.one[self._axis], list(self._entry.one)
         del others[self._axis]
         return (views, *others)
 
     def capture(self, images: Tensor) -> Tensor:
-        """(B, *shape): what `first` is given of (B, 3, side, side) images. The rest of the pass is not run."""
+        """(B, *shape) input of `first` for (B, 3, side, side) images; the rest of the pass does not run."""
         caught: list[Tensor] = []
 
         def stop(_: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -112,7 +108,7 @@ class Tail:
         return caught[0].unflatten(self._axis, (views, len(images))).movedim((self._axis + 1, self._axis), (0, 1))
 
     def run(self, inputs: Tensor) -> Tensor:
-        """(B, F) features by the weights as they are now, of (B, *shape) inputs."""
+        """(B, F) features by the current weights, of (B, *shape) inputs."""
         entry = inputs.movedim((0, 1), (self._axis + 1, self._axis)).flatten(self._axis, self._axis + 1)
         if entry.ndim == 4:
             entry = entry.contiguous(memory_format=torch.channels_last)
@@ -130,10 +126,7 @@ class Tail:
 
     @torch.inference_mode()
     def agrees(self, images: Tensor) -> bool:
-        """Whether the tail gives the features of whole passes over (B, 3, side, side) images, in any order of them.
-
-        They settle the scale.
-        """
+        """Whether the tail gives the features of whole passes over (B, 3, side, side) images; sets the scale."""
         try:
             whole = self._module(images).flip(0)
             captured = self.capture(images)
@@ -150,7 +143,7 @@ class Tail:
 
     @torch.inference_mode()
     def _record(self, units: Sequence[nn.Module], images: int) -> dict[nn.Module, tuple[list[Any], list[Any]]]:
-        """What each unit takes first, and gives, in every call of a pass."""
+        """First input and output of each unit, in every call of a pass."""
         found: dict[nn.Module, tuple[list[Any], list[Any]]] = {unit: ([], []) for unit in units}
 
         def note(unit: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
@@ -181,12 +174,7 @@ class Tail:
 def find_tail(
     module: nn.Module, front: Sequence[nn.Module], first: nn.Module, *, side: int, images: Tensor
 ) -> Tail | None:
-    """The tail from `first` on, where it gives what the whole network gives.
-
-    Args:
-        module, front, first, side: as of `Tail`.
-        images: (B, 3, side, side) float32, real ones, on which that is tried.
-    """
+    """Tail from `first` on, if it gives the features of the whole network on these (B, 3, side, side) images."""
     try:
         tail = Tail(module, front, first, side=side)
     except _CANNOT:
@@ -203,12 +191,11 @@ Prepare = Callable[[npt.NDArray[np.int64], int], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class KeptInputs:
-    """Of N images in V views each.
+    """Cached inputs of N images in V views each.
 
     Attributes:
-        tail: what takes them.
         array: (V N, *tail.shape) float16, view after view.
-        rows: (N,) int64 rising, the run's numbers of the images.
+        rows: (N,) int64 sorted, the run's numbers of the images.
     """
 
     tail: Tail
@@ -220,11 +207,9 @@ class KeptInputs:
         cls, tail: Tail, rows: npt.NDArray[np.int64], *, hashes: Sequence[str], views: int, how: Mapping[str, Any],
         cache: Path,
     ) -> KeptInputs:  # fmt: skip
-        """Where they will lie; runs with the same weights, images and views share the file.
+        """Cached inputs, in a file shared by runs with the same weights, images and views.
 
-        Args:
-            hashes: of the images `rows`, in their order.
-            how: all else that they depend on, as JSON.
+        `hashes` are of the images `rows`, in order; `how` is everything else that they depend on, as JSON.
         """
         known = {**how, "chunk": CHUNK, "version": KEPT_VERSION, "scale": tail.scale, "torch": torch.__version__}
         file = cache / "inputs" / f"{views}-{name_content(known, hashes)}.inputs"
@@ -237,10 +222,10 @@ class KeptInputs:
         return self.array.shape[0] // len(self.rows)
 
     def fill(self, prepare: Prepare, *, dtype: torch.dtype, progress: Progress = no_progress) -> None:
-        """Run the front of the network on all images; what an interrupted call has done is not done again.
+        """Run the front of the network on all images; an interrupted call is continued.
 
         Args:
-            prepare: its images depend on its arguments alone.
+            prepare: images by its arguments alone.
             dtype: of the pass, in autocast where it is not float32.
             progress: called with (views done, views).
         """
@@ -253,11 +238,7 @@ class KeptInputs:
         self.array.fill(produce, progress=progress)
 
     def take(self, opened: npt.NDArray[Any], rows: npt.NDArray[np.int64], *, view: int) -> Tensor:
-        """(B, *shape) float16 of a view, 0..V-1, of the images `rows`.
-
-        Args:
-            opened: the array as it is open.
-        """
+        """(B, *shape) float16 of a view, 0..V-1, of the images `rows`, from the opened array."""
         places = np.searchsorted(self.rows, rows) + view * len(self.rows)
         return torch.from_numpy(opened[places])
 

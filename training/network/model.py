@@ -1,4 +1,4 @@
-"""Trainable model of fine-tuning: the backbone from its first unfrozen block on, and the head on it."""
+"""Trainable model of fine-tuning: the backbone from its first trainable block on, and the head."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ _DEEP = 2  # levels of modules below one that is a block by itself, as a residua
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Modules that train or stay as they are together.
-
-    Attributes:
-        names: dotted, of the network's modules: one, or a layer and the normalisation behind it.
-    """
+    """Modules that train together, by dotted names: one, or a layer with its normalisation."""
 
     names: tuple[str, ...]
 
@@ -38,14 +34,11 @@ class Block:
 
 
 def find_blocks(backbone: Backbone, *, side: int) -> list[Block]:
-    """The blocks with parameters, first to last.
+    """Blocks with parameters, first to last.
 
-    Lists of modules are opened, and so is what holds a list of several blocks of one kind (an encoder, a stage). What
-    else has modules below it is a block (a bottleneck, an inverted residual, a transformer's layer); so is a layer of
-    its own, to which the normalisation right behind it belongs.
-
-    Args:
-        side: pixels a side of the images that `backbone.module` takes.
+    Lists of modules are opened, and so is a module with a list of several blocks of one kind (an encoder, a stage). Any
+    other module with modules in it is a block (a bottleneck, an inverted residual, a transformer layer); so is a single
+    layer, with the normalisation right after it. `side` is the image size of `backbone.module` in pixels.
     """
     network = backbone.network
     blocks: list[Block] = []
@@ -59,17 +52,13 @@ def find_blocks(backbone: Backbone, *, side: int) -> list[Block]:
 
 
 def find_units(backbone: Backbone, *, side: int) -> list[str]:
-    """The dotted names of what blocks are made of and of what runs between them, by when it first does.
-
-    Args:
-        side: as of `find_blocks`.
-    """
+    """Dotted names of the parts of blocks and of modules between them, by first use; `side` as in `find_blocks`."""
     network = backbone.network
     return _in_order(network, list(_open(network, "")), run=backbone.module, side=side)
 
 
 def choose_blocks(blocks: Sequence[Block], *, last: int | None, name: str) -> list[Block]:
-    """The last ones that train; all where `last` is None."""
+    """The last blocks; all where `last` is None."""
     if last is None:
         return list(blocks)
     if last > len(blocks):
@@ -80,7 +69,7 @@ def choose_blocks(blocks: Sequence[Block], *, last: int | None, name: str) -> li
 
 
 def _open(module: nn.Module, prefix: str) -> Iterator[str]:
-    """The dotted names of the units in a module that is opened."""
+    """Dotted names of the units in an opened module."""
     for name, child in module.named_children():
         path = f"{prefix}{name}"
         if _is_opened(child):
@@ -96,7 +85,7 @@ def _is_opened(module: nn.Module) -> bool:
 
 
 def _repeats(container: nn.Module) -> bool:
-    """Whether it holds several blocks of one kind, be it in lists of its own."""
+    """Whether a module holds several blocks of one kind, also in nested lists."""
     kinds = [type(child) for child in container.children() if _depth(child) >= _DEEP]
     lists = [child for child in container.children() if isinstance(child, _LISTS)]
     return len(kinds) > len(set(kinds)) or any(_repeats(child) for child in lists)
@@ -107,14 +96,14 @@ def _depth(module: nn.Module) -> int:
 
 
 def _only_normalises(module: nn.Module) -> bool:
-    """Whether all that it learns is normalisation, be there an activation or a pooling with it."""
+    """Whether all parameters are of normalisation."""
     learning = [m for m in module.modules() if next(m.parameters(recurse=False), None) is not None]
     return bool(learning) and all("norm" in type(m).__name__.lower() for m in learning)
 
 
 @torch.no_grad()
 def _in_order(network: nn.Module, names: list[str], *, run: nn.Module, side: int) -> list[str]:
-    """Those that a pass over one image runs, by when it first does."""
+    """Those that a pass over one image runs, by first use."""
     seen: dict[str, None] = {}
     hooks = [
         network.get_submodule(name).register_forward_pre_hook(lambda *_, name=name: seen.setdefault(name))
@@ -138,25 +127,24 @@ class TrainableProjection(AffineHead):
         self.bias = nn.Parameter(head.bias.clone())
 
     def freeze(self) -> ProjectionHead:
-        """The same map as runs and exports keep it."""
+        """The same map as a fixed projection."""
         return ProjectionHead(self.weight.detach().clone(), self.bias.detach().clone())
 
 
 class NetworkModel(nn.Module):
     """(B, H, W, 3) uint8 images to (B, D) float32 unit rows, through a backbone of which some blocks train.
 
-    It also takes (B, …) float16 as `tail` keeps it, where that is set, and runs no more than the tail.
-
-    Batch norm and dropout stay as in evaluation, unless the statistics of batch norm are to follow the batches.
+    With `tail` set, it takes (B, …) float16 cached inputs and runs only the tail. Batch norm and dropout stay as in
+    evaluation, unless `follows_batches`.
 
     Args:
-        backbone: its module stays the same object, so that what else holds it sees the weights that train.
+        backbone: its module stays the same object, so that others see the trained weights.
         blocks: that train, first to last.
-        whole: parameters that belong to no block train too, as position embeddings do.
-        mean, std: (1, 3, 1, 1), of images of 0..255.
-        precision: of the backbone's pass; the head is float32.
-        follows_batches: whether the batch norm of the blocks goes by the batches.
-        convolutions: of the backbone, that have a quicker way.
+        whole: parameters of no block train too, such as position embeddings.
+        mean, std: (1, 3, 1, 1), for values in 0..255.
+        precision: of the backbone; the head is float32.
+        follows_batches: batch norm statistics of the blocks follow the batches.
+        convolutions: of the backbone, with a faster way.
     """
 
     def __init__(
@@ -208,17 +196,17 @@ class NetworkModel(nn.Module):
         return self.head(features.flatten(1).to(torch.promote_types(features.dtype, torch.float32)))
 
     def learn(self, learning: bool) -> None:
-        """Let batch norm follow the batches, where it shall, or nothing."""
+        """Let batch norm follow the batches, if it shall, or nothing."""
         for module in self._following:
             module.train(learning)
 
     def moving(self) -> dict[str, Tensor]:
-        """What training moves, by name: parameters, and the statistics that follow batches. Not copies."""
+        """Tensors that training changes, by name: parameters, and statistics that follow batches; no copies."""
         found = {name: p.data for name, p in self.named_parameters() if p.requires_grad}
         following = {id(tensor) for module in self._following for tensor in module.buffers()}
         return found | {name: tensor for name, tensor in self.named_buffers() if id(tensor) in following}
 
     def release(self) -> None:
-        """Nothing trains any more."""
+        """End training of all parameters."""
         self.learn(False)
         self.requires_grad_(False)

@@ -1,4 +1,4 @@
-"""Atomic checkpoints in safetensors: everything a phase needs to go on as if it had not been killed."""
+"""Atomic checkpoints in safetensors, with all that a phase needs to resume."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], *, state: Mapping
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the state of `save_checkpoint`."""
+    """Tensors and state from `save_checkpoint`."""
     try:
         with safe_open(path, framework="pt") as file:
             state = json.loads((file.metadata() or {})["state"])
@@ -38,20 +38,20 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def pack_modules(**modules: nn.Module) -> dict[str, Tensor]:
-    """The weights of several modules under `name.parameter` keys."""
+    """Weights of several modules under `name.parameter` keys."""
     return {
         f"{name}.{key}": value for name, module in modules.items() for key, value in module.state_dict().items()
     }
 
 
 def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor], *, name: str) -> None:
-    """Load what `pack_modules` stored under `name`."""
+    """Load weights that `pack_modules` stored under `name`."""
     prefix = name + "."
     module.load_state_dict({key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)})
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's running statistics under `optimizer.index.name` keys; its options come from the config."""
+    """Running statistics of an optimizer under `optimizer.index.name` keys; its options come from the config."""
     state = optimizer.state_dict()["state"]
     return {
         f"optimizer.{index}.{name}": value for index, values in state.items() for name, value in values.items()
@@ -59,7 +59,7 @@ def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Load what `pack_optimizer` stored into an optimizer made with the same options."""
+    """Load statistics from `pack_optimizer` into an optimizer with the same options."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         if key.startswith("optimizer."):

@@ -1,4 +1,4 @@
-"""The progress display of training, on stderr: live on a terminal, a line a stage and every tenth epoch elsewhere."""
+"""Progress display of training on stderr: bars on a terminal, else a line for each stage and every tenth epoch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNITS = {"feature_selection": "views", "holdout": "folds"}
 
 
 def describe_epoch(report: EpochReport) -> str:
-    """An epoch's figures in one line."""
+    """Figures of an epoch in one line."""
     text = f"loss {report.loss:.4f}"
     if report.held_out_loss is not None:
         text += f", held out {report.held_out_loss:.4f}"
@@ -37,7 +37,7 @@ def describe_epoch(report: EpochReport) -> str:
 
 @contextmanager
 def watch_training(*, shown: bool = True) -> Iterator[Watcher]:
-    """A watcher that draws while the block runs, unless another process does."""
+    """Watcher that draws while the block runs; a silent one unless `shown`."""
     if not shown:
         yield Watcher()
         return
@@ -68,7 +68,7 @@ def watch_training(*, shown: bool = True) -> Iterator[Watcher]:
 
 
 class _Bars:
-    """A bar for every stage and phase, and above them the lines that stay."""
+    """A bar for each stage and phase, below the lines that stay."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -92,7 +92,7 @@ class _Bars:
 
 
 def _saying(say: Callable[[str], None]) -> Watcher:
-    """What is told in a line of its own, on a terminal and elsewhere."""
+    """Watcher that prints validation, holdout results and notes as lines."""
 
     def say_holdout(holdout: Mapping[str, Any]) -> None:
         if line := summarize_holdout(holdout):

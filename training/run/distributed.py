@@ -1,8 +1,7 @@
-"""Distributed training under torchrun: how the processes find each other, and what they exchange.
+"""Distributed training under torchrun: process groups and the calls between processes.
 
-Rank 0 is the run: it lists, chooses, trains heads, judges and writes. The other processes wait for it in
-`Team.first_does`, and do what it asks for meanwhile. A process that torchrun has not started is alone: each function
-gives back what it is given.
+Rank 0 runs the training: it lists, selects, trains heads, evaluates and writes. The other processes wait in
+`Team.first_does` and do what it asks for. A process without torchrun is alone: each function returns its argument.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _GO_ON = "what was done is kept: start the same command again with --resume"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which of `size` processes this is, and which of those on its machine."""
+    """Rank of this process among `size`, and on its machine."""
 
     rank: int = 0
     size: int = 1
@@ -50,7 +49,7 @@ class Place:
 
     @classmethod
     def read(cls, variables: Mapping[str, str] = os.environ) -> Place:
-        """As torchrun's variables have it; alone without them."""
+        """From torchrun's environment variables; alone without them."""
         if variables.get("WORLD_SIZE", "1") == "1":
             return cls()
         if missing := [name for name in _VARIABLES if name not in variables]:
@@ -65,16 +64,16 @@ class Place:
 
 
 class AnotherFailedError(RunError):
-    """Another process has failed before this one, and says why."""
+    """Another process failed first, and reports its error."""
 
 
 class Team:
-    """The processes that train together; all call the same functions in the same order.
+    """Processes that train together; all call the same functions in the same order.
 
     Args:
-        rank: which of `size` processes this one is.
-        control: the group for all but steps, on the CPU.
-        machine: this process's own, of which the others are told nothing.
+        rank: of this process, among `size`.
+        control: process group for everything but steps, on the CPU.
+        machine: of this process alone.
     """
 
     def __init__(
@@ -86,12 +85,12 @@ class Team:
 
     @property
     def machine(self) -> Machine:
-        """Where this process computes what rank 0 asks for."""
+        """Machine of this process."""
         assert self._machine is not None, "nobody is asked who is alone"
         return self._machine
 
     def first_does(self, act: Callable[[], Value]) -> Value:
-        """What `act` gives on rank 0, where alone it is called; the others do what it asks for meanwhile."""
+        """Result of `act` on rank 0, which alone calls it; the others meanwhile do what it asks for."""
         if self.size == 1:
             return act()
         if self.is_first:
@@ -108,12 +107,12 @@ class Team:
             function(*arguments)
 
     def ask(self, function: Callable[..., object], *arguments: Any) -> None:
-        """On rank 0: have the others, which wait in `first_does`, call this. It says nothing of what comes of it."""
+        """On rank 0: call this function in the others, which wait in `first_does`; returns nothing."""
         if self.size > 1:
             self._send(function, *arguments)
 
     def gather_values(self, value: Value) -> list[Value]:
-        """Those of all ranks, in their order."""
+        """Values of all ranks, in order."""
         if self.size == 1:
             return [value]
         found: list[Any] = [None] * self.size
@@ -121,7 +120,7 @@ class Team:
         return found
 
     def collect_values(self, value: Value) -> list[Value]:
-        """The same on rank 0; nothing on the others."""
+        """The same on rank 0; an empty list on the others."""
         if self.size == 1:
             return [value]
         found: list[Any] | None = [None] * self.size if self.is_first else None
@@ -129,26 +128,25 @@ class Team:
         return found or []
 
     def hand_out(self, values: list[Value] | None) -> Value:
-        """One of those that rank 0 has, which are as many as ranks."""
+        """One of rank 0's values, of which there are as many as ranks."""
         own: list[Any] = [None]
         dist.scatter_object_list(own, values, src=0, group=self._control)
         handed: Value = own[0]
         return handed
 
     def part_of(self, count: int, *, rank: int | None = None) -> slice:
-        """The rank's share of `count` things in order, as even as may be: of fewer things than ranks some have none."""
+        """Slice of this rank in `count` things, as even as possible; it may be empty."""
         place = self.rank if rank is None else rank
         return slice(count * place // self.size, count * (place + 1) // self.size)
 
     def collect_rows(self, own: Tensor) -> Tensor:
-        """All rows on rank 0, from those that each rank has of its part; none on the others."""
+        """Rows of all ranks on rank 0; none on the others."""
         return torch.cat(self.collect_values(own) or [own[:0]])
 
     def with_others(self, own: Tensor, count: int) -> Tensor:
-        """(count, …) on all ranks, from the (n, …) that each has of its part; gradients reach the rank's own ones.
+        """(count, …) on all ranks, from the (n, …) of each rank; gradients reach the rank's own rows.
 
-        Every rank takes the loss of the whole batch, so that the gradients of all, summed by `share`, are those of one
-        process with this batch.
+        Every rank computes the loss of the whole batch, so that gradients summed by `share` equal those of one process.
         """
         if self.size == 1:
             return own
@@ -163,7 +161,7 @@ class Team:
         return torch.cat(rows)
 
     def add_up(self, own: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """The sum over the ranks."""
+        """Sum over the ranks."""
         if self.size == 1:
             return own
         total = torch.from_numpy(np.array(own))
@@ -171,9 +169,9 @@ class Team:
         return total.numpy()
 
     def share(self, model: nn.Module, *, has_unused: bool = False) -> nn.Module:
-        """The model, whose gradients are from now on the sums over the ranks; its weights become those of rank 0.
+        """The model with gradients summed over the ranks, and the weights of rank 0.
 
-        `has_unused` says that a pass leaves out parameters that train.
+        `has_unused`: a pass leaves out parameters that train.
         """
         if self.size == 1:
             return model
@@ -185,14 +183,14 @@ class Team:
         return shared
 
     def agree(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Give all ranks the gradients of rank 0: of what each has computed from the same numbers."""
+        """Give all ranks the gradients of rank 0."""
         if self.size > 1:
             for parameter in parameters:
                 if parameter.grad is not None:
                     dist.broadcast(parameter.grad, 0)
 
     def require_same(self, options: Mapping[str, Any]) -> None:
-        """Refuse processes that were started with different options."""
+        """Refuse processes with different options."""
         first, *others = self.gather_values(dict(options))
         for rank, found in enumerate(others, 1):
             if different := [
@@ -206,7 +204,7 @@ class Team:
                 )
 
     def _send(self, function: Callable[..., object] | None, *arguments: Any) -> None:
-        """To the others: a function to call, or without one the value that they wait for."""
+        """To the others: a function to call, or the value that they wait for."""
         dist.broadcast_object_list([(function, arguments)], 0, group=self._control)
 
 
@@ -215,7 +213,7 @@ _joined = ALONE
 
 
 def current_team() -> Team:
-    """The processes that this one trains with."""
+    """Processes of this training."""
     return _joined
 
 
@@ -226,7 +224,7 @@ def _sum_gradients(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
 
 
 def require_same_start(team: Team, *, config: TrainConfig, others: Mapping[str, Any]) -> None:
-    """Refuse processes with different options or versions, and more of them than a batch has images."""
+    """Refuse different options or versions in processes, and more processes than images in a batch."""
     if team.size > 1:
         versions = {"torch": torch.__version__, "pillow": PIL.__version__}
         team.require_same({**flatten(asdict(config)), **others, **versions})
@@ -234,7 +232,7 @@ def require_same_start(team: Team, *, config: TrainConfig, others: Mapping[str, 
 
 
 def require_shares(config: TrainConfig, *, processes: int) -> None:
-    """Refuse what several processes cannot part among themselves."""
+    """Refuse options that several processes cannot share."""
     if not config.finetuning.trains:
         return
     if config.finetuning.batch_size < processes:
@@ -250,7 +248,7 @@ def require_shares(config: TrainConfig, *, processes: int) -> None:
 
 
 def require_same_files(records: Sequence[Record]) -> None:
-    """Refuse to go on where another process does not have the images that rank 0 has listed."""
+    """Refuse to continue where another process lacks images that rank 0 has listed."""
     team = current_team()
     if team.size > 1:
         paths = [record.path for record in records]
@@ -279,10 +277,9 @@ def _size(path: Path) -> int | None:
 
 @contextmanager
 def join_processes(place: Place, *, machine: Machine, wait_s: float) -> Iterator[Team]:
-    """Let the processes find each other, by gloo on the CPU and NCCL on GPUs, each of which has one process.
+    """Join the processes by gloo on the CPU, or NCCL with one GPU each; `current_team` is this team in the block.
 
-    `current_team` gives them while the block runs. Of all that fail, the first one says why: the others end by
-    `AnotherFailedError`.
+    The first process that fails reports its error; the others end by `AnotherFailedError`.
     """
     global _joined
     if place.size == 1:
@@ -331,7 +328,7 @@ def _find_store(limit: timedelta) -> dist.Store:
 
 @contextmanager
 def _heeding_termination() -> Iterator[None]:
-    """Let SIGTERM, by which torchrun ends the processes that are left, be an error like others."""
+    """Raise an error on SIGTERM, by which torchrun ends the remaining processes."""
 
     def stop(*_: object) -> None:
         raise RunError(f"ended by SIGTERM, as torchrun ends the others where one process has ended; {_GO_ON}")
@@ -349,7 +346,7 @@ def _heeding_termination() -> Iterator[None]:
 
 
 def _explain(error: Exception, place: Place) -> RetrievalError | None:
-    """The error in one line with the rank that has it; None where it is none that a user can mend."""
+    """The error in one line with its rank; None for an error that a user cannot fix."""
     if isinstance(error, RetrievalError):
         named = place.rank == 0 or str(error).startswith("rank ")
         return error if named else RunError(f"rank {place.rank}: {error}")

@@ -1,6 +1,6 @@
-"""Feature selection: which view and pooling suit these images, tried on a sample before all features are extracted.
+"""Feature selection: view and pooling for these images, evaluated on a sample before all features are extracted.
 
-Every candidate is evaluated without training: each photo of the sample searches the others by half-whitened PCA.
+Candidates are evaluated without training: each photo of the sample searches the others by half-whitened PCA.
 """
 
 from __future__ import annotations
@@ -38,22 +38,19 @@ _IMAGES_A_DIRECTION = 4  # of PCA: of as many directions as images, whitening le
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A view and a pooling of a backbone, and the width F of the features that they give."""
+    """A view and a pooling of a backbone, and the width F of their features."""
 
     view: str
     pooling: str
     feature_dim: int
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the run and in its report, with the passes of the backbone that an image costs."""
+        """For the run and its report, with the passes of the backbone per image."""
         return {**asdict(self), "passes": VIEW_COSTS[self.view]}
 
 
 def list_candidates(network: Backbone, sizes: InputConfig, *, embedding_dim: int) -> list[Candidate]:
-    """What the options leave open, the usual one first; none narrower than the embedding, unless all are.
-
-    A network without feature maps has its own pooling only.
-    """
+    """Candidates that the options allow, the usual one first; narrower than the embedding only if all are."""
     found = [
         Candidate(view, pooling, width)
         for view in sizes.allowed_views
@@ -76,7 +73,7 @@ def _list_poolings(network: Backbone, sizes: InputConfig) -> Iterator[tuple[str,
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Usable images: (N,) int64 labels as training would use them, and (N, F) float32 features by candidate."""
+    """Usable images: (N,) int64 labels for training, and (N, F) float32 features by candidate."""
 
     hashes: Sequence[str]
     labels: Labels
@@ -84,10 +81,7 @@ class Sample:
 
 
 def draw_sample(labels: Sequence[str], *, images: int, seed: int) -> np.ndarray:
-    """Sorted int64 rows of about `images` images of whole classes, drawn by the seed; of every class at least two.
-
-    Of classes that are too large to let `LEAST_CLASSES` in, some images are drawn.
-    """
+    """Sorted int64 rows of about `images` images, two at least of each class, in whole classes where they fit."""
     classes, numbers, sizes = np.unique(np.array(labels), return_inverse=True, return_counts=True)
     generator = np.random.default_rng(seed)
     usable = [label for label in generator.permutation(len(classes)) if sizes[label] >= 2]
@@ -101,13 +95,13 @@ def draw_sample(labels: Sequence[str], *, images: int, seed: int) -> np.ndarray:
 
 
 def afford_images(candidates: Sequence[Candidate], *, views: int) -> int:
-    """Images that the sample may have of a run that extracts so many views; 0 where they would tell nothing."""
+    """Size of the sample in a run that extracts this many views; 0 where it would be too small."""
     images = int(SHARE * views / len(_list_views(candidates)))
     return 0 if images < FEWEST_IMAGES else min(images, MOST_IMAGES)
 
 
 def _list_views(candidates: Sequence[Candidate]) -> list[str]:
-    """The views that are extracted: of `both` each."""
+    """Views to extract."""
     views = {candidate.view for candidate in candidates}
     return [view for view in ("crop", "whole") if view in views or "both" in views]
 
@@ -115,10 +109,7 @@ def _list_views(candidates: Sequence[Candidate]) -> list[str]:
 def read_sample(
     job: Job, records: Sequence[Record], candidates: Sequence[Candidate], *, images: int, network: Backbone
 ) -> Sample:
-    """Draw about so many of the records, label them as training would, and extract every image once a view.
-
-    What cannot be used is left out.
-    """
+    """Draw a sample of the records, label it as for training, and extract every view; unusable images are left out."""
     config, noise = job.config, job.config.data.noise
     usable = keep_usable_classes([record.label for record in records])[0]
     records = [record for record, kept in zip(records, usable, strict=True) if kept]
@@ -138,7 +129,7 @@ def read_sample(
 def _extract(
     job: Job, paths: Sequence[Path], candidates: Sequence[Candidate], *, network: Backbone
 ) -> tuple[dict[int, str], dict[Candidate, Floats]]:
-    """The hashes of the images that every view can be had of, by place in `paths`, and their features."""
+    """Hashes of the usable images by place in `paths`, and their features."""
     sizes, views = job.config.input, _list_views(candidates)
     poolings = {candidate.pooling for candidate in candidates}
     pooling = _EVERY if len(poolings) > 1 else poolings.pop()
@@ -171,12 +162,9 @@ def _extract(
 def select_features(
     job: Job, records: Sequence[Record], candidates: Sequence[Candidate], *, views: int, network: Backbone
 ) -> Candidate:
-    """The view and pooling that the run takes: chosen once, and the same for a resume.
+    """View and pooling of the run: selected once, and the same after a resume.
 
-    The first candidate is taken where nothing can be tried.
-
-    Args:
-        views: of images, of which the run extracts features; the sample costs a tenth of them.
+    `views` is the number of views that the run extracts; the sample costs a tenth of them.
     """
 
     def choose_candidate() -> dict[str, Any]:
@@ -202,10 +190,10 @@ def select_features(
 
 
 def try_candidates(sample: Sample, *, embedding_dim: int, seed: int) -> list[dict[str, Any]]:
-    """What each candidate finds, in their order, as JSON; empty where there is nothing to find.
+    """Recall@1 of each candidate as JSON; empty where nothing can be found.
 
-    Duplicates, by the features of the first candidate, do not find each other. (Groups are not looked for: what tells
-    them of a whole collection misleads in a sample of it.)
+    Near-duplicates, by the features of the first candidate, do not find each other. Groups are not searched for: their
+    signs mislead in a sample.
     """
     count = len(sample.labels)
     if count < 2 * _IMAGES_A_DIRECTION:
@@ -231,7 +219,7 @@ def try_candidates(sample: Sample, *, embedding_dim: int, seed: int) -> list[dic
 
 
 def choose(tried: Sequence[Mapping[str, Any]]) -> int:
-    """Place of the candidate that finds most, where it finds more than the first by more than chance; else 0."""
+    """Index of the best candidate where it clearly beats the first; else 0."""
     best = max(range(len(tried)), key=lambda place: tried[place]["recall_at_1"])
     interval = tried[best]["difference_interval"]
     return best if interval is not None and interval[0] > 0 else 0

@@ -1,4 +1,4 @@
-"""Feature extraction of a run: by all its processes, and by torch or a runtime that gives the same features."""
+"""Feature extraction of a run, shared among its processes, by torch or an equivalent runtime."""
 
 from __future__ import annotations
 
@@ -54,10 +54,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SentExtractor:
-    """An extractor as other processes are told of it, with the weights that it has now.
-
-    `precision` is torch's, in which a graph is written too.
-    """
+    """An extractor with its current weights, to send to other processes; `precision` is torch's."""
 
     name: str
     weights: dict[str, Tensor]
@@ -78,7 +75,7 @@ class SentExtractor:
         )  # fmt: skip
 
     def open(self, machine: Machine) -> Extractor:
-        """The same on this process's device, by the same runtime: features of two are not put into one store."""
+        """The same extractor on this process's device, by the same runtime."""
         backbone = load_backbone(self.name, "none", side=self.side)
         unpack_module(backbone.network, self.weights, name="backbone")
         seeing = with_features(backbone, view=self.view, pooling=self.pooling, side=self.side)
@@ -92,10 +89,7 @@ def extract_together(
     paths: Sequence[Path], *, extractor: Extractor, views: int, machine: Machine, draw: DrawViews = fixed_views,
     progress: Progress = no_progress,
 ) -> tuple[FeatureStore, ExtractedSet]:  # fmt: skip
-    """As `extract_features`, on rank 0: every process decodes and extracts a part, and this one's store has all.
-
-    The others keep theirs in their own machine's cache too.
-    """
+    """`extract_features` on rank 0, with a part by each process; the store of rank 0 has all features."""
     team = current_team()
     if team.size > 1:
         team.ask(_help_extracting, paths, views, draw, SentExtractor.of(extractor))
@@ -120,7 +114,7 @@ def _help_extracting(paths: Sequence[Path], views: int, draw: DrawViews, sent: S
 def _extract_part(
     paths: Sequence[Path], views: int, draw: DrawViews, extractor: Extractor, machine: Machine, progress: Progress
 ) -> tuple[FeatureStore, list[ExtractedSet]]:
-    """This machine's store, and on rank 0 what all ranks found, by place in all paths."""
+    """Store of this machine, and on rank 0 the results of all ranks, by place in all paths."""
     team, store = current_team(), open_store(machine.cache, extractor, views=views, draw=draw)
     part = team.part_of(len(paths))
     own = extract_features(
@@ -137,7 +131,7 @@ def _extract_part(
 
 
 def _send_features(store: FeatureStore, hashes: list[str]) -> None:
-    """Put the features of images that rank 0 has not, of which each rank has some, into its store."""
+    """Send rank 0 the features that it lacks."""
     team = current_team()
     for start in range(0, max(team.gather_values(len(hashes))), _PIECE):
         piece = hashes[start : start + _PIECE]
@@ -148,12 +142,12 @@ def _send_features(store: FeatureStore, hashes: list[str]) -> None:
 
 
 def agrees(compared: Compared) -> bool:
-    """Whether features by this runtime stand for torch's."""
+    """Whether features of this runtime may replace torch's."""
     return compared.agreement >= (LEAST_IN_BFLOAT16 if compared.precision == "bfloat16" else LEAST_AGREEMENT)
 
 
 def compare_runtimes(extractor: Extractor, graph: ModelFile, paths: Sequence[Path]) -> dict[str, Compared]:
-    """The runtimes that are installed and take the graph, by their features of some images of a list and torch's."""
+    """Compare installed runtimes of the graph with torch, by features of some images."""
     exact = Extractor(extractor.backbone, extractor.preprocess, device=extractor.device, precision="float32")
     pixels = read_some(paths, extractor)
     with keep_freed_memory():
@@ -170,7 +164,7 @@ def compare_runtimes(extractor: Extractor, graph: ModelFile, paths: Sequence[Pat
 
 
 def read_some(paths: Sequence[Path], extractor: Extractor) -> Pixels:
-    """(n, crop, crop, 3) uint8 of at most 16 readable images from all over a list."""
+    """(n, crop, crop, 3) uint8 of at most 16 readable images, spread over the list."""
     step, config, found = max(1, len(paths) // _IMAGES), extractor.preprocess, list[Pixels]()
     for path in (paths[row] for first in range(step) for row in range(first, len(paths), step)):
         try:
@@ -185,7 +179,7 @@ def read_some(paths: Sequence[Path], extractor: Extractor) -> Pixels:
 
 
 def require_runtime(machine: Machine, *, trains_network: bool) -> None:
-    """Refuse what `--backend` cannot do, before any work."""
+    """Refuse a `--backend` that cannot work with the other options."""
     asked = machine.backend
     if asked in (AUTO, TORCH):
         return
@@ -201,12 +195,9 @@ def require_runtime(machine: Machine, *, trains_network: bool) -> None:
 
 
 def settle_runtime(job: Job, extractor: Extractor, paths: Sequence[Path], *, views: int) -> Extractor:
-    """The extractor of a run, by the runtime that it began with, or by the one that is settled on and noted now.
+    """Extractor of a run, by the runtime that it began with, or by one that is selected and noted now.
 
-    Args:
-        extractor: of torch.
-        paths: of the images whose features the run needs.
-        views: that it needs of each.
+    `extractor` is torch's; `paths` and `views` say how much is to extract.
     """
     run, machine, asked = job.run, job.machine, job.machine.backend
     if (noted := run.find_json(RUNTIME)) is not None:
@@ -232,7 +223,7 @@ def settle_runtime(job: Job, extractor: Extractor, paths: Sequence[Path], *, vie
 
 
 def reopen_extractor(run: RunFolder, backbone: Backbone, *, device: torch.device, cache: Path) -> Extractor:
-    """What gave a run's features, for who needs more of them; torch in that precision where its runtime is gone."""
+    """Extractor of an existing run, for more features; torch in that precision where its runtime is gone."""
     described = run.read_json("features.json")
     name = described.get("runtime", TORCH)
     open_in = partial(Extractor, backbone, run.preprocess())
@@ -272,9 +263,9 @@ def _why_torch(trains_network: bool, machine: Machine, images: int) -> str | Non
 
 
 def _choose(compared: Mapping[str, Compared], asked: str, *, precision: str) -> tuple[str, str]:
-    """The runtime, and why: the one that is asked for, or the first, of those whose features are torch's.
+    """Runtime and reason: the one asked for, or the first, of those that agree with torch.
 
-    In float32 ONNX Runtime is the fastest on most processors; bfloat16 is OpenVINO's alone.
+    In float32 ONNX Runtime is the fastest on most processors; only OpenVINO computes bfloat16.
     """
     agreeing = [name for name, one in compared.items() if agrees(one)]
     for name in compared.keys() - set(agreeing):

@@ -1,4 +1,4 @@
-"""Training loops of the two phases on features: label confidences, then the embedding head with its proxies."""
+"""Training loops on features: label confidences (phase 1), then the embedding head with its proxies (phase 2)."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def estimate_confidences(
     source: FeatureSource, labels: Tensor, *, class_count: int, config: TrainConfig, context: PhaseContext,
     groups: Tensor | None = None,
 ) -> LabelConfidences:  # fmt: skip
-    """Phase 1 on N images with (N,) given labels: the confidence module, or leave-one-out, which keeps no checkpoint.
+    """Phase 1 on N images with (N,) given labels: the confidence module, or leave-one-out without checkpoint.
 
-    `groups` (N,) int64 is the same for near-duplicates, which must not vouch for each other's labels.
+    `groups` (N,) int64 are equal for near-duplicates, which leave-one-out leaves out together.
     """
     if config.confidence.confidences == "leave-one-out":
         return leave_one_out_confidences(
@@ -69,15 +69,10 @@ def fit_confidence(
     source: FeatureSource, labels: Tensor, *, class_count: int, config: ConfidenceConfig, batch_size: int,
     weight_decay: float, context: PhaseContext,
 ) -> ConfidenceModule:  # fmt: skip
-    """Phase 1: binary cross-entropy on the given labels, stopped early by held-out images.
+    """Confidence module: binary cross-entropy on the given labels, with early stopping on held-out images.
 
-    The mean runs over all N x C targets. The weights of the epoch with the lowest held-out loss are returned (the
-    last ones where nothing is held out).
-
-    Args:
-        source: features of N training images.
-        labels: (N,) int64 given labels in 0..class_count-1.
-        batch_size, weight_decay: of AdamW's steps.
+    The mean runs over all N x C targets. Returns the weights with the lowest held-out loss (the last ones where
+    nothing is held out).
     """
     train_rows, held_rows = split_holdout(len(labels), holdout=config.confidence_val_share, seed=context.seed)
     generator = phase_generator(context.seed, "confidence", 0)
@@ -130,7 +125,7 @@ def fit_confidence(
 
 
 def split_holdout(count: int, *, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Row numbers of the images that train phase 1 and of those held out of it, both sorted int64."""
+    """Sorted int64 row numbers of the images that train phase 1, and of those held out of it."""
     order = torch.randperm(count, generator=phase_generator(seed, "confidence", 0))
     held = round(holdout * count)
     return order[held:].sort().values, order[:held].sort().values
@@ -154,7 +149,7 @@ def _held_out_loss(module: ConfidenceModule, centre: Tensor, labels: Tensor, *, 
 
 
 def sum_moments_together(rows: Floats, parts: Doubles, labels: Labels, *, count: int, tell: Tell) -> Sums:
-    """As `sum_moments`, on rank 0: the others are handed their rows."""
+    """`sum_moments` on rank 0, with the rows shared among the ranks."""
     team = current_team()
     if team.size == 1:
         return sum_moments(rows, parts, labels, count=count, tell=tell)
@@ -171,7 +166,7 @@ def _help_summing(count: int) -> None:
 
 
 def choose_rows(confidences: LabelConfidences | None, *, config: TrainConfig) -> Tensor | None:
-    """Sorted numbers of the images that `--min-confidence` leaves for phase 2; None for all."""
+    """Sorted numbers of the images that `--min-confidence` leaves; None for all."""
     least = config.confidence.min_confidence
     if least is None or confidences is None:
         return None
@@ -179,19 +174,14 @@ def choose_rows(confidences: LabelConfidences | None, *, config: TrainConfig) ->
 
 
 def known_weights(confidences: LabelConfidences | None, *, config: TrainConfig) -> Floats | None:
-    """(N,) how much each image counts, where leave-one-out has found it already."""
+    """(N,) weight of each image, if leave-one-out has been computed."""
     if confidences is None or config.confidence.confidences != "leave-one-out":
         return None
     return confidences.weights.cpu().numpy()
 
 
 def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> None:
-    """Refuse a width that a closed-form method, a WCCN initialisation, or what `--select auto` may take, cannot have.
-
-    Args:
-        count: of images that train, or a number that it cannot exceed.
-        feature_dim: F.
-    """
+    """Refuse a width larger than the data allow, for methods in closed form, --init wccn and --select auto."""
     method = config.loss.method
     if config.embedding.embedding_dim is None or method == "raw":
         return
@@ -216,7 +206,7 @@ def train_head(
     confidences: LabelConfidences | None, guidance: Guidance | None = None,
     on_head: Callable[[int, TrainedHead], None] | None = None,
 ) -> tuple[Head, int]:  # fmt: skip
-    """Phase 2 as the options have it: the head, and how many of the N images it was trained on."""
+    """Phase 2: the head, and the number of images that it was trained on."""
     rows = choose_rows(confidences, config=config)
     reads = config.loss.needs_confidences and confidences is not None
     head = fit_embedding(
@@ -232,18 +222,16 @@ def fit_embedding(
     confidences: Confidences | None, context: PhaseContext, rows: Tensor | None = None, own: Tensor | None = None,
     guidance: Guidance | None = None, on_head: Callable[[int, TrainedHead], None] | None = None,
 ) -> Head:  # fmt: skip
-    """Phase 2: the embedding head and the loss's own parameters, confidences frozen; the last weights are kept.
+    """Phase 2: the embedding head and the loss's own parameters, with fixed confidences; returns the last weights.
 
-    The confidence and the embedding of a step come from the same view. A head initialised by WCCN has an L2-SP penalty:
-    `l2_sp` times its drift. Proxies begin at the class means of that initialisation.
+    The confidence and the embedding of a step come from the same view. A head initialised by WCCN has an L2-SP penalty,
+    and the proxies start at the class means of that initialisation.
 
     Args:
         source: features of N training images.
-        labels: (N,) int64 given labels; Smooth Proxy-Anchor does not look at them.
-        confidences: from phase 1; None for methods without.
+        labels: (N,) int64 given labels; Smooth Proxy-Anchor does not read them.
         rows: sorted numbers of the images that take part; None for all.
-        own: (N,) confidence of every image in its label, for a WCCN initialisation and for losses that weigh samples.
-        guidance: similarities for ProcSim's language-guidance term.
+        own: (N,) confidence of every image in its label, for a WCCN initialisation and for weighted losses.
         on_head: called with (epoch, head) after every epoch.
     """
     weighs, is_whitened = loss_config.weighs_samples, config.init == "wccn"
@@ -319,10 +307,10 @@ def start_embedding(
     source: FeatureSource, labels: Tensor, *, rows: Tensor, own: Tensor | None, class_count: int,
     loss_config: LossConfig, config: EmbeddingConfig, context: PhaseContext, guidance: Guidance | None,
 ) -> tuple[TrainedHead, MetricLoss, torch.optim.Optimizer, int]:  # fmt: skip
-    """Head, loss and optimizer, new or as the checkpoint has them, and the epoch to go on with.
+    """Head, loss and optimizer, new or from the checkpoint, and the next epoch.
 
-    A head is initialised by within-class whitening, and proxies by the mean embeddings of their classes, both with
-    images weighed by `own`; the proxy of a class without images is drawn.
+    With `own`, within-class whitening initialises the head, and mean embeddings of the classes the proxies; the proxy
+    of a class without images is random.
     """
     generator = phase_generator(context.seed, "embedding", 0)
     centre, width = source.centre, config.width
@@ -367,7 +355,7 @@ def start_embedding(
 def mean_embeddings(
     embed: Callable[[Tensor], Tensor], labels: Tensor, rows: Tensor, *, weights: Tensor, shape: tuple[int, int]
 ) -> Tensor:
-    """(C, D) unit mean embeddings of the images `rows` by class, weighed; 0 for a class without. All on the CPU."""
+    """(C, D) unit mean embeddings of the images `rows` by class, weighted; 0 for an empty class. On the CPU."""
     sums = torch.zeros(shape)
     for part in rows.split(4096):
         sums.index_add_(0, labels[part], weights[part, None] * embed(part))

@@ -1,9 +1,8 @@
-"""Holdout evaluation: whether training finds more than no training, on classes and images held out.
+"""Holdout evaluation: whether training beats untrained embeddings, on held-out classes and images.
 
-The user's own data stands in for what will be searched. Some classes are held out whole and searched among themselves
-(unseen classes), and of the others some images, which are searched among those that train (seen classes). The recipe
-trains on the rest with several L2-SP weights, and so are its untrained rivals. Recall@1 compares them by the given
-labels: the wrong ones cost every method alike.
+Some classes are held out whole and searched among themselves (unseen classes). Of the other classes some images are
+held out and searched among those that train (seen classes). The recipe trains on the rest with several L2-SP weights;
+its untrained rivals are fitted to the rest too. Recall@1 compares them by the given labels.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ FINETUNING_LEAST_CLASSES, FINETUNING_SHARE = 20, 0.1  # of fine-tuning: two clas
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Row numbers of one fold: what trains, the images of classes held out, images held out of the classes trained."""
+    """Row numbers of one fold: training images, images of held-out classes, held-out images of the other classes."""
 
     train: np.ndarray
     unseen: np.ndarray
@@ -46,15 +45,15 @@ class Split:
 
 
 def split_for_holdout(labels: np.ndarray, *, seed: int, groups: np.ndarray | None = None) -> Iterator[Split]:
-    """The folds: fifths of the classes, as many as hold out 25 classes; fewer than 25 all take a turn, in three folds.
+    """Folds: fifths of the classes until 25 are held out; fewer than 25 classes all take a turn, in three folds.
 
-    Below four classes none can be held out, and images alone are. Of every class that trains, a fifth of the images is
-    held out, one at least, and none of fewer than three. With groups it is those of whole groups, of half a class's at
-    most: images that train while others of their group are searched are left out.
+    Below four classes only images are held out. Of every training class a fifth of the images is held out, one at
+    least, and none of fewer than three. Groups are held out whole, at most half of a class's; training images of a
+    held-out group are left out.
 
     Args:
         labels: (N,) int64 in 0..C-1.
-        groups: (N,) int64, the same for photos of one group; None: every photo is a group of its own.
+        groups: (N,) int64, equal for photos of one group; None: every photo is a group of its own.
     """
     generator = np.random.default_rng(seed)
     classes = generator.permutation(np.unique(labels))
@@ -71,10 +70,7 @@ def split_for_holdout(labels: np.ndarray, *, seed: int, groups: np.ndarray | Non
 
 
 def split_for_finetuning(labels: np.ndarray, *, seed: int, groups: np.ndarray | None = None) -> Split:
-    """What fine-tuning holds out: a tenth of the classes where there are 20 or more, and of the others' images.
-
-    Arguments and groups as in `split_for_holdout`.
-    """
+    """Split for fine-tuning: a tenth of the classes if there are 20 or more, and a tenth of the others' images."""
     generator = np.random.default_rng((seed, 1))  # not the classes that the holdout evaluation holds out first
     classes = generator.permutation(np.unique(labels))
     held = classes[: len(classes) // 10] if len(classes) >= FINETUNING_LEAST_CLASSES else classes[:0]
@@ -85,7 +81,7 @@ def hold_out(
     labels: np.ndarray, classes: np.ndarray, *, share: float, generator: np.random.Generator,
     groups: np.ndarray | None, order: np.ndarray,
 ) -> Split:  # fmt: skip
-    """All images of some classes, and a share of those of every other class, in `order`."""
+    """Hold out all images of some classes, and a share of those of every other class, in `order`."""
     groups = np.arange(len(labels)) if groups is None else groups
     unseen = np.isin(labels, classes)
     seen = np.zeros(len(labels), dtype=bool)
@@ -97,7 +93,7 @@ def hold_out(
 
 
 def _choose_groups(groups: np.ndarray, generator: np.random.Generator, *, share: float) -> np.ndarray:
-    """Groups of one class that are held out, with a share of its images."""
+    """Groups of one class to hold out, with a share of its images."""
     numbers, sizes = np.unique(groups, return_counts=True)
     order = generator.permutation(len(numbers))
     if len(groups) < LEAST_IMAGES:
@@ -109,10 +105,10 @@ def _choose_groups(groups: np.ndarray, generator: np.random.Generator, *, share:
 
 @dataclass(frozen=True, slots=True)
 class HoldoutResult:
-    """The outcome: on unseen classes and on seen ones; None for a part that the data is too small for.
+    """Result on unseen and on seen classes; None for a part with too little data.
 
-    `l2_sp_recall` is the mean Recall@1 of both parts by L2-SP weight, where several were compared;
-    `l2_sp` is the selected weight.
+    `l2_sp_recall` is the mean Recall@1 of both parts by L2-SP weight, where several were compared; `l2_sp` is the
+    selected weight.
     """
 
     folds: int
@@ -123,24 +119,24 @@ class HoldoutResult:
 
     @property
     def parts(self) -> dict[str, Comparison]:
-        """Those that could be searched, new classes first."""
+        """Parts that could be searched, unseen classes first."""
         return {name: part for name in QUESTIONS if (part := getattr(self, name)) is not None}
 
     @property
     def deciding(self) -> str | None:
-        """The part that decides: the first in which one method finds clearly more, else the first; None without any."""
+        """The part that decides: the first with a clear winner, else the first; None without any."""
         clear = (name for name, part in self.parts.items() if part.winner is not None)
         return next(clear, next(iter(self.parts), None))
 
     @property
     def contradicted_on(self) -> str | None:
-        """The other part, if training clearly helps on one of them and clearly does not on the other."""
+        """The other part, if training clearly helps on one and clearly does not on the other."""
         if len({part.winner == TRAINED for part in self.parts.values() if part.winner is not None}) < 2:
             return None
         return next(name for name in self.parts if name != self.deciding)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values, as they stand in the report."""
+        """JSON values for the report."""
         l2_sp_recall = {f"{l2_sp:g}": recall for l2_sp, recall in self.l2_sp_recall.items()}
         decided = {"deciding": self.deciding, "contradicted_on": self.contradicted_on}
         return {**asdict(self), "l2_sp_recall": l2_sp_recall, **decided}
@@ -161,10 +157,7 @@ def plan_fold_searches(data: LabelledFeatures, split: Split) -> dict[str, Valida
 def evaluate_holdout(
     data: LabelledFeatures, *, config: TrainConfig, device: torch.device, progress: Progress = lambda *_: None
 ) -> HoldoutResult:
-    """Train the recipe on parts of the data and search the rest.
-
-    A fold with nothing to search for, or with too few (trusted) images to train on, is left out.
-    """
+    """Train the recipe on parts of the data and search the rest; folds with too few images are left out."""
     splits = list(split_for_holdout(data.labels, seed=config.seed, groups=data.groups))
     hits: dict[str, _Hits] = {part: _Hits() for part in QUESTIONS}
     given, l2_sp_recall, chosen = config, dict[float, float](), config.embedding.l2_sp
@@ -189,10 +182,7 @@ def evaluate_holdout(
 
 
 def fit_heads(images: LabelledFeatures, *, config: TrainConfig, device: torch.device) -> dict[str, Head]:
-    """Trained heads, one for each L2-SP weight, and all rivals; as wide as the run's, or as the images allow.
-
-    Empty where these span no direction at all.
-    """
+    """Trained heads, one for each L2-SP weight, and all rivals; empty where the images span no direction."""
     source = CachedSource(torch.from_numpy(images.features)[:, None].to(device))
     given = torch.from_numpy(images.labels).to(device)
     copies = None if images.copies is None else torch.from_numpy(images.copies).to(device)
@@ -252,7 +242,7 @@ def _choose_l2_sp(hits: Mapping[str, _Hits], *, config: TrainConfig) -> tuple[di
 
 
 class _Hits:
-    """Of one part, fold after fold: hits by method, and the queries' classes with the images that these train on."""
+    """Hits by method in one part, over the folds, with the queries' classes and their training images."""
 
     def __init__(self) -> None:
         self.by_method: dict[str, list[Scores]] = {}
@@ -268,20 +258,20 @@ class _Hits:
 
     @property
     def classes(self) -> int:
-        """Of the queries."""
+        """Number of classes of the queries."""
         return len(np.unique(np.concatenate(self._labels)))
 
     def recall(self) -> dict[str, float]:
-        """By method."""
+        """Recall@1 by method."""
         return {name: float(np.concatenate(parts).mean()) for name, parts in self.by_method.items()}
 
     def lead(self, name: str, over: str, *, seed: int) -> PairedDifference:
-        """Of one method's Recall@1 over another's, with an interval over classes."""
+        """Difference in Recall@1 of two methods, with an interval over classes."""
         first, second = (np.concatenate(self.by_method[method]) for method in (name, over))
         return paired_bootstrap(first, second, seed=seed, clusters=np.concatenate(self._labels))
 
     def compare(self, l2_sp: float | None, *, seed: int, parts: int) -> Comparison | None:
-        """All folds' queries together; None without any."""
+        """Comparison over all folds' queries; None without any."""
         if not self.by_method:
             return None
         names = {_name_l2_sp(l2_sp): TRAINED} if l2_sp is not None else {}

@@ -1,4 +1,4 @@
-"""Experiment trackers: what a training is logged to, in TensorBoard, MLflow or Weights & Biases; none can end it."""
+"""Experiment trackers: TensorBoard, MLflow and Weights & Biases; their failures never end a training."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ADVICE = {
 
 
 def epoch_figures(line: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of a line of metrics.jsonl: of an epoch, or Recall@K of a validation (fractions)."""
+    """Figures of a line of metrics.jsonl: of an epoch, or Recall@K (fractions)."""
     figures = {name: value for name, value in line.items() if name not in ("phase", "epoch", "epochs", "recall")}
     return figures | {f"recall_at_{k}": value for k, value in line.get("recall", {}).items()}
 
@@ -56,7 +56,7 @@ def holdout_figures(holdout: Mapping[str, Any]) -> dict[str, float]:
 
 
 def report_figures(report: Mapping[str, Any]) -> dict[str, float]:
-    """The main figures of a report: counts, seconds by phase, Recall@K, the holdout evaluation, and fine-tuning."""
+    """Main figures of a report: counts, seconds by phase, Recall@K, the holdout evaluation, and fine-tuning."""
     figures = {f"data/{name}": report[name] for name in ("images", "trained_on", "classes", "skipped")}
     figures |= {f"seconds/{name}": phase["seconds"] for name, phase in report["phases"].items()}
     figures["seconds/total"] = report["seconds"]
@@ -94,13 +94,12 @@ def _recalls(prefix: str, scores: Mapping[str, Any]) -> Iterator[tuple[str, floa
 
 @dataclass(frozen=True, slots=True)
 class WatchedRun:
-    """The run as it begins, or goes on.
+    """A run as it begins or continues.
 
     Attributes:
-        run_id: the run folder's; by it a program finds the run again that it was told of before.
-        path: the run folder.
-        data: what it trains on.
-        options: the resolved options by dotted name, such as `loss.method`.
+        run_id: random name of the run folder, by which a tracker finds the run again.
+        data: training data.
+        options: resolved options by dotted name, such as `loss.method`.
     """
 
     run_id: str
@@ -110,14 +109,14 @@ class WatchedRun:
 
     @property
     def name(self) -> str:
-        """For people: the run folder's own."""
+        """Name of the run folder."""
         return self.path.resolve().name
 
 
 class Tracker(Protocol):
-    """One run in one such program, made by `TRACKERS[kind](place, run)`.
+    """One run in one tracker, made by `TRACKERS[kind](place, run)`.
 
-    A run that goes on is told from its first epoch again, with the same numbers; what the program has, it keeps once.
+    A continued run is logged from its first epoch again, with the same numbers; the tracker keeps each once.
     """
 
     where: str
@@ -130,14 +129,11 @@ class Tracker(Protocol):
         """What was found, which belongs to no epoch: may be told in parts, and again."""
 
     def close(self, *, finished: bool) -> None:
-        """All is told; `finished` is False where the training was cut off, and may go on."""
+        """End the log; `finished` is False for an interrupted training, which may continue."""
 
 
 class TensorBoardTracker:
-    """An event file in a folder of the run's own, below the one that is given; every epoch is on disk when it is told.
-
-    It has scalars `PHASE/FIGURE` by epoch, and the options as hyper-parameters.
-    """
+    """Event file in a folder of the run's own, flushed at every epoch: scalars `PHASE/FIGURE`, options as hparams."""
 
     def __init__(self, place: str | None, run: WatchedRun) -> None:
         from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
@@ -181,7 +177,7 @@ class TensorBoardTracker:
 
 
 class MlflowTracker:
-    """A run of an MLflow store, found again by its tag, with metrics `PHASE/FIGURE` by epoch."""
+    """Run in an MLflow store, found again by its tag, with metrics `PHASE/FIGURE` by epoch."""
 
     def __init__(self, place: str | None, run: WatchedRun) -> None:
         from mlflow.entities import Metric, Param
@@ -246,10 +242,10 @@ class MlflowTracker:
 
 
 class WandbTracker:
-    """A run of Weights & Biases with the run folder's id, and charts `PHASE/FIGURE` over `PHASE/epoch`.
+    """Run in Weights & Biases with the run folder's id, and charts `PHASE/FIGURE` over `PHASE/epoch`.
 
-    Online a run that goes on is asked how far it came. Offline, where wandb's writer may lose what a kill finds in its
-    memory, every start writes all from the first epoch: the newest of the run's files is whole.
+    Online, a continued run is asked for its last epoch. Offline, where wandb's writer may lose data when killed, every
+    start writes all from the first epoch: the newest of the run's files is whole.
     """
 
     def __init__(self, place: str | None, run: WatchedRun) -> None:
@@ -296,10 +292,10 @@ TRACKERS: dict[str, Callable[[str | None, WatchedRun], Tracker]] = {
 def open_loggers(
     targets: Sequence[LogTarget], *, tell: Callable[[str], None] = lambda _: None
 ) -> Iterator[Watcher]:
-    """A watcher that tells every target of the run while the block runs; `tell` is told where each can be looked at.
+    """Watcher that logs to every target while the block runs; `tell` receives the place of each.
 
-    What is not reached when the run begins is an `InputError`, before any long work. What fails later is warned of once
-    and left out from there: `metrics.jsonl` has all, and a `--resume` tells what is missing.
+    A target that cannot be opened is an `InputError`, before any work. A later failure is warned of once, and the
+    target is left out: `metrics.jsonl` has all, and `--resume` logs the missing lines.
     """
     switch_off_telemetry()  # before any of them is imported
     loggers = _Loggers(targets, tell=tell)
@@ -337,7 +333,7 @@ class _Loggers:
             self.tell_line(line)
 
     def tell_line(self, line: Mapping[str, Any]) -> None:
-        """A line of metrics.jsonl; an epoch that is trained again after a kill is told once."""
+        """Log a line of metrics.jsonl; an epoch that is trained again after a kill is logged once."""
         phase, epoch = line["phase"], line["epoch"]
         if (phase, epoch) in self._told:
             return
@@ -365,7 +361,7 @@ class _Loggers:
 
 
 def open_target(target: LogTarget, watched: WatchedRun) -> Tracker:
-    """Begin or go on with a run in a target."""
+    """Begin or continue a run in a target."""
     try:
         return TRACKERS[target.kind](target.place, watched)
     except InputError:

@@ -1,4 +1,4 @@
-"""Training phases: the run that they belong to, their seeds, their batches, their reports."""
+"""Training phases: the job, random seeds, batches and epoch reports."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ _SEEDS = {"confidence": 0, "embedding": 1, FINETUNING: 1 << 40}  # the last far 
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
-    """One epoch of one phase, as it is shown and written to the metrics file.
+    """One epoch of one phase, for the display and the metrics file.
 
-    `held_out_loss` is phase 1's; `positives_per_sample` and `share_without_positive` tell whether lambda suits the
-    data, and are phase 2's for methods that use confidences. `unseen` and `seen` are fine-tuning's: MAP@R on
-    classes and on images held out.
+    `held_out_loss` is of the confidence module. `positives_per_sample` and `share_without_positive` tell whether lambda
+    suits the data, for losses that read confidences. `unseen` and `seen` are MAP@R in fine-tuning.
     """
 
     phase: str
@@ -55,11 +54,10 @@ class EpochReport:
 
 @dataclass(frozen=True, slots=True)
 class PhaseContext:
-    """What a phase needs to know of the run.
+    """Seed, device, checkpoint and callback of a phase.
 
     Attributes:
-        seed: of initial weights, batches and views.
-        checkpoint: file that is replaced after every epoch, and continued from where it exists; None keeps nothing.
+        checkpoint: file that is replaced after every epoch, and continued from if it exists; None keeps nothing.
         on_epoch: called after every epoch, before its checkpoint is written.
     """
 
@@ -69,7 +67,7 @@ class PhaseContext:
     on_epoch: Callable[[EpochReport], None] = lambda _: None
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """What the last epoch's `save` wrote; None where the phase begins."""
+        """Tensors and state of the last epoch; None at the start of the phase."""
         if self.checkpoint is None or not self.checkpoint.exists():
             return None
         return load_checkpoint(self.checkpoint)
@@ -82,11 +80,11 @@ class PhaseContext:
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """What a run tells while it goes on; every callback may be left out.
+    """Callbacks of a run; each may be left out.
 
-    `on_run(run)` when the run folder stands, new or to go on with, `on_phase(name)` when a phase begins,
-    `on_images(description, done, total)`, `on_epoch(report)`, `on_validation(epoch, recall by K)`,
-    `on_holdout(holdout)` as it will stand in the report, `on_report(report)` at the end, `on_note(text)`.
+    `on_run(run)` once the run folder exists, `on_phase(name)` when a phase begins, `on_images(description, done,
+    total)`, `on_epoch(report)`, `on_validation(epoch, recall by K)`, `on_holdout(result as in the report)`,
+    `on_report(report)` at the end, `on_note(text)`.
     """
 
     on_run: Callable[[RunFolder], None] = lambda _: None
@@ -99,7 +97,7 @@ class Watcher:
     on_note: Callable[[str], None] = lambda _: None
 
     def beside(self, other: Watcher) -> Watcher:
-        """Both in one: whatever happens is told to this one first, then to the other."""
+        """Both watchers in one; this one is called first."""
 
         def call_both(name: str) -> Callable[..., None]:
             def call(*told: Any) -> None:
@@ -113,7 +111,7 @@ class Watcher:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training run in progress: its folder, its options, where it computes, and who watches."""
+    """Training run in progress: folder, options, machine and watcher."""
 
     run: RunFolder
     config: TrainConfig
@@ -123,14 +121,14 @@ class Job:
 
     @contextmanager
     def measure(self, step: str) -> Iterator[None]:
-        """Time a step, which is told when it begins."""
+        """Time a phase, and announce it."""
         self.watcher.on_phase(step)
         started = time.perf_counter()
         yield
         self.seconds[step] = time.perf_counter() - started
 
     def context(self, phase: str, *, class_count: int = 0) -> PhaseContext:
-        """Of a phase whose epochs are noted in the metrics file and told."""
+        """Context of a phase that writes its epochs to the metrics file."""
 
         def note(report: EpochReport) -> None:
             self.run.append_metrics(report.to_json())
@@ -144,10 +142,9 @@ class Job:
 
 
 def phase_generator(seed: int, phase: str, epoch: int) -> torch.Generator:
-    """The generator of one epoch's draws; epoch 0 is for initial weights.
+    """Generator of one epoch's draws; epoch 0 is for initial weights.
 
-    An epoch's draws depend on (seed, phase, epoch) alone, so a resumed run goes on with exactly the batches of an
-    uninterrupted one.
+    The draws depend on (seed, phase, epoch) alone, so that a resumed run continues with the same batches.
     """
     generator = torch.Generator()
     generator.manual_seed((seed * len(PHASES) + _SEEDS[phase]) * 1_000_003 + epoch)
@@ -159,9 +156,8 @@ def draw_batches(
 ) -> Iterator[Tensor]:
     """(N,) row numbers in random order, each once, at most `size` at a time; the last batch may be smaller.
 
-    With `images_per_class` K and their (N,) `labels`, the images of every class are first parted at random into groups
-    of at most K, as even as may be, and a batch is `size // K` groups in random order: an image has others of its label
-    beside it wherever its class has more than one.
+    With `images_per_class` K and their (N,) `labels`, each class is first split at random into even groups of at most
+    K, and a batch is `size // K` groups in random order.
     """
     order = torch.randperm(len(rows), generator=generator)
     if not images_per_class or labels is None:
@@ -174,14 +170,14 @@ def draw_batches(
 
 
 def count_batches(labels: Tensor, size: int, *, images_per_class: int = 0) -> int:
-    """How many batches `draw_batches` draws of images with (N,) labels, whatever the generator."""
+    """Number of batches from `draw_batches`."""
     if not images_per_class:
         return -(-len(labels) // size)
     return -(-(int(_group_classes(labels, images_per_class).max()) + 1) // (size // images_per_class))
 
 
 def _group_classes(labels: Tensor, most: int) -> Tensor:
-    """(N,) int64 group of every image, 0..G-1: each class is parted into as few as `most` allows, as even as may be."""
+    """(N,) int64 group of every image, 0..G-1: each class in as few groups as `most` allows, of even sizes."""
     _, classes, sizes = labels.unique(return_inverse=True, return_counts=True)
     by_class = classes.argsort(stable=True)
     rank = torch.empty_like(classes)  # of every image among those of its class
@@ -191,16 +187,16 @@ def _group_classes(labels: Tensor, most: int) -> Tensor:
 
 
 def require_finite(loss: float, *, phase: str, epoch: int) -> float:
-    """The loss itself."""
+    """The loss, if it is finite."""
     if not math.isfinite(loss):
         raise RunError(f"training diverged: the {phase} loss of epoch {epoch} is {loss}; lower the learning rate")
     return loss
 
 
 def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, judge: str) -> None:
-    """Say so where the confidences separate nothing: most classes positive for a sample, or none for most samples.
+    """Warn where most classes are positive for a sample, or none for most samples.
 
-    `judge` is that of `--confidences`, of which only the module learns more or less by its options.
+    `judge` is the value of `--confidences`; only the module's confidences depend on its options.
     """
     positives, without = report.positives_per_sample, report.share_without_positive
     if positives is None or without is None:

@@ -1,4 +1,4 @@
-"""Images of a run: which take part, with which labels, fixed once, and the features they train from."""
+"""Images of a run with their labels, fixed once, and their features."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ValidationRecords:
-    """Images that validate; `is_gallery` and `ks` as in `KnownImages`."""
+    """Validation images; `is_gallery` and `ks` as in `KnownImages`."""
 
     records: tuple[Record, ...]
     is_gallery: tuple[bool, ...] | None = None
@@ -63,10 +63,9 @@ class ValidationRecords:
 
 
 def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dataset, ValidationRecords | None]:
-    """The images that may train, capped by class, and those that validate; nothing is decoded yet.
+    """Training images, capped by class, and validation images; nothing is decoded yet.
 
-    A table's column of splits, or a benchmark's protocol, names both; `val`, where given, takes the place of the part
-    that validates.
+    A split column or a benchmark protocol names both; `val` replaces the validation part.
     """
     validation, columns = None, config.data.columns
     if data.is_dir() and columns != USUAL:
@@ -107,7 +106,7 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
 
 
 def check_hierarchy(dataset: Dataset, *, config: TrainConfig) -> None:
-    """Refuse a hierarchy without the classes listed, before any long work."""
+    """Refuse a hierarchy that lacks listed classes."""
     if config.data.hierarchy is not None:
         labels = [record.label for record in dataset.records]
         dropped = keep_usable_classes(labels)[1]
@@ -125,11 +124,11 @@ def _require_pair(records: tuple[Record, ...], *, of: Path) -> tuple[Record, ...
 
 
 class TrainingSet:
-    """The images that train, with their features and labels, and who shows the same as whom; found when asked for.
+    """Training images with features and labels; near-duplicates and groups are computed on demand.
 
     Attributes:
-        classes: the C labels that were given, sorted.
-        labels: (N,) int64 in 0..C-1 as training uses them, on the device of the features.
+        classes: the C given labels, sorted.
+        labels: (N,) int64 used labels in 0..C-1, on the device of the features.
     """
 
     def __init__(
@@ -147,7 +146,7 @@ class TrainingSet:
 
     @cached_property
     def known(self) -> KnownImages:
-        """What searches need to know of them, by the labels they were given; every file is opened for it."""
+        """The images for searches, by given labels; opens every file."""
         groups = {record.path: record.group for record in self._records}
         paths, hashes = [image.path for image in self.images], [image.sha256 for image in self.images]
         group_sources = read_file_sources(paths, groups=[groups.get(path) for path in paths], hashes=hashes)
@@ -155,7 +154,7 @@ class TrainingSet:
 
     @cached_property
     def copies(self) -> Ids:
-        """(N,) int64, the same for images that must not vouch for each other's labels."""
+        """(N,) int64, equal for near-duplicates."""
         hashes = [image.sha256 for image in self.images]
         if len(hashes) > MOST_COMPARED:
             return np.unique(hashes, return_inverse=True)[1].astype(np.int64)
@@ -163,21 +162,18 @@ class TrainingSet:
 
     @cached_property
     def groups(self) -> Ids | None:
-        """(N,) int64, the same for photos of one group, copies among them; None where nothing points to groups."""
+        """(N,) int64, equal for photos of one group, near-duplicates among them; None without groups."""
         return find_holdout_groups(self.known, copies=self.copies)
 
     def labelled(self, weights: Floats | None, *, reads_labels: bool = True) -> LabelledFeatures:
-        """What methods without a step of training are fitted on; with (N,) weights that are known already."""
+        """Input of the methods in closed form, with (N,) weights that are known already."""
         labels = self.labels.cpu().numpy()
         groups = self.copies if weights is None and reads_labels else None
         return LabelledFeatures(self.features, labels, groups, weights=weights)
 
 
 def prepare_training(job: Job, dataset: Dataset, *, data: Path, extractor: Extractor) -> TrainingSet:
-    """The run's images with their labels, fixed once, and the features they train from.
-
-    The files that could not even be opened join those that do not decode in skipped.csv.
-    """
+    """Training set of a run; unusable files go to skipped.csv."""
     run, config, machine = job.run, job.config, job.machine
     images = run.read_labels()
     paths = [record.path for record in dataset.records] if images is None else [image.path for image in images]
@@ -230,9 +226,9 @@ def _choose_images(
 
 
 def label_images(given: Sequence[str], *, features: Callable[[], Features], config: TrainConfig) -> list[str]:
-    """The label that training uses for each of N images: the given one, or a wrong one where an experiment wants that.
+    """Used label for each of N images: the given one, or a wrong one for simulated label noise.
 
-    `features` gives (N, F) float32; it is called for nearest-class noise only.
+    `features` returns (N, F) float32; it is called for nearest-class noise only.
     """
     noise, hierarchy = config.data.noise, None
     if noise is None:
@@ -255,7 +251,7 @@ def label_images(given: Sequence[str], *, features: Callable[[], Features], conf
 def open_extractor(
     network: Backbone, sizes: InputConfig, *, view: str, pooling: str, machine: Machine
 ) -> Extractor:
-    """What extracts features of a view and pooling, which `sizes` may leave open; `every` is all pieces of poolings."""
+    """Extractor of a view and pooling, which `sizes` may leave open; `every` is all pieces of poolings."""
     preprocess = preprocess_for(network.name, resize=sizes.resize, crop=sizes.crop, view=view)
     seeing = with_features(network, view=view, pooling=pooling, side=sizes.crop)
     return Extractor(seeing, preprocess, device=machine.device, precision=machine.precision)
@@ -264,7 +260,7 @@ def open_extractor(
 def prepare_validation(
     validation: ValidationRecords | None, *, machine: Machine, extractor: Extractor, watcher: Watcher
 ) -> KnownImages | None:
-    """Validation images with their features, and what is known of them; those that cannot be read are left out."""
+    """Validation images with features and group sources; unreadable ones are left out."""
     if validation is None:
         return None
     records = validation.records

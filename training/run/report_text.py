@@ -1,4 +1,4 @@
-"""Report of a training in words: what was trained, and what that found beside the untrained baselines."""
+"""Report of a training as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FEW_PHOTOS = 100
 
 
 def describe_finetuning(network: Mapping[str, Any] | None) -> list[str]:
-    """What trained, what that found on what was held out beside the frozen embedding, and which of them ships."""
+    """Lines about fine-tuning: options, MAP@R on held-out images, and the selected embedding."""
     if network is None:
         return []
     held = network["held_out"]
@@ -58,7 +58,7 @@ def _name_exported(network: Mapping[str, Any]) -> str:
 
 
 def _ask_for_time(network: Mapping[str, Any]) -> str:
-    """Whether more epochs might help, by the course of what was held out."""
+    """Whether more epochs might help, by the course of the held-out MAP@R."""
     course = [np.mean(list(found.values())) for one in network["epochs"] if (found := one["map_at_r"])]
     if len(course) < 2:
         return "too few epochs were judged to tell whether more would help"
@@ -86,7 +86,7 @@ _COLUMNS = {"ungrouped": "ungrouped", "grouped": "grouped", "against_training": 
 
 
 def describe_validation(report: Mapping[str, Any]) -> list[str]:
-    """The tables of all methods and K, and of Recall@1 by what was searched where there is more than one search."""
+    """Tables of Recall@K by method, and of Recall@1 by search where there are several."""
     if report["val"] is None:
         return []
     rows = {}
@@ -123,7 +123,7 @@ def _describe_searches(report: Mapping[str, Any], rows: Mapping[str, Mapping[str
 
 
 def _warn(report: Mapping[str, Any]) -> list[str]:
-    """Warnings where photos of a group make the figure among validation images worthless."""
+    """Warnings where photos of a group distort the ungrouped figure."""
     ungrouped = report["val"]["recall"]["1"]
     if report.get("val_groups") is not None and report["val"]["grouped"] is None:
         return ["warning: every validation photo has those of its class in its own group only: no figure but that of "
@@ -158,7 +158,7 @@ _POOLINGS = {"own": "the network's own pooling", "gem": "generalised mean", "lay
 
 
 def describe_choice(choice: Mapping[str, Any] | None) -> list[str]:
-    """Lines for people, of `FeatureChoice.to_json`; none where the options left nothing open."""
+    """Lines about feature selection; none where the options left nothing open."""
     if choice is None:
         return []
     chosen = _name_candidate(choice)
@@ -206,7 +206,7 @@ def _name_candidate(one: Mapping[str, Any]) -> str:
 
 
 def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
-    """The report for people: what was trained, and what training bought beside the untrained baselines."""
+    """Report as text: the training, and its result beside the untrained baselines."""
     times = ", ".join(f"{name} {phase['seconds']:.0f} s" for name, phase in report["phases"].items())
     lines = [
         f"{report['run']}: {report['images']} images of {report['classes']} classes, "
@@ -231,7 +231,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
 
 
 def describe_holdout(holdout: Mapping[str, Any] | None) -> list[str]:
-    """Lines for people, of what `HoldoutResult.to_json` gives; none where there was no holdout evaluation."""
+    """Lines about the holdout evaluation; none without one."""
     if holdout is None:
         return []
     parts = {name: holdout[name] for name in QUESTIONS if holdout[name] is not None}
@@ -245,7 +245,7 @@ def describe_holdout(holdout: Mapping[str, Any] | None) -> list[str]:
 
 
 def summarize_holdout(holdout: Mapping[str, Any]) -> str:
-    """One line while the training goes on: what was found with training and, at best of equal width, without."""
+    """One line about the holdout evaluation, for the display."""
     found: list[str] = []
     for name, words in QUESTIONS.items():
         if (part := holdout[name]) is not None:

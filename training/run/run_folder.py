@@ -1,4 +1,4 @@
-"""Run folder: what went into one training, what came out, and all that a resume needs."""
+"""Run folder: inputs, options and results of one training, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _FINETUNE_OPTIONS = set(asdict(FinetuneConfig())) - {"finetune"}  # nothing to a
 
 @dataclass(frozen=True, slots=True)
 class LabelledImage:
-    """One image that takes part in the run: the label it was given, and the one used (they differ under noise)."""
+    """An image of the run with its given and its used label, which differ under label noise."""
 
     path: Path
     sha256: str
@@ -59,10 +59,7 @@ class LabelledImage:
 
 
 class RunFolder:
-    """Paths and files of a run: those of `_FILES`, checkpoints/*.safetensors and parity/*.png.
-
-    Every file is replaced atomically.
-    """
+    """Files of a run: those of `_FILES`, checkpoints/*.safetensors and parity/*.png, each replaced atomically."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -73,7 +70,7 @@ class RunFolder:
         cls, path: Path, *, config: TrainConfig, data: Path, val: Path | None = None,
         asked: Mapping[str, Any] = MappingProxyType({}),
     ) -> RunFolder:  # fmt: skip
-        """A new run folder; `asked` are the options that were given."""
+        """New run folder; `asked` are the given options."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if (path / "config.json").exists():
                 raise RunError(f"{path}: exists already; continue this run with --resume, or choose another --out")
@@ -92,7 +89,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, *, resuming: bool = False) -> RunFolder:
-        """An existing run folder; `resuming` only changes what the error says."""
+        """Existing run folder; `resuming` only changes the error message."""
         if not (path / "config.json").is_file():
             how = "`retrieval train` without --resume makes one" if resuming else "`retrieval train` makes one"
             raise RunError(f"{path}: no training run here (config.json is missing); {how}")
@@ -105,7 +102,7 @@ class RunFolder:
         return run
 
     def check_same(self, *, config: TrainConfig, data: Path, val: Path | None = None) -> None:
-        """Refuse to resume with other options or data than the run began with."""
+        """Refuse to resume with other options or data."""
         document = self.read_json("config.json")
         stored = {**document, **flatten(document["config"])}
         seen = {**_describe_inputs(data=data, val=val), **flatten(json.loads(json.dumps(asdict(config))))}
@@ -114,7 +111,7 @@ class RunFolder:
         self._refuse_changes(stored, seen)
 
     def fix_features(self, description: Mapping[str, Any]) -> None:
-        """features.json: what the features depend on beside the images; written once, the same for a resume."""
+        """Write features.json, which describes the features, or compare it on a resume."""
         if (self.path / "features.json").exists():
             self._refuse_changes(self.read_json("features.json"), description)
         else:
@@ -130,7 +127,7 @@ class RunFolder:
             )
 
     def discard(self) -> None:
-        """Remove a run that has come to nothing; what somebody else put into its folder stays there."""
+        """Remove the files of a failed run; other files in its folder stay."""
         for name in _FILES:
             (self.path / name).unlink(missing_ok=True)
         for folder, pattern in (("checkpoints", "*.safetensors"), ("parity", "*.png")):
@@ -141,17 +138,17 @@ class RunFolder:
                 (self.path / folder).resolve().rmdir()
 
     def checkpoint(self, phase: str) -> Path:
-        """File from which a phase goes on."""
+        """Checkpoint file of a phase."""
         return self.path / "checkpoints" / f"{phase}.safetensors"
 
     @property
     def run_id(self) -> str:
-        """Random hexadecimal name of the run, in the contract of the models exported from it."""
+        """Random hexadecimal name of the run, also in the contract of its exported models."""
         return str(self.read_json("config.json")["run_id"])
 
     @property
     def data(self) -> Path:
-        """What the run trains on, as an absolute path."""
+        """Training data, as an absolute path."""
         return Path(self.read_json("config.json")["data"])
 
     def read_json(self, name: str) -> dict[str, Any]:
@@ -165,17 +162,17 @@ class RunFolder:
         return document
 
     def find_json(self, name: str) -> dict[str, Any] | None:
-        """The same; None where it is not written yet."""
+        """The same; None if it does not exist."""
         return self.read_json(name) if (self.path / name).exists() else None
 
     def keep_json(self, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """The same, made and written where it is not yet there: a resume goes on with what the run began with."""
+        """The same, written first if it does not exist."""
         if not (self.path / name).exists():
             self.write_json(name, make())
         return self.read_json(name)
 
     def preprocess(self) -> PreprocessConfig:
-        """The preprocessing that the run's images went through, whatever the backbone's library says of it today."""
+        """Preprocessing of the run's images, whatever the backbone's library says today."""
         if not (self.path / "features.json").exists():
             raise RunError(f"{self.path}: no image has gone through yet; continue the training with "
                            "`retrieval train … --resume`")  # fmt: skip
@@ -189,7 +186,7 @@ class RunFolder:
         write_csv(self.path / "labels.csv", ["path", "sha256", "given", "label"], rows)
 
     def read_labels(self) -> list[LabelledImage] | None:
-        """What `write_labels` wrote; None where the run was killed before."""
+        """Images from labels.csv; None if it does not exist."""
         path = self.path / "labels.csv"
         if not path.exists():
             return None
@@ -218,7 +215,7 @@ class RunFolder:
         write_csv(self.path / "confidences.csv", header, rows)
 
     def begin_metrics(self) -> None:
-        """Forget metric lines of epochs after each phase's checkpoint: they will be trained again."""
+        """Remove metric lines after each phase's checkpoint, whose epochs are trained again."""
         lines, epochs = self.read_metrics(), dict[str, int]()
         for phase in {line["phase"] for line in lines}:
             path = self.checkpoint("embedding" if phase == "validation" else phase)
@@ -228,7 +225,7 @@ class RunFolder:
             write_durably(self.metrics, "".join(kept).encode())
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; none before the first epoch."""
+        """Lines of metrics.jsonl."""
         if not self.metrics.exists():
             return []
         text = self.metrics.read_text(encoding="utf-8")
@@ -236,20 +233,20 @@ class RunFolder:
         return [json.loads(line) for line in whole.splitlines()]
 
     def append_metrics(self, line: Mapping[str, object]) -> None:
-        """Add one line to metrics.jsonl."""
+        """Add a line to metrics.jsonl."""
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def save_module(self, name: str, module: nn.Module, /, **state: Any) -> None:
-        """NAME.safetensors: the weights of a module, and a JSON state."""
+        """NAME.safetensors: weights of a module, and a JSON state."""
         save_checkpoint(self.path / f"{name}.safetensors", pack_modules(**{name: module}), state=state)
 
     def save_backbone(self, backbone: Backbone) -> None:
-        """backbone.safetensors: the frozen weights, so that the run can be exported anywhere."""
+        """backbone.safetensors: weights of the backbone."""
         self.save_module("backbone", backbone.network, name=backbone.name)
 
     def load_backbone(self) -> Backbone:
-        """The backbone that `save_backbone` wrote, with the run's view and pooling."""
+        """Backbone of the run, with its view and pooling."""
         tensors, state = load_checkpoint(self.path / "backbone.safetensors")
         how = self.read_json("config.json")["config"]["input"]
         if AUTO in (how["view"], how["pooling"]):
@@ -259,18 +256,18 @@ class RunFolder:
         return with_features(backbone, view=how["view"], pooling=how["pooling"], side=how["crop"])
 
     def save_head(self, head: Head, *, method: str, class_count: int) -> None:
-        """head.safetensors: the embedding head; its presence says that training is finished."""
+        """head.safetensors: embedding head; its presence says that training is finished."""
         self.save_module("head", head, method=method, class_count=class_count, embedding_dim=head.embedding_dim)
 
     def load_untrained_head(self) -> ProjectionHead | None:
-        """The projection that labels are judged by; None where the backbone was trained, or the embedding was not."""
+        """Untrained projection for label confidences; None where the backbone was trained, or the embedding was not."""
         if not (self.path / "untrained.safetensors").exists():
             return None
         tensors, _ = load_checkpoint(self.path / "untrained.safetensors")
         return ProjectionHead(tensors["untrained.weight"], tensors["untrained.bias"])
 
     def has_trained_network(self) -> bool:
-        """Whether the backbone of a finished run was trained with its labels."""
+        """Whether the exported backbone was trained with the run's labels."""
         network = (self.find_json("report.json") or {}).get("finetuning")
         return network is not None and bool(network["selected"])
 
@@ -295,21 +292,21 @@ class RunFolder:
         return head.eval().requires_grad_(False), state["threshold"]
 
     def load_trained(self) -> tuple[Backbone, Head, dict[str, Any]]:
-        """The backbone, the head, and the state saved with it (method, class count)."""
+        """Backbone, head, and the head's state (method, class count)."""
         if not (self.path / "head.safetensors").exists():
             raise RunError(f"{self.path}: training is not finished; continue it with `retrieval train … --resume`")
         tensors, state = load_checkpoint(self.path / "head.safetensors")
         return self.load_backbone(), _load_head(tensors, state).eval().requires_grad_(False), state
 
     def save_parity_images(self, images: Sequence[np.ndarray]) -> None:
-        """parity/NN.png: small images, lossless, on which an export is compared with torch."""
+        """parity/NN.png: small lossless images for the parity check of an export."""
         folder = self.path / "parity"
         folder.mkdir(exist_ok=True)
         for number, pixels in enumerate(images):
             Image.fromarray(pixels).save(folder / f"{number:02}.png")
 
     def parity_paths(self) -> list[Path]:
-        """The check images in a fixed order."""
+        """Parity images in a fixed order."""
         return sorted((self.path / "parity").glob("*.png"))
 
     def write_json(self, name: str, document: Mapping[str, Any]) -> None:
@@ -333,7 +330,7 @@ def _describe_inputs(*, data: Path, val: Path | None) -> dict[str, str | None]:
 
 
 def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by name, whatever concern they are of."""
+    """Options by name, without their groups."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         flat.update(flatten(value) if isinstance(value, dict) else {name: value})
@@ -341,7 +338,7 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_environment() -> dict[str, Any]:
-    """Versions and machine, for the record."""
+    """Versions and machine."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -21,11 +21,10 @@ from index.images.taken_time import read_taken_time
 
 @dataclass(frozen=True, slots=True)
 class ValidationSet:
-    """Features (N, F) float32 of images that do not train, and their labels (N,) int64.
+    """Features (N, F) float32 and labels (N,) int64 of images that do not train.
 
-    `is_gallery` (N,) bool parts them into what is searched and the queries; None: each is asked among all others.
-    `ks` are the K of Recall@K. `groups` (N,) int64 is the same for photos of one group, which do not find each other;
-    None: every photo is a group of its own.
+    `is_gallery` (N,) bool separates gallery and queries; None: each image searches all others. `ks` are the K of
+    Recall@K. `groups` (N,) int64 are equal for photos of one group, which do not find each other.
     """
 
     features: Floats
@@ -35,11 +34,7 @@ class ValidationSet:
     groups: np.ndarray | None = None
 
     def score(self, embeddings: Floats) -> RetrievalScores:
-        """Retrieval among (N, D) unit rows.
-
-        Raises:
-            InputError: no query has another image of its label, outside its group.
-        """
+        """Retrieval scores of (N, D) unit rows; an `InputError` if no query has an image to find."""
         asked, gallery = self.parts()
         groups = self.groups
         return score_retrieval(
@@ -55,7 +50,7 @@ class ValidationSet:
         )
 
     def can_find(self) -> bool:
-        """Whether some query has an image of its label to find, outside its group."""
+        """Whether some query has an image of its label outside its group."""
         asked, gallery = self.parts()
         groups = np.arange(len(self.labels)) if self.groups is None else self.groups
         shown: dict[int, set[int]] = {}
@@ -65,7 +60,7 @@ class ValidationSet:
         return any(shown.get(label, set()) - {group} for label, group in queries)
 
     def parts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row numbers (int64, sorted) of the queries, and of what they search."""
+        """Sorted int64 row numbers of the queries, and of the gallery."""
         rows = np.arange(len(self.labels), dtype=np.int64)
         return (rows, rows) if self.is_gallery is None else (rows[~self.is_gallery], rows[self.is_gallery])
 
@@ -82,12 +77,11 @@ def embed_features(head: nn.Module, features: Floats) -> Floats:
 def read_file_sources(
     paths: Sequence[Path], *, groups: Sequence[str | None], hashes: Sequence[str]
 ) -> GroupSources:
-    """Sources of groups of N image files.
+    """Group sources of N image files.
 
     Args:
-        paths: of their files; a time is the camera's, or else when the file was written.
-        groups: what a table says, None where nothing.
-        hashes: SHA-256 of their bytes; equal ones are copies.
+        groups: from a table; None for images without.
+        hashes: SHA-256 of the files; equal ones are duplicates.
     """
     times = np.array([_read_time(path) for path in paths], dtype=np.float64)
     return GroupSources([str(path) for path in paths], times, given=groups, copies=number_equal(hashes))
@@ -116,8 +110,7 @@ _SEED = 0  # of the resampling
 
 @dataclass(frozen=True, slots=True)
 class KnownImages:
-    """Images as searches need them: (N, F) float32 features, label names, hashes of their bytes, and the sources of
-    their groups.
+    """Images for searches: (N, F) float32 features, label names, hashes and group sources.
 
     `is_gallery` and `ks` as in `ValidationSet`.
     """
@@ -136,13 +129,13 @@ class KnownImages:
 
     @property
     def ungrouped(self) -> ValidationSet:
-        """What is searched where these search each other."""
+        """Search of the images among each other."""
         return ValidationSet(self.features, self.numbers, self.is_gallery, self.ks)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchScores:
-    """What one head finds in the searches of `Searches`; None where there is nothing to ask or to find."""
+    """Scores of one head in `Searches`; None where nothing can be found."""
 
     ungrouped: RetrievalScores
     grouped: RetrievalScores | None
@@ -151,11 +144,11 @@ class SearchScores:
 
     @property
     def telling(self) -> RetrievalScores | None:
-        """Those that tell how new photos fare: the grouped ones where there are groups."""
+        """Scores that tell about new photos: grouped where there are groups."""
         return self.grouped if self.has_groups else self.ungrouped
 
     def to_json(self) -> dict[str, Any]:
-        """The ungrouped scores, and the others under `grouped` and `against_training`."""
+        """Ungrouped scores, with the others under `grouped` and `against_training`."""
         return {
             **_describe(self.ungrouped),
             "grouped": None if self.grouped is None else _describe(self.grouped),
@@ -165,16 +158,16 @@ class SearchScores:
 
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """What validation images are asked for.
+    """Searches of the validation images.
 
     Attributes:
         ungrouped: against each other, whatever their groups.
         training: (N, F) float32 features of the training images.
-        groups: of the validation images; None where nothing points to groups.
+        groups: of the validation images; None without groups.
         queries: (Q,) int64 rows of the validation images whose labels train.
-        against: the N training images as a gallery, and after them the queries; a query does not find its own bytes,
-            nor its own group where a table, names or times tell it, or else closeness, if without their own group these
-            queries err far more often. None where no label trains, or a benchmark says what is searched.
+        against: the N training images as a gallery, then the queries. A query does not find its own bytes, nor its own
+            group where a table, names or times define it, or else similarity, if queries without their group err far
+            more often. None where no label trains, or a benchmark defines the searches.
     """
 
     ungrouped: ValidationSet
@@ -184,11 +177,11 @@ class Searches:
     against: ValidationSet | None = None
 
     def seen_as(self, features: Floats, *, training: Floats) -> Searches:
-        """The same searches of the same images by other features: (M, F) of those among, (N, F) of those that train."""
+        """The same searches by other features: (M, F) of the validation images, (N, F) of the training images."""
         return replace(self, ungrouped=replace(self.ungrouped, features=features), training=training)
 
     def score(self, head: nn.Module) -> SearchScores:
-        """What a head finds."""
+        """Scores of a head."""
         embeddings = embed_features(head, self.ungrouped.features)
         grouped = against = None
         if self.groups is not None:
@@ -200,7 +193,7 @@ class Searches:
 
 
 def _find(searched: ValidationSet, embeddings: Floats) -> RetrievalScores | None:
-    """None where all that the queries could find is of their own group."""
+    """None where the queries could only find images of their own group."""
     try:
         return searched.score(embeddings)
     except InputError:
@@ -208,7 +201,7 @@ def _find(searched: ValidationSet, embeddings: Floats) -> RetrievalScores | None
 
 
 def plan_searches(validation: KnownImages, training: KnownImages) -> Searches:
-    """The searches of validation images; those of a benchmark are asked as it says and nothing else."""
+    """Searches of validation images; of a benchmark, the searches that it defines."""
     ungrouped = validation.ungrouped
     if ungrouped.is_gallery is not None:
         return Searches(ungrouped, training.features)
@@ -219,9 +212,9 @@ def plan_searches(validation: KnownImages, training: KnownImages) -> Searches:
 
 
 def find_holdout_groups(training: KnownImages, *, copies: Ids) -> Ids | None:
-    """(N,) int64, the same for training images of one group; None where nothing points to groups.
+    """(N,) int64, equal for training images of one group; None without groups.
 
-    `copies` are (N,) int64, the same for copies of one picture, which are of one group.
+    `copies` are (N,) int64, equal for near-duplicates, which are in one group.
     """
     group_sources = replace(training.group_sources, copies=copies)
     groups = find_groups(normalise_rows(training.features), training.numbers, group_sources)
@@ -229,7 +222,7 @@ def find_holdout_groups(training: KnownImages, *, copies: Ids) -> Ids | None:
 
 
 def _search_training(validation: KnownImages, training: KnownImages, queries: Ids) -> ValidationSet:
-    """The training images as a gallery, and after them the queries, by their labels and groups."""
+    """Training images as a gallery, then the queries, with their labels and groups."""
     names, count = [*training.labels, *validation.labels], len(training.labels)
     labels = number_equal(names)
     group_sources = join_group_sources(

@@ -1,4 +1,4 @@
-"""Training run, from labelled images to a run folder: `train` is the chain of its steps, in their order."""
+"""Training run, from labelled images to a run folder; `train` lists its steps in order."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ from training.run.verdict import (
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """What is known before images are decoded: which there are, and which features of the backbone count."""
+    """Images and feature candidates, before anything is decoded."""
 
     dataset: Dataset
     validation: ValidationRecords | None
@@ -97,10 +97,9 @@ class _Listed:
 
 @dataclass(frozen=True, slots=True)
 class _Features:
-    """Images that train and images that validate, with their features, and what extracts more.
+    """Training and validation images with features, and their extractor.
 
-    `decoding` is where images will lie decoded; None where the network does not train. `guidance` is of losses that
-    read similarities from a file.
+    `decoding` is the place of the decoded images; None where the backbone stays frozen.
     """
 
     listed: _Listed
@@ -113,7 +112,7 @@ class _Features:
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:
-    """The embedding on the frozen backbone: its method, its head, and how many images the head was trained on."""
+    """Embedding on the frozen backbone: method, head, and number of training images."""
 
     method: str
     head: Head
@@ -122,7 +121,7 @@ class _Fitted:
 
 @dataclass(frozen=True, slots=True)
 class _Evaluation:
-    """Heads by name, their scores on --val (none without it), the searches that these are of, and the verdict."""
+    """Heads by name, their scores on --val, the searches, and the verdict."""
 
     heads: dict[str, Head]
     scores: dict[str, SearchScores]
@@ -134,12 +133,12 @@ def train(
     data: Path, out: Path, *, config: TrainConfig, machine: Machine, val: Path | None = None,
     asked: Mapping[str, Any] = MappingProxyType({}), resume: bool = False, watcher: Watcher | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train on a folder of class folders or a CSV, into a run folder; the report, as its report.json has it.
+    """Train on a folder of class folders or a CSV, into a run folder; returns the report, as in report.json.
 
     Args:
-        val: other labelled images for Recall@K, which choose the embedding that is exported (`--select auto`).
-        asked: the options of `config` that were not left to a recipe, for the command that trains again.
-        resume: continue a run that was interrupted; a finished one gives its report again.
+        val: labelled images for evaluation, which select the exported embedding (`--select auto`).
+        asked: given options of `config`, for a later training with the same options.
+        resume: continue an interrupted run; a finished one returns its report.
     """
     started, watcher = time.perf_counter(), watcher or Watcher()
     begun = RunFolder.open(out, resuming=True) if resume else None
@@ -177,7 +176,7 @@ def train(
 def _list(
     data: Path, val: Path | None, *, out: Path, config: TrainConfig, machine: Machine, is_new: bool
 ) -> _Listed:
-    """The images, the backbone, and which features of it the options allow; what cannot be is refused here."""
+    """Images, backbone and feature candidates; invalid input is refused here."""
     require_runtime(machine, trains_network=config.finetuning.trains)
     require_outside(out, data=data, flag="--out")
     require_outside(machine.cache, data=data, flag="--cache")
@@ -210,7 +209,7 @@ def _discarding(run: RunFolder, *, when_new: bool) -> Iterator[None]:
 
 
 def _select_features(job: Job, listed: _Listed) -> Candidate:
-    """The view and pooling of the features: as the options say, or what finds most on a sample."""
+    """View and pooling of the features: from the options, or by feature selection."""
     if not job.config.input.is_open:
         return listed.candidates[0]
     with job.measure("feature_selection"):
@@ -220,7 +219,7 @@ def _select_features(job: Job, listed: _Listed) -> Candidate:
 
 
 def _extract(job: Job, listed: _Listed, choice: Candidate, *, data: Path) -> _Features:
-    """Features of all images, by torch or a quicker runtime; and the frozen weights, so that they can be had again."""
+    """Features of all images, and the saved backbone."""
     config, machine = job.config, job.machine
     views = config.input.fixed_views or 1
     in_torch = open_extractor(
@@ -247,7 +246,7 @@ def _extract(job: Job, listed: _Listed, choice: Candidate, *, data: Path) -> _Fe
 
 
 def _evaluate_holdout(job: Job, features: _Features) -> dict[str, Any] | None:
-    """What training finds on classes and images held out, beside no training; measured once, also over a resume."""
+    """Holdout evaluation of training against untrained embeddings; kept for a resume."""
     config, training = job.config, features.training
     if not config.selection.holdout or not config.loss.trains or features.guidance is not None:
         return None
@@ -264,7 +263,7 @@ def _evaluate_holdout(job: Job, features: _Features) -> dict[str, Any] | None:
 
 
 def _estimate_confidences(job: Job, training: TrainingSet) -> LabelConfidences | None:
-    """How far each label is believed, where anything reads it."""
+    """Label confidences, if anything reads them."""
     if not job.config.needs_confidences:
         return None
     with job.measure("confidence"):
@@ -294,7 +293,7 @@ def _resolve_plan(
     config: TrainConfig, features: _Features, *, choice: Candidate, holdout: Mapping[str, Any] | None,
     confidences: LabelConfidences | None,
 ) -> TrainConfig:  # fmt: skip
-    """The options with all that depends on the data: view, pooling, width, L2-SP weight, size of random views."""
+    """Options with all values that depend on the data: view, pooling, width, L2-SP weight, image size."""
     rows, centre = choose_rows(confidences, config=config), features.training.source.centre
     spanned = min(centre.shape[1], (len(centre) if rows is None else len(rows)) - 1)
     embedding, network, sizes = config.embedding.wide(spanned), config.finetuning, config.input
@@ -312,7 +311,7 @@ def _resolve_plan(
 def _fit(
     job: Job, features: _Features, confidences: LabelConfidences | None, *, verdict: Mapping[str, Any] | None
 ) -> _Fitted:
-    """The head on the frozen backbone: trained, or in closed form where the holdout evaluation selects that."""
+    """Head on the frozen backbone: trained, or in closed form where the holdout evaluation selects that."""
     training, validation, method = features.training, features.validation, job.config.loss.method
     if verdict is not None and verdict["exported"] != TRAINED and not _chooses_by_val(job, features):
         method = verdict["exported"]
@@ -339,14 +338,14 @@ def _fit(
 
 
 def _chooses_by_val(job: Job, features: _Features) -> bool:
-    """Whether --val chooses what is exported. A benchmark's test part, which a protocol validates on, only reports."""
+    """Whether --val selects the exported embedding; the test part of a benchmark only reports."""
     return features.validation is not None and job.config.data.protocol == "folder"
 
 
 def _ask_holdout(
     plan: TrainConfig, holdout: Mapping[str, Any] | None, *, feature_dim: int
 ) -> dict[str, Any] | None:
-    """The verdict by the holdout; None where nothing trains."""
+    """Verdict of the holdout evaluation; None for a method without training."""
     if not plan.loss.trains:
         return None
     part = None if holdout is None else holdout["deciding"]
@@ -361,7 +360,7 @@ def _ask_holdout(
 def _finetune(
     job: Job, features: _Features, confidences: LabelConfidences | None, *, method: str
 ) -> StageResult | None:
-    """The backbone with a head of its own, beside the frozen embedding by `method`; None where it stays frozen."""
+    """Fine-tuning; None where the backbone stays frozen."""
     if features.decoding is None:
         return None
     with job.measure(FINETUNING):
@@ -375,7 +374,7 @@ def _evaluate(
     job: Job, features: _Features, confidences: LabelConfidences | None, *, fitted: _Fitted, stage: StageResult | None,
     verdict: dict[str, Any] | None,
 ) -> _Evaluation:  # fmt: skip
-    """The heads on --val, where there is one, and which of them is exported."""
+    """Scores of the heads on --val, and the verdict."""
     training, validation, plan = features.training, features.validation, job.config
     trained = fitted.head if stage is None or stage.head is None else stage.head
     is_network = trained is not fitted.head
@@ -416,7 +415,7 @@ def _evaluate(
 def _save(
     job: Job, features: _Features, *, fitted: _Fitted, stage: StageResult | None, evaluation: _Evaluation
 ) -> dict[str, Any]:
-    """Write the embedding that is exported and what goes with it; most of the report."""
+    """Save the exported embedding; returns most of the report."""
     run, plan, training, extractor = job.run, job.config, features.training, features.extractor
     heads, scores, searches = evaluation.heads, evaluation.scores, evaluation.searches
     verdict, network = evaluation.verdict, None if stage is None else stage.report

@@ -1,4 +1,4 @@
-"""Verdict of a training: the trained embedding against the best untrained one, and which of them is exported."""
+"""Verdict of a training: the trained embedding against the best untrained one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ BANDS = 3
 
 
 def band_by_size(sizes: Labels, labels: Labels, hits: Mapping[str, Scores]) -> list[dict[str, Any]]:
-    """Recall@1 by how many images a class trains on, as JSON: an average over queries hides rare classes.
+    """Recall@1 by the number of training images of a class, as JSON: an average over queries hides rare classes.
 
-    Thirds of the classes, the largest first; classes of one size stay together, so that there may be fewer bands. Of
-    each {"images": [least, most], "classes", "queries", "recall_at_1": by method, the mean over the classes of each}.
+    Thirds of the classes, the largest first; classes of one size stay together. Each is {"images": [least, most],
+    "classes", "queries", "recall_at_1": mean over the classes, by method}.
 
     Args:
-        sizes: (Q,) int64, how many images the class of each query trains on.
+        sizes: (Q,) int64 training images of each query's class.
         labels: (Q,) int64 classes of the queries.
         hits: (Q,) float64 in {0, 1} by method.
     """
@@ -70,14 +70,11 @@ _SHOWN = NormalDist().inv_cdf(0.975)  # standard deviations to either bound of t
 
 
 def widen_interval(difference: PairedDifference, *, classes: int, comparisons: int) -> tuple[float, float] | None:
-    """The interval beyond which a method finds more, or less, than the best of its rivals by more than chance.
-
-    None on fewer than `LEAST_CLASSES`, which tell nothing.
+    """Interval of a difference, widened for few classes and several comparisons; None below `LEAST_CLASSES`.
 
     Args:
-        difference: its own minus the best one's, with the interval of 95 % over classes.
-        classes: that were drawn from.
-        comparisons: of which any one could be called clear: the rivals, in every part of the holdout.
+        difference: of a method to the best of its rivals, with the 95 % interval over classes.
+        comparisons: number of rivals, in every part of the holdout.
     """
     if classes < LEAST_CLASSES:
         return None
@@ -101,17 +98,14 @@ _NAMES = {  # with the verb that goes with them
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Recall@1 (fractions) of the trained embedding and its rivals on the same queries, as the report has them.
+    """Recall@1 (fractions) of the trained embedding and its rivals on the same queries, for the report.
 
     Attributes:
-        queries, classes: how many.
-        recall_at_1: by method.
-        best_rival: the one that finds most, besides the trained one.
-        winner: `trained` or `best_rival`, where one of them finds more by more than chance.
+        best_rival: the best method besides the trained one.
+        winner: `trained` or `best_rival`, where the difference is clear.
         difference: trained minus `best_rival`.
-        difference_interval: by which it counts as clear: of 95 % over classes, widened for few classes, for the best of
-            several rivals and for several parts; None on too few classes.
-        by_class_size: Recall@1 by how many images a class trains on, where that is known.
+        difference_interval: widened 95 % interval over classes; None on too few classes.
+        by_class_size: Recall@1 by the number of training images of a class, where known.
     """
 
     queries: int
@@ -127,7 +121,7 @@ class Comparison:
 def measure_lead(
     hits: Scores, others: Scores, labels: Labels, *, seed: int, comparisons: int
 ) -> tuple[float, tuple[float, float] | None]:
-    """How much more (Q,) hits find than (Q,) others on queries of the classes (Q,), and its widened interval."""
+    """Difference of (Q,) hits to (Q,) others on queries of the classes (Q,), and its widened interval."""
     difference = paired_bootstrap(hits, others, seed=seed, clusters=labels)
     classes = len(np.unique(labels))
     return difference.mean, widen_interval(difference, classes=classes, comparisons=comparisons)
@@ -141,7 +135,7 @@ def compare(
     parts: int = 1,
     by_size: Sequence[dict[str, Any]] = (),
 ) -> Comparison:
-    """Compare (Q,) hits of `trained` with those of all other methods, on queries of the classes `labels` (Q,)."""
+    """Compare the (Q,) hits of `trained` with those of all other methods, on queries of the classes `labels` (Q,)."""
     recall = {name: float(found.mean()) for name, found in hits.items()}
     rivals = [name for name in recall if name != TRAINED]
     best = max(rivals, key=lambda name: recall[name])
@@ -159,7 +153,7 @@ _NOT_COMPARED = (
 
 
 def ask_validation(labels: Sequence[str], *, trained: Sequence[str]) -> str:
-    """The question that images of these labels answer, by the labels that train."""
+    """Question that images of these labels answer, by the training labels."""
     shared = set(labels) & set(trained)
     if not shared:
         return NEW_CLASSES
@@ -170,15 +164,14 @@ def reach_verdict(
     comparison: Mapping[str, Any] | None, *, by: str, question: str, chooses: bool, widths: Mapping[str, int],
     contradicted_on: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The verdict as the report has it: the figures, who won, what is exported, and `text`.
+    """Verdict for the report: figures, winner, exported embedding, and `text`.
 
     Args:
         comparison: a `Comparison` as JSON; None where nothing could be compared.
         by: `holdout` or `--val`.
-        question: that the comparison answers.
-        chooses: whether what won is exported; else the trained embedding is, whoever won.
+        chooses: whether the winner is exported; else the trained embedding.
         widths: of the embeddings by method.
-        contradicted_on: the question on which the opposite is clear, if there is one: nothing can be told then.
+        contradicted_on: question on which the opposite is clear; then nothing can be told.
     """
     if comparison is None:
         return {"outcome": CANNOT_TELL, "exported": TRAINED, "decided_by": None, "text": _NOT_COMPARED}
@@ -201,7 +194,7 @@ def reach_verdict(
 
 
 def choose_verdict(val: Mapping[str, Any], holdout: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The verdict by --val; where it cannot tell, a clear one by the holdout, if there is one."""
+    """Verdict by --val, or a clear one by the holdout evaluation where --val cannot tell."""
     if holdout is None or val["outcome"] != CANNOT_TELL or holdout["outcome"] == CANNOT_TELL:
         return dict(val)
     text = f"{_describe_figures(val)} That may be chance, so the holdout decides. {holdout['text']}"
@@ -241,7 +234,7 @@ def _conclude(best: str, *, by: str, winner: str | None, chooses: bool, but: str
 
 
 def add_finetuning(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    """The verdict by the holdout where a network trained after it and found more of what that held out."""
+    """Verdict of the holdout evaluation where fine-tuning was selected afterwards."""
     better = "Then the network itself was trained; it finds more of what that stage held out, and is exported."
     figures = verdict["text"] if verdict["decided_by"] is None else _describe_figures(verdict)
     return {**verdict, "exported": TRAINED, "text": f"{figures} {better}"}

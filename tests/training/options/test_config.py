@@ -82,7 +82,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (PAPER | {"label_noise": "semantic:0.5"}, "--label-noise semantic:0.5 needs a class hierarchy: add --hierarchy"),
     (PAPER | {"label_noise": "uniform:0.5", "hierarchy": "/t.csv"},
      "--hierarchy /t.csv goes with --label-noise semantic:P, got --label-noise uniform:0.5"),
-    (PAPER | {"method": "adaptive-proxy-anchor", "delta": 0.0}, "--delta must be greater than 0, where .*, got 0.0"),
+    (PAPER | {"method": "adaptive-proxy-anchor", "delta": 0.0}, "--delta must be greater than 0, as .*, got 0.0"),
     (PAPER | {"images_per_class": 9, "head_batch_size": 8},
      r"--images-per-class \(9\) must not exceed --head-batch-size \(8\)"),
     (PAPER | {"l2_sp": 0.1}, "--l2-sp goes with --init wccn, got --init random"),

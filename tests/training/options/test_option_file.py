@@ -31,7 +31,8 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_options_go_by_their_flags_or_by_their_names_in_python(tmp_path: Path) -> None:
-    text = 'weights = "none"\nembedding-dim = 128\nmin_confidence = 0.2\nlambda = 0.25\nmethod = "spa"\ntrial = false\n'
+    text = 'weights = "none"\nembedding-dim = 128\nmin_confidence = 0.2\nlambda = 0.25\nmethod = "spa"\n'
+    text += "holdout = false\n"
     options = read_options(write(tmp_path, text))
     assert options == {
         "weights": "none", "embedding_dim": 128, "min_confidence": 0.2, "lambda_": 0.25, "method": "spa",

@@ -56,7 +56,7 @@ def _compare(one: Path, other: Path, *, within: float) -> None:
 
 
 def _compare_runs(one: Path, other: Path) -> None:
-    for file in ("head", "backbone", "checkpoints/network"):
+    for file in ("head", "backbone", "checkpoints/finetuning"):
         _compare(one / f"{file}.safetensors", other / f"{file}.safetensors", within=ROUNDED)
 
 

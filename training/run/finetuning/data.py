@@ -1,4 +1,4 @@
-"""Data of fine-tuning: labels with their confidences, and the images that are held out."""
+"""Data of fine-tuning: labels with their confidences, and the held-out images."""
 
 from __future__ import annotations
 
@@ -36,14 +36,11 @@ Embed = Callable[[np.ndarray], Floats]
 
 @dataclass(frozen=True, slots=True)
 class FinetuneData:
-    """The images of a run, for fine-tuning.
+    """Images of a run, for fine-tuning.
 
     Attributes:
-        labels: (N,) int64 used labels in 0..C-1.
-        class_count: C.
-        split: what trains and what is held out.
-        copies: (N,) int64, the same for duplicates, which must not vouch for each other; None: there are none.
-        groups: (N,) int64, the same for photos of one group; None: every photo is a group of its own.
+        labels: (N,) int64 used labels in 0..class_count-1.
+        copies, groups: as in `LabelledFeatures`.
     """
 
     labels: Labels
@@ -57,10 +54,10 @@ class FinetuneData:
         return LabelledFeatures(features, self.labels, self.copies, self.groups)
 
     def score(self, embed: Embed) -> dict[str, float]:
-        """MAP@R by part, by the labels as they are: `unseen` classes among themselves, `seen` ones in a gallery.
+        """MAP@R by part: `unseen` classes among themselves, `seen` ones in a gallery.
 
-        Parts in which nothing can be found are left out. All images of a class count in it, not the nearest alone: of
-        few images, and with wrong labels, it tells better weights where Recall@1 does not.
+        Parts in which nothing can be found are left out. On few images with wrong labels, MAP@R tells better weights
+        where Recall@1 does not.
         """
         searched = Split(self._choose_gallery(), self.split.unseen, self.split.seen)
         rows = self.searched_rows()
@@ -71,15 +68,15 @@ class FinetuneData:
         return {part: float(found.score(found.features).average_precision.mean()) for part, found in parts.items()}
 
     def score_features(self, head: nn.Module, features: Floats, rows: Ids) -> dict[str, float]:
-        """`score` by (n, F) features of the images `rows`, rising, those of `searched_rows` among them."""
+        """`score` by (n, F) features of the images `rows`, sorted, which include `searched_rows`."""
         return self.score(lambda wanted: embed_features(head, features[np.searchsorted(rows, wanted)]))
 
     def searched_rows(self) -> Ids:
-        """The images that `score` embeds, rising."""
+        """Images that `score` embeds, sorted."""
         return np.unique(np.concatenate([self._choose_gallery(), self.split.unseen, self.split.seen]))
 
     def _choose_gallery(self) -> Ids:
-        """Of every class that trains and has images held out, the first ones that train."""
+        """The first training images of every class with held-out images."""
         train = self.split.train
         if not len(self.split.seen):
             return train[:0]
@@ -93,12 +90,12 @@ class FinetuneData:
 
 
 def mean_score(parts: dict[str, float]) -> float:
-    """What decides: the mean over what could be searched."""
+    """Mean over the parts, by which weights are compared."""
     return float(np.mean(list(parts.values())))
 
 
 def read_together(inputs: FinetuneInputs, rows: Ids) -> Tensor:
-    """(n, F) float32 features of the images `rows`, by the backbone as it is now, on rank 0; each rank reads a part."""
+    """(n, F) float32 features of the images `rows` by the current backbone, on rank 0; each rank computes a part."""
     team = current_team()
     own = rows[team.part_of(len(rows))]
     read = inputs.read_features(own if len(own) else rows[:1])[: len(own)]
@@ -107,15 +104,16 @@ def read_together(inputs: FinetuneInputs, rows: Ids) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class LossConfidences:
-    """What losses read of the N images: (N,) weights and (N, C) confidences, the largest alone where these would not
-    fit into memory; None where they do not.
+    """(N,) weights and (N, C) confidences that a loss reads; None for what it does not read.
+
+    Confidences that do not fit into memory are kept as the largest of each image.
     """
 
     weights: Tensor | None = None
     confidences: Tensor | TopConfidences | None = None
 
     def batch(self, rows: Tensor, labels: Tensor) -> Batch:
-        """What a loss is told of the images `rows` (B,) with (B,) labels, on the labels' device."""
+        """Batch of a loss for the images `rows` (B,) with (B,) labels, on the labels' device."""
         device = labels.device
         return Batch(
             labels,
@@ -135,7 +133,7 @@ class LossConfidences:
 
     @classmethod
     def unpack(cls, tensors: dict[str, Tensor]) -> LossConfidences:
-        """What `pack` gave."""
+        """From `pack`."""
         top = [tensors.get(f"confidences.top.{name}") for name in TopConfidences.__slots__]
         kept = [part for part in top if part is not None]
         confidences = TopConfidences(*kept) if kept else tensors.get("confidences.confidences")
@@ -143,7 +141,7 @@ class LossConfidences:
 
     @classmethod
     def of(cls, confidences: LabelConfidences, loss: LossConfig) -> LossConfidences:
-        """As phase 1 has them, of all images."""
+        """From phase 1, for all images."""
         weights = confidences.weights.cpu() if loss.weighs_samples else None
         if not loss.needs_confidences:
             return cls(weights)
@@ -159,7 +157,7 @@ def _take(confidences: Tensor | TopConfidences, rows: Tensor) -> Tensor | TopCon
 
 
 def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfig) -> LossConfidences:
-    """By leave-one-out among the images that train, which alone are judged: the others' labels play no part."""
+    """Leave-one-out confidences of the images that train, by the features of the network."""
     train = data.split.train
     groups = None if data.copies is None else torch.from_numpy(data.copies[train])
     classes, numbers = np.unique(data.labels[train], return_inverse=True)
@@ -178,7 +176,7 @@ def reestimate_confidences(features: Tensor, data: FinetuneData, loss: LossConfi
 
 
 def _place(found: Tensor | TopConfidences, data: FinetuneData, classes: Ids) -> Tensor | TopConfidences:
-    """Those of the images that train in the classes that do, as of all images in all classes."""
+    """Confidences of the images and classes that train, placed among all images and classes."""
     train, count = data.split.train, len(data.labels)
     if isinstance(found, Tensor) and fit_in_memory(count, data.class_count):
         confidences = torch.zeros(count, data.class_count)

@@ -1,4 +1,4 @@
-"""Training loop of fine-tuning: blocks of the backbone, the head and the loss's parameters, epoch by epoch."""
+"""Training loop of fine-tuning: blocks of the backbone, the head and the loss's parameters."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ MAX_NORM = 5.0  # of the gradient; that of Proxy-Anchor is some 1 to 10
 
 
 def copy_weights(model: NetworkModel) -> dict[str, Tensor]:
-    """Those that the model has now."""
+    """Current weights of the model."""
     return {name: tensor.clone() for name, tensor in model.moving().items()}
 
 
 @torch.no_grad()
 def load_weights(model: NetworkModel, weights: Weights) -> None:
-    """Give the model these."""
+    """Set the weights of the model."""
     for name, tensor in model.moving().items():
         tensor.copy_(weights[name])
 
 
 @contextmanager
 def using_weights(model: NetworkModel, weights: Weights) -> Iterator[None]:
-    """Let the model have these while the block runs."""
+    """Set the weights of the model while the block runs."""
     own = copy_weights(model)
     load_weights(model, weights)
     try:
@@ -73,9 +73,9 @@ def using_weights(model: NetworkModel, weights: Weights) -> Iterator[None]:
 
 @torch.no_grad()
 def average_weights(average: Weights, weights: Weights, *, keep: float, step: int) -> None:
-    """Move the average towards the weights as they are: average = k average + (1 - k) weights.
+    """Exponential moving average: average = k average + (1 - k) weights.
 
-    k is `keep`, in the first steps (t + 1) / (t + 10) where that is less: an average of few steps is not of the start.
+    k is `keep`, or (t + 1) / (t + 10) in the first steps, so that the initial weights do not dominate.
     """
     kept = min(keep, (step + 1) / (step + 10))
     for name, tensor in weights.items():
@@ -87,7 +87,7 @@ def average_weights(average: Weights, weights: Weights, *, keep: float, step: in
 
 @torch.no_grad()
 def interpolate_weights(start: Weights, trained: Weights, share: float) -> dict[str, Tensor]:
-    """(1 - share) start + share trained (Wortsman et al. 2022): exactly the start at 0, the trained ones at 1."""
+    """(1 - share) start + share trained (WiSE-FT, Wortsman et al. 2022), exact at 0 and 1."""
     return {
         name: torch.lerp(tensor, trained[name], share) if tensor.is_floating_point() else trained[name].clone()
         for name, tensor in start.items()
@@ -97,10 +97,10 @@ def interpolate_weights(start: Weights, trained: Weights, share: float) -> dict[
 def make_optimizer(
     model: NetworkModel, loss: MetricLoss, config: FinetuneConfig, *, proxy_lr: float, weight_decay: float
 ) -> torch.optim.AdamW:
-    """AdamW with a group a block, one of the head, and those of the loss; `peak` is the rate that each shall reach.
+    """AdamW with a group for each block, for the head, and for the loss; `peak` is the highest rate of each.
 
-    The last block learns at `lr`, each before it at `layer_decay` times the next one's. The network is not
-    decayed: it is held near its start instead.
+    The last block learns at `lr`, each before it at `layer_decay` times the next one's. The backbone has an L2-SP
+    penalty instead of weight decay.
     """
     levels = reversed(model.levels)
     groups: list[dict[str, Any]] = [
@@ -116,13 +116,13 @@ def make_optimizer(
 
 
 def set_rates(optimizer: torch.optim.Optimizer, *, step: int, steps: int) -> None:
-    """The rates of a step, from 0: rising to the peak over the first tenth, then falling to 0 along a cosine."""
+    """Learning rates of a step, from 0: linear warm-up over the first tenth, then a cosine to 0."""
     for group in optimizer.param_groups:
         group["lr"] = group["peak"] * rate_share(step, steps)
 
 
 def rate_share(step: int, steps: int) -> float:
-    """The share of its peak that a rate has in a step, from 0."""
+    """Learning rate of a step as a share of its peak."""
     warm_up = max(1, round(WARM_UP * steps))
     if step < warm_up:
         return (step + 1) / warm_up
@@ -131,7 +131,7 @@ def rate_share(step: int, steps: int) -> float:
 
 @torch.no_grad()
 def hold_near_start(parameters: Sequence[nn.Parameter], start: Sequence[Tensor], *, weight: float) -> None:
-    """Add 2 weight (p - start) to every gradient there is: that of the L2-SP penalty; half precision plays no part."""
+    """Add the gradient of the L2-SP penalty, 2 weight (p - start), to the gradients."""
     if weight == 0:
         return
     for parameter, begun in zip(parameters, start, strict=True):
@@ -144,15 +144,13 @@ def hold_near_start(parameters: Sequence[nn.Parameter], start: Sequence[Tensor],
 def backward_in_chunks(
     model: nn.Module, images: Tensor, measure: Callable[[Tensor], Tensor], *, chunk: int | None
 ) -> Tensor:
-    """Add the gradients of `measure(model(images))` to those of all parameters, and give that loss, detached.
+    """Backpropagate `measure(model(images))` in chunks, with the gradients of the whole batch; returns the loss.
 
-    The embedding of an image must not depend on the others of its batch, as with frozen batch norm.
+    The embedding of an image must not depend on others in its batch, as with frozen batch norm.
 
     Args:
-        model: maps (B, …) images to (B, D) embeddings.
-        images: a batch; the chunks are moved nowhere.
-        measure: a loss, a scalar, of all (B, D) embeddings; its own parameters get their gradients too.
-        chunk: images that pass the model at a time; None, or B and above, is one pass.
+        measure: loss of all (B, D) embeddings; its own parameters get gradients too.
+        chunk: images per forward pass; None for one pass.
     """
     if chunk is None or chunk >= len(images):
         loss = measure(model(images))
@@ -174,9 +172,9 @@ def backward_in_chunks(
 
 @dataclass(frozen=True, slots=True)
 class EpochScore:
-    """MAP@R on what is held out, by part, with the averaged weights after an epoch; 0 is the start.
+    """MAP@R on the held-out images, by part, with the averaged weights after an epoch; epoch 0 is the initial model.
 
-    `found` is None after an epoch that was not judged, and empty where nothing could be held out.
+    `found` is None without an evaluation, and empty where nothing could be held out.
     """
 
     epoch: int
@@ -187,12 +185,12 @@ class EpochScore:
 
 @dataclass(slots=True)
 class FittedWeights:
-    """What the loop moved, and how it went.
+    """Weights from the loop, with the scores.
 
     Attributes:
-        start, last, average, best: weights by name; `best` are the averaged ones of the epoch that found most.
-        epochs: the score of the start and of every epoch.
-        best_epoch: 0 where no epoch found more than the start.
+        best: averaged weights of the best epoch.
+        epochs: scores of the initial model and of every epoch.
+        best_epoch: 0 where no epoch beats the initial model.
     """
 
     start: Weights
@@ -203,11 +201,11 @@ class FittedWeights:
     best_epoch: int = 0
 
     def waited(self, epochs: int) -> int:
-        """Epochs since the best one, or since half of all: until then rates are high, and less may be found."""
+        """Epochs since the best one, or since half of all: before that high learning rates may lower the score."""
         return len(self.epochs) - 1 - max(self.best_epoch, epochs // 2)
 
     def note(self, score: EpochScore) -> None:
-        """The averaged weights after an epoch: the best ones, where nothing was held out too, or not."""
+        """Note an epoch's score, and keep its averaged weights if they are the best or nothing was held out."""
         self.epochs.append(score)
         best = self.epochs[self.best_epoch].found
         assert best is not None, "the start and the best epoch are judged"
@@ -217,13 +215,13 @@ class FittedWeights:
         self.best = {name: tensor.clone() for name, tensor in self.average.items()}
 
     def pack(self) -> tuple[Weights, dict[str, Any]]:
-        """Tensors and state for a checkpoint; the start is made again."""
+        """Tensors and state for a checkpoint, without the initial weights."""
         sets = {"last": self.last, "average": self.average, "best": self.best}
         tensors = {f"{name}/{key}": value for name, weights in sets.items() for key, value in weights.items()}
         return tensors, {"epochs": [asdict(score) for score in self.epochs], "best_epoch": self.best_epoch}
 
     def restore(self, tensors: Weights, state: dict[str, Any]) -> None:
-        """What `pack` gave, in tensors laid out as these are."""
+        """From `pack`."""
         for name, weights in (("last", self.last), ("average", self.average), ("best", self.best)):
             for key, tensor in weights.items():
                 tensor.copy_(tensors[f"{name}/{key}"])
@@ -232,19 +230,16 @@ class FittedWeights:
 
 
 class FinetuneLoop:
-    """One fine-tuning in training; the processes that train together each have a fit of the same arguments.
+    """Fine-tuning loop; each process that trains together has one with the same arguments.
 
     Args:
-        model: at its start; in the end it has the last weights.
-        loss: new, its proxies at their start.
-        inputs: of the model's backbone.
-        confidences: to begin with.
-        context: the checkpoint is replaced after every epoch; that of rank 0 counts.
+        model: at its initial weights; it ends with the last weights.
+        context: its checkpoint is replaced after every epoch, on rank 0.
         on_images: called with (images seen, images of all epochs).
-        begun: when the stage began, by `time.perf_counter`: a time budget counts from there.
+        begun: start of the time budget, by `time.perf_counter`.
 
     Attributes:
-        prepared_s: seconds of the stage before its first step, and those that a resumed one had used.
+        prepared_s: seconds before the first step, including those of an interrupted run.
     """
 
     def __init__(
@@ -281,9 +276,9 @@ class FinetuneLoop:
         )
 
     def run(self) -> FittedWeights:
-        """Train, from the checkpoint where there is one, until patience, the epochs or the time budget end.
+        """Train from the checkpoint, if there is one, until patience, epochs or time budget end.
 
-        Where preparation has used up a time budget, no step is taken: only the start has a score.
+        Where preparation has used up the time budget, only the initial model has a score.
         """
         start = copy_weights(self._model)
         last, average, best = (copy_weights(self._model) for _ in range(3))
@@ -304,7 +299,7 @@ class FinetuneLoop:
         return len(fitted.epochs) > epochs or fitted.waited(epochs) >= self._options.patience
 
     def _note_time(self) -> None:
-        """See which share of the time budget has elapsed; the clock of rank 0 counts."""
+        """Update the elapsed share of the time budget, by the clock of rank 0."""
         if self._options.budget_s is not None:
             self._elapsed = self._team.first_does(self._measure_share)
 
@@ -315,20 +310,20 @@ class FinetuneLoop:
         return self._used + (1 - self._used) * (now - self._first_step) / (self._deadline - self._first_step)
 
     def _foresee(self, done: int, planned: int) -> int:
-        """How many there will be in all of what is done; with a time budget by what was done so far."""
+        """Planned total, or its estimate under a time budget."""
         return planned if self._options.budget_s is None else max(done, round(done / self._elapsed))
 
     def share(self) -> None:
-        """Let the processes sum their gradients from now on; all begin with the weights of rank 0."""
+        """Let the processes sum their gradients; all begin with the weights of rank 0."""
         self._shared = self._team.share(self._model, has_unused=self._has_unused())
 
     def own_part(self, count: int) -> slice:
-        """Of a batch of so many images those that this process sees: without one of its own one that nobody reads."""
+        """Images of a batch for this process; the first image, unread, where it has none."""
         part = self._team.part_of(count)
         return part if part.stop > part.start else slice(0, 1)
 
     def hold_back(self, start: Weights) -> Callable[[], None]:
-        """What holds the network near these weights, between its gradients and a step."""
+        """L2-SP penalty towards these weights, called between backward and step."""
         network = [p for level in self._model.levels for p in level]
         by_name = {id(p): name for name, p in self._model.named_parameters()}
         begun = [start[by_name[id(p)]] for p in network]
@@ -368,7 +363,7 @@ class FinetuneLoop:
         self._save(epoch, fitted)
 
     def step(self, rows: Tensor, views: Tensor, step: int, *, penalty: Callable[[], None]) -> Tensor:
-        """One step on the images `rows` (B,), of which `views` (n, …) shows this process's own; its loss."""
+        """One step on the images `rows` (B,), of which `views` (n, …) are this process's own; returns the loss."""
         part = self._team.part_of(len(rows))
         labels = self._labels[rows].to(self._device)
         if self._options.epochs is None:
@@ -390,14 +385,14 @@ class FinetuneLoop:
         return loss
 
     def _batch_size(self) -> int:
-        """Of batches as even as may be: a last one of a few images would be a step as long as any."""
+        """Size of batches that are as even as possible, as a small last one would take a whole step."""
         size, count = self._options.batch_size, len(self._rows)
         if self._together["images_per_class"]:
             return size
         return -(-count // -(-count // size))
 
     def _judge(self, epoch: int, *, is_last: bool = False) -> dict[str, float] | None:
-        """What the network finds, and whom it believes, by one pass over the images that either needs."""
+        """Evaluate on the held-out images, and estimate confidences again, in one pass over the images."""
         if epoch % self._options.eval_every and not is_last:
             return None
         searched, train = self._data.searched_rows(), self._data.split.train
@@ -429,9 +424,9 @@ class FinetuneLoop:
         self._used = state["share"]
 
     def _start_clock(self, fitted: FittedWeights) -> None:
-        """Train until so much of the time budget is left as choosing weights takes, half of it at most.
+        """Reserve time of the budget, at most half, for choosing the weights.
 
-        Rates go by the share of the time from the first step on: a slow preparation does not cut their rise.
+        Learning rates follow the share of time since the first step: a slow preparation does not cut the warm-up.
         """
         self._first_step = time.perf_counter()
         self.prepared_s = self._first_step - self._begun
@@ -440,7 +435,7 @@ class FinetuneLoop:
             self._note_time()
 
     def _has_unused(self) -> bool:
-        """Whether a pass leaves out parameters that train, as a mask token."""
+        """Whether a pass leaves out parameters that train, such as a mask token."""
         if self._team.size == 1:
             return False
         views = self._inputs.draw(self._rows[:1], epoch=1, generator=torch.Generator())

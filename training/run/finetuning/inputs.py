@@ -1,4 +1,4 @@
-"""Inputs of fine-tuning: decoded images, or what the frozen blocks gave of them; and the model they go to."""
+"""Inputs of fine-tuning: decoded images or cached outputs of the frozen blocks, and the model that takes them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _MOST_STEPS = 20
 
 
 def choose_precision(model: NetworkModel, images: torch.Tensor) -> str:
-    """`float32` or `bfloat16`, whichever runs forward and backward faster on these images; weights stay as they are.
+    """`float32` or `bfloat16`, whichever trains faster on these images.
 
-    Hardware that does not compute bfloat16 is not asked: it may take a hundred times as long. With it, backward through
-    depthwise convolutions may still be slower.
+    Hardware without bfloat16 is not tried: it may be a hundred times slower. With it, backward through depthwise
+    convolutions may still be slower.
     """
     if resolve_precision("auto", images.device) == torch.float32:
         return "float32"
@@ -71,16 +71,16 @@ _SMALLER, _STEP = 0.7, 8  # of the crop's side; pixels
 
 
 def plan_blocks(backbone: Backbone, config: TrainConfig, *, side: int) -> list[Block]:
-    """The blocks that train; `side` is of the images that the backbone takes."""
+    """Blocks that train; `side` is the image size of the backbone."""
     blocks = find_blocks(backbone, side=side)
     return choose_blocks(blocks, last=config.finetuning.last_blocks, name=backbone.name)
 
 
 def smaller_side(backbone: Backbone, crop: int) -> int:
-    """Pixels a side of the views to train on: fewer than of the crop, where the network takes them.
+    """Size of training views in pixels: smaller than the crop, where the backbone allows it.
 
-    Things look larger in random windows of training than in the middle of an image, so that smaller views in training
-    suit the full size afterwards (Touvron et al. 2019), at half the cost. Transformers are made for one size.
+    Things look larger in random windows than in the centre crop, so smaller training views suit the full size
+    (Touvron et al. 2019), at half the cost. Transformers have one size.
     """
     side = _STEP * round(_SMALLER * crop / _STEP)  # networks divide it evenly
     if not 0 < side < crop:
@@ -93,12 +93,12 @@ def smaller_side(backbone: Backbone, crop: int) -> int:
 
 
 def view_side(config: TrainConfig) -> int:
-    """Pixels a side of the views that train; of `--view both` each is one of the two."""
+    """Size of training views in pixels; with `--view both` of each."""
     return config.finetuning.image_size or config.input.crop
 
 
 def measure_precision(model: NetworkModel, pixels: Pixels, rows: Ids, *, config: TrainConfig) -> str:
-    """`float32` or `bfloat16`, whichever trains faster on a batch of views of the (n,) first images named."""
+    """`float32` or `bfloat16`, whichever trains faster on a batch of the first images in `rows`."""
     batch = torch.from_numpy(rows[: config.finetuning.batch_size])
     generator = phase_generator(config.seed, FINETUNING, 0)
     views = draw_views(pixels, batch, side=view_side(config), generator=generator)
@@ -108,7 +108,7 @@ def measure_precision(model: NetworkModel, pixels: Pixels, rows: Ids, *, config:
 def build_model(
     extractor: Extractor, head: ProjectionHead, blocks: list[Block], *, config: TrainConfig
 ) -> NetworkModel:
-    """Around the extractor's backbone, which trains from these blocks on; the head is on its device."""
+    """Trainable model around the extractor's backbone, on its device."""
     model = NetworkModel(
         extractor.backbone, head, blocks, whole=config.finetuning.last_blocks is None, mean=extractor.mean,
         std=extractor.std, follows_batches=config.finetuning.batch_norm == "train",
@@ -125,16 +125,16 @@ _KEPT_DRAWS = 1 << 20  # epochs are fewer
 
 
 class FinetuneInputs:
-    """Of every image random views to train on, and the usual view to judge by.
+    """Random views for training, and the usual view for evaluation.
 
     Args:
         pixels: (N, R, R, 3) uint8.
-        side: pixels a side of random views.
-        threads: that draw views while others are trained on; 0: they are drawn when they are asked for.
+        side: size of random views in pixels.
+        threads: that draw views ahead; 0 draws on demand.
 
     Attributes:
-        waited_s: seconds that whoever asked `draw_each` for batches has waited for them.
-        kept_bytes, kept_views: of what the frozen blocks gave, and random views of an image in it.
+        waited_s: seconds that training waited for batches.
+        kept_bytes, kept_views: size of the cached outputs, and random views per image in them.
     """
 
     def __init__(self, extractor: Extractor, pixels: Pixels, *, side: int, threads: int = 0) -> None:
@@ -145,21 +145,21 @@ class FinetuneInputs:
         self._centre: tuple[KeptInputs, npt.NDArray[Any]] | None = None
 
     def take_kept(self, views: KeptInputs | None, centre: KeptInputs | None) -> None:
-        """From now on give what is kept, and filled; without it images pass the whole network."""
+        """Use these cached outputs from now on; without them images pass the whole network."""
         self._views = None if views is None else (views, views.array.open())
         self._centre = None if centre is None else (centre, centre.array.open())
         self.kept_views = 0 if views is None else views.views
 
     def draw(self, rows: Tensor, *, epoch: int, generator: torch.Generator, part: slice = _WHOLE) -> Tensor:
-        """(n, …) of a view each of a part of the images `rows` (B,), as the model takes it.
+        """(n, …) a view each for a part of the images `rows` (B,).
 
-        Views that are kept are the next ones in every epoch, and the first again after the last; others are new.
+        Cached views take turns over the epochs; others are new.
         """
         windows = draw_windows(len(rows), generator) if self._views is None else None
         return self._show(rows, windows, epoch=epoch, part=part)
 
     def _show(self, rows: Tensor, windows: Tensor | None, *, epoch: int, part: slice) -> Tensor:
-        """Kept views, or windows that were drawn; any thread may do this part."""
+        """Cached views, or the given windows; any thread may call this."""
         if windows is not None:
             return cut_windows(self._pixels, rows[part], windows[part], side=self._side)
         assert self._views is not None
@@ -170,9 +170,9 @@ class FinetuneInputs:
         self, batches: Iterable[Tensor], *, epoch: int, generator: torch.Generator,
         part_of: Callable[[int], slice] = lambda _: _WHOLE,
     ) -> Generator[tuple[Tensor, Tensor], None, None]:  # fmt: skip
-        """Batches of rows, each with what `draw` gives of a part of it; threads, where there are any, are ahead.
+        """Batches of rows with their views, which threads draw ahead.
 
-        The generator is asked here, in the batches' order, so that threads change nothing but the time.
+        The generator is called in the batches' order, so that threads do not change the result.
         """
 
         def ask(rows: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -197,7 +197,7 @@ class FinetuneInputs:
                 yield batch
 
     def read_features(self, rows: npt.NDArray[np.int64]) -> Tensor:
-        """(n, F) float32 features of the usual views by the weights that the backbone has now, on the CPU."""
+        """(n, F) float32 features of the usual views by the current weights, on the CPU."""
         parts = [self._read(part).cpu() for part in np.split(rows, range(BATCH_IMAGES, len(rows), BATCH_IMAGES))]
         return torch.cat(parts).clone()  # not of inference mode any more
 
@@ -213,12 +213,11 @@ def keep_inputs(
     model: NetworkModel, extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, rows: Ids, *,
     hashes: Sequence[str], config: TrainConfig, machine: Machine, watcher: Watcher,
 ) -> FinetuneInputs:  # fmt: skip
-    """Inputs of the stage; the frozen blocks run once on what is worth keeping, and then the model runs its tail.
+    """Inputs of fine-tuning, with outputs of the frozen blocks cached where that pays; the model then runs its tail.
 
     Args:
-        extractor: its backbone has the weights that it begins with.
-        pixels: (N, R, R, 3) uint8 of all images; some are tried.
-        rows: (n,) that train.
+        pixels: (N, R, R, 3) uint8 of all images.
+        rows: (n,) images that train.
         hashes: of all N images.
     """
     side = view_side(config)
@@ -264,7 +263,7 @@ def _choose_kept(
     model: NetworkModel, extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, rows: Ids, *,
     hashes: Sequence[str], config: TrainConfig, machine: Machine,
 ) -> tuple[KeptInputs | None, KeptInputs | None]:  # fmt: skip
-    """Random views and centres worth keeping: they take less room than the decoded images do."""
+    """Random views and centre crops to cache: those that take less room than the decoded images."""
     options, crop = config.finetuning, extractor.preprocess.crop
     if options.last_blocks is None:
         return None, None  # what belongs to no block trains too
@@ -295,7 +294,7 @@ def _choose_kept(
 
 
 def _find(extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, *, side: int) -> Tail | None:
-    """The network from its first block that trains on, where something before that is worth not running."""
+    """The network from its first trainable block, if anything worth skipping comes before it."""
     backbone, network = extractor.backbone, extractor.backbone.network
     units = find_units(backbone, side=extractor.preprocess.crop)
     first = blocks[0].names[0]

@@ -1,4 +1,4 @@
-"""Fine-tuning of a run: the backbone trains from the frozen features on, and ships where it finds more."""
+"""Fine-tuning of a run: the backbone trains with a head, and is exported where it beats the frozen embedding."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ Weights = dict[str, Tensor]
 
 @dataclass(slots=True)
 class WeightChoice:
-    """What was tried on the held-out part, by name, and what came of it.
+    """Candidates on the held-out images, and the selected one.
 
     Attributes:
         tried: MAP@R by part of every candidate.
-        weights, head: the best ones' names in it; None where nothing could be tried.
-        selected: whether the best finds more there than the run's frozen embedding.
+        weights, head: names of the best ones.
+        selected: whether the best one beats the run's frozen embedding.
     """
 
     tried: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class WeightChoice:
 
     @property
     def selected_name(self) -> str:
-        """The name in `tried` of the weights with their head."""
+        """Name in `tried` of the weights with their head."""
         return f"{self.weights}, head refitted" if self.head == "refitted" else self.weights
 
     def best(self, names: Iterable[str]) -> str:
@@ -98,20 +98,15 @@ def choose_weights(
     fitted: FittedWeights, model: NetworkModel, data: FinetuneData, *, inputs: FinetuneInputs, frozen: Head | None,
     frozen_features: Floats, share: float,
 ) -> tuple[WeightChoice, Head, Floats]:  # fmt: skip
-    """Leave the best weights in the model; give the head that goes with them, and its (N, F) float32 features.
+    """Load the best weights into the model; returns their head and its (N, F) float32 features.
 
-    First the trained weights are chosen, each with its own head: the last ones, the averaged ones, those of the best
-    epoch, or of the start where no epoch found more. Those that ship lie between the start and them. Then the head: the
-    trained one, or one in closed form on the features of those weights. What ships has to find more than `frozen`.
-    Without an epoch nothing is tried, and `frozen` ships.
+    Candidates are the last weights, the averaged ones, and those of the best epoch or of the initial model. The best
+    are interpolated with the initial ones. Then the head: the trained one, or within-class whitening on the new
+    features. All processes call this; rank 0 evaluates and has the head.
 
     Args:
-        frozen: the run's embedding without this stage, fitted without what is held out.
-        frozen_features: (N, F) float32, what it takes.
-        share: of the way from the start to the trained weights; it is not chosen here, since what is held out is like
-            the classes that train, and what will be searched may not be.
-
-    All processes call this, as they read features together; rank 0 judges, and has the head.
+        frozen: the run's embedding without fine-tuning, fitted without the held-out images; it has to be beaten.
+        share: alpha of the interpolation. It is not selected here, as the held-out images resemble those that train.
     """
     if len(fitted.epochs) == 1:  # no time was left to train
         return WeightChoice(weights=START, selected=False), model.head.freeze(), frozen_features
@@ -150,7 +145,7 @@ def _try(
 
 
 def _choose_head(choice: WeightChoice, head: ProjectionHead, data: FinetuneData, features: Floats) -> Head:
-    """The trained head, or the one that closed form gives without what is held out, fitted again with it."""
+    """The trained head, or within-class whitening if it is better, fitted again with the held-out images."""
     train, width = data.split.train, head.embedding_dim
     refitted = fit_closed_form(data.labelled(features).take(train), embedding_dim=width)
     name = f"{choice.weights}, head refitted"
@@ -170,12 +165,12 @@ def _beats_frozen(choice: WeightChoice, frozen: Head | None, features: Floats, d
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """What came of the stage.
+    """Result of fine-tuning.
 
     Attributes:
-        head: where the network's weights ship; None where the run's frozen embedding does.
-        features: (N, F) float32 of the training images by the weights that ship.
-        report: what the run's report says of it.
+        head: None where the run's frozen embedding is selected.
+        features: (N, F) float32 of the training images, by the selected weights.
+        report: for the run's report.
     """
 
     head: Head | None
@@ -185,7 +180,7 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What every process has to know to take steps together; `confidences` are those to begin with."""
+    """Arguments of fine-tuning for every process, with the initial confidences."""
 
     data: FinetuneData
     hashes: list[str]
@@ -196,7 +191,7 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What training and choosing gave; the model is left with the weights that were chosen."""
+    """Result of training and selection; the model keeps the selected weights."""
 
     inputs: FinetuneInputs
     prepared_s: float
@@ -207,7 +202,7 @@ class _Outcome:
 
 
 def help_decoding(paths: Sequence[Path], plan: MappedArray, preprocess: PreprocessConfig) -> None:
-    """Have the decoded images in this machine's cache; of its processes the first decodes, and the others wait."""
+    """Have the decoded images in this machine's cache; its first process decodes."""
     decode_images(paths, _on_this_machine(plan), preprocess, workers=current_team().machine.workers)
 
 
@@ -220,10 +215,9 @@ def help_training(
     work: _Work, plan: MappedArray, sent: SentExtractor, start: ProjectionHead, loss_begun: dict[str, Tensor],
     precision: torch.dtype,
 ) -> None:  # fmt: skip
-    """Train and read features with rank 0, step by step, and forget all of it.
+    """Train and read features with rank 0.
 
-    Args:
-        start, loss_begun: the head, and the parameters of the loss, on the CPU.
+    `start` and `loss_begun` are the initial head and the loss's parameters, on the CPU.
     """
     machine, config = current_team().machine, work.config
     extractor = sent.open(machine)
@@ -250,7 +244,7 @@ def _fit_and_choose(
     machine: Machine, context: PhaseContext, watcher: Watcher | None = None, begun: float | None = None,
     frozen: Head | None = None, features: Floats | None = None,
 ) -> _Outcome:  # fmt: skip
-    """Train with all processes, and choose weights; rank 0 also knows the frozen embedding, with its features."""
+    """Train with all processes and select weights; rank 0 also has the frozen embedding with its features."""
     config, watcher = work.config, watcher or Watcher()
     inputs = keep_inputs(
         model, extractor, blocks, pixels, work.data.split.train, hashes=work.hashes, config=config, machine=machine,
@@ -270,7 +264,7 @@ def _fit_and_choose(
 
 @contextmanager
 def advising_on_gpu_memory() -> Iterator[None]:
-    """Say which options take less."""
+    """Name the options that take less memory."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -287,14 +281,13 @@ def finetune_backbone(
     job: Job, training: TrainingSet, *, confidences: LabelConfidences | None, method: str, guidance: Guidance | None,
     extractor: Extractor, decoding: MappedArray,
 ) -> StageResult:  # fmt: skip
-    """Train the backbone and a head from the closed-form start on, and choose what ships on what is held out.
+    """Fine-tune the backbone and a head from within-class whitening, and select by the held-out images.
 
-    In the end the extractor's backbone has the weights that ship: where the stage does not, those that it had.
+    The extractor's backbone ends with the selected weights, or the initial ones.
 
     Args:
-        confidences: of phase 1; None where nothing reads them.
         method: of the run's frozen embedding, which has to be beaten.
-        decoding: where the images will lie decoded.
+        decoding: place of the decoded images.
     """
     started, config, machine, team = time.perf_counter(), job.config, job.machine, current_team()
     images, hashes = [image.path for image in training.images], [image.sha256 for image in training.images]
@@ -379,7 +372,7 @@ def finetune_backbone(
 def _initial_confidences(
     features: Floats, data: FinetuneData, confidences: LabelConfidences | None, config: TrainConfig
 ) -> LossConfidences:
-    """Of leave-one-out without what is held out; of the confidence module as it is."""
+    """Leave-one-out confidences without the held-out images, or those of the confidence module."""
     loss = config.finetune_loss
     if confidences is None or not (loss.weighs_samples or loss.needs_confidences):
         return LossConfidences()
@@ -391,7 +384,7 @@ def _initial_confidences(
 def _fit_frozen(
     features: Floats, data: FinetuneData, *, method: str, config: TrainConfig, machine: Machine
 ) -> Head | None:
-    """The run's embedding without fine-tuning, fitted to the images that train here; None where they allow none."""
+    """The run's embedding without fine-tuning, fitted to the images that train here; None if they are too few."""
     images = data.labelled(features).take(data.split.train)
     if method not in RIVALS:
         return fit_heads(images, config=config, device=machine.device).get(TRAINED)

@@ -38,7 +38,7 @@ def test_a_run_trains_until_its_time_is_over_and_its_rates_fall_with_the_time(tr
     told: list[EpochReport] = []
     config = budget_config("6s")
     network = trainer(config=config, watcher=Watcher(on_epoch=told.append))["finetuning"]
-    used_s = load_checkpoint(trainer.folder / "run" / "checkpoints" / "network.safetensors")[1]["used_s"]
+    used_s = load_checkpoint(trainer.folder / "run" / "checkpoints" / "finetuning.safetensors")[1]["used_s"]
     assert used_s >= 3, "at least half of the time trains, at most what choosing weights takes is left"
     assert network["seconds"] < 20, "on a machine with other work"
     assert len(network["epochs"]) > 1
@@ -54,7 +54,7 @@ def test_a_run_trains_until_its_time_is_over_and_its_rates_fall_with_the_time(tr
 def test_a_resumed_run_goes_on_with_the_time_that_it_had_used(trainer: Trainer, rates) -> None:
     config = budget_config("10h")
     trainer(config=config, stop=("finetuning", 2))
-    checkpoint = trainer.folder / "run" / "checkpoints" / "network.safetensors"
+    checkpoint = trainer.folder / "run" / "checkpoints" / "finetuning.safetensors"
     used = load_checkpoint(checkpoint)[1]["used_s"]
     assert used > 0
     before = len(rates)
