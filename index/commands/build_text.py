@@ -1,15 +1,13 @@
-"""What the commands that write a gallery show: how far they are while they work, and in the end what they did."""
+"""Texts of the commands that write a gallery: progress, and a summary at the end."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from index.commands.console import EVERY_S, ProgressLines, progress_bars
+from index.commands.console import progress_bars
 from index.text import align, printable_path
 
 if TYPE_CHECKING:
@@ -18,21 +16,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def indexing_bars(*, clock: Callable[[], float] = time.monotonic) -> Iterator[tuple[Progress, BeginStep]]:
-    """Bars for a writing command: that of embedding, and one for any other step from its first report on.
-
-    Where stderr is no terminal, lines of the steps that take half a minute by the clock, or longer.
-    """
-    if not sys.stderr.isatty():
-        lines = ProgressLines(least_s=EVERY_S, clock=clock)
-        yield lines.stage("Indexing", unit="images"), lambda name: lines.stage(name, unit="items")
-        return
+def indexing_bars() -> Iterator[tuple[Progress, BeginStep]]:
+    """Progress of a writing command: that of embedding, and one for any other step."""
     with progress_bars() as begin:
         yield begin("Indexing", unit="images"), lambda name: begin(name, unit="items")
 
 
 def describe_build(report: BuildReport, *, out: Path) -> str:
-    """What a command did, in lines for people."""
+    """Summary of a writing command."""
     from index.images.image_files import REASONS
 
     shown = printable_path(str(out))
@@ -41,10 +32,10 @@ def describe_build(report: BuildReport, *, out: Path) -> str:
     if report.new_images:
         lines[0] += f", {report.new_images:,} new at {report.images_per_second:,.0f} images/s"
     if report.from_cache:
-        lines.append(f"  {report.from_cache:,} of these were embedded before, and come from your cache folder")
+        lines.append(f"  {report.from_cache:,} of these came from the cache")
     if report.labels is not None and report.new_images:
         lines.append(f"  {_describe_labels(report.labels)}")
-    changes = {"found in another place": report.moved, "vanished": report.vanished, "removed": report.removed}
+    changes = {"moved": report.moved, "vanished": report.vanished, "removed": report.removed}
     lines += [f"  {count:,} {what}" for what, count in changes.items() if count]
     if report.skipped or report.duplicate:
         lines.append(
@@ -59,7 +50,7 @@ def describe_build(report: BuildReport, *, out: Path) -> str:
 
 
 def _describe_labels(labels: Mapping[str, Any]) -> str:
-    """How many labels there are and where they come from, for most people give folders and no word of labels."""
+    """Count and origin of the labels, which most people give as folders."""
     if not labels["count"]:
         return (
             "no labels: an image's is the first folder below its source, or what a table, sidecar or --labels file "

@@ -1,4 +1,4 @@
-"""What every command shares: options made from config classes, `--json`, `--debug`, and progress on stderr."""
+"""Shared parts of commands: options from config classes, `--json`, `--debug`, and progress on stderr."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ EVERY_S = 30.0  # between two lines of progress
 
 Command = Callable[..., Any]
 PATH = click.Path(path_type=Path, readable=False)
-"""The type of a path: what cannot be read gets our own message."""
+"""Path option; the command reports unreadable files."""
 NAMED = click.Path(readable=False)
-"""That of a path or perhaps a pattern, as text; a shell completes it as a path."""
+"""Path or pattern as text; shells complete it as a path."""
 _ALL = f"{__name__}.all"  # in a context's meta: its help shows everything
 
 
@@ -67,7 +67,7 @@ def cache_option(command: Command) -> Command:
 
 
 def backend_option(command: Command) -> Command:
-    """Add `--backend`, which for the command, and the processes that it starts, stands above RETRIEVAL_BACKEND."""
+    """Add `--backend`, which overrides RETRIEVAL_BACKEND for the command and the processes that it starts."""
     return click.option(
         "--backend", type=click.Choice((AUTO, *NAMES)), expose_value=False, callback=_use_backend,
         show_default=f"{VARIABLE}, or that of the gallery, or {USUAL_BACKEND}",
@@ -77,7 +77,7 @@ def backend_option(command: Command) -> Command:
 
 
 def _use_backend(context: click.Context, _: click.Parameter, value: str | None) -> None:
-    """It goes through the environment, as models are opened in many places, also of other processes."""
+    """Set the variable, as models are opened in many places and in other processes."""
     if value is None or context.resilient_parsing:
         return
     context.meta["backend"] = value
@@ -91,7 +91,7 @@ def _use_backend(context: click.Context, _: click.Parameter, value: str | None) 
 
 
 def where_option(use: str) -> Callable[[Command], Command]:
-    """Add `--where`, passed on as a `Condition` or None; `use` says in its help what the filter is for."""
+    """Add `--where`, passed on as a `Condition` or None; its help begins with `use`."""
     language = (
         "Columns: label, path, source, id and any metadata; operators: AND, OR, NOT, IN, LIKE, BETWEEN, IS NULL. "
         "For example: \"label IN ('shoes', 'hats') AND price < 20\""
@@ -102,7 +102,7 @@ def where_option(use: str) -> Callable[[Command], Command]:
 
 
 def by_option(use: str) -> Callable[[Command], Command]:
-    """Add `--by`, which of an image's vectors is asked; `use` says in its help what for."""
+    """Add `--by`, the kind of similarity; its help begins with `use`."""
     return click.option(
         "--by", type=click.Choice((SEMANTIC, COPY)), default=SEMANTIC, show_default=True,
         help=f"{use} The second needs a model with a copy-detection output.",
@@ -125,14 +125,13 @@ def config_options(
 ) -> Callable[[Command], Command]:
     """Options for every field of the config classes, named like the field.
 
-    A field's metadata gives `help`, and optionally `flag` (another name), `choices`, `metavar`, `usual` (what help says
-    of a default that is no constant) or `words` (what it takes beside a file's name). A tuple
-    of texts is an option that can be repeated.
-    A field without a default is a required option; one that is a config class itself gives its own fields; one without
-    help gives none. Fields that a class inherits are left to the class that declares them.
+    A field's metadata has `help`, and optionally `flag` (another name), `choices`, `metavar`, `usual` (the text of a
+    default that is no constant) or `words` (values beside a file's name). A tuple of texts is an option that can be
+    repeated; a field without a default is required; one that is a config class adds its own fields; one without help,
+    or inherited, is no option.
 
     Args:
-        remembered: what is not given is None, and stays as it was given before.
+        remembered: options that are not given are None, and keep their earlier value.
         only: the fields that become options; None: all.
     """
 
@@ -247,7 +246,7 @@ def _option(field: Any, hint: Any, *, group: type, remembered: bool) -> Callable
 
 
 def build_config(config: type[Config], values: Mapping[str, Any]) -> Config:
-    """The config whose fields, and those of the configs in it, are found in the values; others keep their defaults."""
+    """Config with the fields that are in the values; a wrong value is a usage error."""
     try:
         return make_config(config, values)
     except InputError as error:
@@ -260,7 +259,7 @@ def is_given(context: click.Context, name: str) -> bool:
 
 
 def refuse_unused(context: click.Context, *names: str, needs: str) -> None:
-    """Refuse options that were given and would do nothing: the result would not be what was asked for."""
+    """Refuse given options that would have no effect."""
     for name in names:
         if is_given(context, name):
             raise click.UsageError(f"--{name.replace('_', '-')} goes with {needs}", ctx=context)
@@ -292,7 +291,7 @@ def emit(document: Mapping[str, Any], *, as_json: bool, text: str) -> None:
 
 @contextmanager
 def progress_bar(description: str, *, unit: str = "images") -> Iterator[Progress]:
-    """A progress bar on stderr with rate and time left; silent where stderr is no terminal."""
+    """The only progress bar of a command."""
     with progress_bars() as begin:
         yield begin(description, unit=unit, visible=True)
 
@@ -304,19 +303,14 @@ class BeginBar(Protocol):
 
 
 class ProgressLines:
-    """A line on stderr every half a minute of a stage, and one at the end of a stage whose total is known.
-
-    Args:
-        least_s: stages that took less end without a line.
-        clock: seconds since any moment.
-    """
+    """A line on stderr every half a minute of a stage, and at the end of one with a total that took `least_s`."""
 
     def __init__(self, *, least_s: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._least_s, self._clock = least_s, clock
         self._begun: dict[str, tuple[float, float]] = {}  # of each stage its beginning and its last line
 
     def stage(self, name: str, *, unit: str) -> Progress:
-        """What a stage calls with (done, total); it begins with its first call, and anew after its end."""
+        """Progress of a stage, which begins with its first call, and anew after its end."""
         return lambda done, total: self._tell(name, done, total, unit=unit)
 
     def _tell(self, name: str, done: int, total: int, *, unit: str) -> None:
@@ -335,7 +329,11 @@ class ProgressLines:
 
 @contextmanager
 def progress_bars() -> Iterator[BeginBar]:
-    """Progress bars for work of several steps; silent where stderr is no terminal."""
+    """Progress bars for work of several steps; without a terminal, lines of the steps that take half a minute."""
+    if not sys.stderr.isatty():
+        lines = ProgressLines(least_s=EVERY_S)
+        yield lambda description, *, unit, visible=False: lines.stage(description, unit=unit)
+        return
     from rich import progress as rich_progress
     from rich.console import Console
 
@@ -347,10 +345,7 @@ def progress_bars() -> Iterator[BeginBar]:
         rich_progress.TimeElapsedColumn(),
         rich_progress.TimeRemainingColumn(),
     )
-    console = Console(stderr=True)
-    with rich_progress.Progress(
-        *columns, console=console, disable=not sys.stderr.isatty(), transient=True
-    ) as bars:
+    with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
 
         def begin(description: str, *, unit: str, visible: bool = False) -> Progress:
             task = bars.add_task(description, total=None, rate="", visible=visible, start=visible)

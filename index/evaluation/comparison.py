@@ -38,16 +38,15 @@ def paired_bootstrap(
 ) -> PairedDifference:
     """Compare two methods' scores on the same queries by resampling the queries, or whole clusters of them.
 
-    With several seeds, a resampled query is taken with its scores under all of them, and the seeds are averaged; the
-    interval is then for these very seeds, unless they are drawn too. A few seeds drawn again vary less than others
-    would: of S seeds, the variance between them is told as (S - 1) / S of what it is.
+    With several seeds, a resampled query has its scores under all of them, averaged; the interval is then for these
+    seeds, unless `draw_seeds`. Drawing S seeds underestimates the variance between seeds by the factor (S - 1) / S.
 
     Args:
         first, second: (Q,), or (S, Q) for S seeds: one score a query, the queries in the same order.
         resamples: draws, with replacement.
         level: share of the draws' differences between the two bounds.
-        clusters: (Q,) what comes or stays away together, as a query's class: then a draw is of as many clusters as
-            there are, with all their queries, and says what other classes might give. None: queries one by one.
+        clusters: (Q,) units to draw as a whole, such as classes, if the interval is to hold for other classes. None:
+            queries one by one.
         draw_seeds: whether a draw takes S of the S seeds with replacement.
     """
     if first.shape != second.shape or first.ndim not in (1, 2) or not first.size:

@@ -53,7 +53,7 @@ class GroupedScores:
     scores: RetrievalScores | None
 
     def to_json(self) -> dict[str, object]:
-        """Groups and means; without queries no means."""
+        """Groups and means; no means without queries."""
         found = self.groups.to_json()
         if self.scores is None:
             return {**found, "queries": 0}
@@ -63,11 +63,10 @@ class GroupedScores:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The scores of labelled images, and what only a report needs.
+    """Evaluation of labelled images, with what a report needs.
 
-    `recall_interval` and `map_interval` hold 95 % of the resampled means of Recall@1 and MAP@R; `per_class` goes by
-    label, sorted; `nmi` and `reranked` are None where they were not asked for; `skipped` counts the files that could
-    not be used. `grouped` is None where no two images are of one group, and where queries came from elsewhere.
+    `recall_interval` and `map_interval` are 95 % intervals of Recall@1 and MAP@R; `per_class` is by label, sorted;
+    `skipped` counts unusable files. `grouped` is None without groups, and for queries from elsewhere.
     """
 
     scores: RetrievalScores
@@ -191,7 +190,7 @@ def evaluate_images(
 
 
 def _score_grouped(groups: Groups, asking: Ids, score: Callable[..., RetrievalScores]) -> GroupedScores:
-    """The scores of queries of these groups, each without its own group."""
+    """Scores of queries of these groups, each without its own group."""
     try:
         return GroupedScores(groups, score(query_groups=asking, gallery_groups=groups.numbers))
     except InputError:  # every image has those of its label in its own group
@@ -201,10 +200,10 @@ def _score_grouped(groups: Groups, asking: Ids, score: Callable[..., RetrievalSc
 def embed_labelled(
     source: Path, *, embedder: Embedder, groups: str | None = None, progress: Progress = no_progress
 ) -> LabelledImages:
-    """Embed every usable image of a source; the others are counted and named in the log by reason.
+    """Embed every usable image of a source; the log counts the others by reason.
 
-    In a folder the first folder below it is the label; of a table, only the images with a label are taken, and its
-    column `groups` (None: `group`, where there is one) defines the groups.
+    The label is the first folder below the source; of a table, only rows with a label are used. The column `groups`
+    (None: `group`) defines the groups.
     """
     found, skipped = find_source(str(source)), Counter[str]()
     items: list[tuple[Place, str | None, str | None]] = []
@@ -241,7 +240,7 @@ def embed_labelled(
 
 
 def _number(labels: Sequence[str | None], names: Sequence[str]) -> Labels:
-    """(N,) int64 positions in the names; labels that are no name get numbers above, so that they count as lone."""
+    """(N,) int64 positions in the names; other labels get numbers above, so that they count as lone."""
     number = {name: position for position, name in enumerate(names)}
     positions = [UNLABELLED if label is None else number.setdefault(label, len(number)) for label in labels]
     return np.array(positions, dtype=np.int64)

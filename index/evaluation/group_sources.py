@@ -26,10 +26,10 @@ def read_group_sources(
     """Sources of groups of the members of a gallery, in the order of their ids.
 
     Args:
-        gallery: whose files' names and times count; times of archives are not those of their members.
+        gallery: of the files whose names and times count; members of archives have no times.
         column: of the metadata that defines the groups; None: `group`, where there is one.
         copies: as `GroupSources` has them; None looks for them.
-        near_copies: whether it looks for more than equal bytes.
+        near_copies: whether to find near-duplicates, or equal bytes alone.
     """
     names, times, given, prints = [], [], list[str | None](), []
     with gallery.catalog() as catalog:
@@ -62,7 +62,7 @@ def gather_group_sources(
 
 
 def _read_time(place: Place) -> float:
-    """When the file of an image was changed, in seconds; NaN for members of archives and what has no time."""
+    """Modification time of an image file in seconds; NaN for members of archives and remote files."""
     if place.offset is not None or place.store is not None:
         return float("nan")
     try:
@@ -72,7 +72,7 @@ def _read_time(place: Place) -> float:
 
 
 def find_copies(prints: Sequence[Fingerprint], read: ReadVectors, *, near: bool = True) -> Ids:
-    """(N,) int64, the same for images that are copies by their bytes, or where `near` by hash and embedding."""
+    """(N,) int64, the same for equal files, and for near-duplicates if `near`."""
     found = find_gallery_duplicates(prints, read, config=DuplicateConfig() if near else None)
     kept = {pair.id: pair.kept_id for pair in found}
     return np.array([kept.get(image.id, image.id) for image in prints], dtype=np.int64)

@@ -27,7 +27,7 @@ COLUMN = "group"  # of a table, or of a gallery's metadata
 COPIES = "copies"  # `found_by` where nothing else groups
 WORTHLESS = 0.05  # ungrouped Recall@1 that is higher by this much tells nothing about new photos
 _YARDSTICKS = (0.75, 0.9, 0.95)  # of the photos have their nearest of another label farther away
-_MOST_CONNECTED = 0.5  # pairs of a label in one group; above, it is the label that is told
+_MOST_CONNECTED = 0.5  # pairs of a label in one group; above, groups would be labels
 _ERRORS, _POINTS = 5.0, 0.1
 _MOST = 10_000  # photos, all pairs of which are multiplied up to five times
 _MOST_PAIRS = 5_000_000
@@ -36,8 +36,8 @@ _PRODUCTS_AT_ONCE = 1 << 23
 
 NUMBERS_APART = 3  # in a burst of which a shot or two were thrown away
 SECONDS_APART = 60.0  # in which somebody walks around a thing
-_LIFT = 2.0  # how much more frequent near pairs are where they are believed
-_LEAST_EXPECTED = 5.0  # near pairs in a slice of similarities, of which a frequency can be told
+_LIFT = 2.0  # how much more frequent near pairs must be
+_LEAST_EXPECTED = 5.0  # near pairs in a slice of similarities
 _DEVIATIONS = 4.0  # beyond which an excess is no chance
 _FAR_PAIRS = 200_000  # drawn at most
 _PAIRS_AT_ONCE = 8192
@@ -119,8 +119,8 @@ def find_groups(
     Args:
         vectors: (N, D) float32 unit rows.
         labels: (N,) int64, `UNLABELLED` where there is none.
-        sets: (N,) int64, different for images that were parted, as photos that train from those that validate: a series
-            of file names goes on in another set under the same label. None: folders alone tell series.
+        sets: (N,) int64, different for training and validation images, between which a series of file names may be
+            split under the same label. None: a series is within a folder.
 
     Returns:
         None where nothing points to groups.
@@ -181,28 +181,24 @@ def _join_copies(groups: Ids, copies: Ids | None) -> Ids:
 
 
 def find_look_alikes(vectors: Floats, labels: Labels) -> tuple[Ids, Ids] | None:
-    """Groups and shots of photos that seem to be of one group; None where nothing points to groups.
+    """Groups of photos that are very similar, and narrower shots of one label; None where there are none.
 
-    Both are (N,) int64. Groups are of any labels; shots are narrower: photos of one label, as alike as a twentieth of
-    the yardsticks, for what learns from photos, of which the wide groups would leave the odd ones. Groups are not
-    looked for among more than 10,000 labelled photos.
+    The yardstick is the nearest photo of another label, which mostly shows another scene. Photos as similar as the
+    nearest quarter of these form a group, whatever their labels; if that would connect most pairs of a label, the
+    nearest tenth or twentieth is used. Shots, for training, are photos of one label within the nearest twentieth.
 
-    The yardstick are the others: of each photo the nearest with another label, which is of another thing and
-    mostly of another group. Photos as alike as a quarter of these are taken to show one group, whatever their
-    labels; where that would connect most pairs of a label, as where labels are easily told, those as alike as a
-    tenth or a twentieth.
-
-    No embedding tells one group from things that look alike, so a finding is believed only where it makes a
-    difference that look-alikes do not: where a photo that may not find its group errs at least five times as
-    often, by ten points or more. On photos without bursts (5,398 of clothes by different people, 8,144 of cars,
-    Tiny-ImageNet; MobileNetV2's raw features, whitened ones, and those of a trained head) it errs 1.0 to 2.0
-    times as often, and independent random vectors up to 4.7 times. On the training photos of the Grocery Store
-    Dataset, several a group, Recall@1 of raw features falls from 94.4 % to 60.3 %, of whitened ones from 95.1 %
-    to 46.6 %; photos from other days find 48.6 % and 48.0 % among them.
+    No embedding separates one scene from similar things. So groups count only if the error rate of grouped searches is
+    at least five times as high, and ten points higher. Without bursts it is 1.0 to 2.0 times as high (5,398 photos of
+    clothes, 8,144 of cars, Tiny-ImageNet; raw, whitened and trained MobileNetV2), and up to 4.7 times for independent
+    random vectors. On the Grocery Store Dataset, several photos a scene, Recall@1 of raw features falls from 94.4 % to
+    60.3 %; photos from other days have 48.6 %.
 
     Args:
         vectors: (N, D) float32 unit rows.
-        labels: (N,) int64, `UNLABELLED` for photos that are of no group.
+        labels: (N,) int64, `UNLABELLED` for photos that are of no group; more than 10,000 labelled ones give None.
+
+    Returns:
+        Groups and shots, both (N,) int64.
     """
     rows = np.flatnonzero(labels != UNLABELLED)
     if len(rows) > _MOST or len(np.unique(labels[rows])) < 2:
@@ -226,7 +222,7 @@ def makes_a_difference(errors: float, errors_grouped: float) -> bool:
 
 
 def _connect(vectors: Floats, labels: Labels, *, yardsticks: Floats) -> Ids | None:
-    """(n,) groups of connected photos under the widest yardstick that leaves most pairs of a label grouped."""
+    """(n,) groups of connected photos under the widest yardstick that leaves most pairs of a label unconnected."""
     drawn = draw_same_label(labels, count=_DRAWN_PAIRS, seed=0)
     typical = np.median(measure(drawn, vectors)) if len(drawn) else np.inf
     for level in np.quantile(yardsticks, _YARDSTICKS).tolist():
@@ -250,7 +246,7 @@ def _makes_a_difference(vectors: Floats, labels: Labels, groups: Ids, *, same: F
 
 
 def _pair_above(vectors: Floats, level: float) -> Pairs | None:
-    """(P, 2) rows with a product above a level; None where they are far too many."""
+    """(P, 2) rows with a product above a level; None if there are more than `_MOST_PAIRS`."""
     parts, found = [], 0
     size = max(1, _PRODUCTS_AT_ONCE // len(vectors))
     for start in range(0, len(vectors), size):
@@ -274,10 +270,10 @@ def pair_by_name(names: Sequence[str]) -> Pairs:
 
 
 def pair_across_sets(names: Sequence[str], *, labels: Labels, sets: Ids) -> Pairs:
-    """(P, 2) rows of one label in different sets whose names are near in the same way, whatever their folders.
+    """(P, 2) rows of one label in different sets whose names have close numbers, whatever their folders.
 
-    A series that was numbered before it was parted goes on in the other set. Where each set was numbered by itself,
-    such pairs are near by accident; `keep_alike` tells that, asked of them alone.
+    A series that was numbered before it was split continues in the other set. If each set was numbered by itself, such
+    pairs are close by accident; `keep_alike` drops them.
 
     >>> names = ["train/a/img_7.jpg", "test/a/img_8.jpg", "test/b/img_8.jpg"]
     >>> pair_across_sets(names, labels=np.array([0, 0, 1]), sets=np.array([0, 1, 1])).tolist()
@@ -311,9 +307,9 @@ def _pair_numbers(names: Sequence[str], kinds: Sequence[Hashable]) -> Pairs:
 
 
 def pair_by_time(times: Seconds) -> Pairs:
-    """(P, 2) rows taken within `SECONDS_APART` of each other, few shots between them; NaN is no time.
+    """(P, 2) rows taken within `SECONDS_APART` of each other, with few shots between them; NaN is no time.
 
-    Those of one time stand in random order: what was copied at once is near nothing in particular.
+    Rows of equal time are in random order, as files that were copied together have no order.
 
     >>> pair_by_time(np.array([5.0, 900.0, 31.0, np.nan])).tolist()
     [[0, 2]]
@@ -327,14 +323,14 @@ def pair_by_time(times: Seconds) -> Pairs:
 def keep_alike(
     pairs: Pairs, vectors: Floats, labels: Labels, *, others: Pairs | None = None, seed: int = 0
 ) -> Pairs:
-    """Those of near pairs that are as alike as near pairs are because they are near; none where nearness tells nothing.
+    """Close pairs that are similar because they are close; none where closeness tells nothing.
 
     Args:
         pairs: (P, 2) rows.
         vectors: (N, D) float32 unit rows.
-        labels: (N,) int64; only pairs of one label say how alike is alike enough.
-        others: (Q, 2) rows that are near in another way, with which none are compared.
-        seed: of the pairs that are compared with them.
+        labels: (N,) int64; the similarity level is found from pairs of one label.
+        others: (Q, 2) rows that are close in another way, left out of the comparison.
+        seed: of the random pairs to compare with.
     """
     if not len(pairs):
         return pairs
@@ -347,10 +343,9 @@ def keep_alike(
 
 
 def find_level(near: Floats, far: Floats) -> float | None:
-    """The lowest similarity from which on near pairs are twice as frequent as far ones; None where they never are.
+    """The lowest similarity above which near pairs are twice as frequent as far ones; None where they never are.
 
-    Similarities are cut into slices that hold a half, a quarter, an eighth of the far pairs, and are looked at from the
-    highest downwards.
+    Slices of similarity hold a half, a quarter, an eighth of the far pairs, and are tested from the highest down.
     """
     if not len(near) or not len(far):
         return None
@@ -379,7 +374,7 @@ def measure(pairs: Pairs, vectors: Floats) -> Floats:
 
 
 def draw_same_label(labels: Labels, *, count: int, seed: int, without: Pairs | None = None) -> Pairs:
-    """(P, 2) at most `count` random pairs of two rows of one label, each row as often as any other."""
+    """(P, 2) at most `count` random pairs of rows of one label, every row equally often."""
     generator, rows = np.random.default_rng(seed), np.flatnonzero(labels != UNLABELLED)
     if not len(rows):
         return np.empty((0, 2), dtype=np.int64)

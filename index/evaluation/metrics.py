@@ -33,11 +33,10 @@ K_SETS: Mapping[str, tuple[int, ...]] = {  # what the literature reports on each
 
 @dataclass(frozen=True, slots=True)
 class RetrievalScores:
-    """Per-query results, and the means that reports print.
+    """Scores of Q queries with a relevant item, and their means.
 
-    `hits[k]` is (Q,) float64 in {0, 1}; `average_precision` and `r_precision` are (Q,) float64, `labels` the
-    queries' own (Q,) int64. Q counts the queries that have a relevant item; `lone_queries` those labelled ones that
-    have none, or none outside their group, and are left out.
+    `hits[k]` is (Q,) float64 in {0, 1}; `average_precision` and `r_precision` are (Q,) float64; `labels` (Q,) int64 are
+    those of the queries. `lone_queries` counts labelled queries without a relevant item (outside their group).
     """
 
     hits: dict[int, Scores]
@@ -63,11 +62,11 @@ class RetrievalScores:
         return dict(zip(labels.tolist(), recall.tolist(), strict=True))
 
     def mean_class_recall(self, k: int) -> float:
-        """Recall@K averaged over the labels, so that one of few queries counts like one of many."""
+        """Recall@K averaged over the labels, each with the same weight."""
         return float(np.mean(list(self.per_class_recall(k).values())))
 
     def to_json(self) -> dict[str, object]:
-        """The means, as they stand in reports."""
+        """The means, as in reports."""
         return {
             "queries": self.queries,
             "lone_queries": self.lone_queries,
@@ -130,8 +129,8 @@ def score_retrieval(
 
     Args:
         queries, gallery: (Q, D) and (N, D) float32 unit rows.
-        query_labels, gallery_labels: (Q,) and (N,) int64, `UNLABELLED` where there is none: such queries are not
-            asked, such gallery items are never relevant.
+        query_labels, gallery_labels: (Q,) and (N,) int64; `UNLABELLED` queries are left out, `UNLABELLED` gallery
+            items are never relevant.
         gallery_ids, query_ids: int64; a query is removed from its own ranking by id. None: queries are no members.
         query_groups, gallery_groups: (Q,) and (N,) int64: the images of a query's group are removed from its ranking
             as well. Both or none.

@@ -28,9 +28,7 @@ Doubles = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class RelevantRanks:
-    """Ranks of relevant items, from 1, a query's own in rising order.
-
-    They are exact up to the query's depth; items further down are left out, or have another rank beyond it.
+    """Ranks of relevant items, from 1, rising within a query, and exact up to the query's depth.
 
     Attributes:
         starts: (Q + 1,) int64; `ranks[starts[q] : starts[q + 1]]` belong to query q.
@@ -71,7 +69,7 @@ def rank_relevant(
     Args:
         own: (Q,) int64 row of the query in the gallery, which it does not find; -1 where it is no member.
         ids: (N,) int64, unique; of equal products the smaller id stands first.
-        depths: (Q,) int64, down to which rank all are wanted; a query of depth 0 is not asked.
+        depths: (Q,) int64 rank down to which all are wanted; a query of depth 0 is left out.
     """
     by_id = np.argsort(ids)
     places = np.empty(len(ids) + 1, dtype=np.int64)
@@ -79,7 +77,7 @@ def rank_relevant(
     ranking = _Ranking(queries, gallery, by_id=by_id, own=places[own], depths=depths)
     size = max(4, _PRODUCTS_AT_ONCE // len(ids))
     asked = np.flatnonzero(depths)
-    asked = asked[np.argsort(depths[asked], kind="stable")]  # those that look as deep at once
+    asked = asked[np.argsort(depths[asked], kind="stable")]  # equal depths together
     blocks = (asked[start : start + size] for start in range(0, len(asked), size))
     with (
         multiplying_workers() as workers,
@@ -117,13 +115,13 @@ class _Ranking:
         order = np.argsort(_make_keys(lines, scores), kind="stable")
         close = np.diff(scores[order]) >= -2 * errors[lines[order[1:]]]
         close &= lines[order[1:]] == lines[order[:-1]]
-        doubtful = order[np.append(close, False) | np.insert(close, 0, False)]
-        if len(doubtful):
-            scores[doubtful] = multiply_pairs(
+        uncertain = order[np.append(close, False) | np.insert(close, 0, False)]
+        if len(uncertain):
+            scores[uncertain] = multiply_pairs(
                 queries.vectors,
                 gallery.vectors,
-                rows[lines[doubtful]],
-                columns[doubtful],
+                rows[lines[uncertain]],
+                columns[uncertain],
                 scale=self._product_scale,
             )
             order = np.argsort(_make_keys(lines, scores), kind="stable")  # columns rise, and with them ids

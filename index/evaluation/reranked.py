@@ -1,4 +1,4 @@
-"""What ranking again by shared neighbours is worth: MAP@R and the first ten results, before and after."""
+"""Re-ranking evaluation: MAP@R and precision at ten, before and after."""
 
 from __future__ import annotations
 
@@ -24,13 +24,9 @@ Relevance = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Reranked:
-    """Means over the queries, as fractions, plain and ranked again, and how far the second leads, with an interval.
+    """Means over at most `MOST_QUERIES` random queries, each (plain, re-ranked), and the gain of MAP@R.
 
-    Attributes:
-        queries: how many were asked: at most `MOST_QUERIES`, drawn at random.
-        map_at_r: (plain, again); R is at most `MOST_RELEVANT`.
-        precision_at_10: (plain, again), of as many as there are where a query has fewer relevant items than ten.
-        gain: of MAP@R.
+    R is at most `MOST_RELEVANT`; precision at ten is at R for queries with fewer than ten relevant items.
     """
 
     queries: int
@@ -58,7 +54,7 @@ def score_reranked(
     own: Ids | None = None,
     progress: Progress = no_progress,
 ) -> Reranked:
-    """Rank a sample of the queries plainly and again, all exactly.
+    """Rank a sample of the queries plainly and re-ranked, all exactly.
 
     Args:
         queries, gallery: (Q, D) and (N, D) float32 unit rows.

@@ -1,4 +1,4 @@
-"""Report of a comparison: its page in one HTML file, the table of queries, and what is printed."""
+"""Report of a comparison: HTML page, table of queries, and text."""
 
 from __future__ import annotations
 
@@ -89,10 +89,7 @@ def write_compare_page(
 
 
 def _draw_samples(scoring: Scoring, *, shown: int, seed: int) -> list[Sample]:
-    """A sample for each of the pairs.
-
-    One shuffle of all queries serves all pairs: each is a fair draw, and pairs share queries, and so their pictures.
-    """
+    """A sample for each pair, from one shuffle of all queries, so that pairs share queries and their images."""
     order = np.random.default_rng(seed).permutation(len(scoring.queries))
     samples = []
     for pair in scoring.pairs:
@@ -103,14 +100,14 @@ def _draw_samples(scoring: Scoring, *, shown: int, seed: int) -> list[Sample]:
 
 
 def _cut(sample: Sample, shown: int) -> Sample:
-    """At most `shown` on which the two differ, half of each kind where there are as many, and some both wrong."""
+    """At most `shown` queries on which the two differ, half of each kind if there are as many, and some both wrong."""
     first = min(len(sample["first"]), max(shown - shown // 2, shown - len(sample["second"])))
     most = {"first": first, "second": shown - first, "wrong": max(1, shown // _WRONG_SHARE)}
     return {name: sample[name][:count] for name, count in most.items()}
 
 
 def _rank(comparison: Comparison, samples: Sequence[Sample]) -> Hits:
-    """The first hits of every candidate for the queries of the samples that it takes part in."""
+    """First hits of every candidate for the queries of its samples."""
     scoring, hits = comparison.scoring, dict[tuple[int, int], list[tuple[int, float]]]()
     for place, embedded in enumerate(comparison.embedded):
         asked = set[int]()
@@ -125,7 +122,7 @@ def _rank(comparison: Comparison, samples: Sequence[Sample]) -> Hits:
 
 
 def _list_photos(scoring: Scoring, samples: Sequence[Sample], hits: Hits) -> list[int]:
-    """The rows of all photos that are shown, in rising order."""
+    """Rows of all images on the page, rising."""
     rows: set[int] = set()
     for pair, sample in zip(scoring.pairs, samples, strict=True):
         for query in chain(*sample.values()):
@@ -137,7 +134,7 @@ def _list_photos(scoring: Scoring, samples: Sequence[Sample], hits: Hits) -> lis
 def _describe_queries(
     scoring: Scoring, samples: Sequence[Sample], hits: Hits, *, number_of: Mapping[int, int]
 ) -> dict[str, Any]:
-    """Queries with their hits, photos by the numbers of their pictures, and pairs with their queries."""
+    """Queries with their hits as numbers of images, and pairs with their queries."""
     queries: dict[int, dict[str, Any]] = {}
     for pair, sample in zip(scoring.pairs, samples, strict=True):
         for query in chain(*sample.values()):
@@ -183,7 +180,7 @@ def _count_classes(scoring: Scoring) -> list[list[Any]]:
 
 
 def write_query_table(comparison: Comparison, path: Path) -> None:
-    """Write the table: of each candidate whether its first hit is right (1 or 0), and the query's share of its MAP@R.
+    """Write the table of queries: for each candidate, whether its first hit is right (1 or 0), and its MAP@R.
 
     A path, label or name that a spreadsheet would take for a formula has an apostrophe before it.
     """
@@ -203,7 +200,7 @@ def write_query_table(comparison: Comparison, path: Path) -> None:
 
 
 def describe_comparison(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as one JSON document; differences are what the second of a pair has more than the first."""
+    """The comparison as JSON; a difference is the second of a pair less the first."""
     scoring, groups = comparison.scoring, comparison.scoring.groups
     names = [valid_text(one.candidate.name) for one in comparison.embedded]
     return {
@@ -310,14 +307,11 @@ def _list_caveats(comparison: Comparison) -> list[str]:
         name = printable_path(embedded.candidate.name)
         if embedded.trained_on:
             lines.append(
-                f"warning: {name} was trained on {embedded.trained_on:,} of these images, which flatters it; compare "
-                "on others"
+                f"warning: {name} was trained on {embedded.trained_on:,} of these images, so its scores are too good; "
+                "compare on others"
             )
         elif embedded.trained_on is None and embedded.run_id:
-            lines.append(
-                f"note: {name} was trained, and its file does not say on what: on images of its training it is "
-                "flattered"
-            )
+            lines.append(f"note: {name} was trained on unknown images; on these its scores would be too good")
     if groups is not None and scoring.is_flattered:
         grouped = ", ".join(
             f"{printable_path(one.candidate.name)} {'-' if scored.grouped is None else f'{100 * scored.grouped:.1f}'}"

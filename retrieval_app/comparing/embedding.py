@@ -52,14 +52,14 @@ class Photo:
 
 @dataclass(frozen=True, slots=True)
 class Photos:
-    """The images of a source, in its order; `skipped` counts those that cannot be used, by reason."""
+    """Images of a source; `skipped` counts unusable ones by reason."""
 
     source: str
     photos: tuple[Photo, ...]
     skipped: Counter[str]
 
     def number_labels(self) -> tuple[Labels, list[str]]:
-        """(N,) int64 labels as positions in the names, which are sorted; `UNLABELLED` where there is none."""
+        """(N,) int64 labels as positions in the sorted names, `UNLABELLED` without one."""
         return number_labels([photo.label for photo in self.photos])
 
     def group_sources(self) -> GroupSources:
@@ -99,8 +99,8 @@ def read_photos(
         raise InputError(f"{shown}: it has no image to compare on")
     if not any(photo.label for photo in items):
         raise InputError(
-            f"{shown}: none of its {len(items)} images has a label, so nobody can say which hit is right; give a "
-            "folder of class folders, a table of path,label, or --labels FILE"
+            f"{shown}: none of {len(items)} images has a label; give a folder of class folders, a table of path,label, "
+            "or --labels FILE"
         )
     return Photos(source, tuple(_hash_photos(items, skipped, workers=workers, progress=progress)), skipped)
 
@@ -126,7 +126,7 @@ def _hash_photos(
 
 
 def require_outside(out: Path, *, source: str, flag: str = "--out") -> None:
-    """Refuse to write where the source's next scan would meet the files."""
+    """Refuse to write inside the images, where the next scan would find the files."""
     found = find_source(source)
     if isinstance(found, FolderSource) and out.resolve().is_relative_to(Path(found.root)):
         raise InputError(
@@ -140,13 +140,11 @@ class Embedded:
     """The vectors of a candidate for N images.
 
     Attributes:
-        vectors: (N, D) float32 unit rows; those that are not usable are zeros.
+        vectors: (N, D) float32 unit rows; zeros for unusable images.
         problems: by row, why an image has no vector.
-        embedded: images that its model saw now.
-        from_cache: images that it saw in an earlier command.
-        from_gallery: images whose vectors a gallery had.
-        per_second: images that it embeds in a second here, now or when it did; None where that was never seen.
-        trained_on: images that it was trained on; None where that is not known.
+        embedded: images that were embedded now; others came `from_cache` or `from_gallery`.
+        per_second: speed here, now or earlier; None if it is not known.
+        trained_on: images that it was trained on; None if that is not known.
         run_id: of the training that a model file names; empty without.
     """
 
@@ -164,7 +162,7 @@ class Embedded:
 def embed_candidate(
     candidate: Candidate, photos: Photos, *, cache: Path, workers: int, progress: Progress = no_progress
 ) -> Embedded:
-    """Embed the images with a candidate; vectors, and of runs the backbone's features, are kept in the cache folder."""
+    """Embed the images with a candidate; the cache folder keeps vectors, and the features of runs."""
     if candidate.kind == RUN:
         from retrieval_app.comparing.run_vectors import embed_run
 
@@ -179,7 +177,7 @@ def embed_candidate(
 
 
 def _find_stored(gallery: Gallery, photos: Photos) -> dict[int, Floats]:
-    """The stored vectors by row of the images that a gallery has, by their bytes."""
+    """Stored vectors of a gallery, by row, of images with the same bytes."""
     ids: dict[str, int] = {}
     with gallery.catalog() as catalog:
         for row in catalog.rows(status="indexed"):
@@ -202,8 +200,8 @@ def embed_model(
 ) -> Embedded:
     """Embed the images with a model, but those rows whose vectors are `known`.
 
-    All of its outputs are computed, as galleries have them, so that what is kept serves a later gallery. An image that
-    has changed since it was hashed has no vector.
+    All outputs are computed, so that the cache serves a later gallery. An image that changed since it was hashed has
+    no vector.
     """
     embedder, found = embedder or Embedder(candidate.path, threads=1), known or {}
     whole, width = embedder.giving(*embedder.contract.widths), embedder.contract.widths[SEMANTIC]
@@ -236,7 +234,7 @@ def embed_model(
 
 
 def keep_common(photos: Photos, made: Sequence[Embedded]) -> tuple[Photos, list[Embedded]]:
-    """The images that every candidate could use, so that all get the same queries, and their vectors.
+    """Images that every candidate could use, so that all have the same queries, and their vectors.
 
     Raises:
         InputError: there is none.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from retrieval_app.comparing.scoring import Comparison
 
 SHOWN = 60
-"""Queries on the page of every two candidates of which one is right and the other wrong."""
+"""Queries on the page for every two candidates."""
 FEWEST, MOST = 2, 8
 BUILTIN = "builtin"
 MODEL, GALLERY, RUN = "model", "gallery", "run"
@@ -46,9 +46,9 @@ def compare(
     workers: int | None = None,
     progress: StepProgress = lambda *_: None,
 ) -> Comparison:
-    """Compare several embeddings on labelled images: which one finds most, and where they differ.
+    """Compare several embeddings on the same labelled images.
 
-    Nothing is embedded twice: vectors are kept by model and content, and `build` takes them too.
+    Vectors are cached by model and content; `build` uses the same cache.
 
     Args:
         images: what `build` takes as a source, with labels.
@@ -57,17 +57,17 @@ def compare(
         out: the folder of the page, `compare.html`, and of the table, `queries.csv`.
         labels: CSV or Parquet of `path,label`, in place of all other labels.
         k: the K of Recall@K.
-        shown: queries on the page of every two candidates of which one is right and the other wrong.
-        seed: of their drawing.
-        cache: folder of vectors and features; True is your cache folder, False keeps and takes none.
-        workers: threads that decode; None is one for each core.
+        shown: queries on the page for every two candidates that only one of them gets right.
+        seed: of their selection.
+        cache: folder of vectors and features; True is your cache folder, False none.
+        workers: decoding threads; None is one for each core.
         progress: called with (step, done, total).
 
     Returns:
-        The scores of each, every two side by side, and the files that were written.
+        The scores, the paired differences, and the written files.
 
     Raises:
-        InputError: images without labels, or something that cannot be used as given.
+        InputError: images without labels, or an unusable argument.
         ModelFileError, GalleryError, RunError: a candidate cannot be used.
     """
     started = time.perf_counter()
@@ -104,7 +104,7 @@ def compare(
             )
             for number, one in enumerate(chosen, start=1)
         ]  # fmt: skip
-    # Models that were exported from a run beside them know by it what they were trained on.
+    # A model that was exported from another candidate has the training images of that run.
     known = {one.run_id: one.trained_on for one in embedded if one.trained_on is not None}
     embedded = [replace(one, trained_on=known.get(one.run_id, one.trained_on)) for one in embedded]
     photos, embedded = keep_common(photos, embedded)
@@ -132,12 +132,12 @@ class Candidate:
 
 
 def read_candidates(given: Sequence[str | Path] | Mapping[str, str | Path]) -> list[Candidate]:
-    """Candidates from paths, texts `name=path` or `builtin`, or paths by name, in their order.
+    """Candidates from paths, `name=path`, `builtin`, or paths by name.
 
-    A candidate without a name is called as its file or folder, with the folder above where two are alike.
+    The default name is that of the file or folder, with the folder above if two are equal.
 
     Raises:
-        InputError: there are too few or too many, one is none, or two have one name.
+        InputError: too few or too many, an unusable one, or two of one name.
     """
     if isinstance(given, Mapping):
         pairs = [(str(name), str(as_path(path, "candidates"))) for name, path in given.items()]
@@ -189,8 +189,8 @@ def _find_candidate(text: str) -> tuple[str, Path]:
         if recognise(path) in (Standing.MARKED, Standing.DAMAGED):
             return GALLERY, path
         raise InputError(
-            f"{shown}: a folder, but neither a gallery (`retrieval index build`) nor a run (`retrieval train`), so "
-            "nothing that can be compared; IMAGES come first, and once"
+            f"{shown}: neither a gallery (`retrieval index build`) nor a run (`retrieval train`); IMAGES come first, "
+            "once"
         )
     if path.is_file() and (path.suffix.lower() == ".onnx" or find_contract(path) is not None):
         return MODEL, path

@@ -1,4 +1,4 @@
-"""Vectors of a training run: its backbone's features, which runs share in their cache, through its head."""
+"""Vectors of a training run: cached features of its backbone, through its head."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from training.run.searches import embed_features
 def embed_run(candidate: Candidate, photos: Photos, *, cache: Path, workers: int, progress: Progress) -> Embedded:
     """Embed the images with a finished run, and count those that it was trained on.
 
-    Its features are those of its training where the images are the same, and runs of one backbone share theirs. Of
-    images that are no files, as those in archives, the exported model makes the vectors.
+    Features come from the cache that runs of one backbone share. Images in archives are embedded by the exported model.
 
     Raises:
         RunError: the run is not finished, or damaged.
@@ -85,7 +84,7 @@ def _embed_files(
 
 
 def _export(run: RunFolder, folder: Path) -> Path:
-    """The run's model file, made once for what is in its folder now."""
+    """The run's model file, exported once for its weights."""
     weights = [hash_file(run.path / name)[:16] for name in ("backbone.safetensors", "head.safetensors")]
     model = folder / f"{run.run_id}-{'-'.join(weights)}.onnx"
     if not model.exists():

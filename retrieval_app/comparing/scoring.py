@@ -1,4 +1,4 @@
-"""Scores of candidates on the same queries: Recall@K and MAP@R with intervals, and paired differences."""
+"""Scores of candidates on the same queries, with intervals and paired differences."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from index.progress import Progress, no_progress
 from retrieval_app.comparing.embedding import Embedded, Photos
 
 _SEED = 0  # of the resampling
-# Queries, or groups: were they drawn by a coin, fewer would fall to one side in 1 of 32 cases.
-_LEAST_TOLD_APART = 6
+_FEWEST_DIFFERENT = 6  # queries or groups: fewer would all favour one side by chance in 1 of 32 cases
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +39,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Scores of a candidate.
-
-    Attributes:
-        scores: of each query.
-        recall: Recall@K by K, rising.
-        grouped: Recall@1 of the grouped evaluation; None without groups, or without a query then.
-    """
+    """Scores of a candidate; `grouped` is Recall@1 of the grouped evaluation, None without groups or queries."""
 
     scores: RetrievalScores
     recall: dict[int, Figure]
@@ -62,10 +55,10 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two candidates by their places, and what the second has more than the first on the same queries.
+    """Two candidates by their places, and the second's scores less the first's on the same queries.
 
-    `only_first` queries are right by the first alone, and so on. `is_enough` says whether so many are told apart that
-    resampling them tells anything: a few that are all alike would give an interval without width.
+    `only_first` queries are right by the first alone, and so on. `is_enough` is whether enough queries differ for an
+    interval.
     """
 
     first: int
@@ -95,8 +88,8 @@ class Scoring:
         queries: (Q,) rows of the query images.
         labels: (N,) int64 of all images, positions in `names`.
         lone: labelled images that have no other of their label to find.
-        groups: of the images; None where nothing points to any.
-        over_groups: whether the intervals resample whole groups, whose photos stand or fall together.
+        groups: of the images; None without.
+        over_groups: whether intervals resample whole groups instead of queries.
     """
 
     queries: Ids
@@ -109,7 +102,7 @@ class Scoring:
     over_groups: bool
 
     def pair(self, first: int, second: int) -> Pair:
-        """That of two candidates, the first of which stands before the second."""
+        """The pair of two candidates in their order."""
         return next(pair for pair in self.pairs if (pair.first, pair.second) == (first, second))
 
     @property
@@ -132,7 +125,7 @@ def score_candidates(
     """Score all candidates on the same images, with every labelled one as a query for the others.
 
     Args:
-        vectors: of each candidate, (N, D) float32 unit rows, of another D each.
+        vectors: (N, D) float32 unit rows of each candidate; D may differ.
         labels: (N,) int64.
         group_sources: of the images; the vectors of the first candidate count too.
         ks: the K of Recall@K; 1 is added where it is missing.
@@ -185,7 +178,7 @@ def _figure(values: Scores, clusters: Ids | None) -> Figure:
 def _compare(scored: Sequence[Scored], first: int, second: int, *, clusters: Ids | None) -> Pair:
     one, other = scored[first], scored[second]
     differ = one.right != other.right
-    told_apart = int(differ.sum()) if clusters is None else len(np.unique(clusters[differ]))
+    different = int(differ.sum()) if clusters is None else len(np.unique(clusters[differ]))
     return Pair(
         first,
         second,
@@ -197,7 +190,7 @@ def _compare(scored: Sequence[Scored], first: int, second: int, *, clusters: Ids
         only_second=int((other.right & ~one.right).sum()),
         both_right=int((one.right & other.right).sum()),
         both_wrong=int((~one.right & ~other.right).sum()),
-        is_enough=told_apart >= _LEAST_TOLD_APART,
+        is_enough=different >= _FEWEST_DIFFERENT,
     )
 
 
@@ -206,11 +199,9 @@ class Comparison:
     """Comparison of candidates, in the order given.
 
     Attributes:
-        photos: those that every candidate could use.
-        embedded: each candidate with its vectors.
-        scoring: what each finds, and every two side by side.
+        photos: the images that every candidate could use.
         files: the table and the page.
-        seconds: that all of it took.
+        seconds: duration of all of it.
     """
 
     photos: Photos

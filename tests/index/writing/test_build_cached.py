@@ -68,4 +68,4 @@ def test_the_command_uses_the_users_cache_folder_unless_told_not_to(
     assert run("second")["from_cache"] == 15
     assert run("third", "--no-cache")["from_cache"] == 0
     text = invoke(index_group, "build", tiny_model, image_folder, "--out", tmp_path / "fourth").stdout
-    assert "15 of these were embedded before, and come from your cache folder" in text
+    assert "15 of these came from the cache" in text

@@ -51,7 +51,7 @@ def test_runs_of_one_backbone_share_features(work: Path, tmp_path: Path, monkeyp
     assert len(through) == 1  # a batch of the 24 photos that nobody had trained on
     assert [one.vectors.shape[1] for one in found.embedded] == [8, 6]
     assert [one.trained_on for one in found.embedded] == [24, 24]
-    assert "warning: run8 was trained on 24 of these images, which flatters it" in format_comparison(found)
+    assert "warning: run8 was trained on 24 of these images, so its scores are too good" in format_comparison(found)
 
 
 def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp_path: Path) -> None:
@@ -71,4 +71,4 @@ def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp
         assert [one.trained_on for one in found.embedded] == [24, 24]  # the file names the run beside it
     alone = retrieval_app.compare(work / "photos", [model, "builtin"], tmp_path / "out", cache=tmp_path / "c")
     assert [one.trained_on for one in alone.embedded] == [None, None]
-    assert "note: model was trained, and its file does not say on what" in format_comparison(alone)
+    assert "note: model was trained on unknown images" in format_comparison(alone)
