@@ -1,4 +1,4 @@
-"""Near-duplicates as a working list of groups: which are open, which decided, page by page."""
+"""Review list of near-duplicates: groups with their decisions, page by page."""
 
 from __future__ import annotations
 

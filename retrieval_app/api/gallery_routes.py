@@ -1,10 +1,11 @@
-"""Gallery routes: what it is, what it can be narrowed by, how good it is, and where its images lie."""
+"""Gallery routes: its description, facets, quality and map."""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -48,7 +49,7 @@ _given_of: WeakKeyDictionary[Gallery, tuple[Counter[str], list[str]]] = WeakKeyD
 
 
 class Computing(Answer):
-    """Work in progress: ask again; a `total` of 0 is not known yet."""
+    """A result that is being computed: ask again; a `total` of 0 is not known yet."""
 
     state: Literal["computing"]
     done: int
@@ -56,7 +57,7 @@ class Computing(Answer):
 
 
 class Failed(Answer):
-    """Work that could not be done, and why."""
+    """A result that could not be computed, and why."""
 
     state: Literal["failed"]
     message: str
@@ -66,7 +67,7 @@ COMPUTING = {202: {"model": Computing, "description": "It is being computed: ask
 
 
 class ModelFacts(Answer):
-    """What makes the vectors."""
+    """The model of the gallery."""
 
     backbone: str
     method: str
@@ -76,7 +77,7 @@ class ModelFacts(Answer):
 
 
 class LabelFacts(Answer):
-    """The labels' names, the most frequent first and not more than 2,000; their number; images that have one."""
+    """The names of at most 2,000 labels, the most frequent first; the number of labels; images that have one."""
 
     names: list[str]
     count: int
@@ -84,7 +85,7 @@ class LabelFacts(Answer):
 
 
 class Permissions(Answer):
-    """What this server lets the one who asks do."""
+    """The permissions of the visitor."""
 
     review: bool
     write: bool
@@ -92,7 +93,7 @@ class Permissions(Answer):
 
 
 class Limits(Answer):
-    """How much is taken at once."""
+    """Limits of a request."""
 
     max_upload_bytes: int
     max_k: int
@@ -102,7 +103,7 @@ class Limits(Answer):
 
 
 class CalibrationFacts(Answer):
-    """What scores mean: rows of score, share of neighbours with the same label, and its 95 % interval.
+    """Calibration of scores: rows of score, share of neighbours with the same label, and its 95 % interval.
 
     There are no points until they are computed, and where too few images have labels.
     """
@@ -112,7 +113,7 @@ class CalibrationFacts(Answer):
 
 
 class GalleryFacts(Answer):
-    """The gallery that is served."""
+    """The gallery."""
 
     name: str
     version: str
@@ -129,42 +130,35 @@ class GalleryFacts(Answer):
 
 
 class FacetList(Facets, Versioned):
-    """The facets of the images that fulfil the condition."""
+    """Facets of the images that fulfil the condition."""
 
 
 class QualityReport(Quality, Ready):
-    """How well the gallery finds its own labels; `problem` says why where nothing can be told."""
+    """Retrieval quality on the gallery's own labels; `problem` says why there is none."""
 
 
 class GalleryMap(MapLayout, Ready):
-    """Where every image lies, 0 to 1; `label` is a position in `labels`, -1 without one."""
+    """The place of every image, 0 to 1; `label` is a position in `labels`, -1 without one."""
 
 
 def describe_gallery(
     snapshot: Snapshot, *, name: str, permissions: Mapping[str, bool], config: ServingConfig
 ) -> dict[str, Any]:
-    """The document of /v1/gallery, by the name that it is served by, for one who can do so much."""
+    """The document of /v1/gallery, for a visitor with these permissions."""
     gallery = snapshot.gallery
     facts = _facts_of.get(gallery)
     if facts is None:
         facts = _facts_of[gallery] = _read_facts(gallery)
     computed = snapshot.insights.calibration
+    points = () if computed.value is None else computed.value.points
+    limits = Limits(
+        max_upload_bytes=config.max_upload_bytes, max_k=MAX_K, max_queries=MAX_QUERIES, max_export_csv=MAX_ROWS,
+        max_export_zip=MAX_PICTURES,
+    )  # fmt: skip
     return {
-        "name": valid_text(name),
-        **facts,
-        "permissions": permissions,
-        "limits": {
-            "max_upload_bytes": config.max_upload_bytes,
-            "max_k": MAX_K,
-            "max_queries": MAX_QUERIES,
-            "max_export_csv": MAX_ROWS,
-            "max_export_zip": MAX_PICTURES,
-        },
-        "calibration": {
-            "state": computed.state,
-            "points": () if computed.value is None else computed.value.points,
-        },
-    }
+        "name": valid_text(name), **facts, "permissions": permissions, "limits": limits.to_json(),
+        "calibration": {"state": computed.state, "points": points},
+    }  # fmt: skip
 
 
 def _read_facts(gallery: Gallery) -> dict[str, Any]:
@@ -190,7 +184,7 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
 
 
 def _count_labels(gallery: Gallery) -> Counter[str]:
-    """The images of each label: the given ones, and what decisions change of them."""
+    """The number of images of each label, with the decisions."""
     given = gallery.as_given
     changed = gallery.decided.ids
     members = changed[np.isin(changed, given.ids)].tolist()  # others are duplicates, which do not count
@@ -201,7 +195,7 @@ def _count_labels(gallery: Gallery) -> Counter[str]:
 
 
 def _read_given(given: Gallery) -> tuple[Counter[str], list[str]]:
-    """The given labels and the metadata as conditions name it, what most images have first; read once."""
+    """The given labels, and the names of metadata in conditions, the most frequent first; read once."""
     found = _given_of.get(given)
     if found is None:
         with given.catalog(asks_metadata=True) as catalog:
@@ -213,9 +207,9 @@ def _read_given(given: Gallery) -> tuple[Counter[str], list[str]]:
 
 @router.get("/gallery", **responses(GalleryFacts))
 async def get_gallery(context: BareContext) -> Any:
-    """What is served.
+    """Describe the gallery.
 
-    The gallery's version, size, model, labels and index, what the server allows, and what scores mean.
+    Its version, size, model, labels and index, with permissions, limits and the calibration of scores.
     """
     request, fetches = context.request, context.request.app.state.access.fetches
     permissions = {"review": may(request, REVIEW), "write": may(request, WRITE), "fetch": fetches}
@@ -230,39 +224,32 @@ async def get_gallery(context: BareContext) -> Any:
 
 @router.get("/facets", **responses(FacetList))
 async def list_facets(context: Context, selection: Annotated[FacetSelection, Query()]) -> dict[str, Any]:
-    """What images can be narrowed by.
+    """List facets.
 
-    Labels, folders, sources and metadata of few values, with counts and the condition that selects each.
-
-    Of every facet the 50 most frequent values, or of those in which `find` occurs.
+    Labels, folders, sources and metadata of few values, with counts and the condition that selects each. Of every facet
+    the 50 most frequent values, or of those in which `find` occurs.
     """
     snapshot = context.snapshot
     where = read_condition(selection.where, selection.text, folders=context.folders)
-    facets = await context.engine.look_up(
-        count_facets,
-        snapshot.gallery,
-        where,
-        folders=context.folders,
-        only=selection.facet,
-        part=selection.find or "",
-    )
+    count = partial(count_facets, folders=context.folders, only=selection.facet, part=selection.find or "")
+    facets = await context.engine.look_up(count, snapshot.gallery, where)
     return {"version": snapshot.version, **dict(facets)}
 
 
 @router.get("/quality", **responses(QualityReport | Failed, also=COMPUTING))
 async def get_quality(context: BareContext) -> Response | dict[str, Any]:
-    """How well the gallery finds its own labels.
+    """Measure retrieval quality on the gallery's own labels.
 
-    Recall, the classes and queries that do worst, scores of same and different class, confusion.
+    Recall, the worst classes and queries, scores of same and different class, confusion.
     """
     return _send_computed(context, context.snapshot.insights.quality)
 
 
 @router.get("/map", **responses(GalleryMap | Failed, also=COMPUTING))
 async def get_map(context: BareContext) -> Response | dict[str, Any]:
-    """Where every image lies on a map.
+    """Map of all images.
 
-    Ids, places and labels of the images, as columns.
+    Ids, places and labels, as columns.
     """
     return _send_computed(context, context.snapshot.insights.map)
 
@@ -274,7 +261,7 @@ def _send_computed(context: RequestContext, computed: Computed[Any]) -> Response
 
 
 def send_unready(context: RequestContext, computed: Computed[Any]) -> Response | dict[str, Any]:
-    """How far a result is that is not there."""
+    """The response for a result that is not computed."""
     if computed.state == "computing":
         return write(Computing, computed.to_json(), status=202)
     message = computed.message or "there is nothing to compute it from"

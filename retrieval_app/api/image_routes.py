@@ -1,4 +1,4 @@
-"""Images of the gallery: lists, details, pictures, and what their neighbours say of them."""
+"""Image routes: lists, details, thumbnails, labels of neighbours, vectors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ImageEntry(TypedDict, total=False):
 
 
 class ImageList(Versioned):
-    """Images in the order of their ids, or at random; `total` is of all that fulfil the condition."""
+    """Images in the order of their ids, or at random; `total` counts all that fulfil the condition."""
 
     total: int
     images: list[ImageEntry]
@@ -77,7 +77,7 @@ class ImageList(Versioned):
 
 
 class ImageDetails(Answer):
-    """All that is known of an image; duplicates and the label issue are empty until they are computed."""
+    """An image; duplicates and the label issue are empty until they are computed."""
 
     id: int
     path: str
@@ -124,10 +124,7 @@ class ImageVector(_OfImage):
 
 
 def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, folders: bool) -> dict[str, Any]:
-    """The document of one image; what is computed of the whole gallery is in it once that is done.
-
-    Its source is told with the folders of the machine, or without.
-    """
+    """The document of an image; with results for the whole gallery once they are computed."""
     gallery = snapshot.gallery
     with gallery.as_given.catalog() as catalog:
         found = [row for row in catalog.rows_of([image_id]) if row.status in ("indexed", "duplicate")]
@@ -152,7 +149,7 @@ def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, 
 
 
 def share_labels(gallery: Gallery, image_id: int, *, k: int) -> dict[str, Any]:
-    """The labels of the k nearest members of a member, itself not counted, as `LabelShares` has them."""
+    """The labels of the k nearest members of a member, itself not counted, for `LabelShares`."""
     label = gallery.image(image_id).label
     hits = gallery.search(gallery.vector(image_id), k=k, exclude_id=image_id)
     scores: dict[str, list[float]] = {}
@@ -166,13 +163,8 @@ def share_labels(gallery: Gallery, image_id: int, *, k: int) -> dict[str, Any]:
     ]
     shares.sort(key=lambda one: (-one["count"], -one["mean_score"], one["label"]))
     own = None if label is None or not labelled else len(scores.get(label, ())) / labelled
-    return {
-        "label": label,
-        "own_share": own,
-        "shares": shares,
-        "neighbours": len(hits),
-        "unlabelled": len(hits) - labelled,
-    }
+    counts = {"neighbours": len(hits), "unlabelled": len(hits) - labelled}
+    return {"label": label, "own_share": own, "shares": shares, **counts}
 
 
 def _format_time(mtime_ns: int) -> str | None:
@@ -180,15 +172,15 @@ def _format_time(mtime_ns: int) -> str | None:
         return None
     try:
         return (_EPOCH + timedelta(seconds=mtime_ns // 10**9)).isoformat()
-    except OverflowError:  # file systems hold times that no calendar has
+    except OverflowError:  # file systems can hold times outside of any calendar
         return None
 
 
 @router.get("/images", **responses(ImageList))
 async def list_images(context: Context, page: Annotated[ImagePage, Query()]) -> dict[str, Any]:
-    """Images, page by page.
+    """List images.
 
-    The images that fulfil the condition, in the order of their ids.
+    Those that fulfil the condition, in the order of their ids.
     """
     snapshot, folders = context.snapshot, context.folders
     where = read_condition(page.where, page.text, folders=folders)
@@ -199,16 +191,16 @@ async def list_images(context: Context, page: Annotated[ImagePage, Query()]) -> 
 
 @router.get("/images/random", **responses(ImageList))
 async def list_random_images(context: Context, parameters: Annotated[RandomImages, Query()]) -> dict[str, Any]:
-    """Some images to start from.
+    """Random images.
 
-    Different images in random order, the same ones for the same seed.
+    Different ones in random order, the same ones for the same seed.
     """
     return await context.engine.run(_read_random, context.snapshot.gallery, parameters, folders=context.folders)
 
 
 @router.get("/images/{image_id}", **responses(ImageDetails, 404))
 async def get_image(context: BareContext, image_id: ImageId) -> Any:
-    """All that is known of an image.
+    """Describe an image.
 
     An image of the gallery, or a near-duplicate that it set aside.
     """
@@ -219,9 +211,9 @@ async def get_image(context: BareContext, image_id: ImageId) -> Any:
 
 @router.get("/images/{image_id}/thumbnail", **responses(None, 404, 409, also=_WEBP))
 async def get_thumbnail(context: Context, image_id: ImageId, size: Annotated[ThumbnailSize, Query()]) -> Response:
-    """An image, small.
+    """A thumbnail of an image.
 
-    A WebP whose sides are about as long as wanted, from re-encoded pixels.
+    A WebP of about the wanted size, from re-encoded pixels.
     """
     return await _send_picture(context, image_id, side=choose_side(size.side))
 
@@ -250,7 +242,7 @@ async def get_neighbour_labels(
 
 @router.get("/images/{image_id}/vector", **responses(ImageVector, 404))
 async def get_vector(context: BareContext, image_id: ImageId) -> dict[str, Any]:
-    """An image's vector.
+    """The vector of an image.
 
     The stored unit vector.
     """

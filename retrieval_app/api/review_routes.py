@@ -1,9 +1,10 @@
-"""Labels and duplicates as working lists, decisions about them, and what comes of them as files."""
+"""Review routes: lists of label issues and near-duplicates, decisions about them, and exports."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, Literal
@@ -75,7 +76,7 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class Decided(Answer):
-    """How many decisions were kept, and the number of their step, by which just they can be undone."""
+    """The number of decisions, and the step that undoes them."""
 
     decided: int
     step: int
@@ -83,14 +84,14 @@ class Decided(Answer):
 
 
 class Undone(Answer):
-    """The images of the decisions that were taken back; none where there was nothing to take back."""
+    """The images whose decisions were undone; none where there was nothing to undo."""
 
     undone: list[int]
     can_undo: bool
 
 
 class DecidedLabel(Answer):
-    """A decision that holds; `image_id` is null where the gallery does not have the image any more."""
+    """A decision; `image_id` is null where the gallery does not have the image any more."""
 
     image_id: int | None
     path: str
@@ -101,7 +102,7 @@ class DecidedLabel(Answer):
 
 
 class DecidedLabels(Answer):
-    """The decisions about labels in the order they were made."""
+    """Label decisions in the order they were made."""
 
     decisions: list[DecidedLabel]
     can_undo: bool
@@ -111,31 +112,31 @@ _DECIDES = {**_MAY_DECIDE, **responses(Decided, 404, 409, *BODY_ERRORS)}
 _UNDOES = {**_MAY_DECIDE, **responses(Undone, 409, *BODY_ERRORS)}
 
 Log = Callable[..., object]
-"""Records what was done in a word, and details of it by name; see `Asking.log`."""
+"""Adds a line to the activity log; see `RequestContext.log`."""
 
 
 def keep_label_decisions(
     snapshot: Snapshot, review: ReviewStore, body: LabelDecisions, *, log: Log, by: str | None = None
 ) -> dict[str, Any]:
-    """Keep decisions about labels as one step, of somebody of a name; the answer to it."""
+    """Keep label decisions as one step, by somebody of a name; the response."""
     subjects = find_subjects(snapshot.gallery, [choice.image_id for choice in body.decisions])
     chosen = [
         _decide_label(snapshot, subjects[choice.image_id], choice, place=place)
         for place, choice in enumerate(body.decisions)
     ]
     step = review.decide(chosen, by=by)
-    told = [
+    lines = [
         {"image": one.image_id, "decision": one.decision, **({} if one.label is None else {"label": one.label})}
         for one in body.decisions
     ]
-    log("decide-labels", step=step.number, decisions=told)
+    log("decide-labels", step=step.number, decisions=lines)
     return {"decided": len(step.decisions), "step": step.number, "can_undo": review.can_undo()}
 
 
 def _decide_label(
     snapshot: Snapshot, subject: Subject, choice: LabelChange | LabelChoice, *, place: int
 ) -> LabelDecision:
-    """The decision of a choice; an image that is another one now, or has another label, is none that was seen."""
+    """The decision of a choice; refused where the image has another label than was seen."""
     decided = snapshot.gallery.decided.by_id.get(subject.image_id)
     labels = (subject.label, subject.label if decided is None else decided.label)  # lists show one of them
     if "label_seen" in choice.model_fields_set and choice.label_seen not in labels:
@@ -146,7 +147,7 @@ def _decide_label(
 
 
 def _take_back(context: RequestContext, body: Undo, *, about: About) -> dict[str, Any]:
-    """Undo a step, and tell what can be undone now: both at once, or a refusal of the second would hide the first."""
+    """Undo a step, and say whether more can be undone: together, or a refusal of the second would hide the first."""
     step = context.review.undo(body.step, about=about)
     undone = [] if step is None else _find_decided(context.snapshot.gallery, step)
     context.log(f"undo-{about}", images=undone)
@@ -154,7 +155,7 @@ def _take_back(context: RequestContext, body: Undo, *, about: About) -> dict[str
 
 
 def _find_decided(gallery: Gallery, step: Step) -> list[int]:
-    """The ids that the images of a step have now: a restored step was made where ids may have been others."""
+    """The present ids of a step's images: a restored step may be from a gallery with other ids."""
     ids = set(find_decided_ids(gallery, step.labels).values())
     for group in step.duplicates:
         here = find_by_contents(gallery, {image.sha256 for image in group.images})
@@ -198,33 +199,29 @@ def _keep_group_decision(context: RequestContext, body: GroupDecision) -> dict[s
 async def _send_table(
     engine: Engine, blocks: Iterable[bytes], *, name: str, counts: Mapping[str, int] | None = None
 ) -> Response:
-    """A CSV, made whole before it is sent: by one thread, as a reader of the catalogue belongs to its own.
+    """A CSV of our own file name, written whole by one thread, to which the reader of a catalogue belongs.
 
-    `name`, which must be ours, is that of the file; `counts` are complete once it is made.
+    `counts` are complete once it is written.
     """
     file, size = await engine.run(_write_all, blocks)
-    told = {f"{_COUNTED}{name}": str(counts[name]) for name in OUTCOMES} if counts is not None else {}
+    found = {f"{_COUNTED}{outcome}": str(counts[outcome]) for outcome in OUTCOMES} if counts is not None else {}
     return StreamingResponse(
-        _read_all(file), media_type="text/csv", headers={**_attach(name), **told, "Content-Length": str(size)}
+        _read_all(file), media_type="text/csv", headers={**_attach(name), **found, "Content-Length": str(size)}
     )
 
 
 def _attach(name: str) -> dict[str, str]:
-    """The header by which a browser saves a file; nobody's text belongs into it."""
+    """The header by which a browser saves a file, whose name must not come from a visitor."""
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
 def _write_all(blocks: Iterable[bytes]) -> tuple[SpooledTemporaryFile[bytes], int]:
-    """A file of all blocks, at its start, and its size."""
-    file: SpooledTemporaryFile[bytes] = SpooledTemporaryFile(max_size=_BYTES_IN_MEMORY)  # noqa: SIM115 - closed when it is sent
-    try:
-        for block in blocks:
-            file.write(block)
-    except BaseException:
-        file.close()
-        raise
-    size = file.tell()
-    file.seek(0)
+    with ExitStack() as stack:
+        file = stack.enter_context(SpooledTemporaryFile(max_size=_BYTES_IN_MEMORY))
+        file.writelines(blocks)
+        size = file.tell()
+        file.seek(0)
+        stack.pop_all()  # `_read_all` closes it
     return file, size
 
 
@@ -253,9 +250,9 @@ async def list_label_issues(context: Context, page: Annotated[LabelIssuePage, Qu
 
 @router.get("/duplicates", **responses(GroupList | Failed, also=COMPUTING))
 async def list_duplicates(context: Context, page: Annotated[DuplicatePage, Query()]) -> Any:
-    """Images that look alike.
+    """List near-duplicates.
 
-    Groups of near-duplicates, those that the gallery set aside included, and what was decided.
+    Groups of images that look alike, those that the gallery set aside included, and their decisions.
     """
     duplicates = context.snapshot.insights.duplicates
     if duplicates.value is None:
@@ -267,34 +264,29 @@ async def list_duplicates(context: Context, page: Annotated[DuplicatePage, Query
 async def decide_labels(context: BareContext, body: LabelDecisions) -> Any:
     """Decide about labels.
 
-    All decisions of a request are kept as one step, which one undo takes back.
-
-    409 where one brings a label that was seen, and the image has another one now: none is kept then.
+    One undo takes all decisions of a request back. With `label_seen`, 409 where an image has another label now: then no
+    decision is kept.
     """
-    name = context.visitor.name
-    return await context.read(
-        keep_label_decisions, context.snapshot, context.review, body, log=context.log, by=name
-    )
+    keep = partial(keep_label_decisions, log=context.log, by=context.visitor.name)
+    return await context.read(keep, context.snapshot, context.review, body)
 
 
 @router.post("/labels/accept", **{**_MAY_DECIDE, **responses(Accepted, 409, *BODY_ERRORS)})
 async def accept_verdicts(context: BareContext, body: AcceptVerdicts) -> Any:
     """Accept the verdicts on label issues above a threshold.
 
-    Without a digest it only counts; with that answer's digest it decides.
+    Without a digest it only counts; with the digest of that response it decides.
 
-    All of it is one step, which one undo takes back; at most 10,000 decisions, the most probable errors first. Labels
-    below the threshold, of rare classes and with a decision stay as they are. An image with near-duplicates is dropped
-    only where one of them stays and all that stay have other labels. 409 where the digest is of other decisions than
-    would be made now: nothing is decided then.
+    One undo takes all of it back; at most 10,000 decisions, the most probable errors. Labels below the threshold, rare
+    classes and decided ones stay as they are. An image with near-duplicates is dropped only where one of them stays and
+    all that stay have other labels. 409 where other decisions would be made than were counted: then none is made.
     """
-    snapshot = context.snapshot
 
     def accept() -> dict[str, Any]:
-        done = apply_verdicts(snapshot, context.review, body, by=context.visitor.name)
+        done = apply_verdicts(context.snapshot, context.review, body, by=context.visitor.name)
         if body.digest is not None:
-            told = {name: done[name] for name in ("step", "changed", "dropped")}
-            context.log("accept-verdicts", threshold=body.threshold, **told)
+            logged = {name: done[name] for name in ("step", "changed", "dropped")}
+            context.log("accept-verdicts", threshold=body.threshold, **logged)
         return done
 
     return await context.read(accept)
@@ -302,34 +294,31 @@ async def accept_verdicts(context: BareContext, body: AcceptVerdicts) -> Any:
 
 @router.get("/labels/decisions", **responses(DecidedLabels, 409))
 async def list_label_decisions(context: BareContext) -> Any:
-    """What was decided about labels.
+    """List label decisions.
 
-    The decisions that hold, in the order they were made.
+    In the order they were made.
     """
     return await context.read(_list_decisions, context.snapshot, context.review, folders=context.folders)
 
 
 @router.post("/labels/undo", **_UNDOES)
 async def undo_label_decisions(context: BareContext, body: Undo = _LAST_STEP) -> Any:
-    """Take the last decisions about labels back.
+    """Undo the last label decisions.
 
-    The images whose decisions were taken back: the last step's, or none where the step asked for was undone before.
-
-    409 where another decision was made since the step asked for.
+    Those of the last step; none where the given step was undone before. 409 where another decision was made since.
     """
     return await context.read(_take_back, context, body, about="labels")
 
 
 @router.get("/labels/file", **responses(None, 409, also=_LABELS_CSV))
 async def get_label_file(context: Context, parameters: Annotated[ListFile, Query()]) -> Response:
-    """The labels with the decisions applied.
+    """Download the labels with the decisions applied.
 
-    A CSV of path and label, as `retrieval train` and `retrieval index build --labels` read it.
+    A CSV of path and label, for `retrieval train` and `retrieval index build --labels`.
 
-    Headers count the images by what became of them: `kept` and `changed` are rows; the others are left out, `dropped`
-    by a decision, `unlabelled`, `in-archives`, of which training reads none, and `unnamable` in UTF-8. Paths are
-    absolute, but for strangers, who get those within the sources, and where these are asked for: saved in the folder of
-    the images, the file then goes with it to another machine.
+    Headers count the images: rows are `kept` or `changed`; left out are images `dropped` by a decision, `unlabelled`,
+    `in-archives`, which training does not read, and `unnamable` in UTF-8. Paths are absolute, or with `paths=relative`,
+    and for strangers, relative to the sources: such a file, saved in the folder of the images, works on other machines.
     """
     folders, counts = _choose_folders(context, parameters), Counter[str]()
 
@@ -343,7 +332,7 @@ async def get_label_file(context: Context, parameters: Annotated[ListFile, Query
 
 @router.post("/duplicates/decisions", **_DECIDES)
 async def decide_duplicates(context: BareContext, body: GroupDecision) -> Any:
-    """Decide about a group of duplicates.
+    """Decide about a group of near-duplicates.
 
     Whether its images are duplicates, and which of them stay.
     """
@@ -352,16 +341,16 @@ async def decide_duplicates(context: BareContext, body: GroupDecision) -> Any:
 
 @router.post("/duplicates/undo", **_UNDOES)
 async def undo_duplicate_decisions(context: BareContext, body: Undo = _LAST_STEP) -> Any:
-    """Take the last decision about duplicates back.
+    """Undo the last decision about duplicates.
 
-    The images of the group whose decision was taken back; else as for labels.
+    As for labels.
     """
     return await context.read(_take_back, context, body, about="duplicates")
 
 
 @router.get("/duplicates/file", **responses(None, 409, also=_CSV))
 async def get_duplicate_file(context: Context, parameters: Annotated[ListFile, Query()]) -> Response:
-    """What was decided about duplicates.
+    """Download the decisions about duplicates.
 
     A CSV of path, decision (keep or drop) and group; paths as in the label file.
     """
@@ -377,9 +366,9 @@ async def get_duplicate_file(context: Context, parameters: Annotated[ListFile, Q
 
 @router.post("/export", **responses(None, 404, *BODY_ERRORS, also=_EXPORT))
 async def export_images(context: BareContext, body: ExportRequest) -> Response:
-    """Chosen images as a table, or as a ZIP of pictures.
+    """Download images as a table, or as a ZIP with the table.
 
-    The images in the order given; pictures are re-encoded, never the files themselves.
+    In the given order; images are re-encoded, never the files themselves.
     """
     engine, gallery, folders = context.engine, context.snapshot.gallery, context.folders
     name = name_attachment(gallery, f".{body.format}")
@@ -403,5 +392,5 @@ async def export_images(context: BareContext, body: ExportRequest) -> Response:
 def _choose_folders(context: RequestContext, parameters: ListFile) -> bool:
     """Whether the paths of a file are absolute."""
     if parameters.paths == "absolute" and not context.folders:
-        raise ApiError("absolute paths are told to those only who may decide", status=403)
+        raise ApiError("absolute paths are for visitors who may decide: ask for relative ones", status=403)
     return context.folders and parameters.paths != "relative"

@@ -288,9 +288,7 @@ class DuplicatePage(GroupPage):
 
 class _IssueFilter(BaseModel):
     label: FilterText | None = Field(default=None, description="only issues with this label")
-    suggested: FilterText | None = Field(
-        default=None, description="only issues with this as first suggestion"
-    )
+    suggested: FilterText | None = Field(default=None, description="only issues with this as first suggestion")
     kind: Kind | None = Field(default=None, description="only issues of this kind")
 
 

@@ -1,4 +1,4 @@
-"""Searching: photos that are kept, queries of several parts, a photo as the body, many searches at once, embedding."""
+"""Search routes: kept photos, queries of several parts, a photo as the body, many searches at once, embedding."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ from retrieval_app.serving.searching import QueryPart, Ranking, SearchQuery
 router = make_router("search")
 MAX_CROPS = 64
 _JPEG = {200: {"content": {"image/jpeg": BYTES}, "description": "re-encoded pixels"}}
+_SAME_OPTIONS = ("k", "offset", "min_score", "collapse_duplicates", "rerank", "by")
 DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
 
 
@@ -122,15 +123,10 @@ class EmbedAnswer(Answer):
 
 
 async def describe_search(
-    engine: Engine,
-    snapshot: Snapshot,
-    query: SearchQuery,
-    *,
-    include: list[Any],
-    folders: bool,
+    engine: Engine, snapshot: Snapshot, query: SearchQuery, *, include: list[Any], folders: bool,
     upload: Upload | None = None,
-) -> dict[str, Any]:
-    """The answer to a query, found and described; a long one is put together in a thread, for others wait for it."""
+) -> dict[str, Any]:  # fmt: skip
+    """The response to a query; a thread makes a long one, so that others do not wait."""
     started = time.perf_counter()
     ranking = await engine.search(snapshot, query, upload=upload)
     describe = partial(_describe_ranking, snapshot, query, ranking, include=include, folders=folders)
@@ -219,7 +215,7 @@ async def search_by_image(
 async def keep_photo(context: Context, parameters: Annotated[PhotoName, Query()]) -> dict[str, Any]:
     """Keep a photo for a while, to search with it or parts of it.
 
-    The token of a photo, which is the body; it is kept in memory among the most recently used ones.
+    The body is the photo. Memory keeps the most recently used ones; the response has the token of this one.
     """
     return _describe_photo(await context.engine.keep_photo(await read_image(context), name=parameters.name))
 
@@ -237,7 +233,7 @@ def _describe_photo(photo: Photo) -> dict[str, Any]:
 async def fetch_photo(context: BareContext, body: PhotoAddress) -> dict[str, Any]:
     """Fetch a photo from its address, and keep it for a while to search with it.
 
-    As if it had been sent; only of a server with `--fetch-addresses`, and of public addresses.
+    Only by a server with `--fetch-addresses`, and from public addresses.
     """
     fetched = await context.request.app.state.fetcher.fetch(body.address)
     return _describe_photo(await context.engine.keep_photo(fetched.data, name=fetched.name))
@@ -245,9 +241,9 @@ async def fetch_photo(context: BareContext, body: PhotoAddress) -> dict[str, Any
 
 @router.get("/photos/{token}/picture", **responses(None, 404, also=_JPEG))
 async def get_photo(context: BareContext, token: PhotoToken) -> Response:
-    """A photo that is kept.
+    """Get a kept photo.
 
-    The photo as JPEG of at most about 1024 pixels a side.
+    As JPEG of at most about 1024 pixels a side.
     """
     photo = await context.engine.photo(token)
     return Response(photo.picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
@@ -255,9 +251,9 @@ async def get_photo(context: BareContext, token: PhotoToken) -> Response:
 
 @router.post("/embed", openapi_extra=IMAGE_BODY, **responses(EmbedAnswer, *BODY_ERRORS))
 async def embed_photo(context: Context, parameters: Annotated[EmbedPhoto, Query()]) -> dict[str, Any]:
-    """The vector of a photo, which is the body.
+    """Embed a photo, which is the body.
 
-    The unit vector that the gallery's model gives for a photo.
+    The unit vector of the gallery's model.
     """
     name = printable_path(parameters.name)
     vector = await context.engine.embed(context.snapshot.by(parameters.by), await read_image(context), name=name)
@@ -266,7 +262,7 @@ async def embed_photo(context: Context, parameters: Annotated[EmbedPhoto, Query(
 
 
 async def _send(context: RequestContext, found: dict[str, Any]) -> Response | dict[str, Any]:
-    """The answer of a search; a long one is written in a thread, as others wait for the event loop."""
+    """The response of a search; a thread writes a long one, so that the event loop does not wait."""
     is_long = len(found["hits"]) > DESCRIBED_AT_ONCE
     return await context.engine.run(write, SearchResponse, found) if is_long else found
 
@@ -284,17 +280,10 @@ async def _search(context: RequestContext, body: SearchRequest) -> dict[str, Any
 
 
 def _read_query(given: SearchRequest | ImageSearch, *, folders: bool) -> SearchQuery:
-    """What both kinds of search say; until its parts are told, it asks by the photo beside it."""
-    return SearchQuery(
-        parts=(QueryPart(),),
-        k=given.k,
-        offset=given.offset,
-        min_score=given.min_score,
-        where=read_condition(given.where, given.text, folders=folders),
-        collapse_duplicates=given.collapse_duplicates,
-        rerank=given.rerank,
-        by=given.by,
-    )
+    """The options of a search; its one part is the photo of the body, until others are given."""
+    options = {name: getattr(given, name) for name in _SAME_OPTIONS}
+    where = read_condition(given.where, given.text, folders=folders)
+    return SearchQuery(parts=(QueryPart(),), where=where, **options)
 
 
 def _read_part(part: MemberQuery | PhotoQuery | VectorQuery) -> QueryPart:

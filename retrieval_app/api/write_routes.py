@@ -1,4 +1,4 @@
-"""Changes of the gallery, and evaluations: jobs that are answered at once and done one after the other."""
+"""Job routes: changes of the gallery, and evaluations, done one after the other."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from retrieval_app.api.schemas import Answer, EvaluateRequest, ImageId, NewImage
 from retrieval_app.api.security.access import require_review, require_writing
 from retrieval_app.review.job_list import EVALUATE, FAILED, Job
 
-_FAILED = "it failed; whoever has the token is told why"  # which may name folders of the machine
+_FAILED = "it failed; visitors with the token see why"  # which may name folders of the machine
 
 router = make_router("changes")
-JobId = Annotated[str, Path(pattern="^[0-9a-f]{1,32}$", description="as the answer to the request told it")]
+JobId = Annotated[str, Path(pattern="^[0-9a-f]{1,32}$", description="of the response that began the job")]
 
 
 class JobAnswer(Answer):
-    """A job; `message` is for people, `result` is there once it is done."""
+    """A job; it has a `result` once it is done."""
 
     job: str
     kind: Literal["add", "remove", "update", "evaluate"]
@@ -50,16 +50,14 @@ async def add_image(context: Context, parameters: Annotated[NewImage, Query()]) 
     """
     data, engine = await read_image(context), context.engine
     begin = partial(context.jobs.add, data, name=parameters.name, label=parameters.label)
-    told = {"name": parameters.name, "label": parameters.label, "bytes": len(data)}
-    job = await (engine.run if is_cheap(data) else engine.run_costly)(
-        partial(_begin_now, context, "add", begin, told)
-    )
-    return job.to_json()
+    details = {"name": parameters.name, "label": parameters.label, "bytes": len(data)}
+    run = engine.run if is_cheap(data) else engine.run_costly
+    return (await run(partial(_begin_now, context, "add", begin, details))).to_json()
 
 
 @router.delete("/images/random", include_in_schema=False)
 async def refuse_removal() -> None:
-    """An address of other routes is no id."""
+    """`random` is no id."""
     raise HTTPException(405)
 
 
@@ -74,9 +72,9 @@ async def remove_image(context: BareContext, image_id: ImageId) -> dict[str, Any
 
 @router.post("/update", **_CHANGES, **responses(JobAnswer, *BODY_ERRORS))
 async def update_gallery(context: BareContext) -> dict[str, Any]:
-    """Bring the gallery in line with its sources.
+    """Update the gallery from its sources.
 
-    New, changed and vanished files become one new version; an update that waits already is answered.
+    New, changed and vanished files make one new version; the response may be an update that waits already.
     """
     return await _begin(context, "update", context.jobs.update)
 
@@ -85,9 +83,9 @@ async def update_gallery(context: BareContext) -> dict[str, Any]:
     "/evaluate", status_code=202, dependencies=[Depends(require_review)], **responses(JobAnswer, *BODY_ERRORS)
 )
 async def evaluate_gallery(context: BareContext, body: EvaluateRequest) -> dict[str, Any]:
-    """Score the gallery on its own labels.
+    """Evaluate the gallery on its own labels.
 
-    Recall@K and MAP@R; with a condition only the images that fulfil it ask, among all.
+    Recall@K and MAP@R; with a condition, of queries that fulfil it, among all images.
     """
     where = read_condition(body.where, None, folders=True)
     begin = partial(context.jobs.evaluate, ks=sorted(set(body.ks)), where=where)
@@ -96,14 +94,14 @@ async def evaluate_gallery(context: BareContext, body: EvaluateRequest) -> dict[
 
 @router.get("/jobs/{job}", **responses(JobAnswer, 404))
 async def get_job(context: BareContext, job: JobId) -> dict[str, Any]:
-    """How far a job is.
+    """The state of a job.
 
-    The state of a job; the last thousand are remembered until the server stops.
+    The server keeps the last thousand until it ends.
     """
-    told: dict[str, Any] = (await context.engine.run(context.jobs.get, job)).to_json()
-    if told["state"] == FAILED and not context.folders:
-        told["message"] = _FAILED
-    return told
+    found: dict[str, Any] = (await context.engine.run(context.jobs.get, job)).to_json()
+    if found["state"] == FAILED and not context.folders:
+        found["message"] = _FAILED
+    return found
 
 
 @router.delete(
@@ -112,7 +110,7 @@ async def get_job(context: BareContext, job: JobId) -> dict[str, Any]:
 async def cancel_job(context: BareContext, job: JobId) -> dict[str, Any]:
     """Cancel a job.
 
-    One that waits is cancelled at once; one that runs at its next step, the gallery as it was, or is done before.
+    At once where it waits, else at its next step, unless it is done before; the gallery stays as it was.
     """
     if (await context.engine.run(context.jobs.get, job)).kind != EVALUATE:
         require_writing(context.request)
@@ -125,12 +123,12 @@ async def cancel_job(context: BareContext, job: JobId) -> dict[str, Any]:
     return (await context.engine.run(cancel)).to_json()
 
 
-async def _begin(context: RequestContext, what: str, begin: Callable[..., Job], **told: Any) -> dict[str, Any]:
-    """Begin a job, which reads or writes files, record that with what is told of it, and answer with it."""
-    return (await context.engine.run(_begin_now, context, what, begin, told)).to_json()
+async def _begin(context: RequestContext, what: str, begin: Callable[..., Job], **details: Any) -> dict[str, Any]:
+    return (await context.engine.run(_begin_now, context, what, begin, details)).to_json()
 
 
-def _begin_now(context: RequestContext, what: str, begin: Callable[..., Job], told: dict[str, Any]) -> Job:
+def _begin_now(context: RequestContext, what: str, begin: Callable[..., Job], details: dict[str, Any]) -> Job:
+    """Begin a job and log it; both read or write files."""
     job = begin(asker=context.asker)
-    context.log(what, job=job.id, **told)
+    context.log(what, job=job.id, **details)
     return job

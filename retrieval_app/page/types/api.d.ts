@@ -75,7 +75,7 @@ export interface paths {
         put?: never;
         /**
          * Keep a photo for a while, to search with it or parts of it
-         * @description The token of a photo, which is the body; it is kept in memory among the most recently used ones.
+         * @description The body is the photo. Memory keeps the most recently used ones; the response has the token of this one.
          */
         post: operations["keep_photo"];
         delete?: never;
@@ -95,7 +95,7 @@ export interface paths {
         put?: never;
         /**
          * Fetch a photo from its address, and keep it for a while to search with it
-         * @description As if it had been sent; only of a server with `--fetch-addresses`, and of public addresses.
+         * @description Only by a server with `--fetch-addresses`, and from public addresses.
          */
         post: operations["fetch_photo"];
         delete?: never;
@@ -112,8 +112,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * A photo that is kept
-         * @description The photo as JPEG of at most about 1024 pixels a side.
+         * Get a kept photo
+         * @description As JPEG of at most about 1024 pixels a side.
          */
         get: operations["get_photo"];
         put?: never;
@@ -134,8 +134,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * The vector of a photo, which is the body
-         * @description The unit vector that the gallery's model gives for a photo.
+         * Embed a photo, which is the body
+         * @description The unit vector of the gallery's model.
          */
         post: operations["embed_photo"];
         delete?: never;
@@ -152,8 +152,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Images, page by page
-         * @description The images that fulfil the condition, in the order of their ids.
+         * List images
+         * @description Those that fulfil the condition, in the order of their ids.
          */
         get: operations["list_images"];
         put?: never;
@@ -176,8 +176,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Some images to start from
-         * @description Different images in random order, the same ones for the same seed.
+         * Random images
+         * @description Different ones in random order, the same ones for the same seed.
          */
         get: operations["list_random_images"];
         put?: never;
@@ -196,7 +196,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * All that is known of an image
+         * Describe an image
          * @description An image of the gallery, or a near-duplicate that it set aside.
          */
         get: operations["get_image"];
@@ -220,8 +220,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * An image, small
-         * @description A WebP whose sides are about as long as wanted, from re-encoded pixels.
+         * A thumbnail of an image
+         * @description A WebP of about the wanted size, from re-encoded pixels.
          */
         get: operations["get_thumbnail"];
         put?: never;
@@ -280,7 +280,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * An image's vector
+         * The vector of an image
          * @description The stored unit vector.
          */
         get: operations["get_vector"];
@@ -300,8 +300,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What is served
-         * @description The gallery's version, size, model, labels and index, what the server allows, and what scores mean.
+         * Describe the gallery
+         * @description Its version, size, model, labels and index, with permissions, limits and the calibration of scores.
          */
         get: operations["get_gallery"];
         put?: never;
@@ -320,10 +320,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What images can be narrowed by
-         * @description Labels, folders, sources and metadata of few values, with counts and the condition that selects each.
-         *
-         *     Of every facet the 50 most frequent values, or of those in which `find` occurs.
+         * List facets
+         * @description Labels, folders, sources and metadata of few values, with counts and the condition that selects each. Of every facet
+         *     the 50 most frequent values, or of those in which `find` occurs.
          */
         get: operations["list_facets"];
         put?: never;
@@ -342,8 +341,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * How well the gallery finds its own labels
-         * @description Recall, the classes and queries that do worst, scores of same and different class, confusion.
+         * Measure retrieval quality on the gallery's own labels
+         * @description Recall, the worst classes and queries, scores of same and different class, confusion.
          */
         get: operations["get_quality"];
         put?: never;
@@ -362,8 +361,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Where every image lies on a map
-         * @description Ids, places and labels of the images, as columns.
+         * Map of all images
+         * @description Ids, places and labels, as columns.
          */
         get: operations["get_map"];
         put?: never;
@@ -402,8 +401,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Images that look alike
-         * @description Groups of near-duplicates, those that the gallery set aside included, and what was decided.
+         * List near-duplicates
+         * @description Groups of images that look alike, those that the gallery set aside included, and their decisions.
          */
         get: operations["list_duplicates"];
         put?: never;
@@ -422,16 +421,15 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What was decided about labels
-         * @description The decisions that hold, in the order they were made.
+         * List label decisions
+         * @description In the order they were made.
          */
         get: operations["list_label_decisions"];
         put?: never;
         /**
          * Decide about labels
-         * @description All decisions of a request are kept as one step, which one undo takes back.
-         *
-         *     409 where one brings a label that was seen, and the image has another one now: none is kept then.
+         * @description One undo takes all decisions of a request back. With `label_seen`, 409 where an image has another label now: then no
+         *     decision is kept.
          */
         post: operations["decide_labels"];
         delete?: never;
@@ -451,12 +449,11 @@ export interface paths {
         put?: never;
         /**
          * Accept the verdicts on label issues above a threshold
-         * @description Without a digest it only counts; with that answer's digest it decides.
+         * @description Without a digest it only counts; with the digest of that response it decides.
          *
-         *     All of it is one step, which one undo takes back; at most 10,000 decisions, the most probable errors first. Labels
-         *     below the threshold, of rare classes and with a decision stay as they are. An image with near-duplicates is dropped
-         *     only where one of them stays and all that stay have other labels. 409 where the digest is of other decisions than
-         *     would be made now: nothing is decided then.
+         *     One undo takes all of it back; at most 10,000 decisions, the most probable errors. Labels below the threshold, rare
+         *     classes and decided ones stay as they are. An image with near-duplicates is dropped only where one of them stays and
+         *     all that stay have other labels. 409 where other decisions would be made than were counted: then none is made.
          */
         post: operations["accept_verdicts"];
         delete?: never;
@@ -475,10 +472,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Take the last decisions about labels back
-         * @description The images whose decisions were taken back: the last step's, or none where the step asked for was undone before.
-         *
-         *     409 where another decision was made since the step asked for.
+         * Undo the last label decisions
+         * @description Those of the last step; none where the given step was undone before. 409 where another decision was made since.
          */
         post: operations["undo_label_decisions"];
         delete?: never;
@@ -495,13 +490,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The labels with the decisions applied
-         * @description A CSV of path and label, as `retrieval train` and `retrieval index build --labels` read it.
+         * Download the labels with the decisions applied
+         * @description A CSV of path and label, for `retrieval train` and `retrieval index build --labels`.
          *
-         *     Headers count the images by what became of them: `kept` and `changed` are rows; the others are left out, `dropped`
-         *     by a decision, `unlabelled`, `in-archives`, of which training reads none, and `unnamable` in UTF-8. Paths are
-         *     absolute, but for strangers, who get those within the sources, and where these are asked for: saved in the folder of
-         *     the images, the file then goes with it to another machine.
+         *     Headers count the images: rows are `kept` or `changed`; left out are images `dropped` by a decision, `unlabelled`,
+         *     `in-archives`, which training does not read, and `unnamable` in UTF-8. Paths are absolute, or with `paths=relative`,
+         *     and for strangers, relative to the sources: such a file, saved in the folder of the images, works on other machines.
          */
         get: operations["get_label_file"];
         put?: never;
@@ -522,7 +516,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Decide about a group of duplicates
+         * Decide about a group of near-duplicates
          * @description Whether its images are duplicates, and which of them stay.
          */
         post: operations["decide_duplicates"];
@@ -542,8 +536,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Take the last decision about duplicates back
-         * @description The images of the group whose decision was taken back; else as for labels.
+         * Undo the last decision about duplicates
+         * @description As for labels.
          */
         post: operations["undo_duplicate_decisions"];
         delete?: never;
@@ -560,7 +554,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What was decided about duplicates
+         * Download the decisions about duplicates
          * @description A CSV of path, decision (keep or drop) and group; paths as in the label file.
          */
         get: operations["get_duplicate_file"];
@@ -582,8 +576,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Chosen images as a table, or as a ZIP of pictures
-         * @description The images in the order given; pictures are re-encoded, never the files themselves.
+         * Download images as a table, or as a ZIP with the table
+         * @description In the given order; images are re-encoded, never the files themselves.
          */
         post: operations["export_images"];
         delete?: never;
@@ -602,8 +596,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Bring the gallery in line with its sources
-         * @description New, changed and vanished files become one new version; an update that waits already is answered.
+         * Update the gallery from its sources
+         * @description New, changed and vanished files make one new version; the response may be an update that waits already.
          */
         post: operations["update_gallery"];
         delete?: never;
@@ -622,8 +616,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Score the gallery on its own labels
-         * @description Recall@K and MAP@R; with a condition only the images that fulfil it ask, among all.
+         * Evaluate the gallery on its own labels
+         * @description Recall@K and MAP@R; with a condition, of queries that fulfil it, among all images.
          */
         post: operations["evaluate_gallery"];
         delete?: never;
@@ -640,15 +634,15 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * How far a job is
-         * @description The state of a job; the last thousand are remembered until the server stops.
+         * The state of a job
+         * @description The server keeps the last thousand until it ends.
          */
         get: operations["get_job"];
         put?: never;
         post?: never;
         /**
          * Cancel a job
-         * @description One that waits is cancelled at once; one that runs at its next step, the gallery as it was, or is done before.
+         * @description At once where it waits, else at its next step, unless it is done before; the gallery stays as it was.
          */
         delete: operations["cancel_job"];
         options?: never;
@@ -807,7 +801,7 @@ export interface components {
         };
         /**
          * CalibrationFacts
-         * @description What scores mean: rows of score, share of neighbours with the same label, and its 95 % interval.
+         * @description Calibration of scores: rows of score, share of neighbours with the same label, and its 95 % interval.
          *
          *     There are no points until they are computed, and where too few images have labels.
          */
@@ -844,7 +838,7 @@ export interface components {
         };
         /**
          * Computing
-         * @description Work in progress: ask again; a `total` of 0 is not known yet.
+         * @description A result that is being computed: ask again; a `total` of 0 is not known yet.
          */
         Computing: {
             /**
@@ -915,7 +909,7 @@ export interface components {
         };
         /**
          * Decided
-         * @description How many decisions were kept, and the number of their step, by which just they can be undone.
+         * @description The number of decisions, and the step that undoes them.
          */
         Decided: {
             /** Decided */
@@ -927,7 +921,7 @@ export interface components {
         };
         /**
          * DecidedLabel
-         * @description A decision that holds; `image_id` is null where the gallery does not have the image any more.
+         * @description A decision; `image_id` is null where the gallery does not have the image any more.
          */
         DecidedLabel: {
             /** Image Id */
@@ -948,7 +942,7 @@ export interface components {
         };
         /**
          * DecidedLabels
-         * @description The decisions about labels in the order they were made.
+         * @description Label decisions in the order they were made.
          */
         DecidedLabels: {
             /** Decisions */
@@ -1073,7 +1067,7 @@ export interface components {
         };
         /**
          * FacetList
-         * @description The facets of the images that fulfil the condition.
+         * @description Facets of the images that fulfil the condition.
          */
         FacetList: {
             /** Version */
@@ -1097,7 +1091,7 @@ export interface components {
         };
         /**
          * Failed
-         * @description Work that could not be done, and why.
+         * @description A result that could not be computed, and why.
          */
         Failed: {
             /**
@@ -1122,7 +1116,7 @@ export interface components {
         };
         /**
          * GalleryFacts
-         * @description The gallery that is served.
+         * @description The gallery.
          */
         GalleryFacts: {
             /** Name */
@@ -1155,7 +1149,7 @@ export interface components {
         };
         /**
          * GalleryMap
-         * @description Where every image lies, 0 to 1; `label` is a position in `labels`, -1 without one.
+         * @description The place of every image, 0 to 1; `label` is a position in `labels`, -1 without one.
          */
         GalleryMap: {
             /**
@@ -1339,7 +1333,7 @@ export interface components {
         };
         /**
          * ImageDetails
-         * @description All that is known of an image; duplicates and the label issue are empty until they are computed.
+         * @description An image; duplicates and the label issue are empty until they are computed.
          */
         ImageDetails: {
             /** Id */
@@ -1403,7 +1397,7 @@ export interface components {
         };
         /**
          * ImageList
-         * @description Images in the order of their ids, or at random; `total` is of all that fulfil the condition.
+         * @description Images in the order of their ids, or at random; `total` counts all that fulfil the condition.
          */
         ImageList: {
             /** Version */
@@ -1432,7 +1426,7 @@ export interface components {
         };
         /**
          * JobAnswer
-         * @description A job; `message` is for people, `result` is there once it is done.
+         * @description A job; it has a `result` once it is done.
          */
         JobAnswer: {
             /** Job */
@@ -1541,7 +1535,7 @@ export interface components {
         };
         /**
          * LabelFacts
-         * @description The labels' names, the most frequent first and not more than 2,000; their number; images that have one.
+         * @description The names of at most 2,000 labels, the most frequent first; the number of labels; images that have one.
          */
         LabelFacts: {
             /** Names */
@@ -1710,7 +1704,7 @@ export interface components {
         };
         /**
          * Limits
-         * @description How much is taken at once.
+         * @description Limits of a request.
          */
         Limits: {
             /** Max Upload Bytes */
@@ -1763,7 +1757,7 @@ export interface components {
         };
         /**
          * ModelFacts
-         * @description What makes the vectors.
+         * @description The model of the gallery.
          */
         ModelFacts: {
             /** Backbone */
@@ -1801,7 +1795,7 @@ export interface components {
         };
         /**
          * Permissions
-         * @description What this server lets the one who asks do.
+         * @description The permissions of the visitor.
          */
         Permissions: {
             /** Review */
@@ -1870,7 +1864,7 @@ export interface components {
         };
         /**
          * QualityReport
-         * @description How well the gallery finds its own labels; `problem` says why where nothing can be told.
+         * @description Retrieval quality on the gallery's own labels; `problem` says why there is none.
          */
         QualityReport: {
             /**
@@ -2121,7 +2115,7 @@ export interface components {
         };
         /**
          * Undone
-         * @description The images of the decisions that were taken back; none where there was nothing to take back.
+         * @description The images whose decisions were undone; none where there was nothing to undo.
          */
         Undone: {
             /** Undone */
@@ -3144,7 +3138,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description as the answer to the request told it */
+                /** @description of the response that began the job */
                 job: string;
             };
             cookie?: never;
@@ -3167,7 +3161,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description as the answer to the request told it */
+                /** @description of the response that began the job */
                 job: string;
             };
             cookie?: never;
