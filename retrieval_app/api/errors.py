@@ -28,7 +28,7 @@ from retrieval_app.api.headers import SECURITY_HEADERS
 from retrieval_app.api.schemas import GROUP_CHOICES, Answer
 from retrieval_app.api.security.rights import find_visitor
 from retrieval_app.review.database import DecidedSinceError, ReviewError
-from retrieval_app.review.job_list import JobOverError, UnknownJobError
+from retrieval_app.review.jobs import JobOverError, UnknownJobError
 from retrieval_app.review.places import strip_folders
 from retrieval_app.serving.errors import BusyError, NotReadyError, TimedOutError, UnknownPhotoError, is_disk_full
 

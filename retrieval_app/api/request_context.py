@@ -17,8 +17,7 @@ from retrieval_app.api.errors import ApiError, describe_errors, read_request_id
 from retrieval_app.api.schemas import Answer, NoParameters
 from retrieval_app.api.security.rights import find_visitor
 from retrieval_app.review.activity_log import ActivityLog
-from retrieval_app.review.job_list import Asker
-from retrieval_app.review.jobs import Jobs
+from retrieval_app.review.jobs import Asker, Jobs
 from retrieval_app.review.places import hide_folders
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot

@@ -21,7 +21,7 @@ from retrieval_app.api.request_context import (
 )
 from retrieval_app.api.schemas import Answer, EvaluateRequest, ImageId, NewImage
 from retrieval_app.api.security.access import require_review, require_writing
-from retrieval_app.review.job_list import EVALUATE, FAILED, Job
+from retrieval_app.review.jobs import EVALUATE, FAILED, Job
 
 _FAILED = "it failed; visitors with the token see why"  # which may name folders of the machine
 

@@ -26,7 +26,7 @@ from retrieval_app.api.schemas import SearchRequest
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.rights import ALL, Visitor, keep_visitor
 from retrieval_app.review.database import DecidedSinceError, ReviewError
-from retrieval_app.review.job_list import UnknownJobError
+from retrieval_app.review.jobs import UnknownJobError
 from retrieval_app.serving.errors import BusyError, NotReadyError, TimedOutError, UnknownPhotoError
 from tests.conftest import draw_folder
 from tests.retrieval_app.api.conftest import TOKEN, serve

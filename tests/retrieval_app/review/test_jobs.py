@@ -26,8 +26,7 @@ from index.public import evaluate
 from index.versions.gallery_identity import lock_gallery
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.activity_log import ActivityLog, read_log
-from retrieval_app.review.job_list import Asker, Job, JobList, JobOverError, UnknownJobError
-from retrieval_app.review.jobs import Jobs
+from retrieval_app.review.jobs import Asker, Job, JobList, JobOverError, Jobs, UnknownJobError
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_folder, draw_image
