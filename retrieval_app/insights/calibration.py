@@ -1,4 +1,4 @@
-"""Calibration of scores: how often members that are as similar have the same label."""
+"""Calibration of scores: the precision at each score, by the labels of the gallery."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from index.vectors.exact import search
 from retrieval_app.insights.answer import Answer
 
 DEPTH = 24  # hits that a search shows at first
-_SAMPLE = 2000
-_LEAST_ASKING = 30
+_SAMPLE, _FEWEST = 2000, 30  # queries
 _NAMES = (("very likely", 0.8), ("likely", 0.5), ("uncertain", 0.2))
 _LOWEST_NAME = "unlikely"
 _NORMAL = 1.96  # standard deviations on both sides of 95 %
@@ -42,12 +41,12 @@ class Calibration:
     """Precision for every score, which never falls with a rising score.
 
     Attributes:
-        points: (score, share, low, high) from which score on what share holds, scores rising.
-        asked: members whose hits it was learnt from.
+        points: (score, share, low, high), scores rising; a share holds from its score on.
+        queries: members that it was computed from.
     """
 
     points: tuple[tuple[float, float, float, float], ...]
-    asked: int
+    queries: int
 
     @cached_property
     def _scores(self) -> npt.NDArray[np.float64]:
@@ -72,13 +71,10 @@ class Calibration:
 
 
 def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0) -> Calibration | None:
-    """Calibration of a gallery's scores, as `learn_shares` learns it.
+    """Calibration of a gallery's scores; None if fewer than 30 members have another of their label, or all have one.
 
-    The evaluation is grouped: where photos come in bursts, a member finds its own group with scores that photos from
-    elsewhere hardly reach. How often the precision is right: docs/results/serving.md.
-
-    Returns:
-        None where fewer than 30 members have a label that one of another group has too, or all have the same.
+    The evaluation is grouped, as a member finds its own group with scores that new photos hardly reach. How often the
+    precision is right: docs/results/serving.md.
     """
     vectors, labels, _, _ = gallery.labelled_vectors()
     groups = find_groups(vectors, labels, read_group_sources(gallery, near_copies=False))
@@ -90,11 +86,10 @@ def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int =
 def learn_shares(
     vectors: Vectors, labels: Labels, *, seed: int, groups: Ids | None = None, progress: Progress = no_progress
 ) -> Calibration | None:
-    """Calibration learnt from the `DEPTH` nearest labelled rows of some labelled rows, 2,000 at most.
+    """Calibration from the `DEPTH` nearest labelled rows of at most 2,000 queries, whose label another group has too.
 
-    Isotonic regression of "has the same label" on the score, with Wilson's interval for as many trials as different
-    rows asked: the hits of one are no independent trials. Only rows ask that have their label in another group too:
-    others could only miss, whatever scores say.
+    Isotonic regression of "has the same label" on the score, with Wilson's interval; its number of trials is that of
+    the queries, as the hits of one query are not independent.
 
     Args:
         vectors: (N, D) float32 unit rows.
@@ -104,22 +99,22 @@ def learn_shares(
     rows = np.flatnonzero(labels != UNLABELLED)
     vectors, labels, groups = vectors[rows], labels[rows], None if groups is None else groups[rows]
     counts = np.bincount(labels, minlength=1)
-    can_ask = np.flatnonzero(counts[labels] > _count_together(labels, groups))
-    if len(can_ask) < _LEAST_ASKING or np.count_nonzero(counts) < 2:
+    usable = np.flatnonzero(counts[labels] > _count_together(labels, groups))
+    if len(usable) < _FEWEST or np.count_nonzero(counts) < 2:
         return None
-    asking = np.random.default_rng(seed).permutation(can_ask)[:_SAMPLE]
+    chosen = np.random.default_rng(seed).permutation(usable)[:_SAMPLE]
     with multiplying_workers():  # in the background: one thread
         found = search(
-            vectors[asking], vectors, k=min(DEPTH, len(rows) - 1), own=asking, groups=groups, progress=progress
+            vectors[chosen], vectors, k=min(DEPTH, len(rows) - 1), own=chosen, groups=groups, progress=progress
         )
-    same = labels[found.rows] == labels[asking][:, None]
-    queries = np.broadcast_to(np.arange(len(asking))[:, None], found.rows.shape)
+    same = labels[found.rows] == labels[chosen][:, None]
+    queries = np.broadcast_to(np.arange(len(chosen))[:, None], found.rows.shape)
     there = found.rows != NO_ID
-    return Calibration(_fit(found.cosines[there], same[there], queries[there]), asked=len(asking))
+    return Calibration(_fit(found.cosines[there], same[there], queries[there]), queries=len(chosen))
 
 
 def _count_together(labels: Labels, groups: Ids | None) -> Ids:
-    """(N,) int64 how many rows have a row's label and group, itself among them."""
+    """(N,) int64 count of the rows of a row's label and group, itself included."""
     if groups is None:
         return np.ones(len(labels), dtype=np.int64)
     numbers = np.unique(groups, return_inverse=True)[1]
@@ -138,16 +133,16 @@ def _fit(scores: Floats, same: Relevance, queries: Ids) -> tuple[tuple[float, fl
     points = np.empty((len(blocks) - 1, 4))
     for number, start in enumerate(blocks[:-1].tolist()):
         inside = block_of == number
-        share, asked = float(same[inside].mean()), len(np.unique(queries[inside]))
-        points[number] = values[start], share, *_wilson(share, asked)
-    # A share that never falls is at least what any lower score's interval says, and at most what any higher one's does.
+        share, trials = float(same[inside].mean()), len(np.unique(queries[inside]))
+        points[number] = values[start], share, *_wilson(share, trials)
+    # As shares never fall, bounds of lower scores hold from below, and those of higher ones from above.
     points[:, 2] = np.maximum.accumulate(points[:, 2])
     points[:, 3] = np.minimum.accumulate(points[::-1, 3])[::-1]
     return tuple((score, share, min(low, share), max(high, share)) for score, share, low, high in points.tolist())
 
 
 def _wilson(share: float, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share seen in so many trials (1927)."""
+    """Wilson's 95 % interval of a share in so many trials (1927)."""
     spread = _NORMAL**2 / trials
     middle = (share + spread / 2) / (1 + spread)
     half = _NORMAL / (1 + spread) * math.sqrt(share * (1 - share) / trials + spread / trials / 4)

@@ -1,4 +1,4 @@
-"""Facet counts: how many members have each label, folder, source and value of metadata, with the filter of each."""
+"""Facets: counts of members by label, folder, source and metadata, with the filter of each value."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _columns_of: WeakKeyDictionary[Gallery, list[str]] = WeakKeyDictionary()
 
 
 class FacetValueEntry(Answer):
-    """A value, its images, and the condition that selects them; null stands for images without one."""
+    """A value, its count, and its filter; null stands for images without a value."""
 
     value: FacetKey
     count: int
@@ -68,15 +68,15 @@ class Facets(Answer):
 def count_facets(
     gallery: Gallery, where: Condition | None, *, folders: bool = True, only: str | None = None, part: str = ""
 ) -> Facets:
-    """Count the members that a filter keeps, all without one, by what they have.
+    """Facets of the members that a filter keeps; None keeps all.
 
-    Metadata is a facet where it has at most `MOST_VALUES` plain values in the whole gallery, which is looked up once
-    for an opened gallery. Sources, absolute folders and metadata called `path` are listed only with the folders of
-    the machine. Each facet lists its `MOST_SHOWN` most frequent values, equally frequent ones by name.
+    Metadata is a facet if it has at most `MOST_VALUES` plain values in the whole gallery. Without `folders`, sources,
+    absolute folders and metadata called `path` are left out. Each facet has its `MOST_SHOWN` most frequent values,
+    equally frequent ones by name.
 
     Args:
-        only: the name of the one facet that is wanted; None for all.
-        part: occurs in the wanted values, whatever its case.
+        only: name of the only facet; None for all.
+        part: text that values contain, in any case.
 
     Raises:
         InputError: the filter names metadata, or a label, that no image has, or it takes too long.
@@ -116,7 +116,7 @@ def count_facets(
 
 
 def _count_folders(direct: Mapping[bytes, int], *, absolute: bool) -> Mapping[str, int]:
-    """The members in each folder or below it; none where all lie side by side."""
+    """Counts of members in or below each folder; empty if all are in one."""
     counts: Counter[str] = Counter()
     for folder, count in direct.items():
         if folder.startswith(b"/") and not absolute:
@@ -129,7 +129,7 @@ def _count_folders(direct: Mapping[bytes, int], *, absolute: bool) -> Mapping[st
 
 
 def _below(folder: str) -> Condition:
-    """All that lies in a folder or further down; LIKE would take some characters of its name for any."""
+    """Filter of a folder and those below it; LIKE would treat some characters as wildcards."""
     if not folder:
         return Not(Like(PATH, "%/%"))
     last = folder + "0"  # 0 follows / in every encoding
@@ -137,7 +137,7 @@ def _below(folder: str) -> Condition:
 
 
 def _merge_equal(found: Mapping[tuple[Kind, Any], int]) -> Counter[FacetKey] | None:
-    """How often each value is there, as a filter tells values apart; None where it cannot tell them apart at all."""
+    """Counts of values that a filter distinguishes; None for booleans mixed with others."""
     kinds = {kind for kind, _ in found}
     if "truth" in kinds and len(kinds) > 1:  # true is 1 to a filter
         return None

@@ -1,4 +1,4 @@
-"""Map of a gallery: similar members lie near each other (t-SNE, van der Maaten and Hinton 2008, by openTSNE)."""
+"""Map of a gallery by t-SNE (van der Maaten and Hinton 2008, by openTSNE)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MapLayout(Answer):
     labels: list[str]
 
     def with_decisions(self, decided: DecidedRows) -> MapLayout:
-        """The same places with labels as they were decided, and without the images that were dropped."""
+        """The same places with decided labels, without dropped images."""
         dropped = set(decided.dropped.tolist())
         shown = [place for place, number in enumerate(self.ids) if number not in dropped]
         ids = [self.ids[place] for place in shown]
@@ -58,12 +58,9 @@ class MapLayout(Answer):
 
 
 def lay_out(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0) -> MapLayout:
-    """Lay out the members, of more than 10,000 a random sample; the same gallery gives the same map.
+    """Map of the members, or of a random sample of 10,000; the same gallery gives the same map.
 
-    One core takes 14 s for 5,324 members of 64 numbers and 23 s for 10,000; never more, whatever the gallery's size.
-
-    Raises:
-        MissingDependencyError: openTSNE is not installed.
+    One core takes 14 s for 5,324 members of 64 numbers and 23 s for 10,000.
     """
     vectors, labels, ids, names = gallery.labelled_vectors()
     shown = np.arange(len(ids))

@@ -1,4 +1,4 @@
-"""Quality of a gallery: how well it finds its own labels, where it fails, and what its index costs."""
+"""Quality of a gallery: Recall@K and MAP@R on its own labels, failures, and figures of its index."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ Interval: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class NearestByLabel:
-    """Nearest rows of n rows: (n,) float32 cosines, -inf where there is none, and (n,) int64 rows, `NO_ID` there.
+    """Nearest rows of n queries: (n,) float32 cosines, -inf without one, and (n,) int64 rows, `NO_ID` without one.
 
-    `same` is that of the nearest other row of the same label, `different` and `different_row` of another label.
-    `same_grouped` and `different_grouped` are `same` and `different` among the rows of other groups.
+    `same` is the nearest other row of the same label, `different` and `different_row` that of another label;
+    `same_grouped` and `different_grouped` are those in other groups.
     """
 
     same: Floats
@@ -49,23 +49,19 @@ class NearestByLabel:
 
 
 def find_nearest_by_label(
-    vectors: Vectors, labels: Labels, asked: Ids, *, groups: Ids, progress: Progress
+    vectors: Vectors, labels: Labels, queries: Ids, *, groups: Ids, progress: Progress
 ) -> NearestByLabel:
-    """Nearest others of some rows, with the same label and with another one.
+    """Nearest other rows of the (n,) int64 rows `queries`, with the same label and with another one.
 
-    Args:
-        vectors: (N, D) float32 unit rows.
-        labels: (N,) int64.
-        asked: (n,) int64 rows.
-        groups: (N,) int64; rows of one group are duplicates.
+    `vectors` are (N, D) float32 unit rows, `labels` and `groups` (N,) int64.
     """
     with multiplying_workers():  # in the background: one thread
-        found = search_labels(vectors, labels, k=1, asked=asked, progress=progress)
+        found = search_labels(vectors, labels, k=1, asked=queries, progress=progress)
         same, different = (nearest.cosines[:, 0] for nearest in found)
         same_grouped, different_grouped = same.copy(), different.copy()
         values, counts = np.unique(groups, return_counts=True)
-        repeated = np.flatnonzero(np.isin(groups[asked], values[counts > 1]))
-        grouped = search_labels(vectors, labels, k=1, asked=asked[repeated], groups=groups)
+        repeated = np.flatnonzero(np.isin(groups[queries], values[counts > 1]))
+        grouped = search_labels(vectors, labels, k=1, asked=queries[repeated], groups=groups)
         same_grouped[repeated], different_grouped[repeated] = (nearest.cosines[:, 0] for nearest in grouped)
     return NearestByLabel(same, different, found[1].rows[:, 0], same_grouped, different_grouped)
 
@@ -81,16 +77,14 @@ class RecallEntry(Answer):
 class GroupedRecall(Answer):
     """Recall@1 of the grouped evaluation: no image finds one of its own group, shots of a burst and copies."""
 
-    value: float | None = Field(description="None where no image has another to find outside its group")
+    value: float | None = Field(description="None if no image has another of its label outside its group")
     interval: Interval | None
     queries: int
     groups: int = Field(description="of more than one image")
     images: int = Field(description="in these groups")
-    found_by: str = Field(description="how the groups were found, in words")
-    certain: bool = Field(description="false where images are only suspiciously alike")
-    flattered: bool = Field(
-        description="whether Recall@1 mostly says that groups find themselves: it is much higher, or there is no value"
-    )
+    found_by: str = Field(description="where the groups come from, in words")
+    certain: bool = Field(description="false if the images of a group are only very similar")
+    flattered: bool = Field(description="whether Recall@1 is much higher than this value, or there is no value")
 
 
 class MeanPrecision(Answer):
@@ -118,7 +112,7 @@ class FirstHit(Answer):
 
 
 class WorstQueryEntry(Answer):
-    """An image of which at least the first `misses` hits have another label."""
+    """A query whose first `misses` hits at least have another label."""
 
     id: int
     label: str
@@ -127,7 +121,7 @@ class WorstQueryEntry(Answer):
 
 
 class ScoreHistogram(Answer):
-    """How many images have their nearest of the same and of a different label between two of the edges."""
+    """Counts of queries by the score of their nearest image of the same and of another label, between the edges."""
 
     edges: list[float]
     same: list[int]
@@ -135,7 +129,7 @@ class ScoreHistogram(Answer):
 
 
 class Confusion(Answer):
-    """How many images of a label have their nearest in another one, and the first of them."""
+    """Count of images of a label whose nearest image has the label `found`, and the first of them."""
 
     label: str
     found: str
@@ -144,20 +138,20 @@ class Confusion(Answer):
 
 
 class Quality(Answer):
-    """Quality of searches with every labelled member that has another one of its label.
+    """Quality of searches with every labelled member that has another of its label as a query.
 
     Attributes:
-        queries: such members.
+        queries: count of these members.
         sampled: whether some members were left out.
-        recall_at: for each of `KS`; a duplicate of a member may be what it finds.
+        recall_at: for each of `KS`; near-duplicates count as found.
         classes: the lowest Recall@1 first.
-        worst: those that search longest in vain first, of equals the one whose first hit is nearest.
+        worst: the queries with most misses first, then those with the nearest first hit.
         confusion: the most frequent first.
-        problem: why labels are too few to tell anything; else None.
+        problem: why there are too few labels; else None.
     """
 
     queries: int
-    lone: int = Field(description="images that are alone with their label")
+    lone: int = Field(description="images without another of their label")
     sampled: bool
     recall_at: list[RecallEntry]
     grouped: GroupedRecall | None = Field(description="None where no two images are of one group")
@@ -167,7 +161,7 @@ class Quality(Answer):
     histogram: ScoreHistogram | None
     confusion: list[Confusion]
     problem: str | None
-    index: dict[str, Any] = Field(description="what the build measured of the index")
+    index: dict[str, Any] = Field(description="measurements of the index by the build")
 
 
 def assess_quality(
@@ -175,30 +169,27 @@ def assess_quality(
 ) -> Quality:
     """Quality of a gallery by an exact search with every labelled member; of more than 20,000 with a random sample.
 
-    Every query is compared with all members twice: for a sample of 200,000 that is about a minute on one
-    core, and up to 1.5 GB beside the vectors where labels are large.
-
-    Args:
-        duplicates: of the gallery; None finds them first.
+    Every query is compared with all members twice: of 200,000 that takes about a minute on one core, and up to 1.5 GB
+    beside the vectors. `duplicates` are those of the gallery; None finds them first.
     """
     index = _describe_index(gallery)
     vectors, labels, ids, names = gallery.labelled_vectors()
-    asking = np.arange(len(ids))
+    chosen = np.arange(len(ids))
     if (labels != UNLABELLED).sum() > MOST_QUERIES:
         labelled = np.flatnonzero(labels != UNLABELLED)
-        asking = np.sort(np.random.default_rng(_SEED).choice(labelled, MOST_QUERIES, replace=False))
+        chosen = np.sort(np.random.default_rng(_SEED).choice(labelled, MOST_QUERIES, replace=False))
     try:
         scores = score_retrieval(
-            vectors[asking],
-            labels[asking],
+            vectors[chosen],
+            labels[chosen],
             gallery=vectors,
             gallery_labels=labels,
             gallery_ids=ids,
-            query_ids=ids[asking],
+            query_ids=ids[chosen],
             ks=KS,
             progress=lambda done, total: progress(done, 2 * total),
         )
-    except InputError as error:  # no member has another of its label to find
+    except InputError as error:  # no member has another of its label
         return Quality(
             queries=0, lone=0, sampled=False, recall_at=[], grouped=None, map_at_r=None, classes=[],
             worst=[], histogram=None, confusion=[], problem=str(error), index=index,
@@ -206,12 +197,12 @@ def assess_quality(
     copies = (duplicates or find_duplicate_groups(gallery)).groups_of(ids)
     groups = find_groups(vectors, labels, read_group_sources(gallery, copies=copies))
     rows = np.flatnonzero(labels != UNLABELLED)
-    asked = np.searchsorted(rows, asking[labels[asking] != UNLABELLED])
+    queries = np.searchsorted(rows, chosen[labels[chosen] != UNLABELLED])
     vectors, labels, ids = vectors[rows], labels[rows], ids[rows]
     nearest = find_nearest_by_label(
         vectors,
         labels,
-        asked,
+        queries,
         groups=np.arange(len(rows)) if groups is None else groups.numbers[rows],
         progress=lambda done, total: progress(total + done, 2 * total),
     )
@@ -219,7 +210,7 @@ def assess_quality(
     return Quality(
         queries=scores.queries,
         lone=scores.lone_queries,
-        sampled=len(asked) < len(ids),
+        sampled=len(queries) < len(ids),
         recall_at=[
             RecallEntry(k=k, value=value, interval=bootstrap_interval(scores.hits[k], seed=_SEED))
             for k, value in scores.recall.items()
@@ -230,17 +221,17 @@ def assess_quality(
             interval=bootstrap_interval(scores.average_precision, seed=_SEED),
         ),
         classes=_describe_classes(scores.hits[1], scores.labels, names),
-        worst=_find_worst(scores.hits, nearest, asked, ids=ids, labels=texts),
+        worst=_find_worst(scores.hits, nearest, queries, ids=ids, labels=texts),
         histogram=_count_scores(nearest),
-        confusion=_count_confusions(nearest, asked, ids=ids, labels=texts),
+        confusion=_count_confusions(nearest, queries, ids=ids, labels=texts),
         problem=None,
         index=index,
     )
 
 
 def _score_grouped(nearest: NearestByLabel, groups: Groups, *, recall: float) -> GroupedRecall:
-    asked = np.isfinite(nearest.same_grouped)
-    found = (nearest.same_grouped >= nearest.different_grouped)[asked].astype(np.float64)
+    findable = np.isfinite(nearest.same_grouped)
+    found = (nearest.same_grouped >= nearest.different_grouped)[findable].astype(np.float64)
     value = float(found.mean()) if len(found) else None
     return GroupedRecall(
         value=value,
@@ -266,19 +257,19 @@ def _describe_classes(hits: Any, labels: Labels, names: Sequence[str]) -> list[C
 
 
 def _find_worst(
-    hits: Mapping[int, Any], nearest: NearestByLabel, asked: Ids, *, ids: Ids, labels: Sequence[str]
+    hits: Mapping[int, Any], nearest: NearestByLabel, queries: Ids, *, ids: Ids, labels: Sequence[str]
 ) -> list[WorstQueryEntry]:
-    """Worst queries, given the (n,) rows of all, and ids and labels of all rows."""
-    queries = np.flatnonzero(np.isfinite(nearest.same))  # in the order of the hits
-    misses = np.zeros(len(queries), dtype=np.int64)
+    """Worst of the (n,) rows `queries`, by ids and labels of all rows."""
+    findable = np.flatnonzero(np.isfinite(nearest.same))  # in the order of the hits
+    misses = np.zeros(len(findable), dtype=np.int64)
     for k in KS:
         misses[hits[k] == 0] = k
-    misses[nearest.different_row[queries] == NO_ID] = 0  # it met none but images without a label
-    order = np.lexsort((-nearest.different[queries], -misses))[:_WORST]
+    misses[nearest.different_row[findable] == NO_ID] = 0
+    order = np.lexsort((-nearest.different[findable], -misses))[:_WORST]
     found = []
     for place in order[misses[order] > 0].tolist():
-        query = queries[place]
-        row, other = asked[query], nearest.different_row[query]
+        query = findable[place]
+        row, other = queries[query], nearest.different_row[query]
         hit = FirstHit(id=ids[other], label=labels[other], score=nearest.different[query])
         found.append(WorstQueryEntry(id=ids[row], label=labels[row], hit=hit, misses=misses[place]))
     return found
@@ -293,10 +284,12 @@ def _count_scores(nearest: NearestByLabel) -> ScoreHistogram:
     return ScoreHistogram(edges=edges.tolist(), same=same, different=different)
 
 
-def _count_confusions(nearest: NearestByLabel, asked: Ids, *, ids: Ids, labels: Sequence[str]) -> list[Confusion]:
+def _count_confusions(
+    nearest: NearestByLabel, queries: Ids, *, ids: Ids, labels: Sequence[str]
+) -> list[Confusion]:
     confused: dict[tuple[str, str], list[int]] = {}
     for query in np.flatnonzero(np.isfinite(nearest.same) & (nearest.different > nearest.same)).tolist():
-        row, other = int(asked[query]), int(nearest.different_row[query])
+        row, other = int(queries[query]), int(nearest.different_row[query])
         confused.setdefault((labels[row], labels[other]), []).append(int(ids[row]))
     ordered = sorted(confused.items(), key=lambda pair: (-len(pair[1]), pair[0]))
     return [

@@ -866,7 +866,7 @@ export interface components {
         };
         /**
          * Confusion
-         * @description How many images of a label have their nearest in another one, and the first of them.
+         * @description Count of images of a label whose nearest image has the label `found`, and the first of them.
          */
         Confusion: {
             /** Label */
@@ -1079,7 +1079,7 @@ export interface components {
         };
         /**
          * FacetValueEntry
-         * @description A value, its images, and the condition that selects them; null stands for images without one.
+         * @description A value, its count, and its filter; null stands for images without a value.
          */
         FacetValueEntry: {
             /** Value */
@@ -1284,7 +1284,7 @@ export interface components {
         GroupedRecall: {
             /**
              * Value
-             * @description None where no image has another to find outside its group
+             * @description None if no image has another of its label outside its group
              */
             value: number | null;
             /** Interval */
@@ -1306,17 +1306,17 @@ export interface components {
             images: number;
             /**
              * Found By
-             * @description how the groups were found, in words
+             * @description where the groups come from, in words
              */
             found_by: string;
             /**
              * Certain
-             * @description false where images are only suspiciously alike
+             * @description false if the images of a group are only very similar
              */
             certain: boolean;
             /**
              * Flattered
-             * @description whether Recall@1 mostly says that groups find themselves: it is much higher, or there is no value
+             * @description whether Recall@1 is much higher than this value, or there is no value
              */
             flattered: boolean;
         };
@@ -1878,7 +1878,7 @@ export interface components {
             queries: number;
             /**
              * Lone
-             * @description images that are alone with their label
+             * @description images without another of their label
              */
             lone: number;
             /** Sampled */
@@ -1899,7 +1899,7 @@ export interface components {
             problem: string | null;
             /**
              * Index
-             * @description what the build measured of the index
+             * @description measurements of the index by the build
              */
             index: {
                 [key: string]: unknown;
@@ -1940,7 +1940,7 @@ export interface components {
         };
         /**
          * ScoreHistogram
-         * @description How many images have their nearest of the same and of a different label between two of the edges.
+         * @description Counts of queries by the score of their nearest image of the same and of another label, between the edges.
          */
         ScoreHistogram: {
             /** Edges */
@@ -2139,7 +2139,7 @@ export interface components {
         };
         /**
          * WorstQueryEntry
-         * @description An image of which at least the first `misses` hits have another label.
+         * @description A query whose first `misses` hits at least have another label.
          */
         WorstQueryEntry: {
             /** Id */

@@ -51,7 +51,9 @@ def test_runs_of_one_backbone_share_features(work: Path, tmp_path: Path, monkeyp
     assert len(through) == 1  # a batch of the 24 photos that nobody had trained on
     assert [one.vectors.shape[1] for one in found.embedded] == [8, 6]
     assert [one.trained_on for one in found.embedded] == [24, 24]
-    assert "warning: run8 was trained on 24 of these images, so its scores are too good" in format_comparison(found)
+    assert "warning: run8 was trained on 24 of these images, so its scores are too good" in format_comparison(
+        found
+    )
 
 
 def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_labels_of_a_single_group_do_not_ask_as_they_could_only_miss() -> None:
     rows = np.arange(800)
     known = learn_shares(vectors, labels, seed=0, groups=np.where(labels < 50, rows, 800 + labels))
     assert known is not None
-    assert known.asked == 400
+    assert known.queries == 400
     assert known.points[-1][1] > 0.9
     lone = np.where(labels < 50, labels, 50 + rows)
     assert known == learn_shares(vectors, lone, seed=0), "as if nothing had the label of those of a single group"
