@@ -113,9 +113,9 @@ class GalleryAnswers:
         chosen = np.random.default_rng().choice(gallery.count, size=min(count, gallery.count), replace=False)
         return await self._describe(gallery, gallery.ids[chosen].tolist())
 
-    async def picture(self, image_id: int, *, side: int) -> bytes:
+    async def thumbnail(self, image_id: int, *, side: int) -> bytes:
         """A WebP of an image, at most `side` pixels long."""
-        return await self.engine.picture(self.engine.snapshot(), image_id, side=side)
+        return await self.engine.thumbnail(self.engine.snapshot(), image_id, side=side)
 
     async def evaluate(self, tell: Tell = lambda *_: None) -> dict[str, Any]:
         """Recall@K, with 95 % intervals, and the labels that are found worst."""

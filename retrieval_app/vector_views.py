@@ -27,14 +27,14 @@ from index.text import printable_path, valid_text
 from index.threads import map_ahead, usable_cores
 from index.vectors.exact import search
 from retrieval_app.insights.map_layout import MapLayout, lay_out
-from retrieval_app.serving.pictures import decode_in_turn, read_original
+from retrieval_app.serving.thumbnails import decode_in_turn, read_original
 
 _AT_ONCE = 256  # thumbnails that wait in memory
 VECTORS, METADATA, SPRITE, CONFIG = "vectors.tsv", "metadata.tsv", "sprite.png", "projector_config.pbtxt"
 COLUMNS = ("label", "path", "source", "id")
 _SPRITE_SIDE = 8192  # the largest texture of all browsers
 _THUMBNAIL_SIDE, _SMALLEST_SIDE = 64, 8
-_NO_PICTURE = (200, 200, 200)
+_NO_IMAGE = (200, 200, 200)
 THUMBNAIL_SIDE = 96
 _NEIGHBOURS = 15  # the default of embedding-atlas
 _BETWEEN = 3  # members of the map whose mean is the place of one that was not laid out
@@ -79,7 +79,7 @@ def write_projector(
         pictures = 0 if side is None else _write_sprite(gallery, out, side=side, progress=progress)
         write_durably(out / CONFIG, _describe(side).encode())  # last: without it nothing is shown
     names = [VECTORS, METADATA, *([SPRITE] if side else []), CONFIG]
-    return ExportReport.of(gallery, [out / name for name in names], pictures=pictures)
+    return ExportReport.of(gallery, [out / name for name in names], thumbnails=pictures)
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def _write_rows(gallery: Gallery, out: Path, *, progress: Progress) -> None:
 def _write_sprite(gallery: Gallery, out: Path, *, side: int, progress: Progress) -> int:
     """Write the thumbnails row by row into a square; the number that could be read."""
     across, made = _across(gallery.count), 0
-    sprite = Image.new("RGB", (across * side, across * side), _NO_PICTURE)
+    sprite = Image.new("RGB", (across * side, across * side), _NO_IMAGE)
     for number, thumbnail in enumerate(read_thumbnails(gallery, side=side, progress=progress)):
         if thumbnail is not None:
             made += 1
@@ -164,7 +164,7 @@ def write_atlas(
     layout = lay_out(gallery, laying_out)
     with naming_out(out):
         pictures = _write(gallery, out, layout=layout, thumbnails=thumbnails, progress=writing)
-    return ExportReport.of(gallery, [out], pictures=pictures)
+    return ExportReport.of(gallery, [out], thumbnails=pictures)
 
 
 def _write(gallery: Gallery, out: Path, *, layout: MapLayout, thumbnails: bool, progress: Progress) -> int:

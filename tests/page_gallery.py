@@ -69,7 +69,7 @@ def build_page_gallery(folder: Path, *, shared: Path) -> PageGallery:
 
 
 def _plant_copies(folder: Path, chosen: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Two exact copies, the second of another label, and a smaller picture of lower quality."""
+    """Two exact copies, the second of another label, and a smaller image of lower quality."""
     originals = [
         next(path for path, _ in chosen[::-1] if f"/{label}/" in path) for label in ("shoes", "hat", "dress")
     ]

@@ -46,7 +46,7 @@ def details(visit: Visit) -> Locator:
 
 
 def open_card(visit: Visit, image: int) -> Locator:
-    """The button of a result that is its picture and opens its details."""
+    """The button of a result that is its image and opens its details."""
     return visit.card(image).get_by_role("button", name=re.compile("Details$"))
 
 

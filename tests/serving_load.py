@@ -209,7 +209,7 @@ class Load:
         assert self.etags.setdefault(image_id, answer.headers["etag"]) == answer.headers["etag"]
 
     def _changing_thumbnail(self, connection: HTTPConnection, chance: random.Random) -> None:
-        image_id, kind = chance.choice(self.changing), chance.choice(["thumbnail", "picture", "vector", "labels"])
+        image_id, kind = chance.choice(self.changing), chance.choice(["thumbnail", "preview", "vector", "labels"])
         answer = self._ask(connection, "GET", f"/v1/images/{image_id}/{kind}")
         assert answer.status in (200, 404), answer
         if answer.status == 404:

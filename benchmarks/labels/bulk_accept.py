@@ -113,7 +113,7 @@ def make_photos(options: argparse.Namespace, seed: int) -> tuple[list[Photo], Pa
 
 
 def edit(path: Path, out: Path) -> None:
-    """Nine tenths of the picture, a fifth brighter, saved as JPEG of quality 80."""
+    """Nine tenths of the image, a fifth brighter, saved as JPEG of quality 80."""
     with Image.open(path) as image:
         width, height = image.size
         box = (width // 20, height // 20, width - width // 20, height - height // 20)

@@ -1,6 +1,6 @@
 """Images whose right labels are known, with their labels as people gave them or with mistakes of a known kind.
 
-The images that chose the constants of the detection (`choose`) are not those that are reported (`report`). The pictures
+The images that chose the constants of the detection (`choose`) are not those that are reported (`report`). The images
 of CIFAR-N are halved by their place, the groceries by their official parts, the cars by their classes, and the classes
 of Tiny-ImageNet are those of its two archives (of the larger one a hundred images each).
 """

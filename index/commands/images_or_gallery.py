@@ -86,7 +86,7 @@ def is_model(given: str) -> bool:
 
 
 def refuse_training(source: str) -> None:
-    """See that a source is not the folder of a training, in whose small pictures nobody wants to search."""
+    """See that a source is not the folder of a training, whose drawn examples nobody searches."""
     from index.marks import is_training_folder
 
     if is_training_folder(Path(source)):

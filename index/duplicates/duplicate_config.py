@@ -1,4 +1,4 @@
-"""When two images count as one picture, in a module that loads nothing heavy.
+"""When two images count as one image, in a module that loads nothing heavy.
 
 The defaults were chosen on 5,398 photos of clothing (people's own, shorter side 256, many on the same carpet or hanger)
 with four models on MobileNetV2: its raw features, PCA-whitened ones, and heads trained with Proxy-NCA and SPA. Copies
@@ -11,7 +11,7 @@ were made of 1,600 of them. Found of each kind, lowest and highest of three mode
   JPEG of quality 30              46-79      cropped by 5 percent         21-26
   half as large (128 pixels)      2-14       mirrored                     0
 
-Of the 14.6 million pairs of photos two passed, with every model: one picture saved again (and labelled `shorts` and
+Of the 14.6 million pairs of photos two passed, with every model: one image saved again (and labelled `shorts` and
 `skirt`), and one jacket photographed twice. The most similar photos of different things had a similarity of
 0.91 within 6 bits, 0.95 within 8 and 0.96 within 10 (SPA; 0.86, 0.92 and 0.93 with the others): embeddings alone call
 things alike that are not, as does the hash alone.
@@ -33,24 +33,24 @@ MIN_SIMILARITY, MAX_HASH_DISTANCE = 0.92, 6
 class DuplicateConfig:
     """Near-duplicates: limits of vectors and of perceptual hashes.
 
-    Where the model tells pictures, it is the vectors that do so which are compared, and from which cosine on two are
-    copies is the model's to say; hashes may differ then, as those of cut or mirrored pictures do.
+    Where the model tells images, it is the vectors that do so which are compared, and from which cosine on two are
+    copies is the model's to say; hashes may differ then, as those of cut or mirrored images do.
     """
 
     min_similarity: float | None = option(
         None, f"Near-duplicates have vectors of at least this cosine similarity.  [default: {MIN_SIMILARITY}; as the "
-        "model says where it tells pictures]", above=0, at_most=1,
+        "model says where it tells images]", above=0, at_most=1,
     )  # fmt: skip
     max_hash_distance: int | None = option(
         None, f"Near-duplicates differ in at most so many of the {HASH_BITS} bits of their perceptual hash.  [default: "
-        f"{MAX_HASH_DISTANCE}; any where the model tells pictures]", at_least=0, at_most=HASH_BITS,
+        f"{MAX_HASH_DISTANCE}; any where the model tells images]", at_least=0, at_most=HASH_BITS,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_fields(self)
 
     def settle(self, copy_threshold: float | None) -> DuplicateConfig:
-        """The same with nothing left open, for a model that tells pictures from this cosine on; None: it does not."""
+        """The same with nothing left open, for a model that tells images from this cosine on; None: it does not."""
         if copy_threshold is None:
             usual: tuple[float, int] = MIN_SIMILARITY, MAX_HASH_DISTANCE
         else:

@@ -28,19 +28,19 @@ CSV_COLUMNS = ("row", "id", "path", "source", "label", "given_label", "metadata"
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """Written files: `images` rows of `embedding_dim` numbers, `pictures` of them with a thumbnail."""
+    """Written files: `images` rows of `embedding_dim` numbers, `thumbnails` of them with a thumbnail."""
 
     gallery: str
     version: str
     images: int
     embedding_dim: int
     files: list[str]
-    pictures: int = 0
+    thumbnails: int = 0
 
     @classmethod
-    def of(cls, gallery: Gallery, files: Iterable[Path], *, pictures: int = 0) -> ExportReport:
+    def of(cls, gallery: Gallery, files: Iterable[Path], *, thumbnails: int = 0) -> ExportReport:
         names = [valid_text(str(file)) for file in files]
-        return cls(valid_text(str(gallery.path)), gallery.version, gallery.count, gallery.width, names, pictures)
+        return cls(valid_text(str(gallery.path)), gallery.version, gallery.count, gallery.width, names, thumbnails)
 
 
 def export_vectors(path: Path, out: Path, *, by: str = SEMANTIC, progress: Progress = no_progress) -> ExportReport:

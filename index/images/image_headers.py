@@ -15,7 +15,7 @@ _MAX_METADATA_BYTES = 1 << 22
 _MAX_SEGMENTS = 256  # of a JPEG, before its first scan
 _MAX_CHUNKS = 64  # of a PNG or WebP, without those that hold pixels
 _MAX_PIXEL_CHUNKS = 1 << 14
-_MAX_BLOCKS = 256  # of up to 255 bytes, before the first picture of a GIF
+_MAX_BLOCKS = 256  # of up to 255 bytes, before the first image of a GIF
 _MAX_TAGS = 256  # of a directory of metadata
 _MAX_TAG_VALUES = 1 << 16  # in all its tags, each of which Pillow may make an object of Python
 
@@ -24,7 +24,7 @@ _SEQUENTIAL, _PROGRESSIVE, _START_OF_SCAN = (0xC0, 0xC1), 0xC2, 0xDA
 _OTHER_FRAMES = (0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 _WITHOUT_LENGTH = (0x00, 0x01, *range(0xD0, 0xDA), 0xFF)
 _GIF_COMMENT = 0xFE
-# What a directory begins with: of a camera, and of several pictures in one file.
+# What a directory begins with: of a camera, and of several images in one file.
 _EXIF, _MPF = b"Exif\0\0", b"MPF\0"
 
 
@@ -101,7 +101,7 @@ def _is_cheap_png(data: bytes) -> bool:
 
 
 def _is_cheap_gif(data: bytes) -> bool:
-    """Little before the first picture, which lies within the canvas; what follows it is not read."""
+    """Little before the first image, which lies within the canvas; what follows it is not read."""
     width, height, flags = struct.unpack_from("<HHB", data, 6)
     at, blocks = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0), 0  # behind the palette
     while data[at] == ord("!"):

@@ -19,7 +19,7 @@ Kind: TypeAlias = Literal[
     "wrong_label", "ambiguous", "confused_classes", "rare_class", "outlier", "conflicting_duplicates"
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-# An image that shows none of the classes has no clear favourite. Among photos of clothes, four fifths of pictures of
+# An image that shows none of the classes has no clear favourite. Among photos of clothes, four fifths of images of
 # animals and things had a highest confidence below half of the median, one in ten of the photos themselves.
 CLEAR = 0.5
 AMBIGUOUS = 0.25  # chance of the label and of another one, each of which may then be right

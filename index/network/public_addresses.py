@@ -37,7 +37,7 @@ def check_web_address(address: str) -> None:
     except ValueError:
         is_usual = is_plain = False
     if not is_usual or not is_plain:
-        raise refuse_address(address, "expected the address of a picture, such as https://example.org/photo.jpg")
+        raise refuse_address(address, "expected the address of an image, such as https://example.org/photo.jpg")
     if parts.username is not None or parts.password is not None:
         raise InputError("an address with a name or password in it is not asked")
 
@@ -101,6 +101,6 @@ def check_addresses(host: str, port: int, *, found: Iterable[str], may_connect: 
         address = read_address(text)
         if address is None or not may_connect(address, port):
             raise InputError(
-                f"{printable_path(host)}: this host, or its port {port}, is not asked: pictures are fetched from "
+                f"{printable_path(host)}: this host, or its port {port}, is not asked: images are fetched from "
                 f"public addresses only, at the usual ports of http and https; {advice}"
             )

@@ -95,7 +95,7 @@ def make_server(
     @server.tool(annotations=_LOOKS)
     async def look_at_image(image_id: int) -> SentImage:
         """An image of the gallery, to look at."""
-        return SentImage(data=await _tell(answers.picture(image_id, side=_SIDE)), format="webp")
+        return SentImage(data=await _tell(answers.thumbnail(image_id, side=_SIDE)), format="webp")
 
     @server.tool(annotations=_LOOKS)
     async def list_label_issues(count: int = 20) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from retrieval_app.insights.background import Computed
 from retrieval_app.insights.facet_filters import Facets, count_facets
 from retrieval_app.insights.map_layout import MapLayout
 from retrieval_app.insights.quality import Quality
-from retrieval_app.review.exports import MAX_PICTURES, MAX_ROWS
+from retrieval_app.review.exports import MAX_ROWS, MAX_ZIP_IMAGES
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.searching import MAX_K
 from retrieval_app.serving.serving_config import ServingConfig
@@ -153,7 +153,7 @@ def describe_gallery(
     points = () if computed.value is None else computed.value.points
     limits = Limits(
         max_upload_bytes=config.max_upload_bytes, max_k=MAX_K, max_queries=MAX_QUERIES, max_export_csv=MAX_ROWS,
-        max_export_zip=MAX_PICTURES,
+        max_export_zip=MAX_ZIP_IMAGES,
     )  # fmt: skip
     return {
         "name": valid_text(name), **facts, "permissions": permissions, "limits": limits.to_json(),

@@ -45,13 +45,13 @@ from retrieval_app.api.schemas import (
 from retrieval_app.review.places import ROW_FIELDS, describe_row, strip_folders
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
-from retrieval_app.serving.pictures import PICTURE_SIDE, choose_side
+from retrieval_app.serving.thumbnails import PREVIEW_SIDE, choose_side
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 router = make_router("images")
 _WEBP = {
     200: {"content": {"image/webp": BYTES}, "description": "re-encoded pixels"},
-    304: {"description": "the picture that the browser has is still right"},
+    304: {"description": "the image that the browser has is still right"},
 }
 _TAG = re.compile(r'(?:W/)?("[^"]*")')
 
@@ -215,16 +215,16 @@ async def get_thumbnail(context: Context, image_id: ImageId, size: Annotated[Thu
 
     A WebP of about the wanted size, from re-encoded pixels.
     """
-    return await _send_picture(context, image_id, side=choose_side(size.side))
+    return await _send_thumbnail(context, image_id, side=choose_side(size.side))
 
 
-@router.get("/images/{image_id}/picture", **responses(None, 404, 409, also=_WEBP))
-async def get_picture(context: BareContext, image_id: ImageId) -> Response:
+@router.get("/images/{image_id}/preview", **responses(None, 404, 409, also=_WEBP))
+async def get_preview(context: BareContext, image_id: ImageId) -> Response:
     """An image, large.
 
     A WebP of at most 2048 pixels a side, from re-encoded pixels.
     """
-    return await _send_picture(context, image_id, side=PICTURE_SIDE)
+    return await _send_thumbnail(context, image_id, side=PREVIEW_SIDE)
 
 
 @router.get("/images/{image_id}/labels", **responses(LabelShares, 404))
@@ -276,9 +276,9 @@ def _describe_images(gallery: Gallery, ids: list[int], *, include: str, folders:
     return [{"id": row.id, **describe_row(gallery, row, include=wanted, folders=folders)} for row in rows]
 
 
-async def _send_picture(context: RequestContext, image_id: int, *, side: int) -> Response:
+async def _send_thumbnail(context: RequestContext, image_id: int, *, side: int) -> Response:
     try:
-        data = await context.engine.picture(context.snapshot, image_id, side=side)
+        data = await context.engine.thumbnail(context.snapshot, image_id, side=side)
     except (InputError, ImageError) as error:
         if isinstance(error, ImageError) and error.reason == CHANGED:  # another image than was indexed
             raise ApiError(explain(error), status=409, code=CHANGED) from error
@@ -286,7 +286,7 @@ async def _send_picture(context: RequestContext, image_id: int, *, side: int) ->
         field = "image_id" if isinstance(error, UnknownImageError) else None
         message = explain(error) if context.folders else strip_folders(explain(error))
         raise ApiError(message, status=404, code=code, field=field) from error
-    # Ids name other files after a rebuild, so a browser may keep a picture but must ask whether it still holds.
+    # Ids name other files after a rebuild, so a browser may keep an image but must ask whether it still holds.
     tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
     known = context.request.headers.get("if-none-match", "")

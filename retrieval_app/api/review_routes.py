@@ -55,8 +55,8 @@ from retrieval_app.review.subjects import (
     find_subjects,
 )
 from retrieval_app.serving.live_gallery import Snapshot
-from retrieval_app.serving.pictures import encode_picture
 from retrieval_app.serving.search_engine import Engine
+from retrieval_app.serving.thumbnails import encode_image
 
 router = make_router("review")
 _MAY_DECIDE: dict[str, Any] = {"dependencies": [Depends(require_review)]}
@@ -70,7 +70,7 @@ _COUNTS = {
 }
 _CSV: dict[int, dict[str, Any]] = {200: {"content": _TABLE, "description": "a table"}}
 _LABELS_CSV: dict[int, dict[str, Any]] = {200: {**_CSV[200], "headers": _COUNTS}}
-_EXPORT = {200: {"content": _ARCHIVE | _TABLE, "description": "a table, or pictures and a table"}}
+_EXPORT = {200: {"content": _ARCHIVE | _TABLE, "description": "a table, or images and a table"}}
 _BYTES_IN_MEMORY = 4 * 1024 * 1024  # of a table; more lies in a temporary file
 _CHUNK_BYTES = 64 * 1024
 
@@ -377,7 +377,7 @@ async def export_images(context: BareContext, body: ExportRequest) -> Response:
         if body.format == "csv":
             blocks = iter([encode_table(gallery, body.ids, folders=folders)])
         else:
-            render = partial(encode_picture, gallery, kind="JPEG")
+            render = partial(encode_image, gallery, kind="JPEG")
             blocks = stream_zip(gallery, body.ids, render=render, folders=folders)
         context.log(EXPORT, format=body.format, count=len(body.ids), images=list(body.ids[:_MOST_LOGGED]))
         return blocks

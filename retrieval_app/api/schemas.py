@@ -14,7 +14,7 @@ from index.gallery.reranking import POOL
 from index.labels.kinds import Kind
 from index.network.public_addresses import MAX_ADDRESS_CHARACTERS
 from retrieval_app.insights.answer import Answer
-from retrieval_app.review.exports import MAX_PICTURES, MAX_ROWS
+from retrieval_app.review.exports import MAX_ROWS, MAX_ZIP_IMAGES
 from retrieval_app.review.places import ROW_FIELDS, RowField
 from retrieval_app.serving.searching import MAX_K, MAX_OFFSET
 
@@ -377,9 +377,11 @@ GroupDecision = Annotated[CopiesDecision | GroupChoice, Discriminator("decision"
 
 
 class ExportRequest(Body):
-    """Images to download: a table, or the pictures with the table."""
+    """Images to download: a table, or the images with the table."""
 
-    ids: list[ImageId] = Field(min_length=1, max_length=MAX_ROWS, description=f"of a ZIP at most {MAX_PICTURES:,}")
+    ids: list[ImageId] = Field(
+        min_length=1, max_length=MAX_ROWS, description=f"of a ZIP at most {MAX_ZIP_IMAGES:,}"
+    )
     format: Literal["csv", "zip"]
 
 

@@ -239,14 +239,14 @@ async def fetch_photo(context: BareContext, body: PhotoAddress) -> dict[str, Any
     return _describe_photo(await context.engine.keep_photo(fetched.data, name=fetched.name))
 
 
-@router.get("/photos/{token}/picture", **responses(None, 404, also=_JPEG))
+@router.get("/photos/{token}/preview", **responses(None, 404, also=_JPEG))
 async def get_photo(context: BareContext, token: PhotoToken) -> Response:
     """Get a kept photo.
 
     As JPEG of at most about 1024 pixels a side.
     """
     photo = await context.engine.photo(token)
-    return Response(photo.picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
+    return Response(photo.jpeg, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
 
 @router.post("/embed", openapi_extra=IMAGE_BODY, **responses(EmbedAnswer, *BODY_ERRORS))

@@ -79,7 +79,7 @@ def export_vectors(gallery: Path, out: Path, kind: str, thumbnails: bool, by: st
             )  # fmt: skip
         how = f"embedding-atlas {printable_path(str(out))} --x x --y y --neighbors neighbors"
         how += " --image image" if thumbnails else ""
-    counted = f"{_count(report.images, report.embedding_dim)}, {report.pictures:,} thumbnails"
+    counted = f"{_count(report.images, report.embedding_dim)}, {report.thumbnails:,} thumbnails"
     emit(asdict(report), as_json=as_json, text=f"{printable_path(str(out))}: {counted}\nlook: {how}")
 
 

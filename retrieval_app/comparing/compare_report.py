@@ -19,13 +19,13 @@ from retrieval_app.comparing.embedding import Embedded
 from retrieval_app.comparing.public import TABLE_START
 from retrieval_app.comparing.scoring import Comparison, Pair, Scored, Scoring
 from retrieval_app.reports.duplicates_report import guard_cell
-from retrieval_app.reports.standalone import draw_pictures, write_document
+from retrieval_app.reports.standalone import draw_thumbnails, write_document
 
 _WRONG_SHARE = 3  # of both-wrong queries there are so many times fewer
 HITS = 6
 SIDE = 128
-"""Longest side of the pictures, in pixels."""
-MOST_PICTURES = 2400
+"""Longest side of the images, in pixels."""
+MAX_THUMBNAILS = 2400
 """On the page, which then has some 12 MB."""
 Hits = Mapping[tuple[int, int], list[tuple[int, float]]]
 """(candidate, query) to the hits, best first: the row of each, and its cosine."""
@@ -46,18 +46,18 @@ def write_compare_page(
     Args:
         out: the file; it is replaced in one step.
         shown: queries of every two candidates of which one is right and the other wrong; fewer where the page would
-            have too many pictures.
+            have too many images.
 
     Raises:
         InputError: the file cannot be written.
     """
     samples = _draw_samples(comparison.scoring, shown=shown, seed=seed)
     hits = _rank(comparison, samples)
-    while len(rows := _list_photos(comparison.scoring, samples, hits)) > MOST_PICTURES and shown > 2:
+    while len(rows := _list_photos(comparison.scoring, samples, hits)) > MAX_THUMBNAILS and shown > 2:
         shown = shown * 3 // 4
         samples = [_cut(sample, shown) for sample in samples]
     photos = [comparison.photos.photos[row] for row in rows]
-    pictures, gone = draw_pictures(
+    pictures, gone = draw_thumbnails(
         [photo.place for photo in photos], sides=[SIDE] * len(photos), progress=progress
     )
     told = describe_comparison(comparison)

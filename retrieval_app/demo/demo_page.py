@@ -14,15 +14,15 @@ from index.gallery.hits import Hit
 from index.outputs import SEMANTIC
 from index.progress import no_progress
 from index.sources.items import Place
-from retrieval_app.reports.standalone import draw_pictures, write_document
+from retrieval_app.reports.standalone import draw_thumbnails, write_document
 
 _SIDE = 160  # pixels
 _SUSPECTS, _NEIGHBOURS = 12, 5
-QUERY, RIGHT, WRONG = "kept", "right", "wrong"  # how a picture is framed
+QUERY, RIGHT, WRONG = "kept", "right", "wrong"  # how an image is framed
 
 
 class Tile(NamedTuple):
-    """A picture: its place, what is written below it, and how it is framed."""
+    """An image: its place, what is written below it, and how it is framed."""
 
     place: Place
     caption: str
@@ -51,7 +51,7 @@ def write_demo_page(
     """
     sections = [
         (
-            "Edited photos: three of the same kind, then three of the same picture",
+            "Edited photos: three semantic results, then three copies",
             [_tile_question(gallery, one) for one in questions],
         ),
         ("The labels in which the training has the least confidence", [_tile_suspects(confidences)]),
@@ -61,7 +61,7 @@ def write_demo_page(
         ),
     ]
     places = [tile.place for _, rows in sections for row in rows for tile in row]
-    pictures, _ = draw_pictures(places, sides=[_SIDE] * len(places), progress=no_progress)
+    pictures, _ = draw_thumbnails(places, sides=[_SIDE] * len(places), progress=no_progress)
     following = iter(pictures)
     drawn = [
         (title, [[(tile.caption, tile.frame, next(following)) for tile in row] for row in rows])

@@ -216,7 +216,7 @@ def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
     lines = [
         *_list_findings(report),
         f"Audit page: {report['audit']['page']}",
-        f"Pictures: {report['page']}",
+        f"Images: {report['page']}",
         f"{report['seconds']:.0f} s. Browse the photos: {program} serve {shlex.quote(report['out'] + '/gallery')}",
         f"  then the page is at {ADDRESS}, and as a Gradio app at {ADDRESS}gradio/",
     ]

@@ -252,7 +252,7 @@ class GalleryApp(gr.Blocks):
 
         async def draw(entry: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
             try:
-                data = await self._answers.picture(entry["id"], side=_SIDE)
+                data = await self._answers.thumbnail(entry["id"], side=_SIDE)
             except RetrievalError:  # `retrieval index verify` tells of it; the others are worth showing
                 return None
             return save_bytes_to_cache(data, "picture.webp", self.GRADIO_CACHE), entry

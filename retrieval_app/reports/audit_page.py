@@ -14,11 +14,11 @@ from index.labels.decisions import DECISIONS, KEEP, LabelDecision
 from index.progress import Progress, no_progress
 from index.sources.items import Place
 from index.text import printable_path, valid_text
-from retrieval_app.reports.standalone import draw_pictures, write_document
+from retrieval_app.reports.standalone import draw_thumbnails, write_document
 from training.audit.report import AuditReport, Neighbour, issue_order
 
 ISSUE_SIDE, NEIGHBOUR_SIDE = 192, 96
-"""Longest side of the pictures, in pixels: of the images to decide on, and of those shown only beside them."""
+"""Longest side of the images, in pixels: of the images to decide on, and of those shown only beside them."""
 NEIGHBOURS_SHOWN = 3
 """Of either kind: with the same label, and with another."""
 
@@ -33,7 +33,7 @@ def write_audit_page(
 ) -> int:
     """Write the page of an audit into one HTML file; how many images can be decided on there.
 
-    A picture that cannot be read any more, or that is not the one audited, is shown as a placeholder.
+    An image that cannot be read any more, or that is not the one audited, is shown as a placeholder.
 
     Args:
         out: the file; it is replaced in one step.
@@ -49,7 +49,7 @@ def write_audit_page(
     )
     cards = _Cards(report)
     items = [cards.add(row) for row in order[:limit]]
-    pictures, gone = draw_pictures(cards.places, sides=cards.sides, progress=progress)
+    pictures, gone = draw_thumbnails(cards.places, sides=cards.sides, progress=progress)
     folder = os.path.commonpath([os.path.dirname(os.path.abspath(item["path"])) for item in items] or ["."])
     for item in items:
         item["name"] = os.path.relpath(item["path"], folder)
@@ -79,11 +79,11 @@ def write_audit_page(
 
 
 class _Cards:
-    """The images to decide on with their neighbours, and the place of each picture, one for each content."""
+    """The images to decide on with their neighbours, and the place of each image, one for each content."""
 
     def __init__(self, report: AuditReport) -> None:
         self._report = report
-        self._numbers: dict[str, int] = {}  # SHA-256 -> number of the picture
+        self._numbers: dict[str, int] = {}  # SHA-256 -> number of the image
         self.places: list[Place] = []
         self.sides: list[int] = []
 

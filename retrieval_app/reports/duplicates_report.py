@@ -23,7 +23,7 @@ from index.sources.items import Place
 from index.sources.local_source import FolderSource
 from index.text import printable_path
 from index.threads import map_ahead, usable_cores
-from retrieval_app.reports.standalone import READ_AHEAD, draw_picture, write_document
+from retrieval_app.reports.standalone import READ_AHEAD, draw_thumbnail, write_document
 
 _COLUMNS = (
     "group", "role", "id", "path", "source", "label", "similarity", "hash_distance", "same_bytes", "size_bytes",
@@ -33,9 +33,9 @@ NEAR = DuplicateConfig()
 TABLE_NAME, PAGE_NAME = "duplicates.csv", "duplicates.html"
 _FORMULA_STARTS = tuple("=+-@\t\r\n")
 SIDE = 192
-"""Longest side of the pictures, in pixels."""
+"""Longest side of the images, in pixels."""
 CONTENTS_SHOWN = FILES_SHOWN = 24
-"""Of a group: different pictures, and of each of them the files that have it."""
+"""Of a group: different images, and of each of them the files that have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +139,10 @@ def find_duplicate_groups(
             for row in catalog.rows(status=status)
             if row.sha256 is not None
         ]
-    view = gallery.by(gallery.manifest.similarity[-1])  # what tells pictures best
+    view = gallery.by(gallery.manifest.similarity[-1])
     if config is not None:
-        picture = gallery.manifest.copy
-        config = config.settle(None if picture is None else picture["threshold"])
+        copy = gallery.manifest.copy
+        config = config.settle(None if copy is None else copy["threshold"])
     by_kept_id: dict[int, list[Duplicate]] = {}
     for found in find_gallery_duplicates(images, view.vectors, config=config, progress=progress):
         by_kept_id.setdefault(found.kept_id, []).append(found)
@@ -266,7 +266,7 @@ def write_duplicates_page(
 ) -> None:
     """Write the page of at most `limit` groups into one HTML file.
 
-    A picture that cannot be read any more, or that is not the one of the gallery, is shown as a placeholder.
+    An image that cannot be read any more, or that is not the one of the gallery, is shown as a placeholder.
 
     Args:
         out: the file; it is replaced in one step.
@@ -285,7 +285,7 @@ def write_duplicates_page(
 def _draw_groups(
     groups: Sequence[DuplicateGroup], places: Mapping[int, Place], progress: Progress
 ) -> Iterator[tuple[int, DuplicateGroup, list[dict[str, Any]], int]]:
-    """(number, group, pictures to show with the files that have each, how many pictures are not shown)."""
+    """(number, group, images to show with the files that have each, how many images are not shown)."""
     contents: list[list[list[GroupedImage]]] = []
     for group in groups:
         by_content: dict[str, list[GroupedImage]] = {}  # the kept image's comes first
@@ -294,7 +294,7 @@ def _draw_groups(
         contents.append(list(by_content.values()))
     wanted = (places[files[0].id] for found in contents for files in found[:CONTENTS_SHOWN])
     with closing(
-        map_ahead(partial(draw_picture, side=SIDE), wanted, workers=usable_cores(), ahead=READ_AHEAD)
+        map_ahead(partial(draw_thumbnail, side=SIDE), wanted, workers=usable_cores(), ahead=READ_AHEAD)
     ) as pictures:
         for number, (group, found) in enumerate(zip(groups, contents, strict=True), start=1):
             shown = []

@@ -106,7 +106,7 @@ def name_source(inline: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode('ascii')}'"
 
 
-def draw_pictures(
+def draw_thumbnails(
     places: Sequence[Place], *, sides: Sequence[int], progress: Progress
 ) -> tuple[list[str], dict[int, str]]:
     """WebP files in base64 of images, each with its longest side, and by number why the empty ones are missing."""
@@ -114,7 +114,7 @@ def draw_pictures(
     gone: dict[int, str] = {}
     wanted = zip(places, sides, strict=True)
     drawn = map_ahead(
-        lambda one: draw_picture(one[0], side=one[1]), wanted, workers=usable_cores(), ahead=READ_AHEAD
+        lambda one: draw_thumbnail(one[0], side=one[1]), wanted, workers=usable_cores(), ahead=READ_AHEAD
     )
     for number, (picture, problem) in enumerate(drawn):
         pictures.append(picture)
@@ -124,7 +124,7 @@ def draw_pictures(
     return pictures, gone
 
 
-def draw_picture(place: Place, *, side: int) -> tuple[str, str]:
+def draw_thumbnail(place: Place, *, side: int) -> tuple[str, str]:
     """A WebP file in base64, at most `side` pixels long, of the bytes that a place expects, or why there is none."""
     try:
         image = decode_image(read_indexed(place), name=place.name, target_side=side)

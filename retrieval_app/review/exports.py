@@ -46,8 +46,8 @@ Render = Callable[[int], bytes]
 """The re-encoded JPEG of an image by its id; raises ImageError or InputError."""
 
 MAX_ROWS = 5000
-MAX_PICTURES = 1000  # in a ZIP: a browser holds it whole until it is saved
-_MAX_PICTURE_BYTES = 1 << 30
+MAX_ZIP_IMAGES = 1000  # in a ZIP: a browser holds it whole until it is saved
+_MAX_ZIP_BYTES = 1 << 30
 _COLUMNS = ("id", "path", "label", "given_label", "source", "metadata")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_STEM_CHARACTERS = 60
@@ -127,11 +127,11 @@ def encode_table(gallery: Gallery, ids: Sequence[int], *, folders: bool = True) 
 
 
 def stream_zip(gallery: Gallery, ids: Sequence[int], *, render: Render, folders: bool = True) -> Iterator[bytes]:
-    """A ZIP of at most `MAX_PICTURES` images in the order given, then `list.csv`, with one image in memory at a time.
+    """A ZIP of at most `MAX_ZIP_IMAGES` images in the order given, then `list.csv`, with one image in memory at a time.
 
     An image that cannot be read, or that would go beyond 1 GiB, is left out; `list.csv` says why.
     """
-    return _stream_pictures(gallery, _read_rows(gallery, ids, most=MAX_PICTURES), render=render, folders=folders)
+    return _stream_images(gallery, _read_rows(gallery, ids, most=MAX_ZIP_IMAGES), render=render, folders=folders)
 
 
 def name_attachment(gallery: Gallery, suffix: str) -> str:
@@ -150,20 +150,20 @@ def _read_rows(gallery: Gallery, ids: Sequence[int], *, most: int) -> list[Catal
     return [gallery.decided.apply(found[number]) for number in wanted]
 
 
-def _stream_pictures(
+def _stream_images(
     gallery: Gallery, rows: Sequence[CatalogRow], *, render: Render, folders: bool
 ) -> Iterator[bytes]:
-    sink, left = _Sink(), _MAX_PICTURE_BYTES
+    sink, left = _Sink(), _MAX_ZIP_BYTES
     table: list[Sequence[object]] = [(*_COLUMNS, "file", "problem")]
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
         for rank, row in enumerate(rows, start=1):
-            name, problem = _name_picture(row, rank=rank), ""
+            name, problem = _name_image(row, rank=rank), ""
             try:
                 picture = render(row.id)
             except (ImageError, InputError) as error:
                 picture, problem = b"", str(error) if folders else strip_folders(str(error))
             if len(picture) > left:
-                problem = f"left out: more than {_MAX_PICTURE_BYTES:,} bytes of pictures"
+                problem = f"left out: more than {_MAX_ZIP_BYTES:,} bytes of images"
             if not problem:
                 left -= len(picture)
                 archive.writestr(zipfile.ZipInfo(name, _EARLIEST_TIME), picture)
@@ -194,11 +194,11 @@ class _Sink(io.RawIOBase):
         return data
 
 
-def _name_picture(row: CatalogRow, *, rank: int) -> str:
+def _name_image(row: CatalogRow, *, rank: int) -> str:
     """A name in the ZIP: rank, id, and the letters and digits of the file's own name."""
     stem = os.path.splitext(os.path.basename(row.path))[0]
     safe = _UNSAFE.sub("-", stem).strip("-")[:_MAX_STEM_CHARACTERS]
-    return f"pictures/{rank:04d}-{row.id}{'-' if safe else ''}{safe}.jpg"
+    return f"images/{rank:04d}-{row.id}{'-' if safe else ''}{safe}.jpg"
 
 
 def _cells(gallery: Gallery, row: CatalogRow, *, folders: bool) -> tuple[object, ...]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from index.network.web_store import Reach
 
 _MOST_REDIRECTS = 3
-_ADVICE = "save the picture and send it instead"
+_ADVICE = "save the image and send it instead"
 
 
 class PhotoFetcher:
@@ -72,10 +72,10 @@ class PhotoFetcher:
                 kind = headers.get("content-type", "").partition(";")[0].strip().lower()
                 if kind.startswith("text/"):
                     raise refuse_address(
-                        address, f"it is a page ({kind}) and no picture: copy the address of the picture itself"
+                        address, f"it is a page ({kind}) and no image: copy the address of the image itself"
                     )
                 if headers.get("content-encoding", "identity") != "identity":
-                    raise refuse_address(address, "it sends its pictures packed, which was not asked for")
+                    raise refuse_address(address, "it sends its images packed, which was not asked for")
                 data = bytearray()
                 for part in parts:
                     data += part

@@ -12,9 +12,9 @@ from PIL import Image
 from index.arrays import Vectors
 from index.errors import InputError
 from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
-from retrieval_app.serving.pictures import decode_in_turn, encode_small
 from retrieval_app.serving.serving_config import ServingConfig
 from retrieval_app.serving.shared_table import SharedTable
+from retrieval_app.serving.thumbnails import decode_in_turn, encode_small
 
 KEPT_SIDE = 1024  # pixels, enough for a crop of a quarter at the usual model inputs
 _JPEG_QUALITY = 92
@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS photos (
     name TEXT NOT NULL,
     width INTEGER NOT NULL,
     height INTEGER NOT NULL,
-    picture BLOB NOT NULL,
+    jpeg BLOB NOT NULL,
     vector BLOB NOT NULL,
     model_sha256 TEXT NOT NULL,
     used_at INTEGER NOT NULL                   -- nanoseconds of the machine's monotonic clock
@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS photos (
 _FORGET = """
 DELETE FROM photos WHERE token IN (
     SELECT token FROM (
-        SELECT token, sum(length(picture) + length(vector)) OVER (ORDER BY used_at DESC, token) AS bytes FROM photos
+        SELECT token, sum(length(jpeg) + length(vector)) OVER (ORDER BY used_at DESC, token) AS bytes FROM photos
     ) WHERE bytes > ?
 )
 """
@@ -53,7 +53,7 @@ class Crop:
         inside = min(self.x, self.y) >= 0 and self.x + self.width <= 1.0001 and self.y + self.height <= 1.0001
         if not (inside and self.width > 0 and self.height > 0):
             raise InputError(
-                f"a crop is x, y, width and height in 0..1 within the picture, got {self.x:g}, {self.y:g}, "
+                f"a crop is x, y, width and height in 0..1 within the image, got {self.x:g}, {self.y:g}, "
                 f"{self.width:g}, {self.height:g}"
             )
 
@@ -87,7 +87,7 @@ class Photo:
         token: cannot be guessed.
         name: from its sender, printable.
         width, height: of the upright photo, at the size it is kept at.
-        picture: JPEG of at most about `KEPT_SIDE` pixels a side, re-encoded.
+        jpeg: JPEG of at most about `KEPT_SIDE` pixels a side, re-encoded.
         vector: (D,) float32 unit embedding of the whole.
         model_sha256: of the model that gave it.
     """
@@ -96,7 +96,7 @@ class Photo:
     name: str
     width: int
     height: int
-    picture: bytes
+    jpeg: bytes
     vector: Vectors
     model_sha256: str
 
@@ -152,7 +152,7 @@ class KeptPhotos:
     def put(self, photo: Photo) -> None:
         """Keep a photo; the least recently used ones go."""
         values = (
-            photo.token, photo.name, photo.width, photo.height, photo.picture, photo.vector.tobytes(),
+            photo.token, photo.name, photo.width, photo.height, photo.jpeg, photo.vector.tobytes(),
             photo.model_sha256, time.monotonic_ns(),
         )  # fmt: skip
         with self._table.writing() as table:
@@ -165,8 +165,8 @@ class KeptPhotos:
             found = table.execute("SELECT * FROM photos WHERE token = ?", (token,)).fetchone()
         if found is None:
             return None
-        _, name, width, height, picture, vector, model_sha256, used_at = found
+        _, name, width, height, jpeg, vector, model_sha256, used_at = found
         if time.monotonic_ns() - used_at > self._noted_s * 1e9:
             with self._table.writing() as table:
                 table.execute("UPDATE photos SET used_at = ? WHERE token = ?", (time.monotonic_ns(), token))
-        return Photo(token, name, width, height, picture, np.frombuffer(vector, dtype=np.float32), model_sha256)
+        return Photo(token, name, width, height, jpeg, np.frombuffer(vector, dtype=np.float32), model_sha256)

@@ -46,7 +46,6 @@ from retrieval_app.serving.photos import (
     encode_kept,
     read_pixels,
 )
-from retrieval_app.serving.pictures import PICTURE_SIDE, encode_picture, read_original
 from retrieval_app.serving.searching import (
     QueryPart,
     Ranking,
@@ -58,6 +57,7 @@ from retrieval_app.serving.searching import (
     watching,
 )
 from retrieval_app.serving.serving_config import ServingConfig
+from retrieval_app.serving.thumbnails import PREVIEW_SIDE, encode_image, read_original
 
 logger = logging.getLogger(__name__)
 LONGEST_S = 10.0  # that a search for one image may take on a machine that is busy with others
@@ -155,17 +155,17 @@ class Engine:
             most=config.batch_searches, capacity=config.searches_waiting,
         )  # fmt: skip
         self.photos_lane: Lane[_Embedding, Vectors] = Lane(
-            "photos", self._embed_pictures, lambda task: id(task.snapshot.gallery.embedder),
+            "photos", self._embed_photos, lambda task: id(task.snapshot.gallery.embedder),
             most=config.batch_photos, capacity=config.photos_waiting,
         )  # fmt: skip
         self._workers = Workers([self.searches_lane, self.photos_lane], threads=config.workers)
         self._readers = BoundedPool(config.reader_threads, name="reader", capacity=config.reads_waiting)
-        self._costly = BoundedPool(1, name="costly-pictures", capacity=config.reads_waiting)
+        self._costly = BoundedPool(1, name="costly-images", capacity=config.reads_waiting)
         self._lookups = BoundedPool(config.filter_threads, name="conditions", capacity=config.filters_waiting)
         self._photos = KeptPhotos(config.photos_bytes, path=None if shared is None else shared / "photos.sqlite")
         self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(config.crops_kept)
-        self._pictures: RecentlyUsed[tuple[str, int, int], bytes] = RecentlyUsed(
-            config.picture_cache_bytes, size=len
+        self._thumbnails: RecentlyUsed[tuple[str, int, int], bytes] = RecentlyUsed(
+            config.thumbnail_cache_bytes, size=len
         )
         self._pools = (self._readers, self._costly, self._lookups)
         self.probe = SearchProbe()
@@ -259,9 +259,9 @@ class Engine:
         except OutOfTurnError:  # both in one turn, so that the second is not refused after the first
             pixels, kept = await self.run_costly(lambda: (read(), encode()))
             vector = await self._embed_read(snapshot, lambda: pixels, name)
-        picture, size = kept
+        jpeg, size = kept
         model = snapshot.gallery.embedder.sha256
-        photo = Photo(secrets.token_hex(16), name, *size, picture, vector, model)
+        photo = Photo(secrets.token_hex(16), name, *size, jpeg, vector, model)
         await self.run(self._photos.put, photo)
         return photo
 
@@ -314,17 +314,17 @@ class Engine:
             duplicates = await self.run(partial(snapshot.insights.wait, "duplicates", timeout=wait_s))
         return duplicates.value
 
-    async def picture(self, snapshot: Snapshot, image_id: int, *, side: int = PICTURE_SIDE) -> bytes:
+    async def thumbnail(self, snapshot: Snapshot, image_id: int, *, side: int = PREVIEW_SIDE) -> bytes:
         """A WebP of one member, at most `side` pixels long, from re-encoded pixels."""
         key = (snapshot.gallery.digest, image_id, side)
-        if (picture := self._pictures.get(key)) is None:
-            encode = partial(encode_picture, snapshot.gallery, image_id, side=side)
+        if (data := self._thumbnails.get(key)) is None:
+            encode = partial(encode_image, snapshot.gallery, image_id, side=side)
             try:
-                picture = await self.run(encode, cheap_only=True)
+                data = await self.run(encode, cheap_only=True)
             except OutOfTurnError:
-                picture = await self.run_costly(encode)
-            self._pictures.put(key, picture)
-        return picture
+                data = await self.run_costly(encode)
+            self._thumbnails.put(key, data)
+        return data
 
     async def _find_vector(self, snapshot: Snapshot, part: QueryPart) -> Vectors | None:
         """The unit vector of a query part; None where the search reads it."""
@@ -347,7 +347,7 @@ class Engine:
         vector = self._crops.get(key)
         if vector is None:
             if isinstance(of, Photo):
-                name, data = of.name, of.picture
+                name, data = of.name, of.jpeg
             else:
                 name, data = await self.run(read_original, gallery, of)
             preprocess = gallery.embedder.contract.preprocess
@@ -368,7 +368,7 @@ class Engine:
         embedding = _Embedding(snapshot, read, name)
         return await self._wait(self._workers.submit(self.photos_lane, embedding, timeout_s=self._left_s()))
 
-    def _embed_pictures(self, tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:
+    def _embed_photos(self, tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:
         """The unit vector of each image, or its error."""
         answers: list[Vectors | Exception] = []
         pixels: dict[int, Pixels] = {}

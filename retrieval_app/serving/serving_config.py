@@ -27,10 +27,10 @@ class ServingConfig:
         256, "Photos from outside that wait to be embedded; one more is refused.", at_least=1
     )
     searches_waiting: int = option(1024, "Searches that wait; one more is refused.", at_least=1)
-    reads_waiting: int = option(1024, "Pictures and lists that wait to be read; one more is refused.", at_least=1)
+    reads_waiting: int = option(1024, "Images and lists that wait to be read; one more is refused.", at_least=1)
     filters_waiting: int = option(64, "Conditions that wait to be looked up; one more is refused.", at_least=1)
     reader_threads: int = option(
-        4, "Threads that read pictures and lists; most of the time they wait for files.", at_least=1
+        4, "Threads that read images and lists; most of the time they wait for files.", at_least=1
     )
     filter_threads: int = option(2, "Threads that look conditions up.", at_least=1)
     batch_photos: int = option(8, "Photos embedded at once.", at_least=1)
@@ -56,8 +56,8 @@ class ServingConfig:
     photos_bytes: int = option(
         64 * MEBIBYTE, "Bytes of the photos that can be asked with again, the most recently used ones.", at_least=1
     )
-    crops_kept: int = option(1024, "Vectors of parts of pictures that are remembered.", at_least=1)
-    picture_cache_bytes: int = option(64 * MEBIBYTE, "Bytes of thumbnails kept in memory.", at_least=1)
+    crops_kept: int = option(1024, "Vectors of parts of images that are remembered.", at_least=1)
+    thumbnail_cache_bytes: int = option(64 * MEBIBYTE, "Bytes of thumbnails kept in memory.", at_least=1)
     poll_s: float = option(1.0, "Seconds between two looks for a new version of the gallery.", at_least=0.01)
 
     def __post_init__(self) -> None:

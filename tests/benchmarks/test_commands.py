@@ -28,7 +28,7 @@ def run(command: str, out: Path, *options: str | Path, record: str) -> dict[str,
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Five kinds of picture that train and three others that are searched, as `--dataset` takes them."""
+    """Five kinds of image that train and three others that are searched, as `--dataset` takes them."""
     folder = tmp_path_factory.mktemp("pictures")
     write_photos(folder / "train", kinds=KINDS[:5], pictures_per_kind=8, seed=0, size=48)
     write_photos(folder / "test", kinds=KINDS[5:8], pictures_per_kind=5, seed=0, size=48)

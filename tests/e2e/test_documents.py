@@ -87,7 +87,7 @@ def pack_shop(folder: Path) -> None:
 
 @torch.random.fork_rng(devices=[])
 def make_backbone(name: str, photos: list[Path]) -> torch.nn.Module:
-    """A network of random weights whose features tell pictures apart: its batch norms have seen the photos.
+    """A network of random weights whose features tell images apart: its batch norms have seen the photos.
 
     Without, features are so large and so alike that what the confidence module thinks of them is rounding.
     """

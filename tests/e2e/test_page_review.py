@@ -207,7 +207,7 @@ def test_duplicates_are_decided_remembered_and_listed(visit: Visit, page_gallery
     first.get_by_role("checkbox").nth(0).uncheck()
     first.get_by_role("checkbox").nth(1).check()
     first.get_by_role("button", name="Duplicates: keep 1, drop 1").click()
-    second.get_by_role("button", name="Different pictures, keep all").click()
+    second.get_by_role("button", name="Different images, keep all").click()
     expect(panel.get_by_text("2 of 3 decided")).to_be_visible()
     third.focus()
     page.keyboard.press("2")  # keep both
@@ -223,7 +223,7 @@ def test_duplicates_are_decided_remembered_and_listed(visit: Visit, page_gallery
     expect(panel.get_by_role("article")).to_have_count(2)
     expect(first.get_by_role("checkbox").nth(0)).not_to_be_checked()
     expect(first.get_by_role("checkbox").nth(1)).to_be_checked()
-    expect(second.get_by_role("button", name="Different pictures", pressed=True)).to_be_visible()
+    expect(second.get_by_role("button", name="Different images", pressed=True)).to_be_visible()
     with page.expect_download() as saved:
         panel.get_by_role("button", name="Download list").click()
     rows = list(csv.DictReader(saved.value.path().read_text(encoding="utf-8").splitlines()))
@@ -295,6 +295,6 @@ def test_labels_and_duplicates_are_decided_on_a_phone(open_visit: OpenVisit) -> 
     panel.get_by_role("button", name="Undo").tap()
     wait_until_decided(visit, panel, 1)
     panel = visit.open_view("duplicates")
-    panel.get_by_role("button", name="Different pictures, keep all").first.tap()
+    panel.get_by_role("button", name="Different images, keep all").first.tap()
     expect(panel.get_by_text("1 of 3 decided")).to_be_visible()
     assert visit.fits_its_width()

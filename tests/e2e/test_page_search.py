@@ -32,8 +32,8 @@ def test_the_start_shows_what_there_is_and_asks_nobody_but_its_own_server(visit:
 
 
 def query_parts(visit: Visit) -> Locator:
-    """The pictures of a query that has several."""
-    return query_card(visit).get_by_role("list", name="All pictures of the query").get_by_role("listitem")
+    """The images of a query that has several."""
+    return query_card(visit).get_by_role("list", name="All images of the query").get_by_role("listitem")
 
 
 def test_several_photos_make_one_search(visit: Visit, page_gallery: PageGallery) -> None:
@@ -300,7 +300,7 @@ def test_a_selection_is_saved_as_csv_and_as_zip(visit: Visit, page_gallery: Page
     with page.expect_download() as saved:
         bar.get_by_role("button", name="ZIP").click()
     with zipfile.ZipFile(saved.value.path()) as archive:
-        assert len(archive.namelist()) == 6  # the pictures and their list
+        assert len(archive.namelist()) == 6  # the images and their list
     bar.get_by_role("button", name="Search with these").click()
     expect(bar).to_be_hidden()
     assert visit.address["image"] == [str(image) for image in (*ids[1:5], ids[0])]
@@ -367,7 +367,7 @@ def test_an_address_of_a_picture_is_searched_with_and_one_of_this_machine_is_ref
         visit = open_visit(server=server)
         visit.forgive("422")
         page = visit.open()
-        field = page.get_by_label("The address of a picture to search with")
+        field = page.get_by_label("The address of an image to search with")
         field.fill("http://127.0.0.1/secret.jpg")
         page.get_by_role("button", name="Search", exact=True).click()
         expect(page.get_by_text("public addresses only")).to_be_visible()

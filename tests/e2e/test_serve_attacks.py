@@ -218,7 +218,7 @@ def test_a_hostile_file_name_stays_a_text(server: Server, name: str) -> None:
     assert answer.json()["name"].isprintable()
     assert "set-cookie" not in answer.headers
     assert answer.headers["content-type"] == "application/json"
-    picture = server.get(f"/v1/photos/{answer.json()['photo']}/picture")
+    picture = server.get(f"/v1/photos/{answer.json()['photo']}/preview")
     assert picture.headers["content-type"] == "image/jpeg"
     assert set(picture.headers) <= {*answer.headers, "cache-control"}
     refused = server.ask("POST", path, body=b"no image")

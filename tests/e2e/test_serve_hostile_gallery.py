@@ -124,7 +124,7 @@ def test_every_picture_is_encoded_anew_and_nothing_else_of_a_file_is_sent(
     server: Server, images: dict[str, int]
 ) -> None:
     for path, image_id in images.items():
-        for route in ("thumbnail?side=64", "thumbnail?side=512", "picture"):
+        for route in ("thumbnail?side=64", "thumbnail?side=512", "preview"):
             answer = server.get(f"/v1/images/{image_id}/{route}", Accept="text/html")
             check_is_data(answer, "image/webp")
             assert answer.body.startswith(b"RIFF"), path
@@ -140,7 +140,7 @@ def test_every_picture_is_encoded_anew_and_nothing_else_of_a_file_is_sent(
 def test_a_photo_that_is_kept_is_encoded_anew(server: Server) -> None:
     for name, data in write_polyglots().items():
         token = server.ask("POST", f"/v1/photos?name={name}", body=data).json()["photo"]
-        answer = server.get(f"/v1/photos/{token}/picture")
+        answer = server.get(f"/v1/photos/{token}/preview")
         check_is_data(answer, "image/jpeg")
         for part in (b"<script", b"<svg", b"<?php", b"Exif"):
             assert part not in answer.body
@@ -210,7 +210,7 @@ def test_a_file_that_became_something_else_is_not_served(tmp_path: Path, tiny_mo
         os.mkfifo(folder / "10.png")
         before = server.resident_bytes()
         for path, image_id in ids.items():
-            for route in ("thumbnail", "picture"):
+            for route in ("thumbnail", "preview"):
                 answer = server.get(f"/v1/images/{image_id}/{route}")
                 assert answer.status in (404, 409), path
                 assert set(answer.json()["error"]) == {"code", "message", "field"}

@@ -37,13 +37,13 @@ def _wait(is_done: Callable[[], bool]) -> None:
 def test_a_log_that_is_moved_away_is_begun_anew_and_no_secret_is_in_it(gallery: Path, tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     with serve(gallery, "--access-log", str(log), log=tmp_path / "log", token=TOKEN) as server:
-        assert server.get(f"/v1/photos/{TOKEN}/picture?name=private").status in (404, 422)
+        assert server.get(f"/v1/photos/{TOKEN}/preview?name=private").status in (404, 422)
         _wait(lambda: log.read_text() != "")
         log.rename(tmp_path / "access.log.1")
         assert server.get("/v1/ready").status == 200
         assert server.stop() == 0
     [first] = _read(tmp_path / "access.log.1", "request")
-    assert (first["route"], first["address"]) == ("/v1/photos/{token}/picture", "127.0.0.1")
+    assert (first["route"], first["address"]) == ("/v1/photos/{token}/preview", "127.0.0.1")
     assert [one["route"] for one in _read(log, "request")] == ["/v1/ready"]
     text = (tmp_path / "access.log.1").read_text()
     assert TOKEN not in text

@@ -123,7 +123,7 @@ def _morning(boss: Person, anna: Person, ben: Person, rita: Person) -> None:
     }
     both = ["fashion", "shop"]
     assert seen == {"boss": both, "anna": both, "ben": both, "rita": ["shop"]}
-    for path in ("/g/fashion/", "/g/fashion/v1/gallery", "/g/fashion/v1/images/1/picture", "/g/fashion/gradio/"):
+    for path in ("/g/fashion/", "/g/fashion/v1/gallery", "/g/fashion/v1/images/1/preview", "/g/fashion/gradio/"):
         assert (rita.status(path), anna.status(path)) == (404, 200), path
     assert anna.decide("shop", 1, "change", label="hat").status == 200
     assert ben.decide("shop", 2, "drop").status == 200

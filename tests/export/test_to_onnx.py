@@ -122,7 +122,7 @@ def test_the_file_says_nothing_of_the_machine_that_wrote_it(
 
 
 def _draw_formats(folder: Path) -> list[Path]:
-    """Real pictures in the formats that decoders disagree on."""
+    """Real images in the formats that decoders disagree on."""
     picture = read_photo(KINDS[2], 0, size=96).crop((0, 0, 96, 70))
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -301,7 +301,7 @@ def test_whitening_on_a_folder_without_images_is_refused(tmp_path: Path) -> None
         _export_untrained(tmp_path / "white.onnx", tmp_path / "cache", whiten=tmp_path / "folder")
 
 
-def _embed_pictures(model: Path, pictures: Path) -> np.ndarray:
+def _embed_photos(model: Path, pictures: Path) -> np.ndarray:
     embedder = Embedder(model)
     return embedder.embed_batch(
         np.stack([read_pixels(embedder, path) for path in sorted(pictures.rglob("*.jpg"))])
@@ -322,9 +322,9 @@ def test_a_run_of_an_untrained_method_exports_what_the_backbone_alone_gives(
     assert report.min_cosine >= MIN_COSINE
     assert (contract.method, contract.class_count, contract.untrained_dim) == (method, 4, 0)
     assert contract.embedding_dim == report.embedding_dim == (512 if method == "raw" else 5)
-    rows = _embed_pictures(tmp_path / "run.onnx", pictures)
+    rows = _embed_photos(tmp_path / "run.onnx", pictures)
     if method == "pca":  # no export of its own: the first axes of the images' normalised features
-        features = _embed_pictures(raw_model, pictures).astype(np.float64)
+        features = _embed_photos(raw_model, pictures).astype(np.float64)
         centred = features - features.mean(axis=0)
         _, _, axes = np.linalg.svd(centred, full_matrices=False)
         expected = centred @ axes[:5].T
@@ -335,7 +335,7 @@ def test_a_run_of_an_untrained_method_exports_what_the_backbone_alone_gives(
     if method == "pca-whitened":
         report = _export_untrained(tmp_path / "b.onnx", tmp_path / "cache", whiten=pictures, embedding_dim=5)
         backbone = Path(report.model)
-    np.testing.assert_allclose(rows, _embed_pictures(backbone, pictures), atol=1e-4)
+    np.testing.assert_allclose(rows, _embed_photos(backbone, pictures), atol=1e-4)
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ _READY_S = 120.0
 _GETS = (
     "/", "/v1/health", "/v1/gallery", "/v1/images?limit=5&include=label,path",
     "/v1/images?where=label%20%3D%20%27red%27",
-    "/v1/images/random?count=3&seed=1", "/v1/images/1", "/v1/images/1/thumbnail?side=64", "/v1/images/1/picture",
+    "/v1/images/random?count=3&seed=1", "/v1/images/1", "/v1/images/1/thumbnail?side=64", "/v1/images/1/preview",
     "/v1/images/2/labels?k=5", "/v1/images/3/vector", "/v1/facets?text=red", "/v1/labels/issues?limit=3",
     "/v1/duplicates", "/v1/labels/file", "/v1/jobs/1", "/v1/metrics", "/v1/openapi.json", "/page/core/dom.js",
     "/gradio", "/gradio/config", "/gradio/gradio_api/info", "/gradio/gradio_api/queue/data?session_hash=x",

@@ -63,7 +63,7 @@ def padded_jpeg(size_bytes: int, *, before: bytes) -> bytes:
 
 
 def gif_of_blocks(start: bytes, count: int, *, block: bytes) -> bytes:
-    """A GIF with blocks before its first picture: those of one extension, or many extensions where `start` is empty."""
+    """A GIF with blocks before its first image: those of one extension, or many extensions where `start` is empty."""
     data = encode(PHOTO, "GIF")
     flags = data[10]
     at = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)
@@ -81,7 +81,7 @@ def gif_of_empty_extensions(count: int) -> bytes:
 
 
 def png_of_chunks(count: int, *, name: bytes, body: bytes = b"") -> bytes:
-    """A picture of 8 x 8 pixels with many chunks before it."""
+    """An image of 8 x 8 pixels with many chunks before it."""
     header = struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0)
     one = png([(name, body)])[8:]
     return (
@@ -90,12 +90,12 @@ def png_of_chunks(count: int, *, name: bytes, body: bytes = b"") -> bytes:
 
 
 def png_of_prefixes(count: int) -> bytes:
-    """A picture whose EXIF begins again and again with what EXIF begins with."""
+    """An image whose EXIF begins again and again with what EXIF begins with."""
     return png_of_chunks(1, name=b"eXIf", body=b"Exif\0\0" * count)
 
 
 def png_of_exif_tags(count: int, size_bytes: int) -> bytes:
-    """A picture with EXIF whose tags all have the same bytes for their value."""
+    """An image with EXIF whose tags all have the same bytes for their value."""
     return png_of_chunks(1, name=b"eXIf", body=tiff_of_many_tags(count, size_bytes))
 
 
@@ -106,7 +106,7 @@ def jpeg_of_exif_tags() -> bytes:
 
 
 def jpeg_of_pictures(count: int, size_bytes: int) -> bytes:
-    """A JPEG whose directory of further pictures has tags that all have the same numbers for their value."""
+    """A JPEG whose directory of further images has tags that all have the same numbers for their value."""
     directory = b"MPF\0" + directory_of_numbers(count, size_bytes, kind=_SHORT)
     return b"\xff\xd8\xff\xe2" + struct.pack(">H", len(directory) + 2) + directory + encode(PHOTO, "JPEG")[2:]
 

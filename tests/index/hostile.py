@@ -69,7 +69,7 @@ def rgb16_png() -> bytes:
 
 
 def text_bomb_png() -> bytes:
-    """A small picture with 100 MB of compressed text beside it."""
+    """A thumbnail with 100 MB of compressed text beside it."""
     header = struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0)
     text = b"Comment\0\0" + zlib.compress(bytes(100_000_000), 9)
     pixels = zlib.compress(bytes(9 * 8))

@@ -23,7 +23,7 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four kinds of twelve pictures, a run by the default recipe, its model, its gallery, and its audit."""
+    """Four kinds of twelve images, a run by the default recipe, its model, its gallery, and its audit."""
     work = tmp_path_factory.mktemp("python")
     write_photos(work / "photos", kinds=KINDS[:4], pictures_per_kind=12, seed=0, size=48)
     cache = str(work / "cache")

@@ -1,4 +1,4 @@
-"""A messy folder of pictures with labels wrong on purpose, a run on it, and rows of an audit."""
+"""A messy folder of images with labels wrong on purpose, a run on it, and rows of an audit."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from training.run.train import train
 COLOURS = {"blue": (10, 30, 250), "green": (10, 240, 20), "red": (250, 20, 10)}
 PER_CLASS = 20
 PLANTED = {"red/pl,anted \n1.png": "blue", "blue/planted 2.png": "green", "green/planted 3.png": "red"}
-"""Pictures in a wrong folder, and what they show."""
+"""Images in a wrong folder, and what they show."""
 NOT_UTF8 = os.fsdecode(b"green/caf\xe9.png")
 ORIGINAL, COPY = "blue/00.png", "green/copy.png"
 BACKBONE = "resnet18"  # its random weights tell the colours apart
 
 
 def draw_patches(colour: tuple[int, int, int], *, seed: int) -> Image.Image:
-    """Random patches, no two pictures alike, with a tint."""
+    """Random patches, no two images alike, with a tint."""
     patches = np.random.default_rng(seed).integers(0, 256, size=(6, 6, 3)).astype(np.uint8)
     pixels = np.asarray(Image.fromarray(patches).resize((48, 48), Image.Resampling.NEAREST), dtype=np.float64)
     return Image.fromarray((0.4 * pixels + 0.6 * np.array(colour)).clip(0, 255).astype(np.uint8))
 
 
 def draw_messy(folder: Path) -> Path:
-    """Three classes of tinted pictures, three pictures in a wrong one, a name that is no UTF-8, a copy elsewhere."""
+    """Three classes of tinted images, three images in a wrong one, a name that is no UTF-8, a copy elsewhere."""
     for number, (label, colour) in enumerate(COLOURS.items()):
         (folder / label).mkdir(parents=True)
         for i in range(PER_CLASS):

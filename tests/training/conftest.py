@@ -1,4 +1,4 @@
-"""Small real runs: drawn pictures, a small backbone with random weights, a few epochs."""
+"""Small real runs: drawn images, a small backbone with random weights, a few epochs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def make_machine(cache: Path, **changes: Any) -> Machine:
 
 
 def draw_over(root: Path) -> Path:
-    """Put drawn pictures into the place of all images below a folder, one kind for every folder that has some."""
+    """Put drawn images into the place of all images below a folder, one kind for every folder that has some."""
     images = sorted(path for path in root.rglob("*") if path.suffix.lower() == ".jpg")
     folders = sorted({path.parent for path in images})
     for number, path in enumerate(images):
@@ -82,7 +82,7 @@ class FinishedRun:
 
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four kinds of twelve drawn pictures."""
+    """Four kinds of twelve drawn images."""
     folder = tmp_path_factory.mktemp("pictures")
     write_photos(folder, kinds=KINDS[:4], pictures_per_kind=12, seed=0, size=48)
     return folder
@@ -90,7 +90,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def other_pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three other kinds of six drawn pictures."""
+    """Three other kinds of six drawn images."""
     folder = tmp_path_factory.mktemp("other")
     write_photos(folder, kinds=KINDS[4:7], pictures_per_kind=6, seed=0, size=48)
     return folder
@@ -104,7 +104,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trainer:
-    """Trains on the drawn pictures, or on `data`, into folders of these names below one."""
+    """Trains on the drawn images, or on `data`, into folders of these names below one."""
 
     folder: Path
     pictures: Path
@@ -130,7 +130,7 @@ class Trainer:
         return weights(self.folder / name)
 
     def copy_pictures(self) -> Path:
-        """The pictures, to be changed."""
+        """The images, to be changed."""
         return Path(shutil.copytree(self.pictures, self.folder / "photos"))
 
 

@@ -16,7 +16,7 @@ from index.text import printable_path
 from index.vectors.exact import Nearest, search_labels
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
 from training.backbone.extract import extract_features, open_store
-from training.confidence.same_pictures import find_duplicates
+from training.confidence.duplicates import find_duplicates
 from training.options.machine import Machine
 from training.run.features import reopen_extractor
 from training.run.run_folder import LabelledImage, RunFolder

@@ -14,11 +14,11 @@ from index.vectors.exact import search
 
 HIDDEN = 512  # units
 _TOGETHER = 4  # of a batch, that are alike
-_PICTURES = 128  # of a batch, each twice
+_IMAGES = 128  # of a batch, each twice
 _LR, _DECAY = 1e-3, 0.05
 _TEMPERATURE, _SPREAD = 0.05, 1.0
 STEPS = 1500
-_NEAR = 16  # pictures that are known to be most alike to each
+_NEAR = 16  # images that are known to be most alike to each
 
 
 class CopyHead(nn.Module):
@@ -60,11 +60,11 @@ class CopyHead(nn.Module):
 
 
 def order_alike(alike: Ids, generator: np.random.Generator, *, together: int) -> Ids:
-    """(n,) int64, each of n pictures once, in groups: one at random and those most alike to it that are still free.
+    """(n,) int64, each of n images once, in groups: one at random and those most alike to it that are still free.
 
     Args:
         alike: (n, k) int64, of each the others that are most alike to it, the nearest first; negative for none.
-        together: pictures of a group, as far as there are free ones.
+        together: images of a group, as far as there are free ones.
     """
     free, groups = np.ones(len(alike), dtype=bool), []
     for first in generator.permutation(len(alike)).tolist():
@@ -79,30 +79,30 @@ def order_alike(alike: Ids, generator: np.random.Generator, *, together: int) ->
     )
 
 
-def contrast_copies(embeddings: Tensor, pictures: Tensor, *, temperature: float) -> Tensor:
+def contrast_copies(embeddings: Tensor, images: Tensor, *, temperature: float) -> Tensor:
     """() mean over pairs of copies of -log(exp(s_ij / t) / sum of exp(s_ik / t) over k != i) (SSCD, InfoNCE).
 
     Args:
         embeddings: (B, D) unit rows.
-        pictures: (B,) int64, the same for copies of a picture. Without any copies the loss is 0.
+        images: (B,) int64, the same for copies of an image. Without any copies the loss is 0.
     """
     alike = embeddings @ embeddings.T / temperature  # (B, B)
-    itself = torch.eye(len(pictures), dtype=torch.bool, device=pictures.device)
-    copies = (pictures[:, None] == pictures[None]) & ~itself
+    itself = torch.eye(len(images), dtype=torch.bool, device=images.device)
+    copies = (images[:, None] == images[None]) & ~itself
     shares = functional.log_softmax(alike.masked_fill(itself, -torch.inf), dim=1)
     return -shares[copies].sum() / copies.sum().clamp(min=1)
 
 
-def spread_images(embeddings: Tensor, pictures: Tensor) -> Tensor:
-    """() mean over images of -log of the distance to the nearest other picture (SSCD's entropy term, KoLeo).
+def spread_images(embeddings: Tensor, images: Tensor) -> Tensor:
+    """() mean over images of -log of the distance to the nearest other image (SSCD's entropy term, KoLeo).
 
-    It drives unrelated pictures apart everywhere alike, so that one distance means the same for all.
+    It drives unrelated images apart everywhere alike, so that one distance means the same for all.
 
     Args:
         embeddings: (B, D) unit rows.
-        pictures: (B,) int64, the same for copies of a picture. With one picture alone the loss is 0.
+        images: (B,) int64, the same for copies of an image. With one image alone the loss is 0.
     """
-    others = pictures[:, None] != pictures[None]
+    others = images[:, None] != images[None]
     if not others.any():
         return embeddings.sum() * 0
     alike = (embeddings @ embeddings.T).masked_fill(~others, -torch.inf)
@@ -124,11 +124,11 @@ def fit_copy_head(
 
     Args:
         views: (N, V, F) float32 features; view 0 is the image itself, the others are edited copies. V is at least 2.
-        groups: (N,) int64, the same for images that show the same picture.
+        groups: (N,) int64, the same for copies of one image.
         progress: called with (steps done, steps).
     """
     generator, random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
-    features, pictures = torch.from_numpy(views), torch.from_numpy(groups)
+    features, images = torch.from_numpy(views), torch.from_numpy(groups)
     count, kept = views.shape[:2]
     head = CopyHead(views.shape[2], copy_dim=copy_dim, generator=generator)
     head.standardise(features.flatten(0, 1))
@@ -138,14 +138,14 @@ def fit_copy_head(
     alike = search(unit, unit, k=min(_NEAR, count - 1), own=np.arange(count)).rows
     order = torch.empty(0, dtype=torch.int64)
     for step in range(steps):
-        if len(order) < min(_PICTURES, count):
+        if len(order) < min(_IMAGES, count):
             order = torch.from_numpy(order_alike(alike, random, together=_TOGETHER))
-        rows, order = order[:_PICTURES], order[_PICTURES:]
+        rows, order = order[:_IMAGES], order[_IMAGES:]
         first = torch.randint(kept, (len(rows),), generator=generator)
         second = (first + torch.randint(1, kept, (len(rows),), generator=generator)) % kept  # another view
         embedded, shown = (
             head(torch.cat([features[rows, first], features[rows, second]])),
-            pictures[rows].repeat(2),
+            images[rows].repeat(2),
         )
         loss = contrast_copies(embedded, shown, temperature=_TEMPERATURE)
         loss = loss + _SPREAD * spread_images(embedded, shown)

@@ -1,4 +1,4 @@
-"""The last stage of a run with --copy-head: the output by which copies of a picture are found, and its threshold."""
+"""Copy-detection stage of a run (--copy-head): the second output and its threshold."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def choose_threshold(copies: Floats, others: Floats, *, precision: float = PRECI
     """The least cosine from which on at least so many of the pairs found are of copies; 1 where there is none.
 
     Args:
-        copies: (n,) cosines of a picture and its copy.
-        others: (m,) cosines of a picture and the most alike of others.
+        copies: (n,) cosines of an image and its copy.
+        others: (m,) cosines of an image and the most alike of others.
     """
     candidates = np.sort(np.unique(copies))
     found = len(copies) - np.searchsorted(np.sort(copies), candidates)
@@ -59,7 +59,7 @@ def train_copy_head(
 
     Args:
         images: of the run; a part of them does not teach, and tells the threshold.
-        groups: (N,) int64, the same for images that show the same picture already.
+        groups: (N,) int64, the same for copies of one image in the data.
 
     Returns:
         The head, and its report: {"copy_dim", "threshold", "held_out", "found_first", "called_copies", "is_kept"};
@@ -97,7 +97,7 @@ def _judge(head: CopyHead, views: Floats, groups: Ids, held: np.ndarray) -> dict
     with torch.inference_mode():
         originals = head(torch.from_numpy(views[:, 0])).numpy()  # (N, D)
         copies = head(torch.from_numpy(views[held, 1:])).numpy()  # (n, V - 1, D)
-    if not len(copies):  # one picture is nearly all there is
+    if not len(copies):  # one image is nearly all there is
         return {"threshold": 1.0, "held_out": 0, "found_first": 0.0, "called_copies": 0.0}
     others = groups[held][:, None] != groups[None]
     right = (originals[held][:, None] * copies).sum(axis=2)

@@ -18,7 +18,7 @@ from index.errors import InputError
 from training.backbone.backbones import Backbone, layout_of, with_features
 from training.backbone.extract import FeatureStore, open_store
 from training.backbone.pooling import average_views
-from training.confidence.same_pictures import find_duplicates
+from training.confidence.duplicates import find_duplicates
 from training.data.datasets import Record, keep_usable_classes
 from training.head.untrained import count_directions, fit_untrained
 from training.options.config import AUTO, POOLINGS, VIEW_COSTS, InputConfig

@@ -351,7 +351,7 @@ class _Loggers:
         for target, tracker in list(self._trackers.items()):
             try:
                 act(tracker)
-            # Whatever a program's client raises, the training is worth more than its picture.
+            # Whatever a program's client raises, the training is worth more than its image.
             except Exception as error:  # noqa: BLE001
                 del self._trackers[target]
                 logger.warning(

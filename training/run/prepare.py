@@ -28,7 +28,7 @@ from training.backbone.extract import (
     FeatureStore,
     LiveSource,
 )
-from training.confidence.same_pictures import MOST_COMPARED, find_duplicates
+from training.confidence.duplicates import MOST_COMPARED, find_duplicates
 from training.data.datasets import (
     Dataset,
     Record,

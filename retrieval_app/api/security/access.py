@@ -142,5 +142,5 @@ require_metrics = Require(METRICS, _NO_METRICS, _NO_METRICS)
 def require_fetching(request: Request) -> None:
     """Dependency of a route: the server must fetch photos from addresses."""
     if not request.app.state.access.fetches:
-        message = "this server fetches nothing: save the picture and send it, or start it with --fetch-addresses"
+        message = "this server fetches nothing: save the image and send it, or start it with --fetch-addresses"
         raise ApiError(message, status=403)

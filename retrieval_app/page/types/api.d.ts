@@ -104,7 +104,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/photos/{token}/picture": {
+    "/v1/photos/{token}/preview": {
         parameters: {
             query?: never;
             header?: never;
@@ -232,7 +232,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/images/{image_id}/picture": {
+    "/v1/images/{image_id}/preview": {
         parameters: {
             query?: never;
             header?: never;
@@ -243,7 +243,7 @@ export interface paths {
          * An image, large
          * @description A WebP of at most 2048 pixels a side, from re-encoded pixels.
          */
-        get: operations["get_picture"];
+        get: operations["get_preview"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1039,7 +1039,7 @@ export interface components {
         };
         /**
          * ExportRequest
-         * @description Images to download: a table, or the pictures with the table.
+         * @description Images to download: a table, or the images with the table.
          */
         ExportRequest: {
             /**
@@ -2598,7 +2598,7 @@ export interface operations {
                     "image/webp": string;
                 };
             };
-            /** @description the picture that the browser has is still right */
+            /** @description the image that the browser has is still right */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -2607,7 +2607,7 @@ export interface operations {
             };
         };
     };
-    get_picture: {
+    get_preview: {
         parameters: {
             query?: never;
             header?: never;
@@ -2628,7 +2628,7 @@ export interface operations {
                     "image/webp": string;
                 };
             };
-            /** @description the picture that the browser has is still right */
+            /** @description the image that the browser has is still right */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -3077,7 +3077,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description a table, or pictures and a table */
+            /** @description a table, or images and a table */
             200: {
                 headers: {
                     [name: string]: unknown;

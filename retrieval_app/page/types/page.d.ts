@@ -68,7 +68,7 @@ declare global {
   type Role = 'like' | 'more' | 'less';
   type Crop = {x: number; y: number; width: number; height: number};
 
-  /** A picture of the query, of the gallery or sent. */
+  /** An image of the query, of the gallery or sent. */
   type Part = ({image: number; photo?: undefined} | {photo: string; image?: undefined}) & {
     role: Role;
     crop: Crop | null;

@@ -49,7 +49,7 @@ def test_every_rule_tells_its_kind(wrong: float, best_other: float, flags: str, 
 def test_a_label_is_rare_by_the_images_that_are_no_copies_of_each_other() -> None:
     labels = np.array([0] * RARE + [1] * RARE + [2])
     groups = np.arange(len(labels))
-    groups[RARE : RARE + 2] = RARE  # two of the second label are one picture
+    groups[RARE : RARE + 2] = RARE  # two of the second label are one image
     assert has_rare_class(labels, groups).tolist() == [False] * RARE + [True] * RARE + [True]
 
 

@@ -37,12 +37,12 @@ PICTURES = [encode(draw_image(colour, seed=n), "PNG") for n in range(4) for colo
 
 
 def pack_plain(count: int = len(PICTURES), *, noises: int = 0) -> bytes:
-    """A plain tar as WebDataset writes it: pictures with a label and a caption each, perhaps noise behind."""
+    """A plain tar as WebDataset writes it: images with a label and a caption each, perhaps noise behind."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
         for number, picture in enumerate(PICTURES[:count]):
             for name, data in ((f"{number:04}.png", picture), (f"{number:04}.cls", str(number % 3).encode()),
-                               (f"{number:04}.json", b'{"caption": "a picture"}')):  # fmt: skip
+                               (f"{number:04}.json", b'{"caption": "an image"}')):  # fmt: skip
                 info = tarfile.TarInfo(name)
                 info.size = len(data)
                 archive.addfile(info, io.BytesIO(data))
@@ -69,7 +69,7 @@ def test_a_compressed_shard_has_what_the_plain_one_has(tmp_path: Path, kind: str
     assert said == [(item.label, item.metadata, item.starts_at, item.size_bytes) for item in plain]
     assert [read_place(source.locate(item)) for item in items] == PICTURES
     assert items[0].label == "0"
-    assert items[0].metadata == {"caption": "a picture"}
+    assert items[0].metadata == {"caption": "an image"}
 
 
 def test_a_shard_is_unpacked_once_unless_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from index.sources.registry import find_source
 from tests.index.sources.test_shards import PICTURES
 from tests.remote_servers import Fault, FileServer
 
-ROWS = [{"url": "", "caption": f"picture {n}", "width": n, "label": f"{n % 2}"} for n in range(3)]
+ROWS = [{"url": "", "caption": f"image {n}", "width": n, "label": f"{n % 2}"} for n in range(3)]
 
 
 def write_list(folder: Path, server: FileServer, kind: str) -> Path:

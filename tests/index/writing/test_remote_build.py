@@ -98,7 +98,7 @@ def test_an_update_fetches_changes_only(
 def test_a_gallery_of_a_list(tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer) -> None:
     urls = list_urls(web, tmp_path, image_folder)
     del web.files["/red/0.jpg"]
-    web.files["/red/1.png"] = b"<html>no picture</html>"
+    web.files["/red/1.png"] = b"<html>no image</html>"
     web.faults["/blue/0.jpg"] = [Fault(500), Fault(429, {"Retry-After": "0"})]
     web.faults["/blue/1.png"] = [Fault(503)] * 99
     with urls.open("a") as file:

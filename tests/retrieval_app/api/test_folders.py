@@ -48,7 +48,7 @@ def private(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
         decisions = [{"image_id": number, "decision": "drop"} for number in ids]
         assert client.post("/v1/labels/decisions", json={"decisions": decisions}).status_code == 200
         groups = _ask_ready(client, "/v1/duplicates").json()["items"]
-        assert groups, "the two folders hold the same pictures"
+        assert groups, "the two folders hold the same images"
         body = {"group": groups[0]["group"], "decision": "duplicates", "keep": [groups[0]["images"][0]["id"]]}
         assert client.post("/v1/duplicates/decisions", json=body).status_code == 200
     gone.unlink()

@@ -68,14 +68,14 @@ def test_random_images_are_the_same_for_the_same_seed(client: TestClient) -> Non
 def test_ids_that_are_none_are_told_so(client: TestClient) -> None:
     missing, wrong = ("99999", str(HUGE - 1), "..%2f1"), (str(HUGE), "-1", "x", "1e3", "1%00", "9" * 5000)
     for image_id, status in ((one, 404 if one in missing else 422) for one in (*missing, *wrong)):
-        for what in ("", "/thumbnail", "/picture", "/labels", "/vector"):
+        for what in ("", "/thumbnail", "/preview", "/labels", "/vector"):
             response = client.get(f"/v1/images/{image_id}{what}")
             assert response.status_code == status
             assert response.json()["error"]["message"]
 
 
 def test_pictures_are_pixels_made_anew(client: TestClient, image_ids: dict[str, int]) -> None:
-    for what in ("thumbnail", "picture"):
+    for what in ("thumbnail", "preview"):
         response = client.get(f"/v1/images/{image_ids['red/1.png']}/{what}")
         assert response.headers["content-type"] == "image/webp"
         assert response.headers["cache-control"] == "private, no-cache"
@@ -94,7 +94,7 @@ def test_a_picture_that_the_browser_has_is_not_sent_again(client: TestClient, im
 
 
 def test_a_vanished_file_has_no_picture_but_a_description(client: TestClient, image_ids: dict[str, int]) -> None:
-    for what, status in (("/thumbnail", 404), ("/picture", 404), ("", 200)):
+    for what, status in (("/thumbnail", 404), ("/preview", 404), ("", 200)):
         assert client.get(f"/v1/images/{image_ids[VANISHED]}{what}").status_code == status
 
 
@@ -107,7 +107,7 @@ def test_a_replaced_file_is_never_served(client: TestClient, image_ids: dict[str
             b"<script>alert(1)</script>",
         ):
             path.write_bytes(content)
-            response = client.get(f"/v1/images/{image_ids['green/3.png']}/picture")
+            response = client.get(f"/v1/images/{image_ids['green/3.png']}/preview")
             assert (response.status_code, response.json()["error"]["code"]) == (404, "bad_image")
             assert b"alert" not in response.content
     finally:

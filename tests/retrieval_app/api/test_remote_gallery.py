@@ -1,4 +1,4 @@
-"""Pictures that lie on a network: those of a gallery, fetched when somebody looks, and photos by their address."""
+"""Images that lie on a network: those of a gallery, fetched when somebody looks, and photos by their address."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def test_pictures_of_what_lies_on_a_network_are_fetched_and_failures_told(
             # Not kept in memory by this size.
             buckets.faults[f"/secret-bucket/photos/{listed[0]['path']}"] = [Fault(403)]
             web.files["/1.jpg"] = (images / "red/2.jpg").read_bytes()
-            gone = client.get(f"/v1/images/{first}/picture")
+            gone = client.get(f"/v1/images/{first}/preview")
             assert (gone.status_code, gone.json()["error"]["code"]) == (404, "bad_image")
             assert ("secret-bucket" in gone.text) is access.loopback
             assert buckets.address not in gone.text
-            changed = client.get(f"/v1/images/{last}/picture")
+            changed = client.get(f"/v1/images/{last}/preview")
             assert (changed.status_code, changed.json()["error"]["code"]) == (409, "changed")
             monkeypatch.delenv(VARIABLE)
             refused = client.get(f"/v1/images/{last}/thumbnail?side=512")

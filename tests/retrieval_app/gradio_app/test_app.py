@@ -96,14 +96,14 @@ def _image() -> gr.Image:
 
 
 def _take(path: Path | None, url: str | None = None) -> Any:
-    """What the component hands over of a picture that a client names."""
+    """What the component hands over of an image that a client names."""
     from gradio.data_classes import ImageData
 
     return _image().preprocess(ImageData(path=None if path is None else str(path), url=url))
 
 
 def _take_edited(composite: Path | None) -> Any:
-    """The same of the editor's picture."""
+    """The same of the editor's image."""
     import gradio as gr
     from gradio.components.image_editor import EditorData
     from gradio.data_classes import FileData

@@ -135,7 +135,7 @@ def test_the_rest_is_ranked_anew(update: Update, decide: Decide, base: LabelIssu
 
 
 def test_a_new_label_is_suggested(update: Update, decide: Decide, base: LabelIssues, ids: dict[str, int]) -> None:
-    """Of twelve green pictures in their folder eleven are called `leaf`: the twelfth is one too."""
+    """Of twelve green images in their folder eleven are called `leaf`: the twelfth is one too."""
     green = sorted(path for path in ids if path.startswith("green/") and path not in MISLABELLED)
     assert all(base.find(ids[path]) is None for path in green)
     issues, _ = update(*(decide(path, CHANGE, "leaf") for path in green[1:]))

@@ -129,7 +129,7 @@ def test_a_picture_that_is_damaged_gone_or_another_one_by_now_is_a_placeholder(t
     assert write_audit_page(bare_report(tuple(images)), tmp_path / "audit.html", limit=9) == 3
     data = read_data(tmp_path / "audit.html")
     assert data["pictures"] == ["", "", ""]
-    reasons = re.findall(r"No picture: ([^<]+)</span>", (tmp_path / "audit.html").read_text(encoding="utf-8"))
+    reasons = re.findall(r"No image: ([^<]+)</span>", (tmp_path / "audit.html").read_text(encoding="utf-8"))
     assert reasons[1:] == ["reading failed or the file vanished", "the file has changed since it was read first"]
 
 
@@ -378,7 +378,7 @@ def write_page(report: DuplicateReport, out: Path, *, limit: int = 9, **more: An
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Four pictures, the third of a hostile name."""
+    """Four images, the third of a hostile name."""
     folder = tmp_path_factory.mktemp("pictures")
     write_photos(folder, kinds=("polo",), pictures_per_kind=4, seed=3, size=256)
     found = sorted((folder / "polo").iterdir())

@@ -230,7 +230,7 @@ def test_no_cell_of_text_begins_as_a_formula(hostile: Gallery) -> None:
 
 def test_what_cannot_be_sent_is_refused_first(shop: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exports, "MAX_ROWS", 3)
-    monkeypatch.setattr(exports, "MAX_PICTURES", 3)
+    monkeypatch.setattr(exports, "MAX_ZIP_IMAGES", 3)
     for begin in (encode_table, partial(stream_zip, render=lambda image_id: b"")):
         for ids in ([], [1, 2, 3, 4]):
             with pytest.raises(InputError, match="1 to 3 images"):
@@ -252,7 +252,7 @@ def test_a_zip_holds_the_pictures_under_safe_names_and_a_list_of_them(hostile: G
     assert [int(row["id"]) for row in rows] == ids
     for name in pictures:
         folder, _, file = name.partition("/")
-        assert folder == "pictures"
+        assert folder == "images"
         assert all(c.isascii() and (c.isalnum() or c in "-_.") for c in file), file
         assert ".." not in file
 

@@ -85,7 +85,7 @@ def test_what_is_no_address_of_a_picture_is_refused() -> None:
         "http://example.org:0/", "http://example.org:99999/",
     )  # fmt: skip
     for address in addresses:
-        with pytest.raises(InputError, match="expected the address of a picture"):
+        with pytest.raises(InputError, match="expected the address of an image"):
             fetch(address)
     with pytest.raises(InputError) as caught:
         fetch("http://me:secret@example.org/")
@@ -101,7 +101,7 @@ def test_what_is_no_address_of_a_picture_is_refused() -> None:
         ((200, {"Content-Type": "text/html; charset=utf-8"}, b"<html>"), "it is a page .* copy the address"),
         ((200, {"Content-Encoding": "gzip"}, b"x"), "packed"),
         ((200, {}, b"x" * 1001), "more than the 0 MB"),
-        ((302, {"Location": "file:///etc/passwd"}, b""), "expected the address of a picture"),
+        ((302, {"Location": "file:///etc/passwd"}, b""), "expected the address of an image"),
     ],
 )
 def test_what_gives_no_picture_of_a_sensible_size_is_refused(answer: PathAnswer, problem: str) -> None:

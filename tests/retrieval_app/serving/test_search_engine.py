@@ -77,7 +77,7 @@ def test_a_photo_of_the_gallery_finds_itself_first(engine: Engine, gallery: Gall
     ranking = _search(engine, QueryPart(photo=photo.token), k=1)
     assert ranking.hits[0].id == image_id
     assert ranking.hits[0].score == pytest.approx(1, abs=1e-5)
-    kept = Image.open(io.BytesIO(photo.picture))
+    kept = Image.open(io.BytesIO(photo.jpeg))
     assert (kept.format, kept.size) == ("JPEG", (photo.width, photo.height)) == ("JPEG", (64, 48))
 
 
@@ -140,7 +140,7 @@ def test_what_is_unknown_outside_the_picture_or_no_sensible_list_is_said_to_be(e
         with pytest.raises(InputError, match="k must"):
             _search(engine, QueryPart(image_id=ids["red/0.jpg"]), **options)
     with pytest.raises(InputError, match="no longer in the gallery's source"):
-        _run(engine.picture(engine.snapshot(), ids["red/vanished.jpg"]))
+        _run(engine.thumbnail(engine.snapshot(), ids["red/vanished.jpg"]))
 
 
 def test_a_bad_photo_among_good_ones_fails_alone(engine: Engine) -> None:
@@ -189,7 +189,7 @@ def test_pictures_do_not_wait_for_conditions_that_are_looked_up(engine: Engine, 
         blocked = [asyncio.create_task(engine.look_up(gate.wait, 20)) for _ in range(10)]
         await asyncio.sleep(0)
         try:
-            return await engine.picture(engine.snapshot(), ids["red/1.png"], side=128)
+            return await engine.thumbnail(engine.snapshot(), ids["red/1.png"], side=128)
         finally:
             gate.set()
             await asyncio.gather(*blocked)

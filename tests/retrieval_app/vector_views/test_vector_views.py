@@ -40,7 +40,7 @@ def odd_gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> G
 def atlas(odd_gallery: Gallery, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     out = tmp_path_factory.mktemp("atlas") / "out.parquet"
     report = write_atlas(odd_gallery.path, out)
-    assert (report.images, report.pictures, report.files) == (38, 37, [str(out)])
+    assert (report.images, report.thumbnails, report.files) == (38, 37, [str(out)])
     return parquet.read_table(out).to_pylist()
 
 
@@ -92,7 +92,7 @@ def ask_plugin(folder: Path, route: str, **asked: str) -> Any:
 def projector(odd_gallery: Gallery, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("projector") / "out"
     report = write_projector(odd_gallery.path, out)
-    assert (report.images, report.pictures) == (38, 37)
+    assert (report.images, report.thumbnails) == (38, 37)
     assert sorted(report.files) == sorted(str(path) for path in out.iterdir())
     return out
 

@@ -80,7 +80,7 @@ def test_a_copy_with_another_label_is_told_on_both_sides_and_has_no_say_in_the_o
     original, copy = report.images[first], report.images[second]
     assert sorted((original.verdict, copy.verdict)) == [DROP, KEEP]
     assert (original.duplicate_of, copy.duplicate_of) == (second, first)
-    assert original.confidence + copy.confidence <= 1 + 1e-6  # two of the confidences in the same picture
+    assert original.confidence + copy.confidence <= 1 + 1e-6  # two of the confidences in the same image
 
 
 def test_classes_and_pairs_are_ranked_and_add_up(report: AuditReport) -> None:
@@ -135,7 +135,7 @@ def test_images_that_are_not_what_they_were_are_refused_by_name(messy: MessyRun,
     shutil.copytree(messy.data, tmp_path / "photos")
     run = train_messy(tmp_path / "photos", tmp_path / "run", cache=messy.cache)
     image = run.data / "blue" / "03.png"
-    for content in ((run.data / "red" / "03.png").read_bytes(), b"no picture", None):
+    for content in ((run.data / "red" / "03.png").read_bytes(), b"no image", None):
         image.unlink() if content is None else image.write_bytes(content)
         with pytest.raises(RunError, match=r"1 of 65 images .* the first is .*blue/03\.png; put them back"):
             _audit(run)

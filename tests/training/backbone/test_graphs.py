@@ -176,7 +176,7 @@ def test_images_come_from_all_over_the_list_without_those_that_cannot_be_read(
     extractor: Extractor, pictures: Path, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken.jpg"
-    broken.write_bytes(b"no picture")
+    broken.write_bytes(b"no image")
     paths = sorted(pictures.rglob("*.jpg"))
     assert read_some(paths, extractor).shape == (16, 32, 32, 3)
     assert np.array_equal(read_some([broken, *paths[:2]], extractor), read_some(paths[:2], extractor))

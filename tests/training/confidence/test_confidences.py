@@ -26,7 +26,7 @@ from training.confidence.confidences import (
     make_confidences,
     rows_to_trust,
 )
-from training.confidence.same_pictures import find_duplicates
+from training.confidence.duplicates import find_duplicates
 from training.losses.interface import read_columns
 
 
@@ -139,7 +139,7 @@ def test_leave_one_out_in_memory_and_asked_for_again_are_the_same(monkeypatch: p
 
 
 def _features(count: int, *, seed: int = 0) -> np.ndarray:
-    """Rows of unlike pictures: positive, with much in common."""
+    """Rows of unlike images: positive, with much in common."""
     return np.abs(np.random.default_rng(seed).normal(loc=0.5, size=(count, 200))).astype(np.float32)
 
 

@@ -132,7 +132,7 @@ def test_one_class_only_is_refused_with_the_classes_seen(tmp_path: Path) -> None
 def test_data_with_no_readable_image_is_refused_before_training(tmp_path: Path) -> None:
     for name in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("not a picture")
+        (tmp_path / name).write_text("not an image")
     with pytest.raises(InputError, match="none of the 4 files is a readable image"):
         check_trainable(list_dataset(tmp_path).records, data=tmp_path)
 

@@ -166,7 +166,7 @@ def test_a_seed_gives_the_same_bits_again() -> None:
 
 def test_images_that_show_the_same_picture_are_not_driven_apart() -> None:
     views = _features()
-    views[1] = views[0]  # the picture lies there twice
+    views[1] = views[0]  # the image lies there twice
     apart = np.arange(len(views))
     known = np.where(apart == 1, 0, apart)
     found = [_fit(views, groups=groups)(torch.from_numpy(views[0])).numpy() for groups in (apart, known)]

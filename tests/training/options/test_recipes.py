@@ -141,7 +141,7 @@ def test_a_run_of_the_default_recipe_exports_and_the_file_agrees(default_run: Pa
         expected = EmbeddingModel(backbone, head, run.preprocess()).eval()(torch.from_numpy(pixels)).numpy()
     found = embedder.embed_batch(pixels)
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    assert np.ptp(found @ found.T) > 0.1, "pictures are told apart"
+    assert np.ptp(found @ found.T) > 0.1, "images are told apart"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_width_that_only_the_usable_images_do_not_span_leaves_no_run_folder(
     data = tmp_path / "data"
     shutil.copytree(pictures, data)
     for picture in sorted(data.rglob("*.jpg"))[:3]:
-        picture.write_bytes(b"no picture")
+        picture.write_bytes(b"no image")
     arguments = (data, "--out", tmp_path / "run", "--cache", cache, *SMALL, "--head-steps", "2", "--no-holdout")
     assert _train(*arguments, "--embedding-dim", "45") == 1
     assert "45 images of 512 features span at most 44 directions" in capsys.readouterr().err
@@ -246,7 +246,7 @@ def test_data_too_small_for_a_holdout_trains_and_says_so(pictures, cache, tmp_pa
 
 @pytest.fixture(scope="module")
 def patches(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten classes of ten pictures, a patch of the class's colour on any ground, which untrained features can tell."""
+    """Ten classes of ten images, a patch of the class's colour on any ground, which untrained features can tell."""
     folder = tmp_path_factory.mktemp("patches")
     generator = np.random.default_rng(0)
     for number in range(10):

@@ -77,7 +77,7 @@ def main(out: Path, pictures: Path) -> None:
 
 
 def _extract(pictures: Path, machine: Machine) -> tuple[Tensor, list[str]]:
-    """Features of all pictures that can be used, and the names of others; every process has a cache of its own."""
+    """Features of all images that can be used, and the names of others; every process has a cache of its own."""
     preprocess = preprocess_for("squeezenet1_1", resize=40, crop=32, view="crop")
     extractor = Extractor(load_backbone("squeezenet1_1", "none"), preprocess, device=CPU, precision="float32")
     store, found = extract_together(sorted(pictures.rglob("*.jpg")), extractor=extractor, views=1, machine=machine)
@@ -139,7 +139,7 @@ def _refuse_options(team: Team) -> str | None:
 
 
 def _refuse_files(team: Team, pictures: Path) -> str | None:
-    """Where rank 1 has no pictures."""
+    """Where rank 1 has no images."""
     records = [Record(path, "") for path in sorted(pictures.rglob("*.jpg"))]
     if not team.is_first:
         distributed._size = lambda _: None

@@ -117,7 +117,7 @@ def test_where_one_picture_is_nearly_all_there_is_it_still_ends(trainer: Trainer
     write_photos(photos, kinds=KINDS[:2], pictures_per_kind=30, seed=0, size=64)
     first, *others = sorted((photos / KINDS[0]).iterdir())
     for number, other in enumerate(others):
-        Image.open(first).save(other, quality=95 - number % 20, comment=str(number))  # other bytes, one picture
+        Image.open(first).save(other, quality=95 - number % 20, comment=str(number))  # other bytes, one image
     report = trainer(data=photos, config=CONFIG)
     assert 0 <= report["copy_head"]["held_out"] <= 30
     assert describe_copy_head(report["copy_head"])

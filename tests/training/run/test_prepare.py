@@ -110,7 +110,7 @@ def test_in_shop_queries_search_the_gallery_alone_and_those_that_cannot_be_read_
     assert list(report["val"]["recall"]) == ["1", "10", "20", "40"]
     assert report["val"]["recall"]["10"] == 1, "the gallery has only 8 images"
     assert all(scores["queries"] == 5 for scores in report["baselines"].values())
-    (root / "Img/img/id_3/00.jpg").write_bytes(b"no picture")
+    (root / "Img/img/id_3/00.jpg").write_bytes(b"no image")
     report = trainer("capped", data=root, protocol="in-shop", method="raw", max_per_class=2)
     assert report["images"] == 4, "of the classes that train, not of those that are searched"
     assert (report["val"]["queries"], report["val"]["lone_queries"]) == (4, 2)
@@ -121,7 +121,7 @@ def test_a_gallery_whose_images_cannot_be_read_is_refused_before_training(traine
     for item, statuses in IN_SHOP.items():
         for number, status in enumerate(statuses):
             if status == "gallery" and item != "id_7":
-                (root / "Img/img" / item / f"{number:02}.jpg").write_bytes(b"no picture")
+                (root / "Img/img" / item / f"{number:02}.jpg").write_bytes(b"no image")
     with pytest.raises(InputError, match="needs a query with an image of its class in the gallery"):
         trainer(data=root, protocol="in-shop", method="proxy-anchor", watcher=Watcher(on_epoch=reports.append))
     assert reports == []

@@ -1,4 +1,4 @@
-"""Whole runs on drawn pictures: what they leave behind, how they stop and go on, and what they refuse."""
+"""Whole runs on drawn images: what they leave behind, how they stop and go on, and what they refuse."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_class_left_with_one_usable_image_is_dropped_with_a_warning(trainer: T
 
 
 def test_a_column_of_groups_is_heeded_in_validation_and_its_search_of_the_training_images(trainer) -> None:
-    """Of every four pictures, which are one group but the first, two validate and two train."""
+    """Of every four images, which are one group but the first, two validate and two train."""
     parts: dict[str, list[str]] = {"train": [], "val": []}
     for number, path in enumerate(sorted(trainer.pictures.rglob("*.jpg"))):
         part = "val" if number % 4 < 2 else "train"
@@ -96,7 +96,7 @@ def test_a_run_whose_images_turn_out_unusable_is_not_in_the_way_of_the_next(trai
     data = trainer.copy_pictures()
     for kind in sorted(data.iterdir())[1:]:
         for picture in sorted(kind.iterdir())[1:]:
-            picture.write_bytes(b"no picture")
+            picture.write_bytes(b"no image")
     for _ in range(2):
         with pytest.raises(InputError, match="at least two classes"):
             trainer(data=data)

@@ -96,14 +96,14 @@ export async function download(path, body = null, params = {}) {
 /** A thumbnail of an image of the gallery. */
 export const thumbnailUrl = (id, side = 256) => address(`images/${id}/thumbnail`, {side});
 
-/** What stands in the place of a picture that cannot be shown. @type {(id?: number) => string} */
-export const pictureProblem = () => 'No picture available';
+/** What stands in the place of an image that cannot be shown. @type {(id?: number) => string} */
+export const imageProblem = () => 'No image available';
 
-/** The picture itself, of at most 2048 pixels. */
-export const pictureUrl = id => address(`images/${id}/picture`);
+/** The image itself, of at most 2048 pixels. */
+export const previewUrl = id => address(`images/${id}/preview`);
 
 /** A photo that was sent to search with. */
-export const photoUrl = token => address(`photos/${encodeURIComponent(token)}/picture`);
+export const photoUrl = token => address(`photos/${encodeURIComponent(token)}/preview`);
 
 /** @type {Promise<GalleryFacts> | null} */
 let described = null;

@@ -49,14 +49,14 @@ export function precisionLegend() {
       NAMES.map(([name]) => make('span.legend-name', precisionDot({name}), name)),
     ]),
     make('p', [
-      'The number on a card is its score: how alike the model finds the two pictures, 1 at most. ',
+      'The number on a card is its score: how alike the model finds the two images, 1 at most. ',
       'The dot says what such a score is worth in this gallery: of its own images that are as alike as that, ',
       'how many have the same label. ',
       NAMES.map(([name, range], place) => [
         make('span.legend-name', precisionDot({name}), `${name}: ${range}`),
         place < NAMES.length - 1 ? ', ' : '. ',
       ]),
-      'It is a guide, not a proof: where labels are wrong or rare, look at the pictures.',
+      'It is a guide, not a proof: where labels are wrong or rare, look at the images.',
     ]),
   ]);
 }

@@ -1,15 +1,15 @@
-// Pictures of the gallery, with a word in their place when one cannot be shown.
+// Images of the gallery, with a word in their place when one cannot be shown.
 
 import {make} from './dom.js';
-import {photoUrl, pictureProblem, pictureUrl, thumbnailUrl} from './api.js';
+import {photoUrl, imageProblem, previewUrl, thumbnailUrl} from './api.js';
 
 /** A thumbnail by id. `alt` is empty where the text beside it says the same. @param {number} id */
 export function thumb(id, {side = 256, alt = '', eager = false} = {}) {
-  return framed(thumbnailUrl(id, side), {alt, eager, problem: pictureProblem(id)});
+  return framed(thumbnailUrl(id, side), {alt, eager, problem: imageProblem(id)});
 }
 
-/** The picture by id, large. */
-export const picture = (id, {alt = ''} = {}) => framed(pictureUrl(id), {alt, eager: true, problem: pictureProblem(id)});
+/** The image by id, large. */
+export const picture = (id, {alt = ''} = {}) => framed(previewUrl(id), {alt, eager: true, problem: imageProblem(id)});
 
 /** A photo that was sent to search with. */
 export const photoThumb = (token, {alt = ''} = {}) => framed(photoUrl(token), {alt, eager: true});
@@ -18,7 +18,7 @@ export const photoThumb = (token, {alt = ''} = {}) => framed(photoUrl(token), {a
 export const zoomer = (id, name, run, side = 256) =>
   make('button', {class: 'zoomer', 'aria-label': `Enlarge ${name}`, onclick: run}, thumb(id, {side}));
 
-function framed(source, {alt, eager, problem = pictureProblem()}) {
+function framed(source, {alt, eager, problem = imageProblem()}) {
   const frame = make('span.picture');
   const image = make('img', {
     alt,

@@ -72,7 +72,7 @@ export function onState(run) {
   return () => listeners.delete(run);
 }
 
-/** A name for a part, the same for the same picture: 'i12', 'pTOKEN'. @param {Part} part */
+/** A name for a part, the same for the same image: 'i12', 'pTOKEN'. @param {Part} part */
 export const partKey = part => (part.image !== undefined ? `i${part.image}` : `p${part.photo}`);
 
 /** A click on a link within the page becomes a change of state; any other click is left to the browser. */

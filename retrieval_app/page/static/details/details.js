@@ -1,7 +1,7 @@
 // All about one image, beside the results (over them on phones): what it is, how near, why, and what looks like it.
 
 import {button, make, refill, sentence} from '../core/dom.js';
-import {gallery, get, isAborted, pictureUrl} from '../core/api.js';
+import {gallery, get, isAborted, previewUrl} from '../core/api.js';
 import {precisionDot, precisionText} from '../core/precision.js';
 import {drawDuplicates, drawFacts, later, nameOf, neighbourSection, whySection} from './details_sections.js';
 import {drawLabelForm} from './fix_label.js';
@@ -36,7 +36,7 @@ export function makeDetails({hit, act, decided, step, close}) {
     const {signal} = running;
     standing.replaceChildren();
     title.textContent = hit(id)?.path ? nameOf(hit(id).path) : 'Details';
-    refill(body, drawPicture(id), drawActions(id, act), make('div.skeleton.block'));
+    refill(body, drawPreview(id), drawActions(id, act), make('div.skeleton.block'));
     body.scrollTop = 0;
     try {
       const [image, facts] = await Promise.all([
@@ -45,7 +45,7 @@ export function makeDetails({hit, act, decided, step, close}) {
       ]);
       title.textContent = nameOf(image.path);
       refill(body, [
-        drawPicture(id),
+        drawPreview(id),
         drawActions(id, act),
         standing,
         make('section.column', [
@@ -93,9 +93,9 @@ export function makeDetails({hit, act, decided, step, close}) {
   };
 }
 
-function drawPicture(id) {
-  const given = {href: pictureUrl(id), target: '_blank', rel: 'noopener', 'aria-label': 'Open the picture'};
-  return make('a.details-picture', {...given, title: 'Open the picture'}, picture(id));
+function drawPreview(id) {
+  const given = {href: previewUrl(id), target: '_blank', rel: 'noopener', 'aria-label': 'Open the image'};
+  return make('a.details-picture', {...given, title: 'Open the image'}, picture(id));
 }
 
 function drawActions(id, act) {

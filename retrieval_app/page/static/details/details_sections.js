@@ -73,7 +73,7 @@ export async function neighbourSection(image, {signal, act}) {
   return make('ul.strip', items);
 }
 
-/** A picture to press, with words below. @param {number} id */
+/** An image to press, with words below. @param {number} id */
 function drawInStrip(id, words, props) {
   return make('li', make('button', props, thumb(id, {side: 128}), make('span.clip', words)));
 }

@@ -2,7 +2,7 @@
 
 import {listenToPointers} from './map_pointers.js';
 
-const THUMBS_SHOWN = 150; // at most so many points in view are drawn as pictures
+const THUMBS_SHOWN = 150; // at most so many points in view are drawn as images
 const THUMBS_KEPT = 600;
 const MOST_ZOOM = 400;
 const MARGIN = 28;
@@ -78,7 +78,7 @@ export function drawMap(canvas, points, show, on) {
     const asPictures = isClose();
     const side = Math.max(40, Math.min(104, Math.sqrt((width * height) / Math.max(1, inView.length)) * 0.55));
     const radius = Math.min(7, 2.4 + 1.1 * Math.log2(zoom));
-    for (const i of inView) if (!asPictures || !drawPicture(i, side)) drawDot(i, radius);
+    for (const i of inView) if (!asPictures || !drawPreview(i, side)) drawDot(i, radius);
     if (!asPictures) drawCaptions();
     if (hovered >= 0) drawRing(hovered, asPictures && isReady(hovered) ? sizeOf(hovered, side) : null, radius + 4);
     if (lasso) drawLasso();
@@ -94,7 +94,7 @@ export function drawMap(canvas, points, show, on) {
     context.fill();
     context.globalAlpha = 1;
   }
-  function drawPicture(i, side) {
+  function drawPreview(i, side) {
     if (!show.isOn(i)) return false;
     const picture = fetchPicture(i);
     if (!isReady(i)) return false;

@@ -132,7 +132,7 @@ export function drawWorst(worst) {
   return make('section.quality-card', [
     make('h3', 'Searches that failed'),
     make('p.soft', [
-      'Left the image searched with, right what it finds first, of another label. Often a label is wrong, or the picture shows something else as well.',
+      'Left the image searched with, right what it finds first, of another label. Often a label is wrong, or the image shows something else as well.',
     ]),
     make('ul.failures', cards),
     showAll(cards),

@@ -186,7 +186,7 @@ function countAccepted() {
   return {changed, dropped: some.length - changed, wrong, right: some.length - wrong};
 }
 
-// Which item the keys are about, and the pictures, which are set when they come into sight.
+// Which item the keys are about, and the images, which are set when they come into sight.
 
 const cards = () => /** @type {HTMLElement[]} */ ([...list.children]);
 const current = () => {

@@ -36,9 +36,9 @@ function pairOf(a, b) {
 
 const labelOf = query => data.photos[data.queries[query].photo].label;
 
-function drawPicture(photo, alt) {
+function drawPreview(photo, alt) {
   const {problem, picture} = data.photos[photo];
-  if (problem) return make('span', {className: 'picture'}, `No picture: ${problem}`);
+  if (problem) return make('span', {className: 'picture'}, `No image: ${problem}`);
   return make(
     'span',
     {className: 'picture'},
@@ -54,7 +54,7 @@ function drawRanking(letter, candidate, {hits, photo}) {
     return make(
       'li',
       {className: `hit ${is}`, title: `${data.photos[found].path}, ${score.toFixed(3)}`},
-      drawPicture(found, `${place + 1}: ${is}, ${name}`),
+      drawPreview(found, `${place + 1}: ${is}, ${name}`),
       make('span', {className: 'small clip name'}, name),
     );
   });
@@ -76,7 +76,7 @@ function drawQuery(query) {
     make(
       'div',
       {className: 'asked'},
-      drawPicture(photo, `The query, ${name}`),
+      drawPreview(photo, `The query, ${name}`),
       make('b', {className: 'clip', title: name}, name),
       make('span', {className: 'soft small clip', title: path}, path),
     ),

@@ -1,4 +1,4 @@
-// One group of images that look alike: each to be marked as kept, and what the group is, duplicates or different pictures.
+// One group of images that look alike: each to be marked as kept, and what the group is, duplicates or different images.
 
 import {button, count, fileSize, make, percent, refill, refillKeepingFocus, shownText} from '../core/dom.js';
 import {decisionButton, openZoom} from './review_bar.js';
@@ -9,7 +9,7 @@ import {drawLead} from './label_file.js';
 export function wordsFor(decision) {
   if (!decision) return 'Decision taken back';
   return decision.decision === 'different'
-    ? 'Different pictures: all kept'
+    ? 'Different images: all kept'
     : `Duplicates: ${count(decision.keep.length, 'image')} kept`;
 }
 
@@ -95,10 +95,7 @@ export function drawGroup(group, {canReview, on}) {
     const same = {pressed: asDecided, kind: 'proposed', disabled: !keep.size, onclick: run(asDecided, 'duplicates')};
     refillKeepingFocus(decide, [
       decisionButton('A', duplicates, same),
-      decisionButton('D', 'Different pictures, keep all', {
-        pressed: isDifferent,
-        onclick: run(isDifferent, 'different'),
-      }),
+      decisionButton('D', 'Different images, keep all', {pressed: isDifferent, onclick: run(isDifferent, 'different')}),
     ]);
   }
   function redraw() {

@@ -23,7 +23,7 @@ export function start(panel) {
     key(['Enter'], 'The same, on a group', event =>
       event.target.closest('button, a, label, summary, input') ? false : view.decide('duplicates'),
     ),
-    key(['d'], 'Different pictures, keep all', () => view.decide('different')),
+    key(['d'], 'Different images, keep all', () => view.decide('different')),
     key(['1', '2', '3', '4', '5', '6', '7', '8', '9'], 'Mark that image to be kept, or not', event =>
       view.mark(Number(event.key)),
     ),

@@ -1,4 +1,4 @@
-// The dialogs of the label list: another label, a picture large while the keys go on, several decisions at once.
+// The dialogs of the label list: another label, an image large while the keys go on, several decisions at once.
 
 import {openDialog} from '../core/dialog.js';
 import {button, count, make, percent, refill, sentence, shownScore, shownText} from '../core/dom.js';
@@ -91,7 +91,7 @@ export function confirmMany(decisions, run) {
   });
 }
 
-/** The picture of an item, large; keys act as in the list, and `show(item)` goes on to another. */
+/** The image of an item, large; keys act as in the list, and `show(item)` goes on to another. */
 export function enlarge(item, {act, onClose}) {
   const zoom = openZoom({
     id: item.id,
@@ -134,7 +134,7 @@ export function enlarge(item, {act, onClose}) {
   return {show: now => zoom.show(now.id, captionOf(now))};
 }
 
-/** A neighbour's picture, large. */
+/** A neighbour's image, large. */
 export function enlargeNeighbour(neighbour, item) {
   const zoom = openZoom({
     id: neighbour.id,

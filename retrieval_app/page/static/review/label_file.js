@@ -9,7 +9,7 @@ export const PAGE = 30;
 /** Where decisions are kept, in a sentence. */
 export const KEPT =
   'What you decide shows at once in search, filters, Quality and exports, and dropped images leave the results; '
-  + 'pictures and folders stay as they are.';
+  + 'images and folders stay as they are.';
 
 const TRAIN = 'retrieval train labels.csv --out run-cleaned';
 

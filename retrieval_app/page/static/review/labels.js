@@ -31,7 +31,7 @@ export function start(panel) {
     key(['r'], 'Write another label', () => view.act('r')),
     key(['x'], 'Drop the image', () => view.act('x')),
     key(['u', 'Ctrl+z'], 'Undo the last decision', () => view.act('u')),
-    key(['z'], 'Enlarge the picture; these keys go on working', () => view.act('z')),
+    key(['z'], 'Enlarge the image; these keys go on working', () => view.act('z')),
     key(['s'], 'Select, to decide several at once', () => view.act('s')),
     key(['Escape'], 'Select none', () => view.selection.clear()),
   ]);

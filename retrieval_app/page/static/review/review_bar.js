@@ -1,4 +1,4 @@
-// What the working lists look like alike: open or decided, how far one is, undo, the file to take away, a picture large.
+// What the working lists look like alike: open or decided, how far one is, undo, the file to take away, an image large.
 
 import {download} from '../core/api.js';
 import {openDialog} from '../core/dialog.js';
@@ -115,7 +115,7 @@ export function drawReadOnly(canReview) {
 }
 
 /**
- * A picture large, in a dialog; `onKey(event)` gets the keys, `show` changes what is seen.
+ * An image large, in a dialog; `onKey(event)` gets the keys, `show` changes what is seen.
  *
  * @param {{
  *   id: number, title: string, caption: Child, onKey?: (event: KeyboardEvent) => void, onClose?: (() => void) | null,

@@ -137,7 +137,7 @@ export class ReviewList {
     }
   }
 
-  // The same picture may be decided with another one: the server counts.
+  // The same image may be decided with another one: the server counts.
   #recount = debounce(async () => {
     const answer = await this.#ask(0, 1).catch(() => null);
     if (!answer) return;

@@ -1,4 +1,4 @@
-// A rectangle over a picture, the part of it to search with: drawn, moved and sized by mouse, finger or keys.
+// A rectangle over an image, the part of it to search with: drawn, moved and sized by mouse, finger or keys.
 
 import {make} from '../core/dom.js';
 import {announce} from '../core/toast.js';
@@ -9,7 +9,7 @@ const WHOLE = {x: 0, y: 0, width: 1, height: 1};
 const CORNERS = {nw: [-1, -1], ne: [1, -1], sw: [-1, 1], se: [1, 1]};
 
 /**
- * Lay a crop over a picture's frame. `changed(crop or null)` is called at the end of each move; null: all of it.
+ * Lay a crop over an image's frame. `changed(crop or null)` is called at the end of each move; null: all of it.
  * Gives `{set(crop), focus()}`.
  */
 export function layCrop(frame, {crop, changed}) {

@@ -5,7 +5,7 @@ import {precisionMark, updatePrecisionMark, shortPrecision} from '../core/precis
 import {thumb} from '../core/thumbs.js';
 import {readState} from '../core/url_state.js';
 
-const SCORE = 'Score: how alike the model finds the two pictures (their cosine), 1 at most';
+const SCORE = 'Score: how alike the model finds the two images (their cosine), 1 at most';
 const SAME = 'So alike that it is a copy: cut, turned, recoloured or saved again';
 const EAGER = 12;
 const BEFORE = 6; // characters of a path before the word that it was found by

@@ -1,4 +1,4 @@
-// What is searched with: every picture of the query, its sign, its crop; the chosen one is shown large.
+// What is searched with: every image of the query, its sign, its crop; the chosen one is shown large.
 
 import {button, icon, make, refill, shownText} from '../core/dom.js';
 import {get} from '../core/api.js';
@@ -11,7 +11,7 @@ const LARGE_SIDE = 512;
 
 /**
  * The card. `changed(parts)` is called with the new parts, `add(tokens)` with further photos, `open(id)` for details,
- * `labelled(label or null)` with the label of the query, if its pictures have one and the same.
+ * `labelled(label or null)` with the label of the query, if its images have one and the same.
  */
 export function makeQueryCard({changed, add, open, labelled}) {
   const element = make('section', {class: 'query panel', 'aria-label': 'Query', hidden: true});
@@ -38,7 +38,7 @@ export function makeQueryCard({changed, add, open, labelled}) {
       ]),
       make('div.query-body', drawLarge(part), drawFacts(part)),
       parts.length > 1
-        && make('ul', {class: 'query-parts', 'aria-label': 'All pictures of the query'}, parts.map(drawSmall)),
+        && make('ul', {class: 'query-parts', 'aria-label': 'All images of the query'}, parts.map(drawSmall)),
       makeDrop({title: 'Add a photo', small: true, sent: add}),
     ]);
     parts.forEach(look);
@@ -68,7 +68,7 @@ export function makeQueryCard({changed, add, open, labelled}) {
             icon('crop', 15),
             matchMedia('(hover: none)').matches
               ? 'Drag the corners to search with a part of it'
-              : 'Drag over the picture, or its corners, to search with a part of it',
+              : 'Drag over the image, or its corners, to search with a part of it',
           ]),
       parts.length > 1 && drawSign(part),
       part.image !== undefined && button('Details', {icon: 'info', class: 'quiet small'}, () => open(part.image)),
@@ -84,7 +84,7 @@ export function makeQueryCard({changed, add, open, labelled}) {
         class: 'small',
         'aria-pressed': String((part.role === 'less') === less),
         disabled: less && last,
-        title: less && last ? 'One picture at least must be looked for' : null,
+        title: less && last ? 'One image at least must be looked for' : null,
         onclick: () => (part.role === 'less') !== less && change(key, {role: less ? 'less' : 'more'}),
       });
     return make('div', {class: 'segments', role: 'group', 'aria-label': 'How it counts'}, [

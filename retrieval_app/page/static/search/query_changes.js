@@ -1,4 +1,4 @@
-// What buttons and keys do to the query: a new one, one more picture, more or less like an image.
+// What buttons and keys do to the query: a new one, one more image, more or less like an image.
 
 import {gallery} from '../core/api.js';
 import {toast} from '../core/toast.js';
@@ -43,7 +43,7 @@ export async function weighImage(id, role) {
 async function hasRoom(parts) {
   const {limits} = await gallery();
   if (parts.length < limits.max_queries) return true;
-  toast(`A search takes at most ${limits.max_queries} pictures. Remove one first.`);
+  toast(`A search takes at most ${limits.max_queries} images. Remove one first.`);
   return false;
 }
 
@@ -59,6 +59,6 @@ async function combine(added) {
   const {limits} = await gallery();
   writeState({parts: [...parts, ...fresh].slice(0, limits.max_queries), ids: []});
   if (parts.length + fresh.length > limits.max_queries) {
-    toast(`A search takes at most ${limits.max_queries} pictures; the first ones were taken.`);
+    toast(`A search takes at most ${limits.max_queries} images; the first ones were taken.`);
   }
 }

@@ -27,7 +27,7 @@ export function drawEmpty(state) {
   return notice({icon: 'search', size: 40, title: 'Nothing found', text}, make('div.row', ways));
 }
 
-/** Those photos of a query that the server no longer keeps; the browser may still have kept their pictures. */
+/** Those photos of a query that the server no longer keeps; the browser may still have kept their images. */
 export async function findLostPhotos(parts) {
   const photos = parts.filter(part => part.photo !== undefined);
   const answers = await Promise.all(

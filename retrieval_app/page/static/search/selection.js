@@ -33,7 +33,7 @@ export function makeSelection({shown, changed, search}) {
           search([...ids]),
         ),
       saver('csv', limits.max_export_csv, 'Ids, paths, labels and metadata as a table'),
-      saver('zip', limits.max_export_zip, 'The pictures, and the table, which says of each that cannot be read why'),
+      saver('zip', limits.max_export_zip, 'The images, and the table, which says of each that cannot be read why'),
       button('Clear', {icon: 'close', class: 'quiet small', dataset: {name: 'clear'}}, clear),
     ]);
     if (focused) element.querySelector(`[data-name="${focused}"]`)?.focus();
@@ -46,10 +46,10 @@ export function makeSelection({shown, changed, search}) {
   }
 
   async function save(format) {
-    const close = format === 'zip' ? toast(`Packing ${count(ids.size, 'picture')}…`) : () => {};
+    const close = format === 'zip' ? toast(`Packing ${count(ids.size, 'image')}…`) : () => {};
     try {
       await download('export', {ids: [...ids], format});
-      const saved = format === 'zip' ? 'Pictures and table' : 'Table';
+      const saved = format === 'zip' ? 'Images and table' : 'Table';
       toast(`${saved} of ${count(ids.size, 'image')} saved`, {kind: 'good'});
     } catch (error) {
       toastError(error);

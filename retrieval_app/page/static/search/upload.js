@@ -51,14 +51,14 @@ export function makeDrop({title, hint, sent, small = false}) {
   return zone;
 }
 
-/** A line for the address of a picture; hidden where this server fetches none. */
+/** A line for the address of an image; hidden where this server fetches none. */
 export function makeAddressLine({sent}) {
   const input = make('input.input', {
     type: 'url',
     name: 'address',
     required: true,
     placeholder: 'Or the address of one',
-    'aria-label': 'The address of a picture to search with',
+    'aria-label': 'The address of an image to search with',
   });
   const form = make('form', {class: 'row nowrap address-line', hidden: true}, [
     input,
@@ -75,9 +75,9 @@ export function makeAddressLine({sent}) {
   return form;
 }
 
-/** Search with the picture at an address; true if there was one. */
+/** Search with the image at an address; true if there was one. */
 async function takeAddress(address, sent) {
-  const close = toast('Fetching the picture…');
+  const close = toast('Fetching the image…');
   try {
     const answer = await post('photos/address', {address});
     names.set(answer.photo, answer.name);
@@ -157,7 +157,7 @@ async function sendPhoto(file, limit) {
   if (file.size > limit) {
     throw new Error(`${name}: ${fileSize(file.size)}, at most ${fileSize(limit)} are taken. Use a smaller copy.`);
   }
-  if (file.type && !file.type.startsWith('image/')) throw new Error(`${name} is not a picture.`);
+  if (file.type && !file.type.startsWith('image/')) throw new Error(`${name} is not an image.`);
   const answer = await post('photos', /** @type {Blob} */ (file), {params: {name: name.slice(0, 200)}});
   names.set(answer.photo, name);
   return answer.photo;

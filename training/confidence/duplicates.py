@@ -13,12 +13,12 @@ from index.vectors.exact import Nearest, search_labels
 # Images, all pairs of which training multiplies: a minute or two on two cores. Of more, copies are files of the same
 # bytes.
 MOST_COMPARED = 30_000
-# A picture has to be close to its duplicate both as it is and beside what all images have in common. Measured on 5,398
-# photos of clothing with MobileNetV2: pictures saved again as JPEG of quality 60 have at least 0.974 and 0.946, and
+# An image has to be close to its duplicate both as it is and beside what all images have in common. Measured on 5,398
+# photos of clothing with MobileNetV2: images saved again as JPEG of quality 60 have at least 0.974 and 0.946, and
 # two photos of different objects at most 0.921 and 0.860. The first number alone makes everything a duplicate where
 # features differ little (weights that saw no training), the second where two kinds of image are all there is.
-SAME_PICTURE_COSINE = 0.97
-SAME_PICTURE_CENTRED_COSINE = 0.95
+DUPLICATE_COSINE = 0.97
+DUPLICATE_CENTRED_COSINE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def _nearest_duplicates(unit: Floats, centred: Nearest) -> Ids:
     """(N,) int64 nearest image that is close enough in both senses, else `NO_ID`."""
     partner = centred.rows[:, 0].copy()
     cosines = np.einsum("nf,nf->n", unit, unit[partner])
-    is_duplicate = (cosines >= SAME_PICTURE_COSINE) & (centred.cosines[:, 0] >= SAME_PICTURE_CENTRED_COSINE)
+    is_duplicate = (cosines >= DUPLICATE_COSINE) & (centred.cosines[:, 0] >= DUPLICATE_CENTRED_COSINE)
     partner[~is_duplicate] = NO_ID
     return partner
 

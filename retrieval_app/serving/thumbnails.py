@@ -19,7 +19,7 @@ from index.sources.reading import read_indexed
 from retrieval_app.serving.errors import OutOfTurnError
 
 SIDES = (64, 128, 256, 512)
-PICTURE_SIDE = 2048
+PREVIEW_SIDE = 2048
 LARGE_PIXELS = 16_000_000
 _one_large = threading.Lock()
 _QUALITY, _EFFORT = 80, 2  # of WebP; the next effort takes half as long again for 3 % fewer bytes
@@ -30,11 +30,11 @@ def choose_side(side: int) -> int:
     return next((known for known in SIDES if known >= side), SIDES[-1])
 
 
-def encode_picture(
+def encode_image(
     gallery: Gallery,
     image_id: int,
     *,
-    side: int = PICTURE_SIDE,
+    side: int = PREVIEW_SIDE,
     kind: str = "WEBP",
     max_pixels: int = MAX_PIXELS,
     cheap_only: bool = False,

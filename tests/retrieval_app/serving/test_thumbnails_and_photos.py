@@ -14,9 +14,9 @@ from PIL import Image
 
 from index.errors import ImageError
 from index.gallery.gallery import Gallery
-from retrieval_app.serving import pictures
+from retrieval_app.serving import thumbnails
 from retrieval_app.serving.photos import KeptPhotos, Photo
-from retrieval_app.serving.pictures import decode_in_turn
+from retrieval_app.serving.thumbnails import decode_in_turn
 from tests.conftest import draw_image
 
 
@@ -27,8 +27,8 @@ def _encode(size: tuple[int, int], kind: str = "PNG") -> bytes:
 
 
 def test_large_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "LARGE_PIXELS", 10_000)
-    decode, inside, most = pictures.decode_image, list[int](), list[int]()
+    monkeypatch.setattr(thumbnails, "LARGE_PIXELS", 10_000)
+    decode, inside, most = thumbnails.decode_image, list[int](), list[int]()
     small_is_done = threading.Event()
 
     def watch(data: bytes, *, max_pixels: int, **options: Any) -> Image.Image:
@@ -40,7 +40,7 @@ def test_large_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch)
             inside.pop()
         return image
 
-    monkeypatch.setattr(pictures, "decode_image", watch)
+    monkeypatch.setattr(thumbnails, "decode_image", watch)
     with ThreadPoolExecutor(4) as pool:
         large = [pool.submit(decode_in_turn, _encode((200, 100)), name="large", target_side=64) for _ in range(3)]
         small = pool.submit(decode_in_turn, _encode((50, 40)), name="small", target_side=64)
@@ -58,7 +58,7 @@ def test_the_cap_holds_for_large_images_too() -> None:
 
 
 def test_pictures_say_nothing_of_the_file_they_came_from(gallery: Gallery, ids: dict[str, int]) -> None:
-    image = Image.open(io.BytesIO(pictures.encode_picture(gallery, ids["red/0.jpg"], side=64)))
+    image = Image.open(io.BytesIO(thumbnails.encode_image(gallery, ids["red/0.jpg"], side=64)))
     assert (image.format, max(image.size) <= 64) == ("WEBP", True)
     assert not {"exif", "icc_profile", "comment"} & set(image.info)
 
@@ -66,8 +66,8 @@ def test_pictures_say_nothing_of_the_file_they_came_from(gallery: Gallery, ids: 
 def test_a_jpeg_with_a_comment_loses_it(tmp_path: Path, gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.BytesIO()
     draw_image((9, 9, 9), seed=1).save(file, format="JPEG", comment=b"<script>alert(1)</script>")
-    monkeypatch.setattr(pictures, "read_original", lambda *_: ("x.jpg", file.getvalue()))
-    assert b"script" not in pictures.encode_picture(gallery, 1, kind="JPEG")
+    monkeypatch.setattr(thumbnails, "read_original", lambda *_: ("x.jpg", file.getvalue()))
+    assert b"script" not in thumbnails.encode_image(gallery, 1, kind="JPEG")
 
 
 VECTOR = np.array([0.6, 0.8], dtype=np.float32)
@@ -88,7 +88,7 @@ def test_a_photo_comes_back_as_it_was(path: Path | None) -> None:
     found = kept.get("a")
     assert found is not None
     assert (found.token, found.name, found.width, found.height) == ("a", "a.jpg", 3, 2)
-    assert (found.picture, found.model_sha256) == (photo.picture, photo.model_sha256)
+    assert (found.jpeg, found.model_sha256) == (photo.jpeg, photo.model_sha256)
     np.testing.assert_array_equal(found.vector, VECTOR)
     assert found.vector.dtype == np.float32
     assert kept.get("b") is None
