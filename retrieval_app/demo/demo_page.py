@@ -1,4 +1,4 @@
-"""Page of the demo: its figures, the labels that look wrong, and what edited and unseen photos find."""
+"""Page of the demo: its figures, likely label errors, and the results of edited and unseen photos."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from retrieval_app.reports.standalone import draw_thumbnails, write_document
 
 _SIDE = 160  # pixels
 _SUSPECTS, _NEIGHBOURS = 12, 5
-QUERY, RIGHT, WRONG = "kept", "right", "wrong"  # how an image is framed
+QUERY, RIGHT, WRONG = "kept", "right", "wrong"  # frames
 
 
 class Tile(NamedTuple):
-    """An image: its place, what is written below it, and how it is framed."""
+    """An image with its caption and frame."""
 
     place: Place
     caption: str
@@ -31,7 +31,7 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An edited photo, the member that it was made of, and what was found by each output."""
+    """An edited photo, its original in the gallery, and its results by output."""
 
     path: Path
     original: CatalogRow
@@ -42,13 +42,7 @@ def write_demo_page(
     out: Path, lines: Sequence[str], *, confidences: Path, gallery: Gallery, questions: Sequence[Question],
     trained: Gallery,
 ) -> None:  # fmt: skip
-    """Write the page.
-
-    Args:
-        lines: what the demo found.
-        confidences: confidences.csv of the run.
-        trained: the gallery of the trained model.
-    """
+    """Write the page; `lines` are the findings, `confidences` is the run's confidences.csv."""
     sections = [
         (
             "Edited photos: three semantic results, then three copies",
@@ -56,7 +50,7 @@ def write_demo_page(
         ),
         ("The labels in which the training has the least confidence", [_tile_suspects(confidences)]),
         (
-            "Photos of kinds that were not trained on, and their neighbours",
+            "Photos whose kinds training has not seen, and their neighbours",
             [_tile_neighbours(trained, query) for query in trained.sample(6, seed=3)],
         ),
     ]
@@ -83,7 +77,7 @@ def _tile_question(gallery: Gallery, question: Question) -> list[Tile]:
 
 
 def _tile_suspects(confidences: Path) -> list[Tile]:
-    """The images with the lowest confidence in their label; ties go to the higher confidence in the suggestion."""
+    """The images with the lowest confidence in their label; of ties the more confident suggestion first."""
     with confidences.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         rows = list(csv.DictReader(file))
     rows.sort(key=lambda row: (float(row["confidence"]), -float(row["suggestion_confidence_1"])))
@@ -94,7 +88,7 @@ def _tile_suspects(confidences: Path) -> list[Tile]:
 
 
 def _tile_neighbours(gallery: Gallery, query: CatalogRow) -> list[Tile]:
-    """A member and its nearest others, framed by whether the labels agree."""
+    """A member and its nearest neighbours, framed by whether the labels agree."""
     hits = gallery.search(gallery.vector(query.id), k=_NEIGHBOURS, exclude_id=query.id)
     return [
         Tile(gallery.place(query.id), f"query: {query.label}", QUERY),

@@ -1,4 +1,4 @@
-"""Demo of the whole job offline, on photos of the package: search, make labels wrong, train, export, audit."""
+"""Offline demo on photos of the package: search, train on partly wrong labels, export, audit."""
 
 from __future__ import annotations
 
@@ -55,24 +55,16 @@ def run_demo(
     say: Say = lambda _: None,
     watch: Callable[[], AbstractContextManager[Watcher]] = lambda: nullcontext(Watcher()),
 ) -> dict[str, Any]:
-    """Run all steps that are not done yet, and give the report; it takes one to two minutes on two cores.
+    """Run the steps that are not done yet; the report. It takes one to two minutes on two cores.
 
     Args:
-        out: folder of everything the demo makes; a second call goes on with what is there.
+        out: folder of all files; a second call goes on with what is there.
         say: called with a sentence at every step.
-        watch: what shows the progress of a step while the step runs.
-
-    Raises:
-        InputError: the folder is taken or cannot be written.
+        watch: shows the progress of a step while the step runs.
     """
     started, seconds = time.perf_counter(), dict[str, float]()
     _claim(out, seed=seed)
-    unseen, labels, run, cache = (
-        out / "photos" / "unseen",
-        out / "photos" / "labels.csv",
-        out / "run",
-        out / "cache",
-    )
+    unseen, labels, run, cache = out / "photos/unseen", out / "photos/labels.csv", out / "run", out / "cache"
 
     @contextmanager
     def step(name: str, text: str) -> Iterator[Watcher]:
@@ -82,20 +74,20 @@ def run_demo(
             yield watcher
         seconds[name] = time.perf_counter() - begun
 
-    with step("unpack", "Unpacking photos of clothes and groceries; every other kind trains"):
+    with step("unpack", "Unpacking photos of clothes and groceries; half of the kinds are for training"):
         if not labels.exists():
             _unpack(labels, unseen, seed=seed)
-    with step("index", "Indexing the other kinds with the model that comes with the package") as watcher:
+    with step("index", "Indexing the other kinds with the built-in model") as watcher:
         built = build(None, unseen, out / "gallery", cache=False, progress=partial(watcher.on_images, "index"))
     with step("questions", "Searching by semantic similarity and for copies"):
         gallery = open_gallery(out / "gallery")
         questions = _ask(out / "edited", gallery, seed=seed)
-    with step("train", f"Training on labels of which {WRONG_SHARE:.0%} are wrong") as watcher:
+    with step("train", f"Training on labels, {WRONG_SHARE:.0%} of them wrong") as watcher:
         trained = train(
             labels, run, val=unseen, resume=(run / "config.json").exists(), cache=cache, workers=2, seed=seed,
             view="whole", pooling="own", watcher=watcher,
         )  # fmt: skip
-    with step("export", "Exporting what was trained to ONNX, and indexing with that"):
+    with step("export", "Exporting the trained model to ONNX, and indexing with it"):
         exported = export(run, out / "model.onnx")
         build(out / "model.onnx", unseen, out / "gallery-trained", cache=False)
         evaluated = evaluate(out / "gallery-trained")
@@ -134,11 +126,7 @@ def run_demo(
 
 
 def _claim(out: Path, *, seed: int) -> None:
-    """Mark the folder as this demo's.
-
-    Raises:
-        InputError: it holds something else, or a demo of another seed.
-    """
+    """Mark the folder as this demo's; an InputError where it holds something else, or a demo of another seed."""
     stamp, marker = f"seed {seed}\n", out / "demo.txt"
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -151,7 +139,7 @@ def _claim(out: Path, *, seed: int) -> None:
 
 
 def _unpack(labels: Path, unseen: Path, *, seed: int) -> None:
-    """Every other kind of photos into `unseen`, the others beside it, with a label file of which some are wrong."""
+    """Unpack half of the kinds into `unseen`, the others beside it with a label file that is partly wrong."""
     training = unseen.with_name("training")
     with tarfile.open(PHOTOS) as archive:
         by_kind: dict[str, list[tarfile.TarInfo]] = {}
@@ -171,7 +159,7 @@ def _unpack(labels: Path, unseen: Path, *, seed: int) -> None:
 
 
 def _ask(folder: Path, gallery: Gallery, *, seed: int) -> list[Question]:
-    """Photos cut, turned and recoloured, and what they find by either output."""
+    """Edited photos with their results by either output."""
     folder.mkdir(exist_ok=True)
     questions = []
     for number, image in enumerate(gallery.sample(ASKED, seed=seed)):
@@ -184,7 +172,7 @@ def _ask(folder: Path, gallery: Gallery, *, seed: int) -> list[Question]:
 
 
 def _check_confidences(table: Path) -> dict[str, Any]:
-    """How many of the known wrong labels have the lowest confidence of a run, and what it suggests for them."""
+    """Counts of the wrong labels among those of the lowest confidence, and of correct suggestions."""
     with table.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     wrong = np.array([_truth(row["path"]) != row["label"] for row in rows])
@@ -199,7 +187,7 @@ def _check_confidences(table: Path) -> dict[str, Any]:
 
 
 def _check_audit(report: AuditReport) -> dict[str, Any]:
-    """How the audit's verdicts compare with the truth."""
+    """The audit's verdicts compared with the true labels."""
     suspects = [image for image in report.images if image.verdict != KEEP]
     relabelled = [image for image in suspects if image.verdict == CHANGE]
     return {
@@ -212,7 +200,7 @@ def _check_audit(report: AuditReport) -> dict[str, Any]:
 
 
 def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
-    """The report for people; `program` is how they call the command line."""
+    """The report as text; `program` is the name of the command line."""
     lines = [
         *_list_findings(report),
         f"Audit page: {report['audit']['page']}",
@@ -228,17 +216,17 @@ def _list_findings(report: dict[str, Any]) -> list[str]:
     count, boxed = report["gallery"]["indexed"], report["gallery"]["evaluation"]["recall"]["1"]
     trained = report["trained_gallery"]["recall"]["1"]
     return [
-        f"Of {asked['asked']} photos that were cut, turned and recoloured, {asked['copy']} find the one that they "
-        f"were made of first by `copy`, {asked['semantic']} by `semantic`, among {count}.",
-        f"Recall@1 on these {count} photos, of kinds that were not trained on: {100 * boxed:.1f} % by the model that "
-        f"comes with the package, {100 * trained:.1f} % by the one that was trained on its features.",
-        "In training, on the same photos, in %, with 95 % intervals over queries:",
+        f"Edited copies (cut, turned, recoloured) of {asked['asked']} among {count} photos: {asked['copy']} find their "
+        f"original first by copy detection, {asked['semantic']} by semantic similarity.",
+        f"Recall@1 on these {count} photos, whose kinds training has not seen: {100 * boxed:.1f} % with the built-in "
+        f"model, {100 * trained:.1f} % with the model trained on its features.",
+        "Recall@1 in training on the same photos, in %, with 95 % intervals over queries:",
         *(
             f"  {name:<18}{100 * row['recall']:6.1f}   [{100 * row['interval'][0]:.1f}, {100 * row['interval'][1]:.1f}]"
             for name, row in report["recall_at_1"].items()
         ),
-        f"  (default exports {report['exports']}; the others took no step of training; raw is the "
-        f"backbone at full width, the others are {report['embedding_dim']}-d)",
+        f"  (default exports {report['exports']}; the others are not trained; raw is the backbone at full width, "
+        f"the others are {report['embedding_dim']}-d)",
         f"The verdict of the training: {report['verdict']['text']}",
         f"Wrong labels: {found['wrong']} of {found['labels']}. Of the {found['wrong']} labels that the default recipe "
         f"is least confident of, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "

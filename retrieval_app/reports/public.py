@@ -1,4 +1,4 @@
-"""Audit of a run's labels, for Python programs and the command. Loads nothing heavy before it works."""
+"""Label audit of a run, for Python programs and the command. Imports nothing heavy before it starts."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ class AuditOutcome:
     """Outcome of an audit.
 
     Attributes:
-        report: with a person's decisions in the place of verdicts.
-        files: written into the audit's folder.
-        decisions: the file they came from, None without.
-        decided: how many images they are about.
-        cleaned: the label file, None without.
-        seconds: that all of it took.
+        report: with decisions in place of verdicts.
+        files: in the audit's folder.
+        decisions: the file of decisions.
+        decided: the number of images with decisions.
+        cleaned: the label file.
         trained: the config.json of the run, for the command that trains again.
     """
 
@@ -77,9 +76,6 @@ def audit(
         device: `auto`, `cpu` or `cuda`.
         workers: threads that decode; None is one for each core.
         progress: called with (step, done, total).
-
-    Returns:
-        The report with a row for each image, and the files that were written.
 
     Raises:
         RunError: no run, or one that is not finished.
@@ -204,7 +200,7 @@ def _next_lines(outcome: AuditOutcome) -> list[str]:
 
 
 def _repeat_options(trained: Mapping[str, Any]) -> Iterator[str]:
-    """The words of a run's options, those left out that said how its labels were read or made wrong."""
+    """The options of a run, without those about reading its labels or adding label noise."""
     options = {name: value for name, value in trained["asked"].items() if name not in _OF_LABELS}
     if trained["val"] is not None:
         options["val"] = trained["val"]

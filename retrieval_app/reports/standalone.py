@@ -1,7 +1,7 @@
-"""HTML files that need no network: script, style and data stand in them, and their policy lets nothing else in.
+"""Standalone HTML files: script, style and data are inline, and a content security policy allows nothing else.
 
-Names and labels are hostile: in markup they are escaped, as data they travel as JSON whose `<`, `>` and `&` are
-escaped, and the scripts make text of them, never markup.
+Names and labels are hostile: in markup they are escaped, in data `<`, `>` and `&` of the JSON are escaped, and the
+scripts insert them as text, never as markup.
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ _REASONS = {**REASONS, CHANGED: "the file has changed since it was read first"}
 
 
 def write_document(out: Path, template: str, **values: Any) -> None:
-    """Replace a file in one step by what `draw_document` gives.
-
-    Raises:
-        InputError: it cannot be written.
-    """
+    """Write a template's HTML, replacing the file in one step."""
     try:
         with replacing(out) as temporary, temporary.open("w", encoding="utf-8") as file:
             file.writelines(draw_document(template, **values))
@@ -49,11 +45,7 @@ def write_document(out: Path, template: str, **values: Any) -> None:
 
 
 def draw_document(template: str, *, script: str = "", data: Any = None, **values: Any) -> Iterator[str]:
-    """A template's HTML with its policy, in parts that are drawn when they are asked for.
-
-    Args:
-        script: file that runs as a module and reads `data`; nothing runs without it.
-    """
+    """A template's HTML with its policy, in parts; `script` is a file that runs as a module and reads `data`."""
     style, code = _read_static("reports/report.css"), _read_static(f"reports/{script}") if script else ""
     policy = (
         f"default-src 'none';{f' script-src {name_source(code)};' if code else ''} style-src {name_source(style)};"
@@ -67,7 +59,7 @@ def draw_document(template: str, *, script: str = "", data: Any = None, **values
 
 @cache
 def load_template(name: str) -> Template:
-    """A template by its name; what it is given is escaped."""
+    """A template by its name; its values are escaped."""
     environment = Environment(
         loader=PackageLoader("retrieval_app.reports"),
         autoescape=True,
@@ -102,14 +94,14 @@ def _encode(data: Any) -> Markup:
 
 @cache
 def name_source(inline: str) -> str:
-    """How the policy names a script or a style sheet that stands in the page."""
+    """The source expression of an inline script or style sheet for the policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode('ascii')}'"
 
 
 def draw_thumbnails(
     places: Sequence[Place], *, sides: Sequence[int], progress: Progress
 ) -> tuple[list[str], dict[int, str]]:
-    """WebP files in base64 of images, each with its longest side, and by number why the empty ones are missing."""
+    """Base64 WebP files of images at their longest sides; empty ones have their problem by number."""
     pictures: list[str] = []
     gone: dict[int, str] = {}
     wanted = zip(places, sides, strict=True)
@@ -125,7 +117,7 @@ def draw_thumbnails(
 
 
 def draw_thumbnail(place: Place, *, side: int) -> tuple[str, str]:
-    """A WebP file in base64, at most `side` pixels long, of the bytes that a place expects, or why there is none."""
+    """The base64 WebP file of an image, at most `side` pixels long; or an empty one and its problem."""
     try:
         image = decode_image(read_indexed(place), name=place.name, target_side=side)
     except ImageError as error:
