@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 Vectors = Floats  # rows of unit norm
 Ids = npt.NDArray[np.int64]
 Labels = npt.NDArray[np.int64]

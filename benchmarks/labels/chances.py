@@ -30,9 +30,9 @@ from benchmarks.common.record import (
 )
 from benchmarks.common.tables import format_table
 from benchmarks.labels.known_labels import DATASETS, PARTS, KnownLabels, load_known_labels, mistake
-from benchmarks.labels.peers import judge_by_peers
-from index.labels.judge import judge_labels
-from index.labels.kinds import SUSPECT
+from benchmarks.labels.peers import run_peers
+from index.labels.kinds import LIKELY_ERROR
+from index.labels.label_errors import find_label_errors
 
 KINDS = (
     "right", "aggre", "random1", "worse", "any:0.02", "any:0.05", "any:0.2", "any:0.4",
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Judge the cells that have no record yet, and report on all."""
+    """Measure the cells that have no record yet, and report on all."""
     print_machine(options.seeds)
     rows = []
     for dataset in options.dataset:
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
         for kind, seed in _cells(known, options):
             record = options.out / "cells" / f"{dataset}-{options.part}-{kind.replace(' ', '-')}-{seed}.json"
             if not record.exists():
-                found, scores = judge_cell(known, kind, seed=seed)
+                found, scores = measure_cell(known, kind, seed=seed)
                 write_atomically(record.with_suffix(".npz"), lambda file, s=scores: np.savez(file, scores=s))
                 write_json(record, found)
             rows.append({"dataset": dataset, "kind": kind, "seed": seed, **json.loads(record.read_text())})
@@ -97,17 +97,17 @@ def _cells(known: KnownLabels, options: argparse.Namespace) -> Iterator[tuple[st
             yield from ((kind, seed) for seed in (options.seeds if is_drawn else options.seeds[:1]))
 
 
-def judge_cell(known: KnownLabels, kind: str, *, seed: int) -> tuple[dict[str, Any], np.ndarray]:
-    """How right our chances, verdicts and suggestions are; and (N,) how suspicious each label is."""
+def measure_cell(known: KnownLabels, kind: str, *, seed: int) -> tuple[dict[str, Any], np.ndarray]:
+    """How right our chances, verdicts and suggestions are; and (N,) the probability that each label is wrong."""
     rows, labels = mistake(known, kind, seed=seed)
     wrong = labels != known.right[rows]
     started = time.process_time()
-    judged = judge_labels(known.features[rows], labels, count=len(known.classes))
+    errors = find_label_errors(known.features[rows], labels, count=len(known.classes))
     seconds = time.process_time() - started
-    chances = judged.p_error
-    first = [(judged.others(row, label=int(label)) or [(-1, 0.0)])[0] for row, label in enumerate(labels)]
+    chances = errors.p_error
+    first = [(errors.others(row, label=int(label)) or [(-1, 0.0)])[0] for row, label in enumerate(labels)]
     suggested, of_suggested = np.array([one[0] for one in first]), np.array([one[1] for one in first])
-    order = np.lexsort((judged.own, -chances))
+    order = np.lexsort((errors.own, -chances))
     ranked = np.empty(len(order))
     ranked[order] = np.arange(len(order), 0, -1)
     top = chances[order[:50]]
@@ -115,8 +115,8 @@ def judge_cell(known: KnownLabels, kind: str, *, seed: int) -> tuple[dict[str, A
         "images": len(rows), "wrong": float(wrong.mean()), "estimate": float(chances.mean()),
         "error": expected_error(chances, wrong),
         "error_of_suggestions": expected_error(of_suggested, suggested == known.right[rows]),
-        "likely_wrong": float((chances >= SUSPECT).mean()), "top_50_above_0.9": int((top > 0.9).sum()),
-        "highest": float(chances.max()), **_verdicts(chances >= SUSPECT, wrong), "best_f1": best_f1(ranked, wrong),
+        "likely_wrong": float((chances >= LIKELY_ERROR).mean()), "top_50_above_0.9": int((top > 0.9).sum()),
+        "highest": float(chances.max()), **_verdicts(chances >= LIKELY_ERROR, wrong), "best_f1": best_f1(ranked, wrong),
         "average_precision": average_precision(ranked, wrong), "looks": looks_for_most(ranked, wrong),
         "seconds": seconds, "reliability": reliability(chances, wrong),
     }, ranked.astype(np.float32)  # fmt: skip
@@ -145,7 +145,7 @@ def best_f1(scores: np.ndarray, wrong: np.ndarray) -> float | None:
 
 
 def looks_for_most(scores: np.ndarray, wrong: np.ndarray) -> float | None:
-    """Labels that are looked at, the most suspicious first, until nine tenths of the wrong ones are found; per one."""
+    """Labels to look at, the most probable errors first, until nine tenths of the wrong ones are found; per one."""
     if not wrong.any():
         return None
     hits = np.cumsum(wrong[np.argsort(-scores, kind="stable")])
@@ -166,7 +166,7 @@ def _peers_of(row: Mapping[str, Any], options: argparse.Namespace) -> dict[str, 
     if not record.exists():
         known = load_known_labels(row["dataset"], options.part, options.out / "known", workers=options.workers)
         rows, labels = mistake(known, row["kind"], seed=row["seed"])
-        wrong, ways = labels != known.right[rows], judge_by_peers(known.features[rows], labels)
+        wrong, ways = labels != known.right[rows], run_peers(known.features[rows], labels)
         scores = {name: ranked for name, (ranked, _) in ways.items()}
         write_with_record(
             record, {name: _measure(*way, wrong) for name, way in ways.items()},

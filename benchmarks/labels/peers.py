@@ -30,10 +30,10 @@ STRENGTHS = (3.0, 10.0, 30.0)  # C of the regression: on the parts that choose, 
 NEIGHBOURS, FOLDS = 20, 5
 
 Ranked = tuple[np.ndarray, np.ndarray]
-"""(N,) float32, the higher the more suspicious; (N,) bool, the labels called wrong."""
+"""(N,) float32, the higher the more probably wrong; (N,) bool, the labels called wrong."""
 
 
-def judge_by_peers(features: np.ndarray, labels: np.ndarray) -> dict[str, Ranked]:
+def run_peers(features: np.ndarray, labels: np.ndarray) -> dict[str, Ranked]:
     """What each way says of (N,) labels of images with (N, D) features."""
     units, numbers = normalize(features), np.unique(labels, return_inverse=True)[1]
     ways: dict[str, Ranked] = {}

@@ -20,8 +20,8 @@ from benchmarks.labels.known_labels import DATASETS, KnownLabels, load_known_lab
 from benchmarks.noise.reports import over_seeds
 from index.arrays import normalise_rows
 from index.labels.decisions import CHANGE, DROP
-from index.labels.judge import judge_labels
 from index.labels.kinds import give_verdicts, has_rare_class
+from index.labels.label_errors import find_label_errors
 
 KINDS, SEEDS, QUERIES = ("right", "any:0.2", "alike:0.2"), (0, 1, 2), 0.2
 WAYS = ("given", "cleaned", "right")
@@ -59,10 +59,10 @@ def search_relabelled(known: KnownLabels, kind: str, *, seed: int) -> dict[str, 
     is_query = np.random.default_rng([seed, 1]).random(len(rows)) < QUERIES
     units, right = normalise_rows(known.features[rows]), known.right[rows]
     gallery = np.flatnonzero(~is_query)
-    judged = judge_labels(known.features[rows][gallery], given[gallery], count=len(known.classes))
+    errors = find_label_errors(known.features[rows][gallery], given[gallery], count=len(known.classes))
     groups = np.arange(len(gallery))
     verdicts, new = give_verdicts(
-        judged, given[gallery], groups=groups, rare=has_rare_class(given[gallery], groups)
+        errors, given[gallery], groups=groups, rare=has_rare_class(given[gallery], groups)
     )
     said = np.array(verdicts)
     cleaned = np.where(said == CHANGE, new, given[gallery])

@@ -164,7 +164,7 @@ class Gallery:
                 self._opened.views[output] = other
         return other
 
-    def judging_labels(self) -> Gallery:
+    def for_label_errors(self) -> Gallery:
         """The same version, by the untrained vectors where it has them, to find label errors."""
         return self.by(UNTRAINED) if UNTRAINED in self.manifest.outputs else self
 

@@ -1,4 +1,4 @@
-"""What Gaussian classes say of every row that none of them has seen: each tenth of the rows from the other nine.
+"""Confidences of Gaussian classes by cross-validation: each tenth of the rows is predicted from the other nine.
 
 With x a row, W the scatter within labels and B the one between them, a basis is taken in which W is 1 and B diagonal:
 psi_d. There labels are drawn from N(0, psi_d) and rows of a label from N(label, 1), so that after n rows of mean a
@@ -6,7 +6,7 @@ psi_d. There labels are drawn from N(0, psi_d) and rows of a label from N(label,
     x_d ~ N(n psi_d / (n psi_d + 1) a_d, 1 + psi_d / (n psi_d + 1))
 
 (probabilistic linear discriminant analysis: Ioffe, 2006). A label of few rows is thus known less well, instead of
-being less likely. Unlike a regression's, the logarithms of these chances tell far labels from very far ones.
+being less likely. Unlike a regression's, the logarithms of these probabilities separate far labels from very far ones.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from index.arrays import Floats, Ids, Labels, normalise_rows
+from index.arrays import Doubles, Floats, Ids, Labels, normalise_rows
 from index.labels.leave_one_out import Tell, softmax
 
-Doubles = npt.NDArray[np.float64]
 FOLDS = 10
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # of W towards a sphere, times the mean variance of a direction
 _TEMPERATURES = np.geomspace(0.02, 3, 28)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Ids, Labels, Vectors
-from index.labels.judge import Settled, judge_labels
-from index.labels.kinds import KINDS, SUSPECT, Kind, KindTeller, give_verdicts
+from index.labels.kinds import KINDS, LIKELY_ERROR, IssueKinds, Kind, give_verdicts
+from index.labels.label_errors import Mask, find_label_errors
+from index.labels.simulated_noise import ScoreCalibration
 from index.progress import Progress, no_progress
 from index.vectors.exact import search_labels
 
@@ -112,7 +113,8 @@ def list_label_issues(
     ids: Ids,
     names: Sequence[str],
     groups: Ids,
-    settled: Settled | None = None,
+    decided: Mask | None = None,
+    before: ScoreCalibration | None = None,
     progress: Progress = no_progress,
 ) -> LabelIssues:
     """Label issues among (N,) labels; labels that no row but near-duplicates shares, or all rows, are not checked.
@@ -122,7 +124,8 @@ def list_label_issues(
         labels: (N,) int64, places in `names`, each of which some row has.
         ids: (N,) int64 of the images.
         groups: (N,) int64; rows of one group are duplicates.
-        settled: the labels that somebody has decided, which are no issues any more; None: no label is decided.
+        decided: (N,) whether somebody has decided the label, which is no issue any more.
+        before: calibration from before the decisions.
         progress: called with (done, total) labels: a tenth for the probabilities, the rest for the nearest images.
     """
     # A label is checked if rows of two groups have it, and if there is another label.
@@ -137,14 +140,20 @@ def list_label_issues(
             len(labels) * (start * total + (end - start) * done) // (100 * total), len(labels)
         )
 
-    judgement = judge_labels(
-        vectors, labels, count=len(names), groups=groups, settled=settled, progress=tell(0, _DETECTING)
+    errors = find_label_errors(
+        vectors,
+        labels,
+        count=len(names),
+        groups=groups,
+        decided=decided,
+        before=before,
+        progress=tell(0, _DETECTING),
     )
-    is_open = np.ones(len(labels), dtype=bool) if settled is None else ~settled.rows
-    p_error = np.where(can_be_checked & is_open, judgement.p_error, 0.0)
-    order = np.lexsort((judgement.own, -p_error))  # ties: the least confident first
-    kinds = KindTeller(judgement, labels, groups, count=len(names))
-    verdicts, _ = give_verdicts(judgement, labels, groups=groups, rare=kinds.rare_class, settled=~is_open)
+    is_open = np.ones(len(labels), dtype=bool) if decided is None else ~decided
+    p_error = np.where(can_be_checked & is_open, errors.p_error, 0.0)
+    order = np.lexsort((errors.own, -p_error))  # ties: the least confident first
+    kinds = IssueKinds(errors, labels, groups, count=len(names))
+    verdicts, _ = give_verdicts(errors, labels, groups=groups, rare=kinds.rare_class, decided=decided)
     asked = order[((p_error >= MIN_P_ERROR) | (kinds.conflicting_duplicates & is_open))[order]]
     agreeing, disagreeing = search_labels(
         vectors, labels, k=NEIGHBOURS, asked=asked, groups=groups, progress=tell(_DETECTING, 100)
@@ -155,8 +164,8 @@ def list_label_issues(
             id=int(ids[row]),
             label=names[labels[row]],
             p_error=float(p_error[row]),
-            suggestions=tuple((names[n], chance) for n, chance in judgement.others(row, label=int(labels[row]))),
-            kind=kinds.tell(row),
+            suggestions=tuple((names[n], p) for n, p in errors.others(row, label=int(labels[row]))),
+            kind=kinds.kind_of(row),
             verdict=verdicts[row],
             agreeing=tuple((int(ids[other]), score) for other, score in agreeing.of(place)),
             disagreeing=tuple(
@@ -181,7 +190,9 @@ def collect_issues(
     confused_classes: Sequence[tuple[str, str, float]] = (),
 ) -> LabelIssues:
     """Label issues of `checked` labels, of which `errors` are estimated to be wrong."""
-    counts = Counter((d.label, d.suggested) for d in items if d.p_error >= SUSPECT and d.suggested is not None)
+    counts = Counter(
+        (d.label, d.suggested) for d in items if d.p_error >= LIKELY_ERROR and d.suggested is not None
+    )
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     pairs = tuple((label, suggested, count) for (label, suggested), count in ordered)
     noise_rate = errors / checked if checked else 0.0

@@ -1,10 +1,10 @@
-"""What a linear classifier thinks of every row that has not seen it: exact leave-one-out, in closed form.
+"""Leave-one-out confidences of a linear classifier, exact and in closed form.
 
 With rows x_i centred on their weighted mean, weights w_i of mean 1 and f_i = [x_i (X'WX + ridge)^-1/2, 1/sqrt N], a
 ridge regression of one-hot labels Y predicts F F'WY. Without a set g of rows it predicts for them, by Woodbury's
 identity, F_g (I - F_g'W_g F_g)^-1 (F'WY - F_g'W_g Y_g), which equals Y_g - (I - F_g F_g'W_g)^-1 (Y_g - F_g F'WY)
-(Allen's PRESS, 1974): whichever has the smaller matrix is solved. So a wrong label cannot vouch for itself, at the
-price of one eigendecomposition.
+(Allen's PRESS, 1974): whichever has the smaller matrix is solved. So a wrong label does not support itself, at
+the cost of one eigendecomposition.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from index.arrays import Floats, Ids, Labels, normalise_rows, rows_by_value
+from index.arrays import Doubles, Floats, Ids, Labels, normalise_rows, rows_by_value
 
 RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0)  # times the mean variance of a direction; where the choice begins
 TEMPERATURES = (
@@ -29,9 +28,8 @@ _MOST_CHOOSING = 1 << 26  # confidences that choose
 _LEAST_ROWS = 64
 _ALONE = -1
 
-Doubles: TypeAlias = npt.NDArray[np.float64]
 Tell: TypeAlias = Callable[[int], None]
-"""Told after a while of work, with how many rows it has finished."""
+"""Called after some work with the number of rows that it has finished."""
 Sums: TypeAlias = tuple[Doubles, Doubles, Doubles]
 """Mean (D,), X'WX (D, D) and Y'WX (C, D)."""
 
@@ -88,8 +86,8 @@ class LeaveOneOut:
         groups: (N,) int64; rows of one group are left out together (duplicates would vouch for each other). None:
             every row is alone.
         weights: (N,) above 0, how much each row counts; None: 1 / rows of its label.
-        ridges: to choose from, rising; a single one is taken. Mistakes between similar labels make a large one likely,
-            under which it cannot tell them.
+        ridges: to choose from, rising; a single one is taken. Label errors between similar labels favour a
+            large one, which cannot separate them.
         moments: sums what the regression is made of.
 
     Attributes:
@@ -259,16 +257,16 @@ class LeftOut:
     """The confidences of some rows by their columns; what they are divided by is found first, in one pass over all.
 
     Args:
-        judge: that has seen all rows but those.
+        regression: fitted on all rows but those.
         rows: (B,) row numbers.
     """
 
-    def __init__(self, judge: LeaveOneOut, rows: Ids) -> None:
-        self._judge, self._rows, self._features = judge, rows, judge._features(rows)
+    def __init__(self, regression: LeaveOneOut, rows: Ids) -> None:
+        self._regression, self._rows, self._features = regression, rows, regression._features(rows)
         self._tops, self._sums = np.full(len(rows), -np.inf), np.zeros(len(rows))
         step = max(1, _VALUES_AT_ONCE // max(len(rows), 1))
-        for start in range(0, judge.count, step):
-            self._add(self._scaled(start, min(start + step, judge.count)))
+        for start in range(0, regression.count, step):
+            self._add(self._scaled(start, min(start + step, regression.count)))
 
     def confidences(self, start: int, stop: int) -> Floats:
         """(B, stop - start) float32 confidences in the labels start..stop-1; over all labels they sum to 1."""
@@ -277,8 +275,8 @@ class LeftOut:
         return shares
 
     def _scaled(self, start: int, stop: int) -> Doubles:
-        predicted = self._judge._predict_columns(self._rows, self._features, start=start, stop=stop)
-        return self._judge.temperature * predicted
+        predicted = self._regression._predict_columns(self._rows, self._features, start=start, stop=stop)
+        return self._regression.temperature * predicted
 
     def _add(self, values: Doubles) -> None:
         tops = np.maximum(self._tops, values.max(axis=1))

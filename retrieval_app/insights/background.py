@@ -20,7 +20,7 @@ from index.durable import replacing, try_lock
 from index.errors import RetrievalError
 from index.gallery.gallery import Gallery
 from index.labels.issues import LabelIssues
-from index.labels.suspicion import Chances
+from index.labels.simulated_noise import ScoreCalibration
 from index.progress import Progress
 from index.text import printable_path
 from index.threads import multiplying_workers
@@ -112,7 +112,7 @@ class Insights:
         self._seen: Decisions = {}  # that the label issues were last updated with, or should be
         self._find_ids: FindIds | None = None
         self._updated: LabelIssues | None = None
-        self._chances: Chances | None = None  # what scores meant before anybody had decided
+        self._calibration: ScoreCalibration | None = None  # of label errors, from before any decision
         self._tasks: dict[Name, _Task] = {  # what takes longer comes later
             "calibration": _Task(
                 lambda _, gallery, progress: calibration.calibrate(gallery, progress),
@@ -332,8 +332,8 @@ class Insights:
             self._find_ids = None  # or it would keep alive a version that is no longer served
         duplicates = self._settle("duplicates") or duplicates_report.find_duplicate_groups(self._given)
         decided = {image_id: decisions[key].label_after for image_id, key in find_ids().items()}
-        self._updated, self._chances = label_issues.apply_decisions(
-            self._given, decided, base=base, decisions=len(decisions), before=self._chances, duplicates=duplicates,
+        self._updated, self._calibration = label_issues.apply_decisions(
+            self._given, decided, base=base, decisions=len(decisions), before=self._calibration, duplicates=duplicates,
             progress=progress,
         )  # fmt: skip
         return self._updated

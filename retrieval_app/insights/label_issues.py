@@ -16,9 +16,9 @@ from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision, LabelKey
 from index.labels.issues import MIN_P_ERROR, LabelIssue, LabelIssues, collect_issues, list_label_issues
-from index.labels.judge import Settled, judge_labels
 from index.labels.kinds import KINDS
-from index.labels.suspicion import Chances
+from index.labels.label_errors import find_label_errors
+from index.labels.simulated_noise import ScoreCalibration
 from index.progress import Progress, no_progress
 from index.text import printable_path
 from retrieval_app.reports.duplicates_report import DuplicateReport, find_duplicate_groups
@@ -38,7 +38,7 @@ def find_label_issues(
     Args:
         duplicates: of the gallery; None finds them first.
     """
-    vectors, labels, ids, names = gallery.judging_labels().labelled_vectors()
+    vectors, labels, ids, names = gallery.for_label_errors().labelled_vectors()
     rows = np.flatnonzero(labels != UNLABELLED)
     groups = (duplicates or find_duplicate_groups(gallery)).groups_of(ids[rows])
     found = list_label_issues(
@@ -53,42 +53,44 @@ def apply_decisions(
     *,
     base: LabelIssues,
     decisions: int,
-    before: Chances | None,
+    before: ScoreCalibration | None,
     duplicates: DuplicateReport,
     progress: Progress = no_progress,
-) -> tuple[LabelIssues, Chances]:
+) -> tuple[LabelIssues, ScoreCalibration]:
     """Label issues after people decided about some: detection runs again, with the decided labels as right.
 
     Args:
-        decided: the label of an image by its id, as somebody decided it; None where the image was dropped.
-        base: the label issues before anybody had decided.
-        decisions: how many were made.
-        before: what scores meant before; None finds that first, which takes as long again.
+        decided: decided labels by image id; None for a dropped image.
+        base: the label issues from before the decisions.
+        decisions: their number.
+        before: calibration from before the decisions; None computes it first, which takes as long again.
         duplicates: of the gallery.
 
     Returns:
-        The label issues, in which those decided about stay as they were, and what scores mean.
+        The label issues, in which those with decisions stay as they were, and the calibration.
     """
-    vectors, given, ids, names = gallery.judging_labels().labelled_vectors()
+    vectors, given, ids, names = gallery.for_label_errors().labelled_vectors()
     if before is None:
         rows = np.flatnonzero(given != UNLABELLED)
         groups = duplicates.groups_of(ids[rows])
-        judgement = judge_labels(vectors[rows], given[rows], count=len(names), groups=groups, progress=progress)
-        before = judgement.calibration
+        before = find_label_errors(
+            vectors[rows], given[rows], count=len(names), groups=groups, progress=progress
+        ).calibration
     numbers = {name: number for number, name in enumerate(names)}
-    now, is_settled, is_dropped = given.copy(), np.zeros(len(given), dtype=bool), np.zeros(len(given), dtype=bool)
+    now, is_decided, is_dropped = given.copy(), np.zeros(len(given), dtype=bool), np.zeros(len(given), dtype=bool)
     place_of = {number: place for place, number in enumerate(ids.tolist())}
     for place, label in ((place_of[number], label) for number, label in decided.items() if number in place_of):
         if label is None:
             is_dropped[place] = True
         else:
-            now[place], is_settled[place] = numbers.setdefault(label, len(numbers)), True
+            now[place], is_decided[place] = numbers.setdefault(label, len(numbers)), True
     rows = np.flatnonzero((now != UNLABELLED) & ~is_dropped)
     used, labels = np.unique(now[rows], return_inverse=True)
     all_names = list(numbers)
     found = list_label_issues(
         vectors[rows], labels.astype(np.int64), ids=ids[rows], names=[all_names[number] for number in used],
-        groups=duplicates.groups_of(ids[rows]), settled=Settled(is_settled[rows], before), progress=progress,
+        groups=duplicates.groups_of(ids[rows]), decided=is_decided[rows], before=before,
+        progress=progress,
     )  # fmt: skip
     # What was decided stays listed as the issue that it was decided for.
     kept = [issue for issue in base.items if issue.id in decided]

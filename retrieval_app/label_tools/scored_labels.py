@@ -14,7 +14,7 @@ from index.arrays import UNLABELLED, Floats
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision, LabelKey, read_decisions
-from index.labels.judge import judge_labels, judge_twice
+from index.labels.label_errors import find_label_errors, two_pass_confidences
 from index.text import printable_path
 from retrieval_app.insights.label_issues import read_audit_table, read_number, read_suggestions
 from retrieval_app.reports.duplicates_report import find_duplicate_groups
@@ -94,7 +94,7 @@ def score_gallery(gallery: Gallery) -> ScoredLabels:
         InputError: fewer than two labels can be checked.
     """
     gallery = gallery.as_given
-    vectors, labels, ids, names = gallery.judging_labels().labelled_vectors()
+    vectors, labels, ids, names = gallery.for_label_errors().labelled_vectors()
     rows = np.flatnonzero(labels != UNLABELLED)
     groups = find_duplicate_groups(gallery).groups_of(ids[rows])
     images = np.bincount(np.unique(np.stack([labels[rows], groups]), axis=1)[0], minlength=len(names))
@@ -108,14 +108,14 @@ def score_gallery(gallery: Gallery) -> ScoredLabels:
         )
     classes = tuple(names[number] for number in used.tolist())
     features, count = vectors[rows], len(classes)
-    found = judge_labels(features, numbers, count=count, groups=groups)
+    found = find_label_errors(features, numbers, count=count, groups=groups)
     subjects = {subject.image_id: subject for subject in read_all_subjects(gallery)}
     order = np.argsort(-found.p_error, kind="stable")
     items = tuple(
         ScoredLabel(
             subjects[int(ids[rows[row]])],
             float(found.p_error[row]),
-            tuple((classes[n], float(share)) for n, share in found.others(row, label=int(numbers[row]))),
+            tuple((classes[n], float(p)) for n, p in found.others(row, label=int(numbers[row]))),
         )
         for row in order.tolist()
     )
@@ -124,7 +124,7 @@ def score_gallery(gallery: Gallery) -> ScoredLabels:
         items,
         classes,
         decisions,
-        lambda: judge_twice(features, numbers, count=count, groups=groups)[order],
+        lambda: two_pass_confidences(features, numbers, count=count, groups=groups)[order],
         is_lower_bound=gallery.knows_labels,
     )
 

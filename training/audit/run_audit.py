@@ -8,9 +8,8 @@ import numpy as np
 
 from index.arrays import NO_ID, Floats, Ids, normalise_rows
 from index.errors import InputError, RunError
-from index.labels.judge import judge_labels
-from index.labels.kinds import SUSPECT, KindTeller, give_verdicts
-from index.labels.suspicion import Judgement
+from index.labels.kinds import LIKELY_ERROR, IssueKinds, give_verdicts
+from index.labels.label_errors import LabelErrors, find_label_errors
 from index.progress import StepProgress
 from index.text import printable_path
 from index.vectors.exact import Nearest, search_labels
@@ -30,7 +29,7 @@ _MOST_LABELS = 1 << 14  # of which every pair is looked at: 2 GB
 
 
 def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = lambda *_: None) -> AuditReport:
-    """What the labels of a run look like from all images but the one that is judged, and its duplicates.
+    """Label audit of a run: every label is predicted from all images but its own and their near-duplicates.
 
     Args:
         run: of any method, finished or not, once its features are made.
@@ -45,7 +44,7 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
     labels = np.array([numbers[image.used] for image in images], dtype=np.int64)
     features = _load_features(run, images, machine=machine, progress=progress)
     duplicates = find_duplicates(features, labels, hashes=[image.sha256 for image in images])
-    judgement = judge_labels(
+    errors = find_label_errors(
         features,
         labels,
         count=len(classes),
@@ -54,24 +53,24 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         most_labels=_MOST_LABELS,
         progress=lambda done, total: progress("confidences", len(images) * done // total, len(images)),
     )
-    kinds = KindTeller(judgement, labels, duplicates.groups, count=len(classes))
-    verdicts, new_labels = give_verdicts(judgement, labels, groups=duplicates.groups, rare=kinds.rare_class)
-    in_trouble = (judgement.p_error >= SUSPECT) | kinds.conflicting_duplicates
+    kinds = IssueKinds(errors, labels, duplicates.groups, count=len(classes))
+    verdicts, new_labels = give_verdicts(errors, labels, groups=duplicates.groups, rare=kinds.rare_class)
+    in_trouble = (errors.p_error >= LIKELY_ERROR) | kinds.conflicting_duplicates
     agreeing, disagreeing = search_labels(_embed(run, features), labels, k=NEIGHBOURS)
-    best, chances = judgement.best[:, :SUGGESTIONS].tolist(), judgement.chances.tolist()
+    best, probabilities = errors.best[:, :SUGGESTIONS].tolist(), errors.probabilities.tolist()
     audited = tuple(
         AuditedImage(
             path=image.path,
             sha256=image.sha256,
             label=image.used,
-            p_error=float(judgement.p_error[row]),
-            confidence=float(judgement.own[row]),
+            p_error=float(errors.p_error[row]),
+            confidence=float(errors.own[row]),
             suggestions=tuple(
-                (classes[number], chance)
-                for number, chance in zip(best[row], chances[row], strict=False)
-                if number != NO_ID and chance > 0
+                (classes[number], probability)
+                for number, probability in zip(best[row], probabilities[row], strict=False)
+                if number != NO_ID and probability > 0
             ),
-            kind=kinds.tell(row) if in_trouble[row] else None,
+            kind=kinds.kind_of(row) if in_trouble[row] else None,
             verdict=verdicts[row],
             new_label=None if new_labels[row] == NO_ID else classes[new_labels[row]],
             agreeing=_neighbours(agreeing, row),
@@ -81,14 +80,14 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         for row, image in enumerate(images)
     )
     counts = np.bincount(labels, minlength=len(classes))
-    rates = judgement.rates
+    rates = errors.rates
     noise = [ClassNoise(name, int(counts[c]), float(rates[c])) for c, name in enumerate(classes)]
     return AuditReport(
         run=run.path,
         images=audited,
         classes=tuple(sorted(noise, key=lambda noisy: -noisy.noise_rate)),
-        pairs=_pair_noise(judgement, counts=counts, classes=classes),
-        noise_rate=float(counts @ judgement.rates / len(images)),
+        pairs=_pair_noise(errors, counts=counts, classes=classes),
+        noise_rate=float(counts @ errors.rates / len(images)),
         confused_classes=tuple(
             (classes[one], classes[two], amount) for one, two, amount in kinds.confused_classes
         ),
@@ -141,10 +140,10 @@ def _neighbours(nearest: Nearest, row: int) -> tuple[Neighbour, ...]:
     return tuple(Neighbour(other, cosine) for other, cosine in nearest.of(row))
 
 
-def _pair_noise(judgement: Judgement, *, counts: Ids, classes: Sequence[str]) -> tuple[PairNoise, ...]:
+def _pair_noise(errors: LabelErrors, *, counts: Ids, classes: Sequence[str]) -> tuple[PairNoise, ...]:
     found = [
         PairNoise(classes[label], classes[shown], float(images / counts[label]), images)
-        for label, shown, images in judgement.pairs
+        for label, shown, images in errors.pairs
         if images >= _LEAST_IMAGES
     ]
     return tuple(sorted(found, key=lambda pair: -pair.images))

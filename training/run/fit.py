@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from index.arrays import Floats, Labels
+from index.arrays import Doubles, Floats, Labels
 from index.errors import InputError, RunError
-from index.labels.leave_one_out import Doubles, Sums, Tell, sum_moments
+from index.labels.leave_one_out import Sums, Tell, sum_moments
 from training.backbone.extract import FeatureSource
 from training.confidence.confidences import (
     ConfidenceModule,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from index.labels.gaussian_classes import GaussianClasses
-from tests.index.labels.test_judge import blobs
+from tests.index.labels.test_label_errors import blobs
 
 
 def _judge(

@@ -7,19 +7,19 @@ import pytest
 
 from index.arrays import NO_ID
 from index.labels.decisions import CHANGE, DROP, KEEP
-from index.labels.kinds import CLEAR, SUSPECT, compare_duplicates, give_verdicts
-from index.labels.suspicion import Judgement
+from index.labels.kinds import CLEAR, LIKELY_ERROR, compare_duplicates, give_verdicts
+from index.labels.label_errors import LabelErrors
 
 TYPICAL = 0.8  # the highest confidence of most images
 CLEAR_HERE = CLEAR * TYPICAL
 
 
-def _judgement(confidences: np.ndarray, *, wrong: list[float]) -> Judgement:
+def _judgement(confidences: np.ndarray, *, wrong: list[float]) -> LabelErrors:
     """Of rows that are all labelled 0."""
     best = np.argsort(-confidences, axis=1, kind="stable")
     ranked = np.take_along_axis(confidences, best, axis=1)
     chances, suspicious = ranked.astype(np.float64), np.array(wrong)
-    return Judgement(suspicious, best, chances, np.zeros(3), (), -suspicious, confidences[:, 0], ranked[:, 0])
+    return LabelErrors(suspicious, best, chances, np.zeros(3), (), -suspicious, confidences[:, 0], ranked[:, 0])
 
 
 def _give(confidences: np.ndarray, wrong: list[float], **given: list[int]) -> tuple[list[str], np.ndarray]:
@@ -34,9 +34,9 @@ def _give(confidences: np.ndarray, wrong: list[float], **given: list[int]) -> tu
     ("confidences", "wrong", "expected"),
     [
         ((0.9, 0.05, 0.05), 0.1, (KEEP, NO_ID)),
-        ((0.1, 0.8, 0.1), SUSPECT - 0.01, (KEEP, NO_ID)),
-        ((0.3, 0.3, 0.2), SUSPECT - 0.01, (KEEP, NO_ID)),  # nothing is clear, but nothing speaks against it
-        ((0.1, 0.2, 0.7), SUSPECT, (CHANGE, 2)),
+        ((0.1, 0.8, 0.1), LIKELY_ERROR - 0.01, (KEEP, NO_ID)),
+        ((0.3, 0.3, 0.2), LIKELY_ERROR - 0.01, (KEEP, NO_ID)),  # nothing is clear, but nothing speaks against it
+        ((0.1, 0.2, 0.7), LIKELY_ERROR, (CHANGE, 2)),
         ((0.1, CLEAR_HERE + 0.001, 0.2), 0.9, (CHANGE, 1)),
         ((0.1, CLEAR_HERE - 0.001, 0.2), 0.9, (DROP, NO_ID)),
         ((0.6, 0.3, 0.1), 0.9, (CHANGE, 1)),  # never to its own label

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.arrays import NO_ID
-from index.labels.suspicion import SHOWN, Chances, Judgement, score_labels, suspect_evenly, suspect_labels
+from index.labels.label_errors import TOP_CLASSES, LabelErrors, errors_from_confidences, errors_from_top
+from index.labels.simulated_noise import ScoreCalibration, score_labels
 
 
 def _random(seed: int, *, images: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -17,7 +18,7 @@ def _random(seed: int, *, images: int, classes: int) -> tuple[np.ndarray, np.nda
     return confidences, random.integers(0, classes, size=images)
 
 
-def _noise(found: Judgement, labels: np.ndarray) -> np.ndarray:
+def _noise(found: LabelErrors, labels: np.ndarray) -> np.ndarray:
     """(C, C): of the images labelled i, the share that show j."""
     counts, noise = np.bincount(labels, minlength=len(found.rates)), np.diag(1 - found.rates)
     for label, shown, images in found.pairs:
@@ -39,7 +40,7 @@ def test_chances_are_consistent_and_in_range(seed: int, images: int, classes: in
     times = np.random.default_rng(seed).integers(1, 5, size=images)  # duplicates have the same confidences
     confidences, labels = confidences.repeat(times, axis=0), labels.repeat(times)
     before = confidences.copy()
-    found = suspect_labels(confidences, labels)
+    found = errors_from_confidences(confidences, labels)
     np.testing.assert_array_equal(confidences, before)
     assert found.p_error.shape == labels.shape
     assert ((found.p_error >= 0) & (found.p_error <= 1)).all()
@@ -47,13 +48,13 @@ def test_chances_are_consistent_and_in_range(seed: int, images: int, classes: in
     assert ((noise >= 0) & (noise <= 1)).all()
     np.testing.assert_allclose(noise.sum(axis=1), 1)
     assert found.p_error.sum() == pytest.approx(np.bincount(labels, minlength=classes) @ found.rates, abs=1e-6)
-    assert (np.diff(found.chances, axis=1) <= 1e-12).all()
-    assert (found.chances.sum(axis=1) <= 1 + 1e-9).all()
+    assert (np.diff(found.probabilities, axis=1) <= 1e-12).all()
+    assert (found.probabilities.sum(axis=1) <= 1 + 1e-9).all()
     of_label = (found.best == labels[:, None]).any(axis=1)
-    own = np.where(found.best == labels[:, None], found.chances, 0).sum(axis=1)
+    own = np.where(found.best == labels[:, None], found.probabilities, 0).sum(axis=1)
     np.testing.assert_allclose(own[of_label], 1 - found.p_error[of_label])
-    if classes <= SHOWN:
-        np.testing.assert_allclose(found.chances.sum(axis=1), 1)
+    if classes <= TOP_CLASSES:
+        np.testing.assert_allclose(found.probabilities.sum(axis=1), 1)
     by_score = found.p_error[np.argsort(score_labels(confidences, labels[:, None])[:, 0])]
     assert (np.diff(by_score) <= 1e-12).all()  # never more suspicious than one that stands worse
 
@@ -62,7 +63,7 @@ def test_planted_mistakes_are_the_most_suspicious_and_are_counted_for_their_pair
     shown = np.repeat(np.arange(3), 40)
     labels = shown.copy()
     labels[:10] = 1  # of the images labelled 1, a fifth show 0
-    found = suspect_labels(_confident(shown, classes=3), labels)
+    found = errors_from_confidences(_confident(shown, classes=3), labels)
     assert found.p_error[:10].min() > 0.5
     assert found.p_error[10:].max() < 0.1
     assert _noise(found, labels)[1, 0] == pytest.approx(0.2, abs=0.05)
@@ -78,7 +79,7 @@ def test_the_rate_of_mistakes_is_found_where_confidences_know_what_is_shown(rate
     # Who has learnt from such labels expects mistakes: the confidence in what is shown is 1 - rate.
     confidences = np.full((2000, 5), rate / 4, dtype=np.float32)
     confidences[np.arange(2000), shown] = 1 - rate
-    found = suspect_labels(confidences, labels)
+    found = errors_from_confidences(confidences, labels)
     assert found.p_error.mean() == pytest.approx(wrong.mean(), rel=0.3)
     assert found.p_error[wrong].min() > 0.5
     assert found.p_error[~wrong].max() < 0.1
@@ -90,17 +91,17 @@ def test_a_class_of_few_images_does_not_swallow_what_fits_nowhere() -> None:
     odd = labels >= 3  # they look like anything: nobody knows the small class, and hardly anybody class 3
     confidences = _confident(labels, classes=5)
     confidences[odd] = random.dirichlet([3, 3, 3, 0.3, 0.01], size=odd.sum())
-    noise = _noise(suspect_labels(confidences, labels), labels)
+    noise = _noise(errors_from_confidences(confidences, labels), labels)
     assert noise[3, 4] < 0.1
     assert noise[3, :3].sum() > 0.4
 
 
 def test_a_class_without_images_and_confidences_that_say_nothing_are_survived() -> None:
     labels = np.array([0, 0, 1, 1])
-    found = suspect_labels(_confident(labels, classes=3), labels)
+    found = errors_from_confidences(_confident(labels, classes=3), labels)
     np.testing.assert_array_equal(_noise(found, labels)[2], [0, 0, 1])
     assert found.p_error.max() < 0.1
-    [same] = set(suspect_labels(np.full((4, 2), 0.5, dtype=np.float32), labels).p_error)
+    [same] = set(errors_from_confidences(np.full((4, 2), 0.5, dtype=np.float32), labels).p_error)
     assert np.isfinite(same)
 
 
@@ -109,10 +110,10 @@ def test_what_is_not_held_pair_by_pair_shows_the_first_other_label() -> None:
     labels, own = np.array([0, 3, 0]), np.array([0.1, 0.7, 0.0], dtype=np.float32)
     best = np.array([[2, 0, NO_ID], [3, 1, NO_ID], [NO_ID, NO_ID, NO_ID]])
     confidences = np.array([[0.8, 0.1, 0], [0.7, 0.3, 0], [0, 0, 0]], dtype=np.float32)
-    found = suspect_evenly(
-        Chances(-wrong, wrong), labels, own=own, highest=own, best=best, confidences=confidences, count=4
+    found = errors_from_top(
+        ScoreCalibration(-wrong, wrong), labels, own=own, highest=own, best=best, confidences=confidences, count=4
     )
     assert found.best.tolist() == [[2, 0, NO_ID, NO_ID], [3, 1, NO_ID, NO_ID], [0, NO_ID, NO_ID, NO_ID]]
-    np.testing.assert_allclose(found.chances[:, :2], [[0.8, 0.1], [0.8, 0.2], [0.5, 0]], atol=1e-6)
+    np.testing.assert_allclose(found.probabilities[:, :2], [[0.8, 0.1], [0.8, 0.2], [0.5, 0]], atol=1e-6)
     assert found.pairs == ((0, 2, pytest.approx(0.9)), (3, 1, pytest.approx(0.2)))
     np.testing.assert_allclose(found.rates, [0.7, 0, 0, 0.2])

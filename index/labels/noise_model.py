@@ -1,21 +1,17 @@
-"""How labels come to be wrong: how many are, and which labels are given instead of which, fitted to what was given."""
+"""Noise model: the noise rate and the transition probabilities between labels, fitted by maximum likelihood."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from index.arrays import Floats, Labels
+from index.arrays import Doubles, Floats, Labels
 
-Doubles = npt.NDArray[np.float64]
-_POWERS = np.geomspace(
-    0.5, 8, 15
-)  # of confidences: those learnt from wrong labels are less sure than what is shown
-_LIKENESS = (0.0, 0.5, 1.0, 1.5, 2.0)  # 0: any label is given by mistake; 2: hardly any but those that look alike
-# Mistakes that every class is taken to have made already, as the likeliest likeness spreads them. Pairs that were seen
-# count beside these: with none, overlapping classes are given to each other.
+_POWERS = np.geomspace(0.5, 8, 15)  # of confidences: those learnt from wrong labels are too uncertain
+_LIKENESS = (0.0, 0.5, 1.0, 1.5, 2.0)  # 0: errors give any label; 2: hardly any but similar ones
+# Prior label errors of each class, spread by the most likely likeness; without them, overlapping classes count as
+# errors of each other.
 _SEEN = 30.0
 _ROUNDS = 2
 _STEPS = 25
@@ -25,40 +21,40 @@ _LEAST = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
-class Mistakes:
-    """What fits the labels best.
+class NoiseModel:
+    """Noise model of a set of labels.
 
     Attributes:
-        share: of labels that are wrong, 0..1.
-        power: confidences to this power, made to sum to 1, are the chances of what an image shows.
-        instead: (C, C) float64; row c has the chances of the labels that an image of class c gets by mistake.
+        noise_rate: share of labels that are wrong, 0..1.
+        power: confidences to this power, normalised, are the class probabilities of an image.
+        transitions: (C, C) float64; row c has the probabilities of the wrong labels of an image of class c.
     """
 
-    share: float
+    noise_rate: float
     power: float
-    instead: Doubles
+    transitions: Doubles
 
-    def shown(self, confidences: Floats) -> Doubles:
-        """(B, C) chances of what images show, from (B, C) confidences, before their labels are looked at."""
+    def classes(self, confidences: Floats) -> Doubles:
+        """(B, C) class probabilities of images from (B, C) confidences, whatever their labels."""
         return _sharpen(np.log(np.maximum(confidences, _LEAST, dtype=np.float64)), self.power)
 
-    def shown_if_wrong(self, confidences: Floats, labels: Labels) -> Doubles:
-        """(B, C) chances of what images show whose (B,) labels are wrong; 0 for the labels."""
-        chances = self.shown(confidences) * self.instead[:, labels].T
-        sums: Doubles = chances / np.maximum(chances.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        return sums
+    def classes_if_wrong(self, confidences: Floats, labels: Labels) -> Doubles:
+        """(B, C) class probabilities of images whose (B,) labels are wrong; 0 for these labels."""
+        joint = self.classes(confidences) * self.transitions[:, labels].T
+        classes: Doubles = joint / np.maximum(joint.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        return classes
 
 
-def fit_mistakes(confidences: Floats, labels: Labels) -> Mistakes:
-    """The share of wrong labels and what stands in place of what, by maximum likelihood.
+def fit_noise_model(confidences: Floats, labels: Labels) -> NoiseModel:
+    """The noise rate and the transition probabilities, by maximum likelihood.
 
-    With p_i(c) the confidences, s_i(c) = p_i(c)^t / sum_k p_i(k)^t, e the share and M_cj the chance that a mistake
-    gives an image of class c the label j,
+    With p_i(c) the confidences, s_i(c) = p_i(c)^t / sum_k p_i(k)^t, e the noise rate and M_cj the
+    probability that a wrong label of an image of class c is j,
 
         likelihood of y_i = (1 - e) s_i(y_i) + e sum over c of s_i(c) M_c,y_i
 
     M_cj is in proportion to n_j (a_cj N / n_j)^l, with a_cj the mean confidence in j of the n_c images labelled c; then
-    it is made again, twice, from the mistakes that this finds, beside `_SEEN` more. t and l are of grids, e by
+    it is estimated twice more from the errors found, with `_SEEN` prior ones. t and l are chosen from grids, e by
     expectation maximisation.
 
     Args:
@@ -73,16 +69,16 @@ def fit_mistakes(confidences: Floats, labels: Labels) -> Mistakes:
     logs, given = np.log(np.maximum(confidences[rows], _LEAST, dtype=np.float64)), labels[rows]
     spread = [_rows_to_one(np.maximum(images, _LEAST) * likeness**power) for power in _LIKENESS]
     share, power, best = _fit(logs, given, spread)
-    first = instead = spread[best]
+    first = transitions = spread[best]
     for _ in range(_ROUNDS):
         shown = _sharpen(logs, power)
-        wrong = share * shown * instead[:, given].T
+        wrong = share * shown * transitions[:, given].T
         wrong /= (wrong.sum(axis=1) + (1 - share) * shown[np.arange(size), given])[:, None]
         seen = np.zeros((count, count))
         np.add.at(seen, given, wrong)
-        instead = _rows_to_one(seen.T * (len(labels) / size) + _SEEN * first)
-        _, power, _ = _fit(logs, given, [instead])
-    return Mistakes(share, power, instead)
+        transitions = _rows_to_one(seen.T * (len(labels) / size) + _SEEN * first)
+        _, power, _ = _fit(logs, given, [transitions])
+    return NoiseModel(share, power, transitions)
 
 
 def _likeness(confidences: Floats, labels: Labels, images: Doubles) -> Doubles:
@@ -113,7 +109,7 @@ def _sharpen(logs: Doubles, power: float) -> Doubles:
 
 
 def _fit(logs: Doubles, given: Labels, spreads: list[Doubles]) -> tuple[float, float, int]:
-    """The likeliest share of mistakes, power, and which of the ways to spread them."""
+    """The most likely noise rate and power, and the number of the most likely transitions."""
     best = (-np.inf, _FIRST_SHARE, 1.0, 0)
     own, by_label = np.arange(len(given)), [instead[:, given].T for instead in spreads]
     for power in _POWERS:

@@ -1,4 +1,4 @@
-"""The judge: what is weighed at the second look, that it sees more, and that memory changes nothing."""
+"""Label-error detection: weights of the second pass, what it finds, and the same result in blocks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from index.labels.gaussian_classes import GaussianClasses
-from index.labels.judge import BALANCE, RIDGES, Settled, join_confidences, judge_labels, judge_twice
+from index.labels.label_errors import BALANCE, RIDGES, find_label_errors, join_confidences, two_pass_confidences
 from index.labels.leave_one_out import LeaveOneOut
-from index.labels.suspicion import estimate_p_error
+from index.labels.simulated_noise import estimate_p_error
 from tests.index.vector_sources import VectorSource
 
 
@@ -49,7 +49,7 @@ def test_both_looks_balance_labels_and_the_second_weighs_by_belief_and_is_averag
     again = LeaveOneOut(features, labels, count=2, ridges=(look.ridge,), weights=weights).confidences(rows)
     classes.weigh(believed)
     expected = join_confidences((regressed + again) / 2, _in_order(classes))
-    np.testing.assert_allclose(judge_twice(features, labels, count=2), expected, atol=1e-5)
+    np.testing.assert_allclose(two_pass_confidences(features, labels, count=2), expected, atol=1e-5)
 
 
 def _in_order(classes: GaussianClasses) -> np.ndarray:
@@ -70,7 +70,7 @@ def test_what_two_classifiers_say_is_joined_between_their_mean_and_their_product
 def test_every_pair_of_labels_is_looked_at_up_to_the_number_that_is_given() -> None:
     vectors, labels, _, classes = plant(count=300)
     fewer, all_of_them, more = (
-        judge_labels(vectors, labels, count=classes, most_labels=most).p_error
+        find_label_errors(vectors, labels, count=classes, most_labels=most).p_error
         for most in (classes - 1, classes, 1 << 14)
     )
     np.testing.assert_array_equal(all_of_them, more)
@@ -80,14 +80,14 @@ def test_every_pair_of_labels_is_looked_at_up_to_the_number_that_is_given() -> N
 @pytest.mark.parametrize("count", [0, 3])
 def test_a_label_without_rows_is_survived(count: int) -> None:
     features, labels = blobs(sizes=(6, count, 6))
-    assert np.isfinite(judge_twice(features, labels, count=3)).all()
+    assert np.isfinite(two_pass_confidences(features, labels, count=3)).all()
 
 
 def test_confidences_that_are_not_held_are_the_same() -> None:
     vectors, labels, _, classes = plant(count=600)
     groups = np.arange(600) // 2
-    held = judge_labels(vectors, labels, count=classes, groups=groups)
-    streamed = judge_labels(vectors, labels, count=classes, groups=groups, most_values=10)
+    held = find_label_errors(vectors, labels, count=classes, groups=groups)
+    streamed = find_label_errors(vectors, labels, count=classes, groups=groups, most_values=10)
     assert np.corrcoef(streamed.own, held.own)[0, 1] > 0.98  # they weigh by chances that differ a little
     assert np.corrcoef(streamed.highest, held.highest)[0, 1] > 0.95
     assert (streamed.p_error > 0.5)[held.p_error > 0.9].mean() > 0.8
@@ -95,7 +95,7 @@ def test_confidences_that_are_not_held_are_the_same() -> None:
 
 def test_wrong_labels_rank_above_right_ones_and_what_is_shown_is_named() -> None:
     vectors, labels, right, classes = plant()
-    judged = judge_labels(vectors, labels, count=classes)
+    judged = find_label_errors(vectors, labels, count=classes)
     is_wrong = labels != right
     assert roc_auc_score(is_wrong, judged.p_error) > 0.9
     first = [judged.others(row, label=int(labels[row]))[0][0] for row in np.flatnonzero(is_wrong)]
@@ -106,22 +106,22 @@ def test_wrong_labels_rank_above_right_ones_and_what_is_shown_is_named() -> None
 @pytest.mark.parametrize(("share", "held"), [(0.0, True), (0.1, False), (0.3, True)])
 def test_the_share_of_wrong_labels_is_estimated(share: float, held: bool) -> None:
     vectors, labels, _, classes = plant(share=share)
-    judged = judge_labels(vectors, labels, count=classes, most_values=1 << 26 if held else 0)
+    judged = find_label_errors(vectors, labels, count=classes, most_values=1 << 26 if held else 0)
     assert 0.6 * share < judged.p_error.mean() + 1e-9 < 1.2 * share + 0.02
 
 
 @pytest.mark.parametrize("held", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_once_the_most_suspicious_are_settled_what_is_left_is_still_reckoned(held: bool) -> None:
+def test_after_decisions_about_the_lowest_scores_the_rest_keeps_its_calibration(held: bool) -> None:
     features, labels, right, count = plant()
     values = {} if held else {"most_values": 0}
-    first = judge_labels(features, labels, count=count, **values)
+    first = find_label_errors(features, labels, count=count, **values)
     seen = np.zeros(len(labels), dtype=bool)
     seen[np.argsort(-first.p_error, kind="stable")[:200]] = True
     now = np.where(seen, right, labels)
-    again = judge_labels(features, now, count=count, settled=Settled(seen, first.calibration), **values)
+    again = find_label_errors(features, now, count=count, decided=seen, before=first.calibration, **values)
     left = int((now != right)[~seen].sum())
     assert left > 100
     assert again.p_error[~seen].sum() == pytest.approx(left, rel=0.25)
-    afresh = judge_labels(features, now, count=count, **values)
+    afresh = find_label_errors(features, now, count=count, **values)
     assert abs(afresh.p_error[~seen].sum() - left) > abs(again.p_error[~seen].sum() - left)
     assert roc_auc_score((now != right)[~seen], again.p_error[~seen]) > 0.9

@@ -1,4 +1,4 @@
-"""Chances from planted mistakes: what they are where the truth is known, and where there is none to find."""
+"""ScoreCalibration from simulated mistakes: what they are where the truth is known, and where there is none to find."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.labels.suspicion import judge_by_planted, plant_labels, planted_each, score_labels
+from index.labels.simulated_noise import calibrate_scores, count_simulated, score_labels, simulate_labels
 
 
 def _scores(*, share: float, overlap: float, count: int = 6000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores of labels a share of which is wrong, of planted mistakes, and which are wrong."""
+    """Scores of labels a share of which is wrong, of simulated mistakes, and which are wrong."""
     random = np.random.default_rng(0)
     wrong = random.random(count) < share
     given_scores = random.normal(np.where(wrong, -4.0, 0.0), 1 + overlap)
@@ -20,8 +20,8 @@ def _scores(*, share: float, overlap: float, count: int = 6000) -> tuple[np.ndar
 
 @pytest.mark.parametrize(("share", "overlap"), [(0.02, 0.0), (0.1, 1.0), (0.5, 1.0)])
 def test_a_chance_is_how_often_it_is_so(share: float, overlap: float) -> None:
-    scores, planted, wrong = _scores(share=share, overlap=overlap)
-    chances = judge_by_planted(scores, planted)
+    scores, simulated, wrong = _scores(share=share, overlap=overlap)
+    chances = calibrate_scores(scores, simulated)
     assert 0.85 * share - 0.005 <= chances.mean() <= share + 0.02  # a bound: the lowest of many
     for low in np.arange(0, 1, 0.2):
         some = (chances >= low) & (chances < low + 0.2)
@@ -30,39 +30,39 @@ def test_a_chance_is_how_often_it_is_so(share: float, overlap: float) -> None:
 
 
 def test_two_right_labels_in_a_thousand_that_look_wrong_are_not_called_so() -> None:
-    scores, planted, wrong = _scores(share=0.002, overlap=0.0)
+    scores, simulated, wrong = _scores(share=0.002, overlap=0.0)
     assert wrong.sum() > 5
-    assert judge_by_planted(scores, planted, missed=0.2).max() < 0.6
+    assert calibrate_scores(scores, simulated, missed=0.2).max() < 0.6
 
 
 def test_a_likelier_share_moves_a_large_bound_and_no_small_one() -> None:
-    scores, planted, _ = _scores(share=0.3, overlap=2.0)
-    likelier = judge_by_planted(scores, planted, likeliest=0.5)
-    assert likelier.mean() > judge_by_planted(scores, planted).mean() + 0.03
-    scores, planted, _ = _scores(share=0.02, overlap=0.0)
-    alone = judge_by_planted(scores, planted)
-    np.testing.assert_array_equal(judge_by_planted(scores, planted, likeliest=0.5), alone)
+    scores, simulated, _ = _scores(share=0.3, overlap=2.0)
+    likelier = calibrate_scores(scores, simulated, model_rate=0.5)
+    assert likelier.mean() > calibrate_scores(scores, simulated).mean() + 0.03
+    scores, simulated, _ = _scores(share=0.02, overlap=0.0)
+    alone = calibrate_scores(scores, simulated)
+    np.testing.assert_array_equal(calibrate_scores(scores, simulated, model_rate=0.5), alone)
 
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 1000), count=st.integers(1, 30), each=st.integers(1, 4))
 def test_chances_are_in_range_and_never_rise_with_the_score(seed: int, count: int, each: int) -> None:
     random = np.random.default_rng(seed)
-    scores, planted = (random.integers(-3, 3, count) * 1.0, random.integers(-5, 2, (count, each)) * 1.0)
-    chances = judge_by_planted(scores, planted)
+    scores, simulated = (random.integers(-3, 3, count) * 1.0, random.integers(-5, 2, (count, each)) * 1.0)
+    chances = calibrate_scores(scores, simulated)
     assert ((chances >= 0) & (chances <= 1)).all()
     assert (np.diff(chances[np.argsort(scores, kind="stable")]) <= 1e-12).all()
 
 
-def test_planted_labels_are_drawn_as_mistakes_are_and_are_always_the_same() -> None:
+def test_simulated_labels_follow_the_transitions_and_are_always_the_same() -> None:
     instead = np.array([[0, 0.75, 0.25], [1, 0, 0], [0.5, 0.5, 0]])
     labels = np.repeat([0, 1, 2], 2000)
-    drawn = plant_labels(labels, instead, each=3)
+    drawn = simulate_labels(labels, instead, each=3)
     for label in range(3):
         shares = np.bincount(drawn[labels == label].ravel(), minlength=3) / 6000
         np.testing.assert_allclose(shares, instead[label], atol=0.03)
-    np.testing.assert_array_equal(drawn, plant_labels(labels, instead, each=3))
-    assert (planted_each(10), planted_each(1_000_000)) == (64, 3)
+    np.testing.assert_array_equal(drawn, simulate_labels(labels, instead, each=3))
+    assert (count_simulated(10), count_simulated(1_000_000)) == (64, 3)
 
 
 def test_a_score_is_the_label_against_the_best_other_one() -> None:
