@@ -7,16 +7,14 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from index.catalog.reader import Catalog, create_tables, find_gallery, opened
 from index.catalog.rows import COLUMNS, REMOVED, CatalogRow, make_row
 from index.catalog.source_places import PLACES_SETTING, describe_places, place_in_gallery
-from index.errors import ImageError
 from index.sources.items import EmbeddedItem, FoundItem
 from index.sources.source import ImageSource
-from index.text import printable_path
 
 _PLACE = "source, path, archive, starts_at, size_bytes, mtime_ns, label, metadata"  # columns of a scan
 
@@ -502,10 +500,7 @@ def _as_found(row: CatalogRow) -> FoundItem:
     )
     if row.status != "skipped" or row.reason == REMOVED:
         return found
-    shown = printable_path(row.path)
-    return replace(
-        found, problem=ImageError(path=shown, reason=row.reason or "unreadable", detail=row.detail or "")
-    )
+    return found.with_problem(row.reason or "unreadable", row.detail or "")
 
 
 def _outcome_values(item: EmbeddedItem) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""When a photo was taken, as its camera wrote it into the head of a JPEG file; nothing is decoded."""
+"""The time when a photo was taken, from the EXIF segment of a JPEG file; nothing is decoded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from datetime import UTC, datetime
 from pathlib import Path
 
-_HEAD_BYTES = 1 << 16  # which a JPEG's Exif segment must end in, as cameras write it first
+_HEAD_BYTES = 1 << 16  # must have the EXIF segment, which cameras write first
 _EXIF = b"Exif\0\0"
 _APP1, _START_OF_SCAN = 0xE1, 0xDA
 _EXIF_DIRECTORY, _TAKEN = 0x8769, 0x9003  # DateTimeOriginal
@@ -15,7 +15,7 @@ _ENTRY_BYTES = 12
 
 
 def read_taken_time(path: Path) -> float | None:
-    """Seconds, by the camera's clock as if it were UTC; None where the file says nothing."""
+    """Seconds, by the camera's clock as if it were UTC; None without one."""
     try:
         with path.open("rb") as file:
             return parse_taken_time(file.read(_HEAD_BYTES))
@@ -37,7 +37,7 @@ def parse_taken_time(head: bytes) -> float | None:
             return None
         text = directory[at : at + _TEXT_BYTES].decode("ascii")
         return datetime.strptime(text, "%Y:%m:%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
-    except (struct.error, IndexError, KeyError, ValueError):  # cut short, or written by who knows what
+    except (struct.error, IndexError, KeyError, ValueError):  # damaged
         return None
 
 
@@ -54,7 +54,7 @@ def _find_exif(head: bytes) -> bytes | None:
 
 
 def _find_entry(directory: bytes, start: int, wanted: int, *, order: str) -> int | None:
-    """The value of an entry of one long or of a text: where a directory or the text begins."""
+    """The offset in an entry of a directory or a text."""
     (count,) = struct.unpack_from(order + "H", directory, start)
     for number in range(count):
         at = start + 2 + number * _ENTRY_BYTES

@@ -115,11 +115,7 @@ class _Scan:
         path = f"{archive}/{self.unique(member.name)}"
         label = next((label for label, _ in said if label), None)
         metadata = {key: value for _, values in reversed(said) for key, value in values.items()}
-        problem = None
-        if member.problem is not None:
-            reason, detail = member.problem
-            problem = ImageError(path=printable_path(path), reason=reason, detail=detail)
-        return FoundItem(
+        found = FoundItem(
             path,
             member.size_bytes,
             self.archive.mtime_ns,
@@ -127,15 +123,14 @@ class _Scan:
             starts_at=member.offset,
             label=label or folder_label(self.folder + member.name),
             metadata=metadata or None,
-            problem=problem,
         )
+        return found if member.problem is None else found.with_problem(*member.problem)
 
     def unusable(self, reason: str, detail: str) -> FoundItem:
         """An item with a problem that stands for the archive, or the rest of it."""
-        path = self.archive.path
-        problem = ImageError(path=printable_path(path), reason=reason, detail=detail)
-        size_bytes, mtime_ns = self.archive.size_bytes, self.archive.mtime_ns
-        return FoundItem(path, size_bytes, mtime_ns, label=folder_label(self.folder), problem=problem)
+        found = self.archive
+        item = FoundItem(found.path, found.size_bytes, found.mtime_ns, label=folder_label(self.folder))
+        return item.with_problem(reason, detail)
 
     def unique(self, name: str) -> str:
         """The name, numbered where it is a repetition."""

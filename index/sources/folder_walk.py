@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from index.errors import ImageError, InputError
+from index.errors import InputError
 from index.images.image_files import modified_ns, reason_of
 from index.marks import leave_out_own
 from index.sources.items import FoundItem
@@ -37,15 +37,15 @@ def walk_folder(folder: Path) -> Iterator[FoundItem]:
     def enter(path: str, relative: str, status: os.stat_result, *, linked: bool) -> FoundItem | None:
         identity = status.st_dev, status.st_ino
         if any(folder.identity == identity for folder in open_folders):
-            return _unusable(relative, reason="link-loop", detail="leads to a folder above it")
+            return FoundItem(relative, 0, 0).with_problem("link-loop", "leads to a folder above it")
         if linked and identity in entered:
             detail = f"this folder was already walked as {printable_path(entered[identity])}"
-            return _unusable(relative, reason="link-loop", detail=detail)
+            return FoundItem(relative, 0, 0).with_problem("link-loop", detail)
         entered.setdefault(identity, relative)
         try:
             names = sorted(leave_out_own(path, os.listdir(path)), key=os.fsencode)
         except OSError as error:
-            return _unusable(relative, reason=reason_of(error), detail=str(error.strerror))
+            return FoundItem(relative, 0, 0).with_problem(reason_of(error), str(error.strerror))
         open_folders.append(_OpenFolder(identity, path, relative and f"{relative}/", iter(names), linked))
         return None
 
@@ -63,7 +63,7 @@ def walk_folder(folder: Path) -> Iterator[FoundItem]:
         try:
             status = os.stat(path)
         except OSError as error:
-            yield _unusable(relative, reason=_link_reason(path, error), detail=str(error.strerror))
+            yield FoundItem(relative, 0, 0).with_problem(_link_reason(path, error), str(error.strerror))
             continue
         if not stat.S_ISDIR(status.st_mode):
             yield _as_found(relative, status)
@@ -76,7 +76,7 @@ def find_file(path: str, *, relative: str) -> FoundItem:
     try:
         return _as_found(relative, os.stat(path))
     except OSError as error:
-        return _unusable(relative, reason=_link_reason(path, error), detail=str(error.strerror))
+        return FoundItem(relative, 0, 0).with_problem(_link_reason(path, error), str(error.strerror))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,8 @@ class _OpenFolder:
 
 def _as_found(relative: str, status: os.stat_result) -> FoundItem:
     if not stat.S_ISREG(status.st_mode):
-        return _unusable(relative, reason="not-a-file", detail="not a regular file")
+        return FoundItem(relative, 0, 0).with_problem("not-a-file", "not a regular file")
     return FoundItem(relative, status.st_size, modified_ns(status))
-
-
-def _unusable(relative: str, *, reason: str, detail: str) -> FoundItem:
-    problem = ImageError(path=printable_path(relative), reason=reason, detail=detail)
-    return FoundItem(relative, 0, 0, problem=problem)
 
 
 def _link_reason(path: str, error: OSError) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from index.arrays import Vectors
 from index.errors import ImageError
 from index.network.remote_store import RemoteFile
+from index.text import printable_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,10 @@ class FoundItem:
     label: str | None = None
     metadata: Mapping[str, Any] | None = None
     problem: ImageError | None = None
+
+    def with_problem(self, reason: str, detail: str) -> FoundItem:
+        """The item, which cannot be used for a reason."""
+        return replace(self, problem=ImageError(path=printable_path(self.path), reason=reason, detail=detail))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
 
-from index.errors import ImageError, InputError
+from index.errors import InputError
 from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_archive
 from index.sources.folder_walk import check_folder, find_file, walk_folder
 from index.sources.items import FoundItem, ItemFields, Place
@@ -59,9 +59,8 @@ def scan_path(
     elif os.access(path, os.R_OK | os.X_OK):
         yield from scan_tree(path, root=root, known=known, wanted=wanted)
     else:
-        key, detail = below(root, path), "the folder cannot be listed"
-        problem = ImageError(path=printable_path(key), reason="permission-denied", detail=detail)
-        yield FoundItem(key, 0, 0, label=label_below(key), problem=problem)
+        found = FoundItem(below(root, path), 0, 0, label=label_below(below(root, path)))
+        yield found.with_problem("permission-denied", "the folder cannot be listed")
 
 
 def scan_tree(
@@ -83,12 +82,10 @@ def _enter(found: FoundItem, path: str, known: Known) -> Iterator[FoundItem]:
 
 
 def _renamed(found: FoundItem, key: str) -> FoundItem:
-    problem = found.problem
     if key == found.path:
         return found
-    if problem is not None:
-        problem = ImageError(path=printable_path(key), reason=problem.reason, detail=problem.detail)
-    return replace(found, path=key, problem=problem)
+    problem, renamed = found.problem, replace(found, path=key)
+    return renamed if problem is None else renamed.with_problem(problem.reason, problem.detail)
 
 
 class LocalSource(ImageSource):
@@ -307,11 +304,9 @@ class Tail:
 
 
 def _row_item(found: FoundItem, row: TableRow) -> FoundItem:
-    problem = found.problem
-    if row.problem is not None:
-        problem = ImageError(path=printable_path(found.path), reason="oversized-row", detail=row.problem)
     label = label_below(found.path) if row.label is None else row.label or None
-    return replace(found, label=label, metadata=row.metadata or None, problem=problem)
+    found = replace(found, label=label, metadata=row.metadata or None)
+    return found if row.problem is None else found.with_problem("oversized-row", row.problem)
 
 
 def _lies_in(path: str, folders: set[str]) -> bool:

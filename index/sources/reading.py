@@ -142,7 +142,7 @@ def _fetch(
     try:
         return retry(attempt)
     except FetchError as error:
-        raise as_image_error(error, name=place.name) from error
+        raise _as_image_error(error, name=place.name) from error
 
 
 def _check_fetched(size_bytes: int, max_bytes: int) -> None:
@@ -182,7 +182,7 @@ def spool_shard(root: str, shard: RemoteFile, *, name: str) -> Spooled:
     try:
         return spool(_spool_key(root, shard), name=plain_name(shard.path), fetch=fetch_parts)
     except FetchError as error:
-        raise as_image_error(error, name=name) from error
+        raise _as_image_error(error, name=name) from error
 
 
 def plain_name(path: str) -> str:
@@ -190,7 +190,7 @@ def plain_name(path: str) -> str:
     return path.partition("?")[0]
 
 
-def as_image_error(error: FetchError, *, name: str) -> ImageError:
+def _as_image_error(error: FetchError, *, name: str) -> ImageError:
     return ImageError(path=name, reason=error.reason, detail=error.detail)
 
 

@@ -16,7 +16,6 @@ from index.network.public_addresses import as_written, check_web_address
 from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError, is_address, is_web, open_store
 from index.sources.items import FoundItem, ItemFields, Place
 from index.sources.local_source import read_lines
-from index.sources.reading import as_image_error
 from index.sources.remote import RemoteFileSource
 from index.sources.source import NOTHING_KNOWN, ImageSource, Known, Reach
 from index.sources.table_rows import (
@@ -123,8 +122,7 @@ def _look_again(asked: tuple[FoundItem, bool]) -> tuple[FoundItem, bool]:
         now = open_store("").look(item.path)
     except FetchError as error:
         if error.reason in (NOT_FOUND, NO_RIGHTS, REFUSED):
-            problem = as_image_error(error, name=printable_path(item.path))
-            return replace(item, size_bytes=0, mtime_ns=0, problem=problem), True
+            return replace(item, size_bytes=0, mtime_ns=0).with_problem(error.reason, error.detail), True
         return item, False
     if now.stamp == item.mtime_ns != 0:
         return item, True
@@ -170,5 +168,5 @@ def _row_item(address: str, row: TableRow) -> FoundItem:
         address = address[:_MAX_SHOWN] or row.where
     if row.problem is not None:
         problem = "oversized-row", row.problem
-    refused = problem and ImageError(path=printable_path(address), reason=problem[0], detail=problem[1])
-    return FoundItem(address, 0, 0, label=row.label or None, metadata=row.metadata or None, problem=refused)
+    found = FoundItem(address, 0, 0, label=row.label or None, metadata=row.metadata or None)
+    return found if problem is None else found.with_problem(*problem)

@@ -6,7 +6,7 @@ A version shares unchanged files with the one before it, by hard links.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,24 +84,11 @@ class FileStore:
                 )
             return self._opened
 
-    def search(
-        self,
-        queries: Vectors,
-        *,
-        k: int,
-        among: RowSet | None = None,
-        exclude_ids: Ids | None = None,
-        effort: Mapping[str, int] | None = None,
-        threads: int = 1,
-    ) -> tuple[Floats, Ids]:
-        return self._search.search(
-            queries, k=k, among=among, exclude_ids=exclude_ids, effort=effort, threads=threads
-        )
+    def search(self, queries: Vectors, **options: Any) -> tuple[Floats, Ids]:
+        return self._search.search(queries, **options)
 
-    def search_above(
-        self, queries: Vectors, *, min_score: float, among: RowSet | None = None, exclude_ids: Ids | None = None
-    ) -> list[tuple[Floats, Ids]]:
-        return self._search.search_above(queries, min_score=min_score, among=among, exclude_ids=exclude_ids)
+    def search_above(self, queries: Vectors, **options: Any) -> list[tuple[Floats, Ids]]:
+        return self._search.search_above(queries, **options)
 
     def choose(self, ids: Ids) -> RowSet:
         return self._search.keep(ids)

@@ -77,7 +77,7 @@ def test_a_source_that_was_never_the_gallery_s_shows_no_file_that_was_not_indexe
     secret = gallery.parent / "secret.png"
     forge(gallery, "UPDATE sources SET location = ?", str(gallery.parent).encode())
     forge(gallery, "UPDATE images SET path = ? WHERE id = 1", secret.name.encode())
-    with pytest.raises(ImageError, match="not the one that was indexed"):
+    with pytest.raises(ImageError, match="changed since it was indexed"):
         read(gallery, 1)
 
 
