@@ -1,4 +1,4 @@
-"""The commands `retrieval index build` and `merge`, and what other commands that write a gallery share with it."""
+"""`retrieval index build` and `merge`, and options shared with other commands that write a gallery."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def machines_options(command: Any) -> Any:
 
 
 def check_machines(context: click.Context, *, shard: Shard | None, engine: str) -> bool:
-    """Whether shards are to be made; options that do not go together are refused."""
+    """Whether to make shards; conflicting options are refused."""
     if shard is not None and engine == RAY:
-        raise click.UsageError("--shard and --engine ray are two ways to use many machines: give one", ctx=context)
+        raise click.UsageError("give either --shard or --engine ray", ctx=context)
     if engine != RAY:
         refuse_unused(context, "address", needs="--engine ray")
     if shard is not None:
@@ -99,7 +99,9 @@ def check_machines(context: click.Context, *, shard: Shard | None, engine: str) 
         refuse_unused(context, "shards", needs="--shard or --engine ray")
         return False
     if is_given(context, "cache") and context.params["cache"]:
-        raise click.UsageError("--cache is of this machine alone: leave it out where many embed", ctx=context)
+        raise click.UsageError(
+            "--cache goes without --shard and --engine ray: the cache is on this machine alone", ctx=context
+        )
     return True
 
 
@@ -124,7 +126,7 @@ def strict_option(command: Any) -> Any:
 
 
 def writing_options(command: Any) -> Any:
-    """Add what commands share that embed images into a gallery, `--json` and `--debug` among it."""
+    """Add the options of commands that embed images, with `--json` and `--debug`."""
     shared = (
         output_options,
         backend_option,
@@ -148,7 +150,7 @@ def column_options(command: Any) -> Any:
 
 
 def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str, ...]:
-    """The sources, whose tables say what their columns are called, as `column_options` name them."""
+    """The sources, with the column names of `column_options` in the addresses of tables."""
     from index.sources.registry import find_source
     from index.sources.table_rows import TABLE_SUFFIXES, say_columns, split_address
     from index.sources.url_list import UrlListSource
@@ -158,7 +160,7 @@ def name_columns(sources: tuple[str, ...], options: dict[str, Any]) -> tuple[str
     if not given:
         return sources
     if {"path", "url"} <= given.keys():
-        raise click.UsageError("--path-column is for tables of files, --url-column for those of addresses")
+        raise click.UsageError("give either --path-column (tables of files) or --url-column (tables of addresses)")
     if not any(split_address(text)[0].lower().endswith(TABLE_SUFFIXES) for text in sources):
         raise click.UsageError(
             "--path-column, --url-column and --label-column go with a .csv or .parquet table as SOURCE"
@@ -257,18 +259,18 @@ def build(
     chosen = {name: value for name, value in options.items() if is_given(context, name)}
     if is_shared and any(field.name in chosen for field in fields(StoreConfig)):
         raise click.UsageError(
-            "--shard and --engine ray make galleries of files: `retrieval index copy` brings one into a store",
+            "--store goes without --shard and --engine ray: use `retrieval index copy` afterwards",
             ctx=context,
         )
     for config in (BuildConfig, AnnConfig, DuplicateConfig, StoreConfig):
         build_config(config, chosen)  # a value out of range is a mistake in how the command was called
     model, sources = (given[0], given[1:]) if is_model(given[0]) else (None, given)
     if not sources:
-        raise click.UsageError("Missing argument 'SOURCE...': what MODEL is to embed.", ctx=context)
+        raise click.UsageError("Missing argument 'SOURCE...': the images to embed.", ctx=context)
     for source in sources:
         if is_model(source):
             raise click.UsageError(
-                f"{printable_path(source)} is a model: MODEL comes first, and once", ctx=context
+                f"{printable_path(source)}: a model among the SOURCEs; give one MODEL, before them", ctx=context
             )
         refuse_training(source)
         refuse_gallery(source)

@@ -1,4 +1,4 @@
-"""A command line run to its exit code: errors that a user can mend are one line on stderr."""
+"""Exit codes: an expected error is one line on stderr."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESUME = "what was done is kept: run the same command again with --resume to go 
 
 
 def log_warnings() -> None:
-    """Tell people of warnings and errors, on standard error; for the first process of a command and those it starts."""
+    """Log warnings and errors to stderr, in the first process of a command and those it starts."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd files, whose outcomes are reported anyway
 
@@ -30,7 +30,7 @@ def run_command(
     prog_name: str,
     how_to_go_on: Callable[[Sequence[str]], str],
 ) -> int:
-    """Run a command; the exit code, never an exception that a user can mend.
+    """Exit code of a command; expected errors are printed, not raised.
 
     Args:
         arguments: those of the process unless given.

@@ -1,4 +1,4 @@
-"""A gallery, or images that are to be searched at once: theirs is beside them, and is made where there is none."""
+"""GALLERY arguments that may be images: their gallery is beside them, and is made if need be."""
 
 from __future__ import annotations
 
@@ -22,25 +22,22 @@ _MODEL_SUFFIX = ".onnx"
 def gallery_beside(source: str | Path) -> Path:
     """`photos-gallery` of the folder `photos`, of `photos.tar`, and of `photos.csv`."""
     if is_address(str(source)):
-        raise InputError(f"{printable_path(str(source))}: say where the gallery of it shall be: --out GALLERY")
+        raise InputError(f"{printable_path(str(source))}: an address needs --out GALLERY")
     path = Path(os.path.abspath(split_address(str(source))[0]))
     name = path.name if path.is_dir() else path.stem
     if not path.exists() and not any(sign in str(source) for sign in "*?["):
         raise InputError(f"{printable_path(str(source))}: no such file or folder")
     if not name or not path.exists():
         raise InputError(
-            f"{printable_path(str(source))}: say where the gallery of it shall be; a folder or a file has one beside it"
+            f"{printable_path(str(source))}: give --out GALLERY; only a folder or a file has a gallery beside it"
         )
     return path.with_name(name + BESIDE)
 
 
 def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) -> Path:
-    """`path`, if it is a gallery or nothing at all; else the gallery beside the images that it holds, made if need be.
+    """`path`, or the gallery beside it if it holds images; that is made if need be, with a note on stderr.
 
-    What is made, and where, is said on stderr. A making that was stopped goes on.
-
-    Args:
-        check: called before a gallery is made, to refuse what else was asked wrongly.
+    `check` is called before a gallery is made, to refuse other arguments.
     """
     if not _holds_images(path):
         return path
@@ -64,7 +61,7 @@ def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) ->
         with indexing_bars() as (progress, begin_step):
             report = build(None, path, gallery, progress=progress, begin_step=begin_step)
     except KeyboardInterrupt:
-        click.echo(f"{shown}: what is made of it is kept, and gone on with", err=True)
+        click.echo(f"{shown}: unfinished; the same command continues it", err=True)
         raise
     except NoUsableImageError:  # what was named was rather something else
         raise
@@ -77,7 +74,7 @@ def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) ->
 
 
 def is_model(given: str) -> bool:
-    """Whether an argument names a model: by its ending, or by what is in the file."""
+    """Whether an argument is a model file, by its suffix or its content."""
     from index.model.contract import find_contract
 
     return given.lower().endswith(_MODEL_SUFFIX) or (
@@ -86,31 +83,31 @@ def is_model(given: str) -> bool:
 
 
 def refuse_training(source: str) -> None:
-    """See that a source is not the folder of a training, whose drawn examples nobody searches."""
+    """Refuse the folder of a training run as a source: its drawn examples are no images to search."""
     from index.marks import is_training_folder
 
     if is_training_folder(Path(source)):
         shown = printable_path(source)
         raise InputError(
-            f"{shown}: a training, not images: export it first, retrieval export {shown} --out model.onnx"
+            f"{shown}: a training run, not images: export it first, retrieval export {shown} --out model.onnx"
         )
 
 
 def refuse_gallery(source: str) -> None:
-    """See that a source is not a gallery: its folder holds no images, but knows where they are."""
+    """Refuse a gallery as a source."""
     from index.versions.gallery_identity import Standing, recognise
 
     is_listable = Path(source).is_dir() and os.access(source, os.R_OK | os.X_OK)
     if is_listable and recognise(Path(source)) is Standing.MARKED:
         shown = printable_path(source)
         raise InputError(
-            f"{shown}: a gallery, not images. Images are put into it by `retrieval index add {shown} SOURCE`; it is "
-            f"brought up to date by `retrieval index update {shown}`; another is made with --out"
+            f"{shown}: a gallery, not images. Add images with `retrieval index add {shown} SOURCE`, update it with "
+            f"`retrieval index update {shown}`, or make another with --out"
         )
 
 
 def _holds_images(path: Path) -> bool:
-    """Whether it is a folder, an archive, a table or a list, and no gallery; one image alone is rather a query."""
+    """Whether it is a folder, an archive, a table or a list, but no gallery and no single image."""
     from index.sources.local_source import FileSource
     from index.sources.registry import find_source
     from index.sources.table_rows import find_table
@@ -126,7 +123,7 @@ def _holds_images(path: Path) -> bool:
 
 
 def _is_finished(gallery: Path, *, of: Path) -> bool:
-    """Whether there is a version of a gallery of these images."""
+    """Whether the gallery of these images has a version."""
     from index.catalog.reader import read_catalog
     from index.sources.registry import find_source
     from index.versions.manifest import CATALOG_NAME
@@ -140,7 +137,7 @@ def _is_finished(gallery: Path, *, of: Path) -> bool:
     if find_source(str(of)).location not in known:
         raise GalleryError(
             printable_path(str(gallery)),
-            f"a gallery, but not of {printable_path(str(of))}; name it to search it, or make the other with "
+            f"a gallery of other images than {printable_path(str(of))}; name it to search it, or build another with "
             "`retrieval index build` and --out",
         )
     return True

@@ -167,10 +167,10 @@ def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images
     update = command_line("update", gallery) + (" --thorough" if read_images else "")
     lines = [*found, *report.spoilt]
     if report.spoilt:
-        lines.append(f"the gallery still has them: restore these files from a copy; {update} would take them out")
+        lines.append(f"the gallery still has them: restore these files from a copy; {update} would remove them")
     lines += [f"note: {note}" for note in report.notes]
     if report.notes:
-        lines.append(f"this is no damage of the gallery; where it was meant, take it over with: {update}")
+        lines.append(f"the gallery is not damaged; apply these changes with: {update}")
     emit(asdict(report), as_json=as_json, text="\n".join(lines))
     if report.problems or report.spoilt:
         context.exit(1)
@@ -263,7 +263,7 @@ def _describe_copy(copy: Mapping[str, Any] | None) -> list[str]:
         return []
     kind = "Flat" if KINDS[copy["index"]["type"]].is_exact else copy["index"]["factory"]
     width, threshold = copy["embedding_dim"], copy["threshold"]
-    return [f"told by {width} numbers more, copies from a cosine of {threshold:.2f} on; {kind}"]
+    return [f"{width} dimensions, copies from a cosine of {threshold:.2f}; {kind}"]
 
 
 def _describe_counts(counts: Mapping[str, Any], *, gallery: Path) -> list[str]:
@@ -308,8 +308,8 @@ def _describe_disk(disk: Mapping[str, int]) -> list[str]:
 
 def _describe_unfinished(unfinished: Unfinished, *, gallery: Path) -> list[str]:
     done = f"{unfinished.settled:,} of {unfinished.found:,} items are done"
-    far = done if unfinished.found else "nothing is listed yet"
+    far = done if unfinished.found else "no item is listed yet"
     return [
-        f"a command was stopped, or is still at work: {far}",
-        f"if none is at work, this finishes it: {command_line('update', gallery)}",
+        f"a command was stopped, or is still running: {far}",
+        f"if none is running, finish it with: {command_line('update', gallery)}",
     ]

@@ -1,7 +1,7 @@
 """Option files of commands: `--config FILE.toml`, a flat list such as `batch-size = 9`.
 
-An option goes before the file, and that before the default: click looks options up in this order by itself, once the
-file is its map of defaults. What is added here are names, refusals, and where each value came from.
+An option overrides the file, which overrides the default, as click does with its map of defaults. This module adds
+names, refusals, and the origin of each value.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def name_setting(option: click.Option) -> str:
 
 
 def tell_source(ctx: click.Context, option: click.Option) -> str:
-    """Where an option's value came from: `option`, the name of a variable or of the file, or `default`."""
+    """Origin of an option's value: `option`, a variable, the file, or `default`."""
     source = ctx.get_parameter_source(option.name or "")
     if source is ParameterSource.ENVIRONMENT:
         return f"the variable {option.envvar}"
@@ -70,7 +70,7 @@ def tell_source(ctx: click.Context, option: click.Option) -> str:
 
 
 def suggest(name: str, known: list[str]) -> str:
-    """Which of the known names may be meant."""
+    """Suggestion of a known name."""
     near = get_close_matches(name, known, n=1)
     return f"did you mean {near[0]}?" if near else f"expected one of {', '.join(sorted(known))}"
 
@@ -123,7 +123,7 @@ def _read_toml(path: Path, *, example: str) -> dict[str, Any]:
 
 
 def _say_expected(option: click.Option, value: Any) -> str | None:
-    """What a value of a TOML file should have been; None where it is."""
+    """Expected type of a value of a TOML file; None if it is right."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if option.multiple:
         is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)

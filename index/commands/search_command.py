@@ -51,20 +51,20 @@ _DEFAULT_K = 10
 
 @dataclass(frozen=True, slots=True)
 class _HitLines:
-    """How a result is shown.
+    """Format of a result.
 
     Attributes:
-        several: whether the gallery has several sources, so that paths are shown in full.
-        copy_from: the score from which on a result is a copy of the query; None where kinds are asked for.
+        several: whether the gallery has several sources, so that paths are absolute.
+        copy_from: the score from which on a result is a copy of the query; None for semantic similarity.
     """
 
     several: bool
     copy_from: float | None
 
     def tabulate(self, hits: Sequence[Hit], *, heading: bool) -> list[str]:
-        """A line for each: rank, score, whether it is a copy where that is asked for, label, and path."""
-        told = () if self.copy_from is None else ("",)
-        rows = [("rank", "score", *told, "label", "path")] if heading else []
+        """A line for each: rank, score, whether it is a copy, label, and path."""
+        mark = () if self.copy_from is None else ("",)
+        rows = [("rank", "score", *mark, "label", "path")] if heading else []
         return align([*rows, *map(self._row, hits)], right={0, 1})
 
     def _row(self, hit: Hit) -> tuple[str, ...]:
@@ -74,13 +74,13 @@ class _HitLines:
         if hit.given_label != hit.label:
             label += " (was: " + ("none" if hit.given_label is None else printable_path(hit.given_label)) + ")"
         path = printable_path(hit.location if self.several else hit.path)
-        told = () if self.copy_from is None else ("copy" if hit.score >= self.copy_from else "",)
-        return (str(hit.rank), f"{hit.score:.4f}", *told, label, path)
+        mark = () if self.copy_from is None else ("copy" if hit.score >= self.copy_from else "",)
+        return (str(hit.rank), f"{hit.score:.4f}", *mark, label, path)
 
     def to_json(self, hit: Hit) -> dict[str, Any]:
         """The result as `--json` prints it."""
-        told = {} if self.copy_from is None else {"is_copy": hit.score >= self.copy_from}
-        return {**hit.to_json(), **told}
+        mark = {} if self.copy_from is None else {"is_copy": hit.score >= self.copy_from}
+        return {**hit.to_json(), **mark}
 
 
 def _print_json(answers: Iterable[Answer], stream: TextIO, *, lines: _HitLines) -> None:
@@ -119,7 +119,7 @@ def _write_file(answers: Iterable[Answer], out: Path, *, tally: _Tally) -> None:
 
 
 def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> None:
-    """Say which results are not where they were when they were indexed."""
+    """Name results whose files are gone."""
     from index.errors import InputError
     from index.text import printable_path
 
@@ -132,9 +132,7 @@ def _warn_of_gone(gallery: Gallery, hits: Sequence[Hit], *, folder: Path) -> Non
     if gone:
         named = ", ".join(gone[:3]) + (", …" if len(gone) > 3 else "")
         shown = printable_path(str(folder))
-        click.echo(
-            f"not there any more: {named}; bring the gallery up to date: retrieval index update {shown}", err=True
-        )
+        click.echo(f"missing files: {named}; update the gallery: retrieval index update {shown}", err=True)
 
 
 class _IdList(NumberList):
@@ -161,11 +159,11 @@ class _Tally:
             yield query, hits
 
     def check(self) -> None:
-        """See that there was a query that could be used."""
+        """Refuse if no query could be used."""
         from index.errors import InputError
 
         if not self.queries:
-            raise InputError("there is no query: what was given holds no image")
+            raise InputError("no query: the QUERY arguments hold no image")
         if self.skipped == self.queries:
             raise InputError("no query could be used")
 
@@ -315,18 +313,18 @@ def search(
 
 
 def _explain_none(gallery: Gallery, wanted: Mapping[str, Any], *, found: int) -> None:
-    """Say on stderr why there is no result, where there is none."""
+    """Explain on stderr why there is no result."""
     where, min_score = wanted["where"], wanted["min_score"]
     if found:
         return
     if where is not None and not len(gallery.matching_ids(where)):
-        click.echo("no result: no image of the gallery fulfils --where", err=True)
+        click.echo("no result: no image of the gallery matches --where", err=True)
     elif min_score is not None:
         click.echo(f"no result: no image is as similar as --min-score {min_score:g}", err=True)
 
 
 def _refuse_swapped(gallery: Path, queries: Sequence[str]) -> None:
-    """See that the gallery is named first, and the query after it."""
+    """Refuse a query in the place of the gallery."""
     from index.errors import InputError
     from index.sources.registry import find_source
     from index.text import printable_path
@@ -334,11 +332,11 @@ def _refuse_swapped(gallery: Path, queries: Sequence[str]) -> None:
     names_a_folder = len(queries) == 1 and Path(queries[0]).is_dir()
     if names_a_folder and gallery.is_file() and find_source(str(gallery)).is_one_item:
         first, second = printable_path(str(gallery)), printable_path(queries[0])
-        raise InputError(f"{first}: a photo, and no gallery; that comes first: retrieval search {second} {first}")
+        raise InputError(f"{first}: an image; GALLERY comes first: retrieval search {second} {first}")
 
 
 def _check_queries(queries: Iterable[str]) -> None:
-    """See that every query is there."""
+    """Refuse queries that do not exist."""
     from index.gallery.queries import is_npy
     from index.sources.registry import find_source
 

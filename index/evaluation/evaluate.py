@@ -153,13 +153,13 @@ def evaluate_images(
     found, names = number_labels(members.labels)
     rows = None
     if queries is not None:
-        asking, labels = queries.vectors, _number(queries.labels, names)
+        vectors, labels = queries.vectors, _number(queries.labels, names)
     else:
         rows = np.arange(len(members.ids)) if kept is None else np.flatnonzero(kept)
-        asking, labels = members.vectors[rows], found[rows]
+        vectors, labels = members.vectors[rows], found[rows]
     score = partial(
         score_retrieval,
-        asking,
+        vectors,
         labels,
         gallery=members.vectors,
         gallery_labels=found,
@@ -171,7 +171,7 @@ def evaluate_images(
     reranked = None
     if with_rerank:
         reranked = score_reranked(
-            asking, labels, gallery=members.vectors, gallery_labels=found, own=rows, progress=scoring
+            vectors, labels, gallery=members.vectors, gallery_labels=found, own=rows, progress=scoring
         )
     grouped = None
     if queries is None and (groups := find_groups(members.vectors, found, members.group_sources)) is not None:
@@ -182,17 +182,17 @@ def evaluate_images(
         recall_interval=bootstrap_interval(scores.hits[1], seed=_SEED),
         map_interval=bootstrap_interval(scores.average_precision, seed=_SEED),
         per_class={names[label]: ClassScore(counts[label], recall[label]) for label in recall},
-        nmi=nmi(asking, labels, seed=_SEED) if with_nmi else None,
+        nmi=nmi(vectors, labels, seed=_SEED) if with_nmi else None,
         skipped=members.skipped + (0 if queries is None else queries.skipped),
         grouped=grouped,
         reranked=reranked,
     )
 
 
-def _score_grouped(groups: Groups, asking: Ids, score: Callable[..., RetrievalScores]) -> GroupedScores:
+def _score_grouped(groups: Groups, query_groups: Ids, score: Callable[..., RetrievalScores]) -> GroupedScores:
     """Scores of queries of these groups, each without its own group."""
     try:
-        return GroupedScores(groups, score(query_groups=asking, gallery_groups=groups.numbers))
+        return GroupedScores(groups, score(query_groups=query_groups, gallery_groups=groups.numbers))
     except InputError:  # every image has those of its label in its own group
         return GroupedScores(groups, None)
 

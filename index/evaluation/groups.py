@@ -128,9 +128,9 @@ def find_groups(
     known = find_known_groups(vectors, labels, sources, sets=sets)
     if known is not None or (sources.given is not None and any(sources.given)):
         return known
-    alike = find_look_alikes(vectors, labels)
-    if alike is not None:
-        groups, shots = (_join_copies(groups, sources.copies) for groups in alike)
+    similar = find_look_alikes(vectors, labels)
+    if similar is not None:
+        groups, shots = (_join_copies(groups, sources.copies) for groups in similar)
         return Groups(groups, "similarity alone", False, shots)
     return _join(np.empty((0, 2), dtype=np.int64), sources, found_by="")
 
@@ -237,11 +237,11 @@ def _connect(vectors: Floats, labels: Labels, *, yardsticks: Floats) -> Ids | No
 def _makes_a_difference(vectors: Floats, labels: Labels, groups: Ids, *, same: Floats, other: Floats) -> bool:
     grouped = search_labels(vectors, labels, k=1, groups=groups)
     same_grouped, other_grouped = (nearest.cosines[:, 0] for nearest in grouped)
-    asked, asked_grouped = np.isfinite(same), np.isfinite(same_grouped)
-    if not asked_grouped.any():
+    findable, findable_grouped = np.isfinite(same), np.isfinite(same_grouped)
+    if not findable_grouped.any():
         return False
-    errors = float((same < other)[asked].mean())
-    errors_grouped = float((same_grouped < other_grouped)[asked_grouped].mean())
+    errors = float((same < other)[findable].mean())
+    errors_grouped = float((same_grouped < other_grouped)[findable_grouped].mean())
     return makes_a_difference(errors, errors_grouped)
 
 

@@ -144,14 +144,14 @@ def score_retrieval(
     own = _find_members(query_ids, gallery_ids, queries=len(queries))
     r = count_relevant(query_labels, gallery_labels, own=own)
     if query_groups is not None and gallery_groups is not None:
-        # Those of the query's group: labels of a label in a group are counted alike.
+        # Less those of the query's group: equal pairs of label and group.
         label_of = np.unique(np.concatenate([query_labels, gallery_labels]), return_inverse=True)[1]
         group_of = np.unique(np.concatenate([query_groups, gallery_groups]), return_inverse=True)[1]
-        asking, found = np.split(label_of * len(group_of) + group_of, [len(query_groups)])
-        r -= count_relevant(np.where(query_labels == UNLABELLED, UNLABELLED, asking), found, own=own)
+        of_queries, of_gallery = np.split(label_of * len(group_of) + group_of, [len(query_groups)])
+        r -= count_relevant(np.where(query_labels == UNLABELLED, UNLABELLED, of_queries), of_gallery, own=own)
     lone = int(((query_labels != UNLABELLED) & (r == 0)).sum())
-    asked = np.flatnonzero(r)
-    if not len(asked):
+    findable = np.flatnonzero(r)
+    if not len(findable):
         where = "" if query_groups is None else " outside its group"
         raise InputError(
             f"no query has another image of its label to find{where}: all {lone} labelled queries stand alone"
@@ -174,12 +174,12 @@ def score_retrieval(
         average_precision[rows] = average_precision_at_r(ranks, counts[rows])
         r_precision[rows] = precision_at_r(ranks, counts[rows])
         done += len(rows)
-        progress(done, len(asked))
+        progress(done, len(findable))
     return RetrievalScores(
-        hits={k: values[asked] for k, values in hits.items()},
-        average_precision=average_precision[asked],
-        r_precision=r_precision[asked],
-        labels=query_labels[asked],
+        hits={k: values[findable] for k, values in hits.items()},
+        average_precision=average_precision[findable],
+        r_precision=r_precision[findable],
+        labels=query_labels[findable],
         lone_queries=lone,
     )
 

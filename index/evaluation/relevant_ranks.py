@@ -76,9 +76,9 @@ def rank_relevant(
     places[by_id], places[-1] = np.arange(len(ids)), -1
     ranking = _Ranking(queries, gallery, by_id=by_id, own=places[own], depths=depths)
     size = max(4, _PRODUCTS_AT_ONCE // len(ids))
-    asked = np.flatnonzero(depths)
-    asked = asked[np.argsort(depths[asked], kind="stable")]  # equal depths together
-    blocks = (asked[start : start + size] for start in range(0, len(asked), size))
+    wanted = np.flatnonzero(depths)
+    wanted = wanted[np.argsort(depths[wanted], kind="stable")]  # equal depths together
+    blocks = (wanted[start : start + size] for start in range(0, len(wanted), size))
     with (
         multiplying_workers() as workers,
         closing(map_ahead(ranking.rank, blocks, workers=workers, ahead=2 * workers)) as ranked,

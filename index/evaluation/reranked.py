@@ -15,7 +15,7 @@ from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
 from index.progress import Progress, no_progress
 from index.vectors.exact import search
 
-MOST_QUERIES, MOST_RELEVANT = 1000, 1000  # that are asked, and of one query that are looked for
+MOST_QUERIES, MOST_RELEVANT = 1000, 1000  # and relevant items of one query
 FIRST = 10
 _SEED = 0
 
@@ -66,10 +66,10 @@ def score_reranked(
     if not len(findable):
         raise InputError("no query has another image of its label to find")
     drawn = np.random.default_rng(_SEED).permutation(len(findable))[:MOST_QUERIES]
-    asked = findable[np.sort(drawn)]
-    relevant = np.minimum(counts[asked], MOST_RELEVANT)
+    chosen = findable[np.sort(drawn)]
+    relevant = np.minimum(counts[chosen], MOST_RELEVANT)
     depth = min(len(gallery), max(POOL, int(relevant.max()), FIRST))
-    found = search(queries[asked], gallery, k=depth, own=None if own is None else own[asked])
+    found = search(queries[chosen], gallery, k=depth, own=None if own is None else own[chosen])
     rows = np.unique(found.rows[:, :POOL])
     near = search(gallery[rows], gallery, k=NEIGHBOURS, progress=progress)
 
@@ -77,17 +77,17 @@ def score_reranked(
         places = np.searchsorted(rows, wanted)
         return near.cosines[places], near.rows[places]
 
-    plain, again = np.empty((len(asked), 2)), np.empty((len(asked), 2))
-    for place, row in enumerate(asked.tolist()):
+    plain, again = np.empty((len(chosen), 2)), np.empty((len(chosen), 2))
+    for place, row in enumerate(chosen.tolist()):
         there = found.rows[place] != NO_ID
         scores, ids = found.cosines[place][there], found.rows[place][there]
         order = rank_by_neighbours(scores, ids, search_near=search_near)
         is_relevant = gallery_labels[ids] == query_labels[row]
         for values, relevance in ((plain, is_relevant), (again, is_relevant[order])):
             values[place] = _score(relevance, int(relevant[place]))
-    gain = paired_bootstrap(again[:, 0], plain[:, 0], seed=_SEED, clusters=query_labels[asked])
+    gain = paired_bootstrap(again[:, 0], plain[:, 0], seed=_SEED, clusters=query_labels[chosen])
     (plain_map, plain_first), (again_map, again_first) = plain.mean(axis=0).tolist(), again.mean(axis=0).tolist()
-    return Reranked(len(asked), (plain_map, again_map), (plain_first, again_first), gain)
+    return Reranked(len(chosen), (plain_map, again_map), (plain_first, again_first), gain)
 
 
 def _score(relevance: Relevance, r: int) -> tuple[float, float]:

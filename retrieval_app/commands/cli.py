@@ -84,13 +84,13 @@ def root() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code, never an exception that a user can mend."""
+    """Exit code of a command line."""
     let_threads_sleep()
     return run_command(root, arguments, prog_name="retrieval", how_to_go_on=_how_to_go_on)
 
 
 def _how_to_go_on(words: Sequence[str]) -> str:
-    """What to do after an interrupt of the command that begins with these words."""
+    """Advice after an interrupt of the command with these words."""
     if words[:1] == ["train"]:
         return RESUME
     if set(words[:1]) & _GOES_ON and not set(words[1:2]) & _LOOKS_ONLY:

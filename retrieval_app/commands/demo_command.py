@@ -50,7 +50,7 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
     if serve:
         from retrieval_app.server.serve import listen
 
-        listen("127.0.0.1", port).close()  # a taken port is better known now than after the work
+        listen("127.0.0.1", port).close()  # a port in use fails now rather than after the work
         say(
             f"At the end this serves the search page at http://127.0.0.1:{port or '…'}/; --no-serve leaves that out"
         )
@@ -70,6 +70,6 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
 
 
 def _program() -> str:
-    """How this command line was called, so that what is printed can be pasted: maybe `.venv/bin/retrieval`."""
+    """The program as it was called, for commands to paste: maybe `.venv/bin/retrieval`."""
     called = Path(sys.argv[0])
     return shlex.quote(str(called)) if called.name == "retrieval" else "retrieval"

@@ -60,9 +60,9 @@ def write_compare_page(
     pictures, gone = draw_thumbnails(
         [photo.place for photo in photos], sides=[SIDE] * len(photos), progress=progress
     )
-    told = describe_comparison(comparison)
+    report = describe_comparison(comparison)
     data = {
-        "candidates": [{"name": printable_path(one["name"])} for one in told["candidates"]],
+        "candidates": [{"name": printable_path(one["name"])} for one in report["candidates"]],
         "classes": _count_classes(comparison.scoring),
         "photos": [
             {
@@ -73,15 +73,15 @@ def write_compare_page(
         ],
         **_describe_queries(comparison.scoring, samples, hits, number_of={row: n for n, row in enumerate(rows)}),
     }  # fmt: skip
-    figures = [[*one["recall"].values(), one["map_at_r"], one["r_precision"]] for one in told["candidates"]]
+    figures = [[*one["recall"].values(), one["map_at_r"], one["r_precision"]] for one in report["candidates"]]
     best = [max(one["value"] for one in column) for column in zip(*figures, strict=True)]
     write_document(
-        out, "compare.html", script="compare.js", data=data, told=told,
+        out, "compare.html", script="compare.js", data=data, report=report,
         source=Path(comparison.photos.source).resolve().name, is_flattered=comparison.scoring.is_flattered,
-        names=[*(f"Recall@{k}" for k in told["candidates"][0]["recall"]), "MAP@R", "R-precision"],
+        names=[*(f"Recall@{k}" for k in report["candidates"][0]["recall"]), "MAP@R", "R-precision"],
         rows=[
             (one, row, [found["value"] == top for found, top in zip(row, best, strict=True)])
-            for one, row in zip(told["candidates"], figures, strict=True)
+            for one, row in zip(report["candidates"], figures, strict=True)
         ],
         differences=[(pair.verdict, _show_pair(pair)) for pair in comparison.scoring.pairs if pair.first == 0],
         caveats=_list_caveats(comparison),
@@ -110,11 +110,11 @@ def _rank(comparison: Comparison, samples: Sequence[Sample]) -> Hits:
     """First hits of every candidate for the queries of its samples."""
     scoring, hits = comparison.scoring, dict[tuple[int, int], list[tuple[int, float]]]()
     for place, embedded in enumerate(comparison.embedded):
-        asked = set[int]()
+        wanted = set[int]()
         for pair, sample in zip(scoring.pairs, samples, strict=True):
             if place in (pair.first, pair.second):
-                asked.update(*sample.values())
-        queries = sorted(asked)
+                wanted.update(*sample.values())
+        queries = sorted(wanted)
         rows = scoring.queries[queries]
         nearest = search(embedded.vectors[rows], embedded.vectors, k=HITS, own=rows)
         hits.update({(place, query): nearest.of(number) for number, query in enumerate(queries)})
@@ -170,12 +170,12 @@ def _count_classes(scoring: Scoring) -> list[list[Any]]:
     """[label, printable, queries, right ones of each candidate] of every label with queries."""
     labels = scoring.labels[scoring.queries]
     assert not (labels == UNLABELLED).any()
-    asked = np.bincount(labels, minlength=len(scoring.names))
+    totals = np.bincount(labels, minlength=len(scoring.names))
     right = [np.bincount(labels, weights=one.right, minlength=len(scoring.names)) for one in scoring.scored]
     return [
-        [name, printable_path(name), int(asked[number]), [int(counts[number]) for counts in right]]
+        [name, printable_path(name), int(totals[number]), [int(counts[number]) for counts in right]]
         for number, name in enumerate(scoring.names)
-        if asked[number]
+        if totals[number]
     ]
 
 

@@ -68,7 +68,7 @@ def test_where_no_gallery_can_be_made_it_is_told_how_to_make_it_elsewhere(photos
         GalleryError, match=r"or make it elsewhere, `retrieval index build .*photos --out GALLERY`"
     ):
         settle_gallery(photos)
-    with pytest.raises(InputError, match=r"say where the gallery of it shall be; .*; make it elsewhere"):
+    with pytest.raises(InputError, match=r"give --out GALLERY; .*; make it elsewhere"):
         settle_gallery(Path("/"))
 
 
@@ -83,11 +83,11 @@ def test_a_model_of_any_name_is_known_and_comes_first(photos: Path, tiny_model: 
     assert CliRunner().invoke(index_group, ["build", "model", "photos"], catch_exceptions=False).exit_code == 0
     wrong = CliRunner().invoke(index_group, ["build", "photos", "model", "--out", "g"])
     assert wrong.exit_code == 2
-    assert "model is a model: MODEL comes first" in wrong.stderr
+    assert "model: a model among the SOURCEs" in wrong.stderr
 
 
 def test_a_gallery_of_other_images_is_not_taken_for_theirs(photos: Path) -> None:
     draw_folder(Path("others"))
     settle_gallery(Path("others")).rename("photos-gallery")
-    with pytest.raises(GalleryError, match="photos-gallery: a gallery, but not of photos; name it to search it"):
+    with pytest.raises(GalleryError, match="photos-gallery: a gallery of other images than photos; name it"):
         settle_gallery(Path("photos"))

@@ -44,9 +44,7 @@ def test_build_reports_as_text_and_as_json(tmp_path: Path, tiny_model: Path, ima
 def test_a_gallery_is_no_source(gallery: Path, tiny_model: Path, tmp_path: Path) -> None:
     result = invoke(cli.index_group, "build", tiny_model, gallery, "--out", tmp_path / "g")
     assert result.exit_code == 1
-    assert f"a gallery, not images. Images are put into it by `retrieval index add {gallery}" in str(
-        result.exception
-    )
+    assert f"a gallery, not images. Add images with `retrieval index add {gallery}" in str(result.exception)
     assert not (tmp_path / "g").exists()
 
 

@@ -109,7 +109,7 @@ def test_verify_exits_with_1_for_damage_alone(tmp_path: Path, tiny_model: Path, 
     (image_folder / "red" / "1.png").unlink()
     assert run(cli.verify, tmp_path / "g")[1:] == [
         f"note: {image_folder}/red/1.png: cannot be read any more: No such file or directory",
-        f"this is no damage of the gallery; where it was meant, take it over with: retrieval index update {tmp_path}/g",
+        f"the gallery is not damaged; apply these changes with: retrieval index update {tmp_path}/g",
     ]
     report = run_json(cli.verify, tmp_path / "g")
     assert (report["files"], report["compared"], report["problems"], report["spoilt"]) == (4, 14, [], [])

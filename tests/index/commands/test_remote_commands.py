@@ -59,7 +59,7 @@ def test_columns_of_lists_are_named_by_options(
         f"{web.address}/1.jpg", "shoe", {"path": "x.jpg", "note": "new"})  # fmt: skip
     assert invoke(cli.index_group, "update", tmp_path / "g").exit_code == 0
     both = invoke(cli.index_group, *words, "--url-column", "link", "--path-column", "path")
-    assert (both.exit_code, "--url-column for those of addresses" in both.stderr) == (2, True)
+    assert (both.exit_code, "--url-column (tables of addresses)" in both.stderr) == (2, True)
     wrong = invoke(cli.index_group, *words[:3], "--url-column", "ling", "--out", tmp_path / "h")
     assert "expected a column ling; found path, link, kind, note; did you mean link?" in str(wrong.exception)
     none = invoke(

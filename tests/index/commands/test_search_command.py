@@ -135,7 +135,7 @@ def test_nothing_is_written_where_no_query_could_be_used(gallery: Path, photos: 
     assert len(done.stderr.splitlines()) == 2
     assert Path("r.csv").read_text() == "earlier"
     Path("hollow").mkdir()
-    assert "holds no image" in str(invoke(gallery, "hollow").exception)
+    assert "hold no image" in str(invoke(gallery, "hollow").exception)
 
 
 def test_what_makes_no_sense_is_a_usage_error(gallery: Path, photos: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_file_spoilt_in_place_is_damage(folder: Path, tmp_path: Path, tiny_mod
             f"{spoilt}: was changed since it was indexed, and is no usable image any more: "
         )
         assert "restore these files from a copy; retrieval index update" in advice
-        assert "would take them out" in advice
+        assert "would remove them" in advice
         assert notes[0] == f"note: {swapped}: was changed since it was indexed"
         assert len(notes) == 2
     report = verify_gallery(gallery, read_images=True)

@@ -30,5 +30,5 @@ def test_files_for_viewers_are_written_and_the_viewer_named(small_gallery: Path,
         assert f"look: {viewer} " in run(export_vectors, small_gallery, "--as", kind, "--out", tmp_path / name)[1]
         words = ("--as", kind, "--out", tmp_path / f"other-{name}", "--no-thumbnails", "--json")
         document = json.loads("".join(run(export_vectors, small_gallery, *words)))
-        assert document["pictures"] == 0
+        assert document["thumbnails"] == 0
         assert all(Path(file).exists() for file in document["files"])

@@ -36,7 +36,7 @@ export const precisionDot = ({name}) => make('span', {class: `dot ${name.replace
 /** The precision in a sentence. */
 export function precisionText(precision) {
   return (
-    `${capital(precision.name)}: in this gallery ${percent(precision.value)} of images as alike as this have the same label`
+    `${capital(precision.name)}: in this gallery ${percent(precision.value)} of images with this score have the same label`
     + ` (between ${percent(precision.low)} and ${percent(precision.high)}).`
   );
 }
@@ -50,7 +50,7 @@ export function precisionLegend() {
     ]),
     make('p', [
       'The number on a card is its score: how alike the model finds the two images, 1 at most. ',
-      'The dot says what such a score is worth in this gallery: of its own images that are as alike as that, ',
+      'The dot says what such a score is worth in this gallery: of its own pairs of images with that score, ',
       'how many have the same label. ',
       NAMES.map(([name, range], place) => [
         make('span.legend-name', precisionDot({name}), `${name}: ${range}`),
