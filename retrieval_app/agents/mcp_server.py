@@ -6,7 +6,6 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Coroutine
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -24,9 +23,9 @@ from retrieval_app.api.errors import explain, read_request_id
 from retrieval_app.api.review_routes import keep_label_decisions
 from retrieval_app.api.schemas import LabelDecisions
 from retrieval_app.api.security.access import require_review
-from retrieval_app.api.security.rights import Visitor, find_visitor
+from retrieval_app.api.security.rights import find_visitor
 from retrieval_app.gallery_answers import GalleryAnswers
-from retrieval_app.review.activity_log import ActivityLog
+from retrieval_app.review.activity_log import ActivityLog, Client
 from retrieval_app.review.review_store import ReviewStore
 
 Value = TypeVar("Value")
@@ -136,11 +135,12 @@ async def _decide(
     *, request: Request | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Keep a decision and log it; without a request the client is the program at the other end of the pipes."""
-    agent, request_id = Visitor(name=AN_AGENT, address="this machine"), ""
+    client = Client(AN_AGENT, "this machine")
     if request is not None:
         require_review(request)
-        visitor, request_id = find_visitor(request.scope), read_request_id(request.scope)
-        agent = visitor if visitor.has_token else replace(visitor, name=AN_AGENT)
+        visitor = find_visitor(request.scope)
+        name = visitor.name if visitor.has_token else AN_AGENT
+        client = Client(name, visitor.address, read_request_id(request.scope))
     try:
         body = LabelDecisions.model_validate({"decisions": [choice]})
     except ValueError as error:  # pydantic's
@@ -148,9 +148,9 @@ async def _decide(
 
     def record(what: str, **details: Any) -> None:
         if log is not None:
-            log.record(what, who=agent.name, address=agent.address, request=request_id, **details)
+            log.record(what, client, **details)
 
-    keep = partial(keep_label_decisions, answers.engine.snapshot(), review, body, log=record, by=agent.name)
+    keep = partial(keep_label_decisions, answers.engine.snapshot(), review, body, log=record, by=client.name)
     return await asyncio.to_thread(keep)
 
 

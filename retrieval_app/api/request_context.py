@@ -16,8 +16,8 @@ from index.filters.parser import find_words, parse_filter
 from retrieval_app.api.errors import ApiError, describe_errors, read_request_id
 from retrieval_app.api.schemas import Answer, NoParameters
 from retrieval_app.api.security.rights import find_visitor
-from retrieval_app.review.activity_log import ActivityLog
-from retrieval_app.review.jobs import Asker, Jobs
+from retrieval_app.review.activity_log import ActivityLog, Client
+from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.places import hide_folders
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
@@ -29,13 +29,13 @@ class RequestContext:
 
     Attributes:
         folders: whether the visitor may see the folders of the machine.
-        asker: the visitor, for the log of a job's end.
+        client: the visitor, for the log of a job's end.
     """
 
     def __init__(self, request: Request) -> None:
         self.request, self.visitor = request, find_visitor(request.scope)
         self.folders = self.visitor.is_trusted
-        self.asker = Asker(self.visitor.name, self.visitor.address, read_request_id(request.scope))
+        self.client = Client(self.visitor.name, self.visitor.address, read_request_id(request.scope))
         self.engine: Engine = request.app.state.engine
         self.review: ReviewStore = request.app.state.review
         self.jobs: Jobs = request.app.state.jobs
@@ -48,8 +48,7 @@ class RequestContext:
 
     def log(self, what: str, **details: Any) -> None:
         """Add a line to the activity log; called by the thread that did it, as the client may have left."""
-        asker = self.asker
-        self._log.record(what, who=asker.name, address=asker.address, request=asker.request, **details)
+        self._log.record(what, self.client, **details)
 
     async def read(self, read: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The document of a blocking function, for strangers without the machine's folders in its paths."""

@@ -129,6 +129,6 @@ async def _begin(context: RequestContext, what: str, begin: Callable[..., Job], 
 
 def _begin_now(context: RequestContext, what: str, begin: Callable[..., Job], details: dict[str, Any]) -> Job:
     """Begin a job and log it; both read or write files."""
-    job = begin(asker=context.asker)
+    job = begin(client=context.client)
     context.log(what, job=job.id, **details)
     return job

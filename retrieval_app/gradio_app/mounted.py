@@ -18,7 +18,7 @@ from retrieval_app.api.headers import allow_gradio_scripts
 from retrieval_app.api.security.addresses import GRADIO
 from retrieval_app.api.security.rights import find_visitor
 from retrieval_app.reports.standalone import name_source
-from retrieval_app.serving.bounded_pool import asking
+from retrieval_app.serving.bounded_pool import client_address
 from retrieval_app.serving.search_engine import Engine
 
 _UPLOADS = "GRADIO_TEMP_DIR"
@@ -84,7 +84,7 @@ class MountedApp:
         async with self._making:
             if self._made is None:
                 app = await asyncio.to_thread(_make, self._engine, self._root_path)
-                asking.set("the Gradio app")  # whose queue works for all its visitors from here on
+                client_address.set("the Gradio app")  # whose queue works for all its visitors from here on
                 await self._running.enter_async_context(app.router.lifespan_context(app))
                 self._made = app
                 if self._ends:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,6 @@ logger = logging.getLogger(__name__)
 CHANGES, EXPORTS, VISITS = ("changes", "exports", "visits")
 EXPORT, SIGN_IN, SIGN_OUT, REFUSED = "export", "sign-in", "sign-out", "sign-in-refused"
 _SERIES = {EXPORT: EXPORTS, SIGN_IN: VISITS, SIGN_OUT: VISITS, REFUSED: VISITS}
-THE_SERVER = "the server"
-"""The name in lines about work that nobody requested."""
 MOST_BYTES = 128 << 20
 """Of the lines of a series; the oldest go."""
 TRIM_EVERY = 1000  # lines
@@ -55,6 +54,15 @@ DELETE FROM lines WHERE number IN (
 Line = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Client:
+    """The client of a request; by default the server itself, for work without a request."""
+
+    name: str = "the server"
+    address: str = ""
+    request: str = ""
+
+
 class ActivityLog:
     """The log of a gallery, for any number of threads and processes.
 
@@ -67,13 +75,11 @@ class ActivityLog:
         self._writer = ThreadPoolExecutor(1, "activity-log")
         self._untrimmed = TRIM_EVERY
 
-    def record(
-        self, what: str, *, who: str, address: str, request: str = "", wait: bool = True, **details: Any
-    ) -> None:
+    def record(self, what: str, client: Client, *, wait: bool = True, **details: Any) -> None:
         """Write a line; return once it is on the disk, or after a moment. An event loop does not wait."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = {"at": at, "who": who, "from": address, "what": what, "request": request, **details}
-        self._rows.append(_pack(line))
+        line = {"at": at, "who": client.name, "from": client.address, "what": what, "request": client.request}
+        self._rows.append(_pack({**line, **details}))
         try:
             written = self._writer.submit(self._write)
         except RuntimeError:  # closed: the thread of a request that nobody waits for any more

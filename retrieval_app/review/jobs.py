@@ -34,7 +34,7 @@ from index.text import printable_path
 from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
 from index.writing.publish_change import BuildReport
 from retrieval_app.review import added_images
-from retrieval_app.review.activity_log import THE_SERVER, ActivityLog
+from retrieval_app.review.activity_log import ActivityLog, Client
 from retrieval_app.review.subjects import find_subjects
 from retrieval_app.serving.errors import BusyError, is_disk_full
 from retrieval_app.serving.serving_config import ServingConfig
@@ -64,7 +64,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     id TEXT NOT NULL UNIQUE,
     kind TEXT NOT NULL,
     state TEXT NOT NULL,
-    is_called_off INTEGER NOT NULL DEFAULT 0,
+    is_cancel_requested INTEGER NOT NULL DEFAULT 0,
     details TEXT NOT NULL                      -- JSON of the other fields
 );
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, number);
@@ -89,15 +89,6 @@ class JobOverError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """Client that requested a job; by default the server itself."""
-
-    name: str = THE_SERVER
-    address: str = ""
-    request: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """One job.
 
@@ -113,9 +104,9 @@ class Job:
     state: str = WAITING
     message: str = "waiting for its turn"
     result: Mapping[str, Any] | None = None
-    asker: Asker = Asker()
+    client: Client = field(default_factory=Client)
     work: Mapping[str, Any] = field(default_factory=dict)
-    is_called_off: bool = False
+    is_cancel_requested: bool = False
     tries: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -148,14 +139,16 @@ class JobList:
         with self._table.reading() as table:
             self._check_room(table, kind)
 
-    def append(self, kind: str, work: Mapping[str, Any], *, asker: Asker | None = None, once: bool = False) -> Job:
+    def append(
+        self, kind: str, work: Mapping[str, Any], *, client: Client | None = None, once: bool = False
+    ) -> Job:
         """Append a job that waits; with `once`, return the job of this kind that waits already."""
         with self._table.writing() as table:
             waiting = _select(table, "state = ? AND kind = ?", WAITING, kind) if once else []
             if waiting:
                 return waiting[-1]
             self._check_room(table, kind)
-            job = Job(secrets.token_hex(8), kind, asker=asker or Asker(), work=work)
+            job = Job(secrets.token_hex(8), kind, client=client or Client(), work=work)
             sql = "INSERT INTO jobs (id, kind, state, details) VALUES (?, ?, ?, ?)"
             table.execute(sql, (job.id, kind, job.state, _pack(job)))
             for of_kind, kept in ((None, self._max_kept), (EVALUATE, _MOST_EVALUATIONS_KEPT)):
@@ -176,16 +169,16 @@ class JobList:
                 job = replace(job, state=CANCELLED, message="cancelled before its turn")
             elif job.state == RUNNING:
                 message = "is cancelled at its next step, unless it is done by then"
-                job = replace(job, message=message, is_called_off=True)
+                job = replace(job, message=message, is_cancel_requested=True)
             _store(table, job)
         if before.state == WAITING:
             self._on_over(job)
         return job
 
-    def called_off(self, jobs: Sequence[Job]) -> list[Job]:
+    def cancel_requested(self, jobs: Sequence[Job]) -> list[Job]:
         """Those of some running jobs that were called off."""
         with self._table.reading() as table:
-            gone = {row[0] for row in table.execute("SELECT id FROM jobs WHERE is_called_off")}
+            gone = {row[0] for row in table.execute("SELECT id FROM jobs WHERE is_cancel_requested")}
         return [job for job in jobs if job.id in gone]
 
     def unfinished(self) -> list[Job]:
@@ -230,7 +223,7 @@ class JobList:
         changed = [replace(job, state=state, message=message, result=result) for job in jobs]
         with self._table.writing() as table:
             for job in changed:
-                _store(table, job, unless_called_off=not is_over)
+                _store(table, job, unless_cancel_requested=not is_over)
         for job in changed if is_over else ():
             self._on_over(job)
 
@@ -261,7 +254,7 @@ class JobList:
         for job in self.unfinished():
             if job.state != RUNNING:
                 continue
-            if job.is_called_off:
+            if job.is_cancel_requested:
                 gone.append(job)
                 self.update([job], state=CANCELLED, message="cancelled, and the process that ran it ended")
             elif job.tries >= _MOST_TRIES:
@@ -286,18 +279,18 @@ class JobList:
 def _select(table: sqlite3.Connection, where: str, *values: object, most: int = -1) -> list[Job]:
     """The jobs that a condition keeps, the oldest first."""
     jobs = list[Job]()
-    sql = f"SELECT id, kind, state, is_called_off, details FROM jobs WHERE {where} ORDER BY number LIMIT ?"
-    for job_id, kind, state, is_called_off, details in table.execute(sql, (*values, most)):
+    sql = f"SELECT id, kind, state, is_cancel_requested, details FROM jobs WHERE {where} ORDER BY number LIMIT ?"
+    for job_id, kind, state, is_cancel_requested, details in table.execute(sql, (*values, most)):
         fields = json.loads(details)
-        fields["asker"] = Asker(*fields["asker"])
-        jobs.append(Job(job_id, kind, state, is_called_off=bool(is_called_off), **fields))
+        fields["client"] = Client(*fields["client"])
+        jobs.append(Job(job_id, kind, state, is_cancel_requested=bool(is_cancel_requested), **fields))
     return jobs
 
 
 def _pack(job: Job) -> str:
     """The fields that no query needs, as JSON, which escapes messages that are no text."""
     return json.dumps({
-        "message": job.message, "result": job.result, "asker": astuple(job.asker), "work": job.work,
+        "message": job.message, "result": job.result, "client": astuple(job.client), "work": job.work,
         "tries": job.tries,
     })  # fmt: skip
 
@@ -308,11 +301,11 @@ def _find(table: sqlite3.Connection, job_id: str) -> Job:
     return found[0]
 
 
-def _store(table: sqlite3.Connection, job: Job, *, unless_called_off: bool = False) -> None:
-    which = "id = ? AND NOT is_called_off" if unless_called_off else "id = ?"
+def _store(table: sqlite3.Connection, job: Job, *, unless_cancel_requested: bool = False) -> None:
+    which = "id = ? AND NOT is_cancel_requested" if unless_cancel_requested else "id = ?"
     table.execute(
-        f"UPDATE jobs SET state = ?, is_called_off = is_called_off OR ?, details = ? WHERE {which}",
-        (job.state, job.is_called_off, _pack(job), job.id),
+        f"UPDATE jobs SET state = ?, is_cancel_requested = is_cancel_requested OR ?, details = ? WHERE {which}",
+        (job.state, job.is_cancel_requested, _pack(job), job.id),
     )
 
 
@@ -356,7 +349,7 @@ class Jobs:
         self._ends = threading.Event()
         self._watcher: threading.Thread | None = None
 
-    def add(self, data: bytes, *, name: str, label: str | None = None, asker: Asker | None = None) -> Job:
+    def add(self, data: bytes, *, name: str, label: str | None = None, client: Client | None = None) -> Job:
         """Keep an image's bytes, then add it; once this returns, a kill loses nothing (see `resume`)."""
         self._check_open(ADD)
         if label is not None and (labels_file := added_images.find_label_file(self._path)) is not None:
@@ -368,25 +361,25 @@ class Jobs:
         image = added_images.store_image(
             self._path, data, name=name, label=label, max_pixels=pixels, max_bytes=most
         )
-        return self._append(ADD, {"image": image}, asker=asker)
+        return self._append(ADD, {"image": image}, client=client)
 
-    def remove(self, ids: Sequence[int], *, asker: Asker | None = None) -> Job:
+    def remove(self, ids: Sequence[int], *, client: Client | None = None) -> Job:
         """Take images out of the gallery; their files stay."""
         if not 1 <= len(ids) <= _MAX_REMOVED:
             raise InputError(f"1 to {_MAX_REMOVED:,} images can be removed at once, got {len(ids):,}")
         find_subjects(self._open_gallery(), ids)
-        return self._append(REMOVE, {"ids": list(ids)}, asker=asker)
+        return self._append(REMOVE, {"ids": list(ids)}, client=client)
 
-    def update(self, *, asker: Asker | None = None) -> Job:
+    def update(self, *, client: Client | None = None) -> Job:
         """Update the gallery from its sources; an update that waits already stands for this one."""
-        return self._append(UPDATE, {}, asker=asker, once=True)
+        return self._append(UPDATE, {}, client=client, once=True)
 
-    def evaluate(self, *, ks: Sequence[int], where: Condition | None = None, asker: Asker | None = None) -> Job:
+    def evaluate(self, *, ks: Sequence[int], where: Condition | None = None, client: Client | None = None) -> Job:
         """Evaluate the gallery on its own labels; a filter chooses the queries."""
         if not ks or min(ks) < 1:
             raise InputError(f"k must be whole numbers of at least 1, got {list(ks)}")
         work = {"ks": list(ks), "where": None if where is None else write_condition(where)}
-        return self._append(EVALUATE, work, asker=asker)
+        return self._append(EVALUATE, work, client=client)
 
     def resume(self) -> list[Job]:
         """Add the images that were kept when the server stopped before their turn; called once at the start."""
@@ -431,10 +424,10 @@ class Jobs:
         self._list.check_room(kind)
 
     def _append(
-        self, kind: str, work: Mapping[str, Any], *, asker: Asker | None = None, once: bool = False
+        self, kind: str, work: Mapping[str, Any], *, client: Client | None = None, once: bool = False
     ) -> Job:
         self._check_open(kind)
-        job = self._list.append(kind, work, asker=asker, once=once)
+        job = self._list.append(kind, work, client=client, once=once)
         try:
             self._submit()
         except RuntimeError:  # closed meanwhile
@@ -458,12 +451,9 @@ class Jobs:
 
     def _log_end(self, job: Job) -> None:
         if self._log is not None:
-            asker, message = job.asker, job.message
+            message = job.message
             short = message if len(message) <= _MAX_LOGGED else f"{message[: _MAX_LOGGED - 1]}…"
-            self._log.record(
-                f"job-{job.state}", who=asker.name, address=asker.address, request=asker.request, wait=False,
-                job=job.id, kind=job.kind, message=short,
-            )  # fmt: skip
+            self._log.record(f"job-{job.state}", job.client, wait=False, job=job.id, kind=job.kind, message=short)
 
     def _drop_waiting(self) -> None:
         if not self._is_shared:
@@ -471,10 +461,10 @@ class Jobs:
 
     def _run_all(self) -> None:
         """Run the jobs that wait, unless another process of the server does."""
-        with self._list.alone() as called_off:
-            if called_off is None:
+        with self._list.alone() as cancel_requested:
+            if cancel_requested is None:
                 return
-            self._forget(called_off)
+            self._forget(cancel_requested)
             while not (self._closed and self._is_shared) and (batch := self._list.take()):
                 try:
                     for one in self._run(batch, is_last_try=len(batch) == 1):  # one that fails stops no others
@@ -488,7 +478,7 @@ class Jobs:
             try:
                 outcomes = self._change(jobs, partial(self._tell, jobs))
             except CancelledError:
-                gone = self._list.called_off(jobs)
+                gone = self._list.cancel_requested(jobs)
                 self._list.update(gone, state=CANCELLED, message="cancelled; the gallery is as it was")
                 self._forget(gone)
                 jobs = [job for job in jobs if job not in gone]  # which begin again
@@ -510,7 +500,7 @@ class Jobs:
 
     def _tell(self, jobs: Sequence[Job], words: str) -> None:
         """Report progress; raise CancelledError where a job is called off, _StoppedError where the server ends."""
-        if self._list.called_off(jobs):
+        if self._list.cancel_requested(jobs):
             raise CancelledError("the job was cancelled")
         if time.monotonic() > self._end_at:
             raise _StoppedError(_STOPPED_ADDING if jobs[0].kind == ADD else _STOPPED_RUNNING)

@@ -14,7 +14,7 @@ from retrieval_app.serving.errors import BusyError
 
 Value = TypeVar("Value")
 _ENDS = "the server ends; try again when it is back"
-asking: ContextVar[str] = ContextVar("asking", default="")
+client_address: ContextVar[str] = ContextVar("client_address", default="")
 """The client address of the current request."""
 
 
@@ -39,7 +39,7 @@ class BoundedPool:
             if self._count >= self._capacity:
                 raise BusyError("the server is busy; try again in a moment")
             self._count += 1
-            self._waiting.setdefault(asking.get(), deque()).append((future, function))
+            self._waiting.setdefault(client_address.get(), deque()).append((future, function))
         future.add_done_callback(self._end)
         self._threads.submit(self._call_next)
         return future

@@ -53,13 +53,13 @@ class PhotoFetcher:
     def _work(self, address: str, done: Future[Upload]) -> None:
         from index.network.web_store import Reach
 
-        # The asker gives up first, so that one message says why.
+        # The client's timeout comes first, so that one message says why.
         reach = Reach(self._may_connect, _ADVICE, _MOST_REDIRECTS, step_s=self._seconds + 1, in_all=True)
         try:
             if done.set_running_or_notify_cancel():
                 data = self._read(address, reach)
                 done.set_result(Upload(data, unquote(urlsplit(address).path.rpartition("/")[2])[:200] or "photo"))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the asker's
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
             done.set_exception(error)
 
     def _read(self, address: str, reach: Reach) -> bytes:

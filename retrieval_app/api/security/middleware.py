@@ -34,7 +34,7 @@ from retrieval_app.api.security.rate_limits import RateLimits
 from retrieval_app.api.security.rights import STRANGER, Visitor, find_visitor
 from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
 from retrieval_app.api.security.upload_limits import BodyRoom, Refused
-from retrieval_app.serving.bounded_pool import asking
+from retrieval_app.serving.bounded_pool import client_address
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.searching import SearchWatch, watching
 from retrieval_app.serving.serving_config import ServingConfig
@@ -161,7 +161,7 @@ class Security:
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, *, announced: int) -> None:
         scope["headers"] = drop_forwarding(scope["headers"])
-        asking.set(find_visitor(scope).address)
+        client_address.set(find_visitor(scope).address)
         if scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return

@@ -31,7 +31,7 @@ from retrieval_app.api.security.rate_limits import FailedTries
 from retrieval_app.api.security.rights import METRICS, READ, STRANGER, Visitor, find_visitor, keep_visitor
 from retrieval_app.api.security.sessions import Clock, SignedValue, SignedValues
 from retrieval_app.api.security.tokens import TokenEntry
-from retrieval_app.review.activity_log import REFUSED, SIGN_IN, SIGN_OUT, ActivityLog
+from retrieval_app.review.activity_log import REFUSED, SIGN_IN, SIGN_OUT, ActivityLog, Client
 
 logger = logging.getLogger(__name__)
 
@@ -198,19 +198,15 @@ class SignIn:
         """Log signing in or out in the galleries that the token opens."""
         for name, log in self._logs.items():
             if entry.rights_in((name,)):
-                log.record(
-                    what, who=entry.name, address=find_visitor(scope).address, request=scope["state"]["request_id"],
-                    wait=False, **details,
-                )  # fmt: skip
+                client = Client(entry.name, find_visitor(scope).address, scope["state"]["request_id"])
+                log.record(what, client, wait=False, **details)
 
     def _log_wrong(self, address: str, tries: int, *, by: str = "", request: str = "") -> None:
         what = "a used or wrong address code" if by == "code" else "a wrong token"
         logger.warning("%s from %s", what if tries == 1 else f"{tries:,} more wrong tries", address)
         details = {"by": by} if by else {}
         for log in self._logs.values():
-            log.record(
-                REFUSED, who=STRANGER.name, address=address, request=request, wait=False, tries=tries, **details
-            )
+            log.record(REFUSED, Client(STRANGER.name, address, request), wait=False, tries=tries, **details)
 
     async def _refuse_wrong(self, scope: Scope, problem: Problem) -> Response:
         by = "code" if problem == "wrong code" else "token"

@@ -10,7 +10,7 @@ import pytest
 
 from index.labels.decisions import LabelDecision
 from retrieval_app.commands.cli import main
-from retrieval_app.review.activity_log import ActivityLog, bring_lines, read_log
+from retrieval_app.review.activity_log import ActivityLog, Client, bring_lines, read_log
 from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder
 from tests.index.galleries import build
@@ -85,8 +85,8 @@ def logged(tmp_path: Path, tiny_model: Path) -> Path:
     logged = build_small_gallery(tmp_path, model=tiny_model)
     log = ActivityLog(logged)
     decisions = [{"image": 3, "decision": "change", "label": "ha\u001bt"}]
-    log.record("decide-labels", who="anna", address="192.0.2.7", request="r1", step=1, decisions=decisions)
-    log.record("export", who="this machine", address="127.0.0.1", request="r2", count=900, images=list(range(300)))
+    log.record("decide-labels", Client("anna", "192.0.2.7", "r1"), step=1, decisions=decisions)
+    log.record("export", Client("this machine", "127.0.0.1", "r2"), count=900, images=list(range(300)))
     log.close()
     return logged
 
@@ -128,7 +128,7 @@ def test_backups_merge_logs_without_loss(logged: Path, tmp_path: Path, capsys: p
     assert "2 log lines" in capsys.readouterr().out
     (logged / "annotations" / "log.sqlite").unlink()
     log = ActivityLog(logged)
-    log.record("update", who="ben", address="192.0.2.8")
+    log.record("update", Client("ben", "192.0.2.8"))
     log.close()
     for _ in range(2):
         assert main(["restore", str(backup), "--gallery", str(logged)]) == 0

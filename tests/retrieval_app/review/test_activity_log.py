@@ -16,7 +16,7 @@ import pytest
 
 from index.versions.annotations import log_file
 from retrieval_app.review import activity_log
-from retrieval_app.review.activity_log import EXPORT, REFUSED, SIGN_IN, ActivityLog, read_log
+from retrieval_app.review.activity_log import EXPORT, REFUSED, SIGN_IN, ActivityLog, Client, read_log
 
 WRITE_ENDLESSLY = """
 import sys, itertools
@@ -26,7 +26,7 @@ from retrieval_app.review import activity_log
 activity_log.MOST_WAIT_S = 60.0  # or a busy disk lets it print numbers that are not there yet
 log = activity_log.ActivityLog(Path(sys.argv[1]))
 for number in itertools.count():
-    log.record("update", who=sys.argv[2], address="here", number=number)
+    log.record("update", activity_log.Client(sys.argv[2], "here"), number=number)
     print(number, flush=True)
 """
 
@@ -39,7 +39,7 @@ def log(tmp_path: Path) -> Iterator[ActivityLog]:
 
 
 def _record(log: ActivityLog, what: str = "update", *, who: str = "anna", **details: Any) -> None:
-    log.record(what, who=who, address="192.0.2.7", request="r1", **details)
+    log.record(what, Client(who, "192.0.2.7", "r1"), **details)
 
 
 def test_a_line_is_on_the_disk_when_it_was_recorded(log: ActivityLog, tmp_path: Path) -> None:

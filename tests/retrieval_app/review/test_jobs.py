@@ -25,8 +25,8 @@ from index.gallery.gallery import Gallery
 from index.public import evaluate
 from index.versions.gallery_identity import lock_gallery
 from index.writing.build import build_gallery, update_gallery
-from retrieval_app.review.activity_log import ActivityLog, read_log
-from retrieval_app.review.jobs import Asker, Job, JobList, JobOverError, Jobs, UnknownJobError
+from retrieval_app.review.activity_log import ActivityLog, Client, read_log
+from retrieval_app.review.jobs import Job, JobList, JobOverError, Jobs, UnknownJobError
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_folder, draw_image
@@ -389,10 +389,10 @@ def test_updates_that_wait_are_one_and_evaluations_are_bounded(shop: Shop, block
 
 def test_the_end_of_every_job_is_logged_with_who_asked_for_it(shop: Shop, block: Callable[[], None]) -> None:
     block()
-    anna, ben = Asker("anna", "192.0.2.7", "r1"), Asker("ben", "192.0.2.8")
-    some, rest = shop.jobs.remove([1, 2], asker=anna), shop.jobs.remove([3, 4, 5, 6, 7], asker=ben)
-    called_off = shop.jobs.evaluate(ks=[1], asker=ben)
-    shop.jobs.cancel(called_off.id)
+    anna, ben = Client("anna", "192.0.2.7", "r1"), Client("ben", "192.0.2.8")
+    some, rest = shop.jobs.remove([1, 2], client=anna), shop.jobs.remove([3, 4, 5, 6, 7], client=ben)
+    cancel_requested = shop.jobs.evaluate(ks=[1], client=ben)
+    shop.jobs.cancel(cancel_requested.id)
     shop.gate.set()
     shop.wait(some, rest)
     last = shop.jobs.update()  # which nobody asked for
@@ -400,13 +400,13 @@ def test_the_end_of_every_job_is_logged_with_who_asked_for_it(shop: Shop, block:
     shop.log.close()  # type: ignore[union-attr]
     logged = read_log(shop.path)
     told = [(line["what"], line["job"], line["who"], line["from"]) for line in logged]
-    assert told[0] == ("job-cancelled", called_off.id, "ben", "192.0.2.8")
+    assert told[0] == ("job-cancelled", cancel_requested.id, "ben", "192.0.2.8")
     assert {("job-done", some.id, "anna", "192.0.2.7"), ("job-failed", rest.id, "ben", "192.0.2.8")} < set(told)
     assert told[-1] == ("job-done", last.id, "the server", "")
     lines = {line["job"]: line for line in logged}
     assert (lines[some.id]["kind"], lines[some.id]["request"]) == ("remove", "r1")
     assert "nothing would be left" in lines[rest.id]["message"]
-    assert "asker" not in shop.jobs.get(some.id).to_json()
+    assert "client" not in shop.jobs.get(some.id).to_json()
 
 
 def do(number: int) -> dict[str, Any]:
@@ -441,8 +441,8 @@ def share(path: Path, **options: Any) -> JobList:
 
 def begin_and_die() -> None:
     jobs = share(Path(sys.argv[1]))
-    with jobs.alone() as called_off:
-        assert called_off == []
+    with jobs.alone() as cancel_requested:
+        assert cancel_requested == []
         assert jobs.take()
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -455,13 +455,13 @@ def begin_in_a_process_that_is_killed(path: Path) -> None:
 
 def test_what_one_process_appends_another_takes_and_both_tell_of(tmp_path: Path) -> None:
     one, other = share(tmp_path), share(tmp_path)
-    asker, work = (
-        Asker("anna", "10.0.0.1", "r1"),
+    client, work = (
+        Client("anna", "10.0.0.1", "r1"),
         {"image": "a/b.png", "ids": [7], "ks": [1, 10], "where": "label = 'it''s'"},
     )
-    job = one.append("add", work, asker=asker)
+    job = one.append("add", work, client=client)
     [taken] = other.take()
-    assert (taken.id, taken.asker, taken.work) == (job.id, asker, work)
+    assert (taken.id, taken.client, taken.work) == (job.id, client, work)
     assert one.get(job.id).state == "running"
     other.update([taken], state="done", message="done \udcff", result={"ids": [1]})
     told = one.get(job.id)
@@ -503,9 +503,9 @@ def test_a_job_that_was_called_off_is_cancelled_where_its_process_is_killed(tmp_
     job = jobs.append("add", do(1))
     begin_in_a_process_that_is_killed(tmp_path)
     assert jobs.cancel(job.id).state == "running"
-    with jobs.alone() as called_off:
-        assert called_off is not None
-        assert [one.work for one in called_off] == [do(1)]  # what it was to add is not kept
+    with jobs.alone() as cancel_requested:
+        assert cancel_requested is not None
+        assert [one.work for one in cancel_requested] == [do(1)]  # what it was to add is not kept
         assert jobs.take() == []
     assert jobs.get(job.id).state == "cancelled"
 
@@ -516,7 +516,7 @@ def test_a_job_that_is_called_off_while_its_process_stops_stays_so(tmp_path: Pat
     taken = jobs.take()
     jobs.cancel(taken[0].id)
     jobs.give_back(taken)
-    assert jobs.called_off(again := jobs.take()) == again != []
+    assert jobs.cancel_requested(again := jobs.take()) == again != []
     assert [one.tries for one in again] == [1]
 
 

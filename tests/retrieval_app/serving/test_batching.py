@@ -10,7 +10,7 @@ import pytest
 
 from index.network.public_addresses import group_address
 from retrieval_app.serving.batching import Lane, Workers, _Waiting
-from retrieval_app.serving.bounded_pool import BoundedPool, asking
+from retrieval_app.serving.bounded_pool import BoundedPool, client_address
 from retrieval_app.serving.errors import BusyError
 
 Answer = Callable[[Sequence[int]], list[int | Exception]]
@@ -184,7 +184,7 @@ def test_who_asks_for_much_keeps_nobody_waiting_who_asks_for_little(pool: Bounde
     futures: list[Future[object]] = [pool.submit(lambda: go_on.wait(20))]
 
     def ask(address: str, count: int) -> None:
-        asking.set(address)
+        client_address.set(address)
         for number in range(count):
             futures.append(pool.submit(lambda name=f"{address}{number}": done.append(name)))  # type: ignore[misc]
 
