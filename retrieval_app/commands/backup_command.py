@@ -102,7 +102,7 @@ def _describe_restore(report: RestoreReport) -> str:
     if images["in_the_way"]:
         lines.append(f"{images['in_the_way']:,} images have other files in their places, which stay")
     if report.log_lines:
-        lines.append(f"{report.log_lines:,} lines of the log of who did what were restored")
+        lines.append(f"{report.log_lines:,} lines of the activity log were restored")
     if removals["taken_out"]:
         lines.append(
             f"{removals['taken_out']:,} images had been taken out before the backup, and were taken out again; "

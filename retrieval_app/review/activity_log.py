@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -86,8 +87,7 @@ class ActivityLog:
             self._write()
             return
         if wait:
-            with suppress(TimeoutError):
-                written.result(MOST_WAIT_S)
+            wait_for([written], timeout=MOST_WAIT_S)
 
     def close(self) -> None:
         """Write the lines that wait; may be called twice."""

@@ -133,4 +133,4 @@ def test_backups_merge_logs_without_loss(logged: Path, tmp_path: Path, capsys: p
     for _ in range(2):
         assert main(["restore", str(backup), "--gallery", str(logged)]) == 0
         assert [line["who"] for line in read_log(logged)] == ["anna", "this machine", "ben"]
-    assert "2 lines of the log" in capsys.readouterr().out
+    assert "2 lines of the activity log" in capsys.readouterr().out
