@@ -142,12 +142,11 @@ class Catalog:
         self,
         *,
         status: str | None = None,
-        label: str | None = None,
         where: Condition | None = None,
         after: int = -1,
         limit: int | None = None,
     ) -> Iterator[CatalogRow]:
-        """Rows in id order, by status, label and filter, from the first id above `after`, at most `limit`.
+        """Rows in id order, by status and filter, from the first id above `after`, at most `limit`.
 
         Rows may be written meanwhile.
         """
@@ -155,9 +154,6 @@ class Catalog:
         if status is not None:
             wanted.append("status = ?")
             values.append(status)
-        if label is not None:
-            wanted.append("label = ?")
-            values.append(label)
         if where is not None:
             check_names(where, self._connection, has_decided=bool(self._decided))
             kept = write_sql(where)

@@ -20,11 +20,9 @@ from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
 from index.catalog.decided_rows import NOTHING_DECIDED, DecidedRows
 from index.catalog.reader import Catalog, read_catalog
 from index.catalog.rows import CatalogRow, has_spoiled_labels, has_spoiled_metadata
-from index.durable import hash_file
 from index.errors import (
     GalleryDamagedError,
     GalleryError,
-    GalleryMismatchError,
     InputError,
     ModelFileError,
     UnknownImageError,
@@ -179,7 +177,6 @@ class Gallery:
         cls,
         path: Path,
         *,
-        model_path: Path | None = None,
         threads: int = 1,
         embedder: Embedder | None = None,
         filter_s: float | None = None,
@@ -189,14 +186,12 @@ class Gallery:
         Files are checked against the manifest: the index and the model at first use, all others here.
 
         Args:
-            model_path: must be the model that the gallery was built with.
             threads: for one search; concurrent requests want 1. The model always runs on one.
             embedder: an open one, used if it is of this version's model.
             filter_s: seconds that a filter may take.
 
         Raises:
             GalleryError: it is missing, unfinished or damaged.
-            GalleryMismatchError: `model_path` is another model.
         """
         version, hold = hold_current(path)
         try:
@@ -209,8 +204,6 @@ class Gallery:
             os.close(hold)
             raise
         weakref.finalize(gallery._catalog, os.close, hold)  # with the last view of the version
-        if model_path is not None:
-            gallery._check_model(model_path)
         if embedder is not None and embedder.sha256 == manifest.model_sha256:
             gallery._opened.embedders[SEMANTIC] = embedder.giving(SEMANTIC)
         return gallery.read_decisions()
@@ -423,19 +416,6 @@ class Gallery:
         with self.catalog() as catalog:
             labels, names = number_labels(catalog.labels(status="indexed"))
         return self.vectors(self.ids), labels, self.ids, names
-
-    def _check_model(self, model_path: Path) -> None:
-        if not model_path.is_file():
-            raise InputError(f"{printable_path(str(model_path))}: no such model file")
-        seen = hash_file(model_path)
-        if seen != self.manifest.model_sha256:
-            raise GalleryMismatchError(
-                printable_path(str(self.path)),
-                what="model (SHA-256)",
-                expected=self.manifest.model_sha256,
-                seen=seen,
-                advice="leave the model out to use the gallery's own, or build a gallery with this one",
-            )
 
     def _choose_among(self, where: Condition | None) -> Among | None:
         """The members that a search may find; None: all."""

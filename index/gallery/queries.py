@@ -50,20 +50,17 @@ class Query:
     place: Place | None = None
 
 
-def read_queries(
-    arguments: Sequence[str], *, ids: Sequence[int] = (), gallery: Gallery, workers: int = 0
-) -> Iterator[Query]:
+def read_queries(arguments: Sequence[str], *, ids: Sequence[int] = (), gallery: Gallery) -> Iterator[Query]:
     """Every query, in the order of the arguments and then of the ids, in bounded memory.
 
     Args:
         arguments: images, folders, archives, globs, lists and tables of images, and `.npy` files of (Q, D) or (D,)
             vectors.
         ids: members as queries, which their own results exclude.
-        workers: threads that decode; 0 is one for each usable core.
     """
     asked = (one for argument in arguments for one in _read_argument(argument, dim=gallery.width))
     while group := list(islice(asked, _ITEMS_AT_ONCE)):
-        yield from _embed(group, gallery, workers=workers)
+        yield from _embed(group, gallery)
     for image_id in ids:
         name = f"id:{image_id}"
         try:
@@ -197,12 +194,12 @@ def _open_vectors(argument: str) -> npt.NDArray[np.floating]:
     return array
 
 
-def _embed(group: Sequence[Query], gallery: Gallery, *, workers: int) -> Iterator[Query]:
+def _embed(group: Sequence[Query], gallery: Gallery) -> Iterator[Query]:
     """Embed the queries of a group; they come in order, each as soon as possible."""
     places = {number: query.place for number, query in enumerate(group) if query.place is not None}
     embedded: Iterator[EmbeddedItem] = iter(())
     if places:
-        engine = ThreadedEngine(gallery.embedder, workers=min(workers or usable_cores(), len(places)))
+        engine = ThreadedEngine(gallery.embedder, workers=min(usable_cores(), len(places)))
         embedded = in_order(engine.embed(places.items()), places)
     for query in group:
         if query.place is None:

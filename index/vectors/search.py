@@ -181,7 +181,7 @@ class VectorSearch:
     ) -> tuple[Floats, Ids]:
         """As `VectorStore.search`, with `among` of `keep`; a single query is searched by one thread.
 
-        Ties go to the smaller id; only a flat index finds all ties.
+        Only a flat index finds all ties. `effort` are other parameters of the index than the tuned ones.
         """
         queries = np.ascontiguousarray(queries, dtype=np.float32)
         among = self._members if among is None else among

@@ -5,7 +5,7 @@ Only the store knows its shards, its ANN index and its deleted vectors.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -46,7 +46,6 @@ class VectorStore(Protocol):
         k: int,
         among: Any = None,
         exclude_ids: Ids | None = None,
-        effort: Mapping[str, int] | None = None,
         threads: int = 1,
     ) -> tuple[Floats, Ids]:
         """The k members nearest to each of (Q, D) float32 unit queries, best first.
@@ -54,7 +53,6 @@ class VectorStore(Protocol):
         Args:
             among: members to search, of `choose` of the same store; None: all.
             exclude_ids: (Q,) int64, one member that each query does not find; `NO_ID` for none.
-            effort: parameters of the ANN index; None: the tuned ones.
 
         Returns:
             (Q, k) float32 cosines, summed in float64, and (Q, k) int64 ids, ties by smaller id; `NO_ID` with -inf

@@ -168,7 +168,6 @@ class MilvusStore:
         k: int,
         among: ChosenIds | None = None,
         exclude_ids: Ids | None = None,
-        effort: Mapping[str, int] | None = None,
         threads: int = 1,
     ) -> tuple[Floats, Ids]:
         """As `VectorStore.search`: more candidates are fetched until the results are certain.
@@ -184,7 +183,7 @@ class MilvusStore:
         depth, left = min(total, wanted + _SPARE_CANDIDATES), np.arange(len(queries))
         of_all = int(_SPARE_SHARE * (wanted + _SPARE_CANDIDATES) * len(self.ids) / max(1, total)) + 1
         is_first = among is not None and of_all < min(MOST_FOUND, among.listed)
-        parameters = effort or self._index["parameters"]
+        parameters = self._index["parameters"]
         while len(left) and depth:
             if is_first and among is not None:
                 found, unsure = self._filter(queries[left], among, wanted, of_all, parameters)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from index.arrays import UNLABELLED
-from index.errors import GalleryError, GalleryMismatchError, InputError
+from index.errors import GalleryError, InputError
 from index.gallery.gallery import Gallery
 from index.sources.reading import read_place
 from index.versions.gallery_parts import describe_no_gallery
@@ -17,7 +17,7 @@ from index.versions.versions import find_version, set_current
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build_ann
-from tests.models import EMBEDDING_DIM, write_tiny_model
+from tests.models import EMBEDDING_DIM
 
 
 @pytest.fixture(scope="module")
@@ -91,14 +91,6 @@ def test_labelled_vectors_pair_each_vector_with_its_label(built: Path) -> None:
         image = gallery.image(int(ids[position]))
         assert image.label == (None if labels[position] == UNLABELLED else names[labels[position]])
         assert np.array_equal(gallery.vector(image.id), vectors[position])
-
-
-def test_another_model_is_refused(built: Path, tmp_path: Path) -> None:
-    other = write_tiny_model(tmp_path / "other.onnx", seed=1)
-    with pytest.raises(GalleryMismatchError, match="the gallery's model"):
-        Gallery.open(built, model_path=other)
-    with pytest.raises(InputError, match="no such model file"):
-        Gallery.open(built, model_path=tmp_path / "none.onnx")
 
 
 def test_a_missing_file_is_found_on_opening(with_graph: Path, tmp_path: Path) -> None:
