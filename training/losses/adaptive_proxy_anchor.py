@@ -20,11 +20,9 @@ class AdaptiveProxyAnchor(ProxyLoss):
           + 1/|P|  sum_{p in P } log(1 + sum_{x: y_x != p} v_x exp( alpha (s(x,p) + m  )))
           + kappa / mean(m)                                                        (kappa is the paper's lambda)
 
-    In the negative term m is m_p, the margin of the proxy's class, or, as the paper's Eq. 2 prints it, m_x, that
-    of the sample's. In the positive term the two are one. The weights w and v are ours, as in `ProxyAnchor`.
-
-    A margin is the softplus of a free parameter, so that no step of the optimizer takes it to 0 or below. It
-    starts at `delta`.
+    In the negative term m is m_p, the margin of the proxy's class, or m_x, that of the sample's, as in the paper's Eq.
+    2. The weights w and v are ours, as in `ProxyAnchor`. A margin is the softplus of a free parameter, so that it
+    stays above 0; it starts at `delta`.
     """
 
     def __init__(self, options: AdaptiveOptions, *, class_count: int, **others: Any) -> None:
@@ -35,7 +33,7 @@ class AdaptiveProxyAnchor(ProxyLoss):
 
     @property
     def margins(self) -> Tensor:
-        """() or (C,) float32 margins as they are now, all greater than 0."""
+        """() or (C,) float32 current margins, all greater than 0."""
         return nn.functional.softplus(self.free_margins)
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
@@ -51,10 +49,7 @@ class AdaptiveProxyAnchor(ProxyLoss):
         return anchored + options.kappa / margins.to(anchored.dtype).mean()
 
     def parameter_groups(self, *, proxy_lr: float, weight_decay: float) -> list[dict[str, Any]]:
-        """The proxies as everywhere; the margins at the same rate, without weight decay.
-
-        Decay pulls the free parameter to 0, where the margin is log 2: an opinion about margins nobody holds.
-        """
+        """Proxies as in every loss; margins at the same rate, without weight decay, which would pull them to log 2."""
         return [
             {"params": [self.proxies], "lr": proxy_lr, "weight_decay": weight_decay},
             {"params": [self.free_margins], "lr": proxy_lr, "weight_decay": 0.0},

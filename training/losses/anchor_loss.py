@@ -1,15 +1,13 @@
-"""Loss of Proxy-Anchor and its kin, a chunk of classes at a time.
+"""Loss of Proxy-Anchor and its variants, computed in chunks of classes.
 
-Every proxy has sums of its own over the batch, so nothing about one class is needed for another: the cosines of a chunk
-are made, summed, turned into gradients, and dropped. All of that happens in the forward pass, so it costs the three
-products that a plain loss costs too (cosines, gradient of the embeddings, gradient of the proxies), and not a fourth
-that makes the cosines again; backward hands over what is there. Beside the gradients (those of the pull are
-kept apart until |P+| is known), memory is that of one chunk, whatever the number of classes: neither a mask nor
-confidences are (B, C), unless they are given as such.
+Every proxy has sums of its own over the batch, so the cosines of a chunk are computed, summed, turned into gradients,
+and dropped, all in the forward pass. That costs the three products of a plain loss (cosines, gradients of embeddings
+and proxies), and the memory of one chunk beside the gradients (those of the pull are kept apart until |P+| is known).
+Neither a mask nor confidences are (B, C), unless they are given so.
 
-No maximum is searched before exp where none is needed: with alpha 32 no exponent exceeds 40. What belongs to a sample
-or to a proxy (margins, weights, denominators) never passes over the (B, c) powers; it scales the narrow sides of the
-products instead.
+exp needs no maximum where exponents are bounded: with alpha 32 none exceeds 40. Factors of a sample or a proxy
+(margins,
+weights, denominators) scale the narrow sides of the products instead of the (B, c) powers.
 """
 
 from __future__ import annotations
@@ -32,10 +30,10 @@ LEAST_LENGTH = 1e-12  # as in torch.nn.functional.normalize
 
 @dataclass(frozen=True, slots=True)
 class PairChunk:
-    """Pairs of B samples with c proxies that follow each other.
+    """Pairs of B samples with c consecutive proxies.
 
     Attributes:
-        columns: (K,) int64 of 0..c-1, rising: the proxies among them that have a positive.
+        columns: (K,) int64 of 0..c-1, sorted: the proxies with a positive.
         positive: (B, K) bool; every other pair of the chunk is negative.
         pull_weights: (B, K) of the positive pairs; None: 1.
         push_weights: (B, c) of the negative pairs; None: 1.
@@ -55,7 +53,7 @@ class Pairs(Protocol):
 
 
 class LabelPairs:
-    """Pairs by label: a sample is positive for the proxy of its own of (B,) int64 labels alone."""
+    """Pairs by label: a sample is positive for the proxy of its own label, of (B,) int64, alone."""
 
     def __init__(self, labels: Tensor) -> None:
         self._labels, self._present = labels, labels.unique()
@@ -67,13 +65,11 @@ class LabelPairs:
 
 
 class ConfidencePairs:
-    """Pairs by confidence: a sample is positive for the proxies whose class it shows with more than lambda, strictly.
+    """Pairs by confidence: a sample is positive for the proxies of classes with a confidence above lambda.
 
-    A pair counts as much as the smoothing function says: w = sigmoid(beta (c - lambda)) where it is positive and 1 - w
-    where it is negative. Both are sigmoid(beta |c - lambda|), at least a half: nothing underflows.
-
-    Args:
-        confidences: (B, C) in 0..1, or its columns on demand.
+    Weights are w = sigmoid(beta (c - lambda)) of positive pairs and 1 - w of negative ones: both are
+    sigmoid(beta |c - lambda|), at least a half, so that nothing underflows. `confidences` are (B, C) in 0..1, or
+    columns.
     """
 
     def __init__(self, confidences: Tensor | ClassColumns, *, lambda_: float, beta: float) -> None:
@@ -93,26 +89,23 @@ def anchor_loss(
     sample_margins: Tensor | None = None, weights: Tensor | None = None, negative_weights: Tensor | None = None,
     negative_normalisation: str = "all",
 ) -> Measured:  # fmt: skip
-    """Mean pull over the proxies that have positives, plus mean push over all proxies.
+    """Mean pull over the proxies with positives, plus mean push over all proxies.
 
         1/|P+| sum_{p in P+} log(1 + sum_{x in X_p+} w_x w_xp exp(-alpha (s(x,p) - m_p)))
       + 1/|P|  sum_{p in P } log(1 + sum_{x in X_p-} v_x v_xp exp( alpha (s(x,p) + m_p)))
 
-    A sum over nothing is exactly 0, and so is its gradient. A second derivative is refused (RuntimeError in the
-    backward pass).
+    An empty sum is exactly 0, and so is its gradient. A second derivative is a RuntimeError in the backward pass.
 
     Args:
-        embeddings: (B, D), any norm.
-        proxies: (C, D), any norm.
+        embeddings, proxies: (B, D) and (C, D), any norm.
         pairs: X_p+, w_xp and v_xp.
-        alpha: scale of the cosines s.
         margins: m, () or (C,).
         sample_margins: (B,) margins m_x of the push, instead of the proxies'.
         weights, negative_weights: (B,) w and v in 0..1; None: 1. No gradient flows into them.
-        negative_normalisation: `all` divides the push by |P|, `present` by the proxies that have a negative.
+        negative_normalisation: `all` divides the push by |P|, `present` by the proxies with a negative.
 
     Returns:
-        The loss in float32 whatever the autocast type, or in float64 for float64 embeddings; 0 for an empty batch.
+        float32 whatever the autocast type, or float64 for float64 embeddings; 0 for an empty batch.
     """
     with torch.autocast(embeddings.device.type, enabled=False):
         unit = nn.functional.normalize(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)))
@@ -129,14 +122,14 @@ def anchor_loss(
 
 
 def _log_weights(weights: Tensor | None, unit: Tensor) -> Tensor | None:
-    """(B,) logarithms; a weight of 0 takes a sample's terms out of the sums, as far as the type can tell."""
+    """(B,) logarithms; a weight of 0 removes a sample's terms from the sums."""
     if weights is None:
         return None
     return weights.detach().to(unit.dtype).clamp(min=torch.finfo(unit.dtype).tiny).log()
 
 
 class _ChunkedSums(torch.autograd.Function):
-    """Exponents are -alpha s or alpha s, plus an offset of the proxy (`columns`) and one of the sample (`rows`)."""
+    """Sums of exponentials of -alpha s or alpha s, with offsets of the proxy (`columns`) and of the sample (`rows`)."""
 
     @staticmethod
     def forward(
@@ -197,7 +190,7 @@ def _normalise(proxies: Tensor) -> tuple[Tensor, Tensor]:
 def _add_pull(
     pull: _Side, logits: Tensor, found: PairChunk, start: int, *, lengths: Tensor, directions: Tensor
 ) -> Tensor | None:
-    """Add the sums of the proxies with a positive, and take their positives out of the (B, c) logits of the push."""
+    """Add the sums of the proxies with a positive, and remove their positives from the (B, c) logits of the push."""
     columns, is_every = found.columns, len(found.columns) == logits.shape[1]
     chosen = logits if is_every else logits[:, columns]
     gradient = pull.add(
@@ -211,7 +204,7 @@ def _add_pull(
 
 
 class _Side:
-    """One of the two sums, the pull or the push: its value, and its gradients added up over chunks.
+    """One of the two sums, pull or push: its value, and its gradients accumulated over chunks.
 
     Args:
         unit: (B, D) normalised samples.
@@ -234,7 +227,7 @@ class _Side:
     def add(
         self, logits: Tensor, places: Tensor | slice, *, weights: Tensor | None, lengths: Tensor, directions: Tensor
     ) -> Tensor | None:  # fmt: skip
-        """Add the sums of c proxies; (c, D) their gradient, where gradients are kept.
+        """Add the sums of c proxies; returns (c, D) their gradient, where gradients are kept.
 
         Args:
             logits: (B, c) cosines times the scale, minus infinity outside the sum; overwritten.
@@ -283,7 +276,7 @@ class _Side:
         return powers, scales / denominators
 
     def gradients(self, share: float) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """That of the sum by samples, columns and rows, times the share that counts; None where there is none."""
+        """Gradient of the sum by samples, columns and rows, times a factor; None where there is none."""
         by_rows = None if self._by_rows is None else self._times_factors(self._by_rows[:, None])[:, 0] * share
         by_columns = None if self._by_columns is None else self._by_columns * share
         return self._times_factors(self._by_unit) * (share * self._scale), by_columns, by_rows
@@ -294,7 +287,7 @@ class _Side:
 
 
 def _is_bounded(batch: int, alpha: float, columns: Tensor, rows: Tensor | None) -> bool:
-    """Whether no sum of exponentials can leave the range of its type, so that they are added up as they are."""
+    """Whether sums of exponentials stay in the range of their type, so that no maximum is needed."""
     largest = alpha + math.log(max(batch, 1))
     for offsets in (columns, rows):
         if offsets is not None and offsets.numel():

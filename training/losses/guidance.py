@@ -21,21 +21,18 @@ NAMES_SHOWN = 5
 
 
 def language_guidance_loss(embeddings: Tensor, similarities: Tensor) -> Tensor:
-    """How far the similarities of the images are, row by row, from those of what language says of them.
+    """Divergence of the images' similarities from the language similarities, row by row.
 
         l = 1/B sum_i KL( softmax_j language_ij || softmax_j <x_i, x_j> )
 
-    That direction and temperature 1 are the defaults of the authors' code. Ours is the plain divergence which ProcSim
+    Direction and temperature 1 are the defaults of the authors' code. Ours is the plain divergence that ProcSim
     describes, over whole rows, i = j included. The code overwrites the pairs of one label by a constant in both
-    matrices and adds a constant to the other language similarities: without the first, softmax does not see the
-    second; and the first uses labels, which ProcSim says this term does without.
+    matrices, which uses labels, and adds a constant to the other language similarities, which alone softmax would not
+    see.
 
     Args:
         embeddings: (B, D), any norm.
-        similarities: (B, B) cosines of the language embeddings; the target, no gradient flows into it.
-
-    Returns:
-        () float32, or float64 for float64 embeddings; 0 for an empty batch.
+        similarities: (B, B) cosines of the language embeddings; no gradient flows into them.
     """
     visual = cosine_to_proxies(embeddings, embeddings)
     target = similarities.detach().to(visual).log_softmax(dim=1)
@@ -44,11 +41,9 @@ def language_guidance_loss(embeddings: Tensor, similarities: Tensor) -> Tensor:
 
 
 class Guidance(nn.Module):
-    """Similarities of a run's classes or of its training images; not a part of its checkpoints.
+    """Similarities of a run's classes or training images; not in its checkpoints.
 
-    Args:
-        matrix: (C, C) by class, or (N, N) by training image.
-        by: `classes` or `images`.
+    `matrix` is (C, C) by class, or (N, N) by image; `by` is `classes` or `images`.
     """
 
     matrix: Tensor
@@ -61,21 +56,16 @@ class Guidance(nn.Module):
         self.register_buffer("matrix", matrix, persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
-        """(B, B) similarities of the images of a batch, or of the classes they are labelled with."""
+        """(B, B) similarities of a batch's images, or of their classes."""
         places = batch.labels if self.by == "classes" else batch.rows
         return self.matrix[places[:, None], places[None, :]]
 
 
 def load_guidance(path: str | Path, *, classes: Sequence[str], sha256: Sequence[str]) -> Guidance:
-    """Read similarities from an .npz file, and put them into the order of a run.
+    """Similarities from an .npz file, in the order of a run.
 
-    The file has `similarities`, (K, K) or (k, K, K) for k matrices whose mean counts, and what its rows and columns
-    are: `classes`, (K,) names, or `sha256`, (K,) SHA-256 of the image files in hexadecimal. It may know more classes
-    or images than the run has.
-
-    Args:
-        classes: (C,) names of the run's classes, in the order of its labels.
-        sha256: (N,) of its training images, in the order of their rows.
+    The file has `similarities`, (K, K) or (k, K, K) for k matrices to average, and the names of rows and columns:
+    `classes` or `sha256` of the image files in hexadecimal, (K,). It may have more classes or images than the run.
     """
     shown = printable_path(str(path))
     arrays = _read_arrays(path, shown=shown)
@@ -106,7 +96,7 @@ def _read_arrays(path: str | Path, *, shown: str) -> dict[str, npt.NDArray[Any]]
 
 
 def _find_places(names: npt.NDArray[Any], *, wanted: Sequence[str], what: str) -> list[int]:
-    """Where the wanted names are among the (K,) names of the file."""
+    """Places of the wanted names among the (K,) names of the file."""
     if names.ndim != 1 or names.dtype.kind != "U":
         raise InputError(f"{what} must be a list of text, got {names.dtype} of shape {names.shape}")
     places = {str(name): place for place, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""MetricLoss interface: a module over a batch that may have parameters of its own, such as proxies."""
+"""MetricLoss interface: a module over a batch, which may have parameters of its own, such as proxies."""
 
 from __future__ import annotations
 
@@ -19,13 +19,8 @@ UNIT_PROXIES_ABOVE = 10_000
 def log1p_sum_exp(logits: Tensor, members: Tensor, *, dim: int = 0) -> Tensor:
     """log(1 + sum over the members of exp(logits)), along one dimension: by default over the batch.
 
-    Args:
-        logits: (B, C) floating.
-        members: (B, C) bool, the entries that take part.
-        dim: the dimension that is summed over.
-
-    Returns:
-        (C,), or (B,) with dim=1: exactly 0, with gradient exactly 0, where there are no members.
+    `logits` are (B, C), `members` (B, C) bool. Returns (C,), or (B,) with dim=1: exactly 0, with gradient exactly 0,
+    where there are no members.
     """
     shape = list(logits.shape)
     shape[dim] = 1
@@ -53,7 +48,7 @@ def initial_proxies(class_count: int, embedding_dim: int, *, generator: torch.Ge
 
 
 class ClassColumns(Protocol):
-    """(B, C) confidences of a batch that are made as they are read, some classes at a time."""
+    """(B, C) confidences of a batch that are computed on demand, some classes at a time."""
 
     def columns(self, start: int, stop: int) -> Tensor:
         """(B, stop - start) in 0..1, of the classes start..stop-1."""
@@ -68,14 +63,13 @@ def read_columns(confidences: Tensor | ClassColumns, start: int, stop: int) -> T
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is known of the B samples of a step beside their embeddings.
+    """Labels, rows, confidences and weights of the B samples of a step.
 
     Attributes:
         labels: (B,) int64 labels used in training, in 0..C-1.
         rows: (B,) int64 positions among the N training images.
-        confidences: (B, C) in 0..1, how far each sample shows each class, or its columns on demand where (B, C) would
-            be too large; None for methods that do without.
-        weights: (B,) share of each sample in a loss that is a sum over samples; None: all the same.
+        confidences: (B, C) in 0..1, or its columns where (B, C) would be too large; None for losses without.
+        weights: (B,) of the samples in a weighted loss; None: 1.
     """
 
     labels: Tensor
@@ -85,7 +79,7 @@ class Batch:
 
 
 class Measured(NamedTuple):
-    """A loss, and what it found on the way."""
+    """A loss, with the positives of each sample."""
 
     value: Tensor
     """() the loss."""
@@ -94,7 +88,7 @@ class Measured(NamedTuple):
 
 
 def average_losses(losses: Tensor, weights: Tensor | None) -> Tensor:
-    """() mean of (B,) losses, weighed by (B,) weights where there are some; 0 for an empty batch or weights of 0."""
+    """() mean of (B,) losses, with (B,) weights if given; 0 for an empty batch or weights of 0."""
     if weights is None:
         return losses.sum() / max(len(losses), 1)
     weights = weights.to(losses.dtype)
@@ -104,13 +98,11 @@ def average_losses(losses: Tensor, weights: Tensor | None) -> Tensor:
 class MetricLoss(nn.Module):
     """A loss over a batch of embeddings; proxies are parameters, running statistics are buffers.
 
-    Every loss is made with these arguments.
-
     Args:
-        options: of the class that the loss's entry in `training.options.losses` names.
+        options: of the options class in the loss's entry in `training.options.losses`.
         class_count, embedding_dim: C and D.
         generator: of initial proxies and other weights.
-        guidance: (B, B) language similarities of a batch, for losses that ask for them.
+        guidance: (B, B) language similarities of a batch, for losses that read them.
     """
 
     def __init__(
@@ -127,24 +119,24 @@ class MetricLoss(nn.Module):
 
     @classmethod
     def require_package(cls, method: str) -> None:
-        """Refuse to go on where a package is missing that the loss needs; `method` is what asked for it."""
+        """Refuse a missing package; `method` is for the message."""
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """() loss of (B, D) embeddings of any norm, float32 (float64 for float64 input)."""
         raise NotImplementedError
 
     def measure(self, embeddings: Tensor, batch: Batch) -> Measured:
-        """The loss with what it found, for those who report it."""
+        """The loss with its positives, for reports."""
         return Measured(self(embeddings, batch))
 
     def parameter_groups(self, *, proxy_lr: float, weight_decay: float) -> list[dict[str, Any]]:
-        """AdamW's groups for the loss's own parameters: one at the rate of proxies, where it has any."""
+        """AdamW groups of the loss's own parameters: one at the rate of proxies, if it has any."""
         own = list(self.parameters())
         return [{"params": own, "lr": proxy_lr, "weight_decay": weight_decay}] if own else []
 
 
 class ProxyLoss(MetricLoss):
-    """A loss with proxies (C, D) of its own, one a training class."""
+    """A loss with proxies (C, D), one per training class."""
 
     def __init__(
         self, options: Any, *, class_count: int, embedding_dim: int, generator: torch.Generator, **others: Any
@@ -155,18 +147,14 @@ class ProxyLoss(MetricLoss):
         self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
 
     def start_at(self, means: Tensor) -> None:
-        """Put the proxies at (C, D) class means; those of classes without one (zeros) stay where they are."""
+        """Set the proxies to (C, D) class means; those of classes without one (zeros) stay."""
         known = means.norm(dim=1, keepdim=True) > 0
         with torch.no_grad():
             self.proxies.copy_(torch.where(known, means.to(self.proxies), self.proxies))
 
 
 def loss_class(method: str) -> type[MetricLoss]:
-    """The class that a method's entry names.
-
-    Raises:
-        MissingDependencyError: the package that has it is not installed.
-    """
+    """Class of a method; a `MissingDependencyError` if its package is not installed."""
     module, _, name = LOSSES[method].place.partition(":")
     kind: type[MetricLoss] = getattr(import_module(f"training.losses.{module}"), name)
     kind.require_package(method)
@@ -174,5 +162,5 @@ def loss_class(method: str) -> type[MetricLoss]:
 
 
 def build_loss(config: LossConfig, **sizes: Any) -> MetricLoss:
-    """The loss that a config names, new; `sizes` are the keywords of `MetricLoss`."""
+    """New loss of a config; `sizes` are the keywords of `MetricLoss`."""
     return loss_class(config.method)(config.options, **sizes)

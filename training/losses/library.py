@@ -31,7 +31,7 @@ from training.losses.interface import Batch, MetricLoss
 
 
 class LibraryLoss(MetricLoss):
-    """A loss of the library behind the interface of the project's own; its parameters and buffers are this module's."""
+    """A loss of pytorch-metric-learning behind `MetricLoss`; its parameters and buffers are this module's."""
 
     kind: ClassVar[str]
     """The library's class."""
@@ -70,7 +70,7 @@ Triplet, Contrastive, LiftedStructure, Circle, FastAP = (
 
 
 class SoftTriple(LibraryLoss):
-    """A loss with weights: the library draws them from torch's global generator."""
+    """A loss with weights, which the library draws from torch's global generator."""
 
     kind = "SoftTripleLoss"
 
@@ -90,8 +90,7 @@ class NormSoftmax(SoftTriple):
 class CrossBatchMemory(LibraryLoss):
     """The library's loss over the batch and a memory of the last embeddings.
 
-    The library has the memory in buffers, but how far it is filled in attributes that no state dict has: without them
-    a resumed run would begin with an empty memory.
+    The library keeps the memory in buffers, but its fill level in attributes that no state dict has.
     """
 
     def _make(self, library: Any, **sizes: Any) -> nn.Module:
@@ -107,10 +106,10 @@ class CrossBatchMemory(LibraryLoss):
         return super().forward(embeddings, batch)
 
     def get_extra_state(self) -> Tensor:
-        """(2,) int64: where the memory is written next, and 1 once it is full; a tensor, as checkpoints want it."""
+        """(2,) int64: next place in the memory, and 1 once it is full; a tensor for checkpoints."""
         return torch.tensor([self.inner.queue_idx, self.inner.has_been_filled])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take what `get_extra_state` gave."""
+        """From `get_extra_state`."""
         next_place, is_full = state.tolist()
         self.inner.queue_idx, self.inner.has_been_filled = next_place, bool(is_full)

@@ -12,25 +12,22 @@ from training.options.losses import PairMining
 
 
 def multi_similarity_losses(embeddings: Tensor, labels: Tensor, options: PairMining) -> Tensor:
-    """The pull of each sample's mined positives and the push of its mined negatives, in the batch.
+    """Pull of each sample's mined positives and push of its mined negatives, in the batch.
 
         l_i = 1/alpha log(1 + sum_{j in P_i} exp(-alpha (S_ij - base)))
             + 1/beta  log(1 + sum_{j in N_i} exp( beta  (S_ij - base)))         S_ij = cosine(x_i, x_j)
         P_i = {j != i : y_j  = y_i and S_ij - epsilon < max over the negatives k of S_ik}
         N_i = {j      : y_j != y_i and S_ij + epsilon > min over the positives k of S_ik}
 
-    With the maximum of nothing minus infinity and the minimum of nothing infinity (pytorch-metric-learning does
-    the same), a sample without positives in the batch, or without negatives, keeps no pair: it costs exactly 0
-    and has no gradient of its own. Only (i, i) is left out of the positives; the authors' code leaves out every
-    pair above a cosine of 1 - 1e-5, near-duplicates too. What is mined carries no gradient.
+    The maximum of nothing is minus infinity and the minimum of nothing infinity, as in pytorch-metric-learning: a
+    sample without positives or without negatives costs exactly 0 and has no gradient of its own. Only (i, i) is left
+    out of the positives; the authors' code leaves out every pair above a cosine of 1 - 1e-5. Mining carries no
+    gradient.
 
     Args:
         embeddings: (B, D), any norm.
         labels: (B,) int64.
         options: alpha and beta (40 in the authors' code), base (the paper's lambda) and epsilon.
-
-    Returns:
-        (B,) float32, or float64 for float64 input.
     """
     cosines = cosine_to_proxies(embeddings, embeddings)  # (B, B): every sample is every other's proxy
     positive, negative = mine_pairs(cosines.detach(), labels, epsilon=options.ms_epsilon)
@@ -43,8 +40,9 @@ def multi_similarity_losses(embeddings: Tensor, labels: Tensor, options: PairMin
 def mine_pairs(cosines: Tensor, labels: Tensor, *, epsilon: float) -> tuple[Tensor, Tensor]:
     """(B, B) bool each: the positives P_i and the negatives N_i of sample i, in row i.
 
-    The hardest negative of a sample is its most similar one, the hardest positive its least similar one. If any
-    positive is kept the hardest one is, and the hardest negative with it, so one set is empty only with the other.
+    If any positive of a sample is kept, so are its least similar positive and its most similar negative: one set is
+    empty
+    only with the other.
     """
     same = labels[:, None] == labels
     positive = same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
@@ -63,7 +61,7 @@ class MultiSimilarity(MetricLoss):
     """Multi-Similarity over the pairs of a batch; it has no parameters."""
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() mean of `multi_similarity_losses` over the whole batch, samples without pairs too; 0 for an empty one.
+        """() mean of `multi_similarity_losses` over the whole batch; 0 for an empty one.
 
         (B,) weights weigh the samples whose pairs are summed, not their partners.
         """

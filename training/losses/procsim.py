@@ -21,22 +21,14 @@ SAME_COST = 1e-12  # of the cost of not splitting at all
 
 @torch.no_grad()
 def otsu_threshold(losses: Tensor) -> Tensor:
-    """The midpoint of two consecutive losses that leaves the least variance on its sides (ProcSim, Algorithm 1).
+    """Otsu threshold: midpoint of two consecutive losses with the least variance on its sides (Algorithm 1).
 
         cost(tau) = 1/B (|C0| Var[C0] + |C1| Var[C1]),  C0 = {l <= tau},  C1 = {l >= tau}
 
-    over the midpoints of the sorted losses i and i+1, i in 2..B-2. Read as printed: both sets are closed, so losses
-    that equal a midpoint (which are equal among themselves) are in both. Var divides by one less than the number of
-    losses: the paper asks for two on each side, "which allows for computing the variance", where that of a population
-    (of Otsu's method and k-means, which it names too) would need one; either reading gives the same threshold in most
-    batches. Of equal costs (to 1e-12 of the squares of all losses) the smallest threshold wins. Sorted prefix sums:
-    O(B log B).
-
-    Args:
-        losses: (B,) floating, B >= 4.
-
-    Returns:
-        () of the type of the losses; computed in float64.
+    over the midpoints of the sorted losses i and i+1, i in 2..B-2. As printed, both sets are closed: losses that equal
+    a midpoint are in both. Var is the sample variance, as the paper asks for two losses on each side; the population
+    variance gives the same threshold in most batches. Of equal costs (to 1e-12 of the squares of all losses) the
+    smallest threshold wins. Sorted prefix sums: O(B log B), in float64. `losses` are (B,), B >= 4.
     """
     if len(losses) < MIN_BATCH:
         raise ValueError(
@@ -61,19 +53,11 @@ def otsu_threshold(losses: Tensor) -> Tensor:
 
 @torch.no_grad()
 def procsim_confidences(losses: Tensor, threshold: Tensor, *, lambda_: float) -> Tensor:
-    """Confidence in each sample's label, from its proxy loss (Eq. 3); constants.
+    """Confidence in each sample's label, from its proxy loss (Eq. 3), as constants.
 
         sigma_i = exp(-W([(l_i - tau) / (2 lambda)]_+))
 
-    1 up to the threshold (so the order of the losses is kept, but not strictly), falling to 0 above it.
-
-    Args:
-        losses: (B,) floating.
-        threshold: () tau; with infinity all confidences are 1.
-        lambda_: infinity gives 1 everywhere.
-
-    Returns:
-        (B,) in 0..1, of the type of the losses.
+    1 up to the threshold, falling to 0 above it; also 1 everywhere with an infinite threshold or lambda.
     """
     excess = (losses.double() - threshold.double()).clamp(min=0)
     return torch.exp(-lambert_w(excess / (2 * lambda_))).to(losses.dtype)
@@ -84,11 +68,10 @@ class ProcSim(ProxyLoss):
 
         L = 1/B sum_i sigma_i l_i^DML + omega l^SSL
 
-    The confidences come from the Proxy-NCA losses of proxies that only find noise: trained on all samples alike, on
-    embeddings that get no gradient from them. Their loss is part of the graph, not of the value, which is Eq. 4.
-    With Proxy-NCA for l^DML, that has proxies of its own: those that find noise must stay independent of the weights.
-    A batch of fewer than four is believed, where the threshold is one of the batch (`otsu`).
-    Without guidance (omega 0, the default) the second term, a main part of the paper's method, is missing.
+    The confidences come from the Proxy-NCA losses of separate proxies, trained on all samples alike, on embeddings
+    that get no gradient from them. Their loss is part of the graph, not of the value. Proxy-NCA for l^DML has proxies
+    of its own. With `otsu`, confidences of a batch of fewer than four are 1. Without guidance (omega 0, the default)
+    the second term, a main part of the paper's method, is missing.
     """
 
     def __init__(
@@ -126,10 +109,11 @@ class ProcSim(ProxyLoss):
         return loss + (own - own.detach())  # trains the proxies, adds 0
 
     def parameter_groups(self, *, proxy_lr: float, weight_decay: float) -> list[dict[str, Any]]:
-        """The proxies that find noise at their own rate without weight decay; those of l^DML as any loss's.
+        """Noise-finding proxies at their own rate without weight decay; those of l^DML as in every loss.
 
-        Adam is separate for every parameter, and AdamW without weight decay is Adam: a group of its own is the
-        "independently optimised" Adam of the paper (A.3).
+        AdamW without weight decay is Adam, and Adam is separate for every parameter: the "independently optimised"
+        Adam of the
+        paper (A.3).
         """
         own = [{"params": [self.proxies], "lr": self.options.procsim_proxy_lr, "weight_decay": 0.0}]
         if self.options.procsim_base == "proxy-nca":

@@ -9,14 +9,14 @@ from training.losses.interface import Batch, ProxyLoss
 
 
 class ProxyAnchor(ProxyLoss):
-    """Proxy-Anchor with (C, D) proxies of its own: pulls each to the samples labelled with it, away from the others.
+    """Proxy-Anchor with (C, D) proxies: each is pulled to the samples of its label and pushed from the others.
 
         L = 1/|P+| sum_{p in P+} log(1 + sum_{x: y_x = p}  w_x exp(-alpha (s(x,p) - delta)))
           + 1/|P|  sum_{p in P } log(1 + sum_{x: y_x != p} v_x exp( alpha (s(x,p) + delta)))
 
-    The weights w are those of the batch, and so are v with `negative_weights`. Both are ours: 1 everywhere gives the
-    paper's loss. P+ are the proxies that a sample is labelled with, whatever its weight. The push of a sample whose
-    label is wrong is hardest from its own class.
+    The weights w, and v with `negative_weights`, are the batch's. Both are ours: 1 everywhere is the paper's loss. P+
+    are the proxies of the batch's labels, whatever the weights. A sample with a wrong label is pushed hardest from its
+    true class.
     """
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:

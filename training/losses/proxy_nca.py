@@ -10,23 +10,18 @@ from training.losses.interface import Batch, ProxyLoss, average_losses, cosine_t
 
 
 def proxy_nca_losses(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 8.0) -> Tensor:
-    """How improbable each sample's own proxy is among all proxies, by their distances on the unit sphere.
+    """Negative log-probability of each sample's own proxy among all proxies, on the unit sphere.
 
         d(x,p) = || x/|x| - p/|p| ||^2
         l_i    = -log( exp(-scale d(x_i,p_{y_i})) / sum_{p in P} exp(-scale d(x_i,p)) )
 
-    The sum of the 2017 paper leaves the sample's own proxy out of the denominator. It stays in here, as in
-    Proxy-NCA++ and pytorch-metric-learning: l_i is then minus the logarithm of a probability, never below 0, with
-    little left to gain from samples that are already right, and to be compared between samples.
+    The 2017 paper leaves the sample's own proxy out of the denominator. It stays in here, as in Proxy-NCA++ and
+    pytorch-metric-learning: l_i is then never below 0, and comparable between samples.
 
     Args:
-        embeddings: (B, D), any norm.
-        proxies: (C, D), any norm.
+        embeddings, proxies: (B, D) and (C, D), any norm.
         labels: (B,) int64 in 0..C-1.
         scale: of the squared distances, which lie in 0..4.
-
-    Returns:
-        (B,) float32, or float64 for float64 input.
     """
     # d = 2 - 2 cosine, and the 2 is in every exponent of a sample: the softmax does not see it.
     logits = 2 * scale * cosine_to_proxies(embeddings, proxies)
@@ -42,6 +37,6 @@ class ProxyNca(ProxyLoss):
     """Proxy-NCA with (C, D) proxies of its own."""
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() mean of `proxy_nca_losses` over the batch, weighed by its weights; 0 for an empty one."""
+        """() mean of `proxy_nca_losses` over the batch, weighted; 0 for an empty one."""
         scale = self.options.nca_scale or scale_for(len(self.proxies))
         return average_losses(proxy_nca_losses(embeddings, self.proxies, batch.labels, scale=scale), batch.weights)

@@ -1,4 +1,4 @@
-"""SuperLoss (Castells et al., NeurIPS 2020) over the pairs of the contrastive loss, as ProcSim compares with it."""
+"""SuperLoss (Castells et al., NeurIPS 2020) over contrastive pairs, as ProcSim compares with it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,16 @@ from training.options.losses import SuperLossOptions
 
 @torch.no_grad()
 def lambert_w(x: Tensor) -> Tensor:
-    """W with W exp(W) = x and W >= -1, for x >= -1/e; a constant to autograd, as the confidences made of it are.
-
-    Args:
-        x: any shape, floating; what rounding has put below -1/e counts as -1/e.
-
-    Returns:
-        As x in shape, type and device; computed in float64 on the CPU.
-    """
+    """W with W exp(W) = x and W >= -1, for x >= -1/e (smaller values by rounding count as -1/e); no gradient."""
     wide = x.double().cpu().numpy()
     values = np.where(wide <= -1 / math.e, -1.0, lambertw(wide).real)  # scipy has no number at -1/e itself
     return torch.from_numpy(values).to(x)
 
 
 class RunningAverage(nn.Module):
-    """The average of all values of all iterations so far, those of this one among them, as SuperLoss has it.
+    """Average of all values of all iterations so far, including this one.
 
-    Its sum and count are buffers: a resumed run goes on with the same average. In evaluation nothing is added.
+    Sum and count are buffers, for a resume. In evaluation nothing is added.
     """
 
     sum: Tensor
@@ -54,17 +47,9 @@ class RunningAverage(nn.Module):
 
 @torch.no_grad()
 def superloss_confidences(losses: Tensor, threshold: Tensor, *, lambda_: float) -> Tensor:
-    """The confidences that minimise (l - tau) sigma + lambda (log sigma)² (ProcSim, Eqs. 1 and 2); constants.
+    """Confidences that minimise (l - tau) sigma + lambda (log sigma)² (ProcSim, Eqs. 1 and 2), as constants.
 
-        sigma = exp(-W(1/2 max(-2/e, (l - tau) / lambda)))
-
-    Args:
-        losses: any shape, floating.
-        threshold: () tau.
-        lambda_: infinity gives 1 everywhere.
-
-    Returns:
-        As the losses in shape and type, in 0..e.
+    sigma = exp(-W(1/2 max(-2/e, (l - tau) / lambda)))
     """
     argument = (losses.double() - threshold.double()) / lambda_
     return torch.exp(-lambert_w(argument.clamp(min=-2 / math.e) / 2)).to(losses.dtype)
@@ -76,10 +61,9 @@ class SuperLoss(MetricLoss):
         positive pairs: [d_ij - positive margin]_+        negative pairs: [negative margin - d_ij]_+
 
     with d the Euclidean distance of the normalised embeddings, over i != j. tau is the average of all pair losses of
-    all iterations, of positive pairs for positive pairs and of negative for negative; pairs that cost nothing count
-    in it. The weighted losses are averaged over the pairs that cost something, each kind by itself, and added, as
-    pytorch-metric-learning reduces its contrastive loss (ProcSim's comparison uses that). lambda (log sigma)² does not
-    depend on the embeddings and is left out of the value.
+    all iterations, of positive and of negative pairs separately; pairs without loss count. The weighted losses are
+    averaged over the pairs with a loss, each kind by itself, and added, as in pytorch-metric-learning. lambda (log
+    sigma)² does not depend on the embeddings and is left out.
     """
 
     def __init__(self, options: SuperLossOptions, **others: Any) -> None:
@@ -104,9 +88,9 @@ class SuperLoss(MetricLoss):
 
 
 def pair_distances(embeddings: Tensor) -> Tensor:
-    """(B, B) Euclidean distances of the normalised (B, D) embeddings, in at least float32; gradient 0 at distance 0.
+    """(B, B) Euclidean distances of the normalised (B, D) embeddings, in at least float32; gradient 0 at 0.
 
-    From differences, not from cosines: 2 - 2 cos has lost half of its digits where positive pairs should end.
+    From differences, as 2 - 2 cos has lost half of its digits for near pairs.
     """
     with torch.autocast(embeddings.device.type, enabled=False):
         kind = torch.promote_types(embeddings.dtype, torch.float32)

@@ -6,7 +6,7 @@ import fcntl
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -123,7 +123,10 @@ class MappedArray:
 
     def _fill(self, produce: Produce, progress: Progress) -> None:
         unfinished, note = self.file.with_suffix(".part"), self.file.with_suffix(".json")
-        done = _read_note(note) if unfinished.exists() and unfinished.stat().st_size == self.bytes else 0
+        done = 0
+        if unfinished.exists() and unfinished.stat().st_size == self.bytes:
+            with suppress(OSError, ValueError, TypeError):
+                done = int(json.loads(note.read_text(encoding="ascii")))
         array = np.memmap(unfinished, dtype=self.dtype, mode="r+" if done else "w+", shape=self.shape)
         noted = done
         with closing(produce(done)) as parts:  # type: ignore[type-var]
@@ -156,13 +159,6 @@ def require_space(arrays: Sequence[MappedArray], *, what: str, instead: str) -> 
         raise InputError(
             f"{folder}: {what} take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; {instead}"
         )
-
-
-def _read_note(note: Path) -> int:
-    try:
-        return int(json.loads(note.read_text(encoding="ascii")))
-    except (OSError, ValueError, TypeError):
-        return 0
 
 
 def place_decoded(hashes: Sequence[str], preprocess: PreprocessConfig, *, cache: Path) -> MappedArray:

@@ -14,14 +14,7 @@ from typing import Any
 from index.config_fields import flag_of, make_config, option_names, refuse_unknown
 from index.errors import InputError
 from training.options.backbone_libraries import BUILTIN, own_input
-from training.options.config import (
-    AUTO,
-    ONE_VIEW,
-    WEIGHTS,
-    EmbeddingConfig,
-    InputConfig,
-    TrainConfig,
-)
+from training.options.config import AUTO, ONE_VIEW, WEIGHTS, EmbeddingConfig, InputConfig, TrainConfig
 from training.options.finetuning import FROZEN, RECIPE_METHOD, FinetuneConfig
 from training.options.losses import LOSSES, METHODS, RIVALS, LossConfig, option_groups, options_of
 

@@ -102,11 +102,7 @@ def _saying(say: Callable[[str], None]) -> Watcher:
         figures = ", ".join(f"@{k} {100 * value:.2f}" for k, value in recall.items())
         say(f"embedding {epoch}: Recall {figures} % in validation")
 
-    return Watcher(
-        on_validation=say_recall,
-        on_holdout=say_holdout,
-        on_note=say,
-    )
+    return Watcher(on_validation=say_recall, on_holdout=say_holdout, on_note=say)
 
 
 def _print_epoch(report: EpochReport) -> None:

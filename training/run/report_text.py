@@ -24,55 +24,48 @@ def describe_finetuning(network: Mapping[str, Any] | None) -> list[str]:
     held = network["held_out"]
     budget = "" if network["time_budget"] is None else f" of --time-budget {network['time_budget']}"
     lines = [
-        f"network: {network['finetune']} ({network['blocks']} of {network['of_blocks']} blocks, "
+        f"fine-tuning: {network['finetune']} ({network['blocks']} of {network['of_blocks']} blocks, "
         f"{network['parameters'] / 1e6:.1f} M weights) with {network['method']} in {network['precision']} on "
         f"{network['device']}, {len(network['epochs']) - 1} epochs on {network['trained_on']:,} images, "
         f"{network['seconds']:.0f} s{budget}"
     ]
     if len(network["epochs"]) == 1:
-        return [*lines, "exported: the embedding on the frozen backbone: preparing the network took "
-                f"{network['prepared_s']:.1f} s, which left no time of --time-budget {network['time_budget']} for a "
-                "step of training; give a longer one"]  # fmt: skip
+        return [*lines, f"exported: the frozen embedding, as preparation took {network['prepared_s']:.1f} s and left no time "
+                f"for a step: raise --time-budget {network['time_budget']}"]  # fmt: skip
     tried = network["tried"]
     if not tried:
-        return [*lines, "nothing could be held out to judge it by: it ships, its weights averaged"]
+        return [*lines, "exported: the fine-tuned network; too few images to hold some out and compare"]
     chosen = network["weights"] + (", head refitted" if network["head"] == "refitted" else "")
     names = [name for name in ("frozen", chosen) if name in tried]
-    lines.append(
-        f"MAP@R on what it held out ({held['unseen']:,} images of new classes, {held['seen']:,} others), %:"
-    )
+    lines.append(f"MAP@R on held-out images ({held['unseen']:,} of new classes, {held['seen']:,} others), %:")
     for name in names:
         figures = ", ".join(f"{QUESTIONS[part]} {100 * found:.1f}" for part, found in tried[name].items())
-        lines.append(f"  {'without it' if name == 'frozen' else f'with it ({chosen})'}: {figures}")
-    exported = f"exported: {_name_exported(network)}"
-    return [*lines, exported, *_doubt(sum(held[part] for part in tried[names[0]]))]
+        lines.append(f"  {'frozen backbone' if name == 'frozen' else f'fine-tuned ({chosen})'}: {figures}")
+    lines.append(f"exported: {_name_exported(network)}")
+    if (count := sum(held[part] for part in tried[names[0]])) < _FEW_PHOTOS:
+        lines.append(f"only {count} held-out photos decide this: more photos per class would make it certain")
+    return lines
 
 
 def _name_exported(network: Mapping[str, Any]) -> str:
     if not network["selected"]:
-        why = "by --val" if network.get("left_by") == VAL else "which finds as much by the figures above"
+        why = "by --val" if network.get("left_by") == VAL else "which is at least as good above"
         return f"the embedding on the frozen backbone, {why}; {_ask_for_time(network)}"
     if network["weights"] == START:
-        return f"the backbone as it was, for no epoch of its training found more; {_ask_for_time(network)}"
-    return "the trained network"
+        return f"the initial backbone, as no epoch was better; {_ask_for_time(network)}"
+    return "the fine-tuned network"
 
 
 def _ask_for_time(network: Mapping[str, Any]) -> str:
     """Whether more epochs might help, by the course of the held-out MAP@R."""
     course = [np.mean(list(found.values())) for one in network["epochs"] if (found := one["map_at_r"])]
     if len(course) < 2:
-        return "too few epochs were judged to tell whether more would help"
-    shown = f"MAP@R by judged epoch: {', '.join(f'{100 * one:.1f}' for one in course)}"
+        return "too few evaluations to tell whether more epochs would help"
+    shown = f"MAP@R by evaluated epoch: {', '.join(f'{100 * one:.1f}' for one in course)}"
     if course[-1] <= max(course[:-1]):
         return f"more epochs would hardly help ({shown})"
     way = "a longer --time-budget" if network["time_budget"] else "more --epochs"
-    return f"it was still rising, so that {way} may help ({shown})"
-
-
-def _doubt(count: int) -> list[str]:
-    if count >= _FEW_PHOTOS:
-        return []
-    return [f"only {count} held-out photos decide this: take it as a hint; more photos a class would make it sure"]
+    return f"MAP@R was still rising: {way} may help ({shown})"
 
 
 _SEARCHES = {
@@ -126,8 +119,8 @@ def _warn(report: Mapping[str, Any]) -> list[str]:
     """Warnings where photos of a group distort the ungrouped figure."""
     ungrouped = report["val"]["recall"]["1"]
     if report.get("val_groups") is not None and report["val"]["grouped"] is None:
-        return ["warning: every validation photo has those of its class in its own group only: no figure but that of "
-                "photos from elsewhere tells how good this is"]  # fmt: skip
+        return ["warning: all validation photos of a class are in one group, so no figure tells how new photos will "
+                "fare: add photos from elsewhere"]  # fmt: skip
     grouped, training = (_recall(report["val"], name) for name in ("grouped", "against_training"))
     lines = []
     if grouped is not None and ungrouped - grouped > WORTHLESS:
@@ -163,42 +156,22 @@ def describe_choice(choice: Mapping[str, Any] | None) -> list[str]:
         return []
     chosen = _name_candidate(choice)
     if not choice["tried"]:
-        why = (
-            "too few images to try others on" if choice["images"] else "this network and these sizes have no other"
-        )
+        why = "too few images to compare others" if choice["images"] else "the only one of this backbone"
         return [f"features: {chosen} ({why})"]
     first, *_ = choice["tried"]
-    lines = [
-        "",
-        f"What the network sees, tried without training on {choice['images']:,} images of {choice['classes']} classes",
-        *_tabulate_candidates(choice["tried"]),
-    ]
-    (taken,) = (one for one in choice["tried"] if _name_candidate(one) == chosen)
-    if taken is first:
-        return [*lines, f"so the features are the usual ones, {chosen}: no other finds more by more than chance"]
-    low, high = taken["difference_interval"]
-    return [
-        *lines,
-        f"so the features are those of {chosen}: {100 * taken['difference']:+.1f} points "
-        f"[{100 * low:+.1f}, {100 * high:+.1f}] over {_name_candidate(first)}; {_describe_cost(taken, first)}",
-    ]
-
-
-def _tabulate_candidates(tried: list[Mapping[str, Any]]) -> list[str]:
-    lines = [f"{'':<60}{'Recall@1, %':>14}{'passes':>8}{'width':>8}"]
-    for one in sorted(tried, key=lambda one: -float(one["recall_at_1"])):
+    head = f"Feature selection on {choice['images']:,} images of {choice['classes']} classes, without training"
+    lines = ["", f"{head:<60}{'Recall@1, %':>14}{'passes':>8}{'width':>8}"]
+    for one in sorted(choice["tried"], key=lambda one: -float(one["recall_at_1"])):
         found = 100 * one["recall_at_1"]
         lines.append(f"  {_name_candidate(one):<58}{found:>14.2f}{one['passes']:>8}{one['feature_dim']:>8,}")
-    return lines
-
-
-def _describe_cost(taken: Mapping[str, Any], first: Mapping[str, Any]) -> str:
-    passes = {1: "one pass"}.get(taken["passes"], f"{taken['passes']} passes")
-    time = "" if taken["passes"] > first["passes"] else ", as before"
-    width = f"{taken['feature_dim']:,} numbers"
-    if taken["feature_dim"] != first["feature_dim"]:
-        width += f" in place of {first['feature_dim']:,}"
-    return f"an image costs {passes} of the network{time}, whose features are {width}"
+    (taken,) = (one for one in choice["tried"] if _name_candidate(one) == chosen)
+    if taken is first:
+        return [*lines, f"features: {chosen}, the default: no other is clearly better"]
+    low, high = taken["difference_interval"]
+    interval = f"[{100 * low:+.1f}, {100 * high:+.1f}]"
+    return [
+        *lines, f"features: {chosen}, {100 * taken['difference']:+.1f} points {interval} over {_name_candidate(first)}"
+    ]  # fmt: skip
 
 
 def _name_candidate(one: Mapping[str, Any]) -> str:
@@ -215,10 +188,12 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     ]
     if report["trained_on"] < report["images"]:
         least = config.confidence.min_confidence
-        lines.append(f"trained on {report['trained_on']} of them: the others have a confidence below {least:g}")
+        lines.append(
+            f"trained on {report['trained_on']} of them: the label confidence of the others is below {least:g}"
+        )
     if report["noise"] is not None:
         noise = report["noise"]
-        lines.append(f"labels made wrong: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
+        lines.append(f"simulated label noise: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
     lines += describe_choice(report.get("feature_selection"))
     if report["confidences"] is not None:
         lines.append(f"labels: `retrieval audit {report['run']}` estimates how many are wrong, and lists them")
@@ -236,12 +211,8 @@ def describe_holdout(holdout: Mapping[str, Any] | None) -> list[str]:
         return []
     parts = {name: holdout[name] for name in QUESTIONS if holdout[name] is not None}
     if not parts:
-        return ["no holdout evaluation: too few images to hold some out, search them and train on the others"]
-    return [
-        "",
-        *_tabulate(parts, l2_sp=holdout["l2_sp"]),
-        *_describe_sizes(parts),
-    ]
+        return ["no holdout evaluation: too few images to hold some out and train on the others"]
+    return ["", *_tabulate(parts, l2_sp=holdout["l2_sp"]), *_describe_sizes(parts)]
 
 
 def summarize_holdout(holdout: Mapping[str, Any]) -> str:
@@ -256,7 +227,7 @@ def summarize_holdout(holdout: Mapping[str, Any]) -> str:
 
 def _tabulate(parts: Mapping[str, Mapping[str, Any]], *, l2_sp: float | None) -> list[str]:
     heads = [f"{QUESTIONS[name]} ({part['queries']})" for name, part in parts.items()]
-    lines = ["Holdout: Recall@1 by the given labels, % (queries)" + "".join(f"{head:>20}" for head in heads)]
+    lines = [f"{'Holdout evaluation: Recall@1, % (queries)':<48}" + "".join(f"{head:>20}" for head in heads)]
     first = next(iter(parts.values()))["recall_at_1"]
     for name in sorted(first, key=lambda name: -sum(part["recall_at_1"][name] for part in parts.values())):
         shown = name if name != "trained" or l2_sp is None else f"trained, L2-SP {l2_sp:g}"

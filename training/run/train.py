@@ -35,24 +35,13 @@ from training.network.decoded_images import MappedArray, place_decoded, require_
 from training.options.config import FIRM_L2_SP, TrainConfig
 from training.options.losses import RIVALS, UNTRAINED_METHODS, WCCN
 from training.options.machine import Machine
-from training.run.copy_stage import (
-    COPY_PHASE,
-    VIEWS,
-    require_images,
-    train_copy_head,
-)
+from training.run.copy_stage import COPY_PHASE, VIEWS, require_images, train_copy_head
 from training.run.distributed import require_same_files
 from training.run.feature_selection import Candidate, list_candidates, select_features
 from training.run.features import require_runtime, settle_runtime
 from training.run.finetuning.inputs import plan_blocks, smaller_side
 from training.run.finetuning.stage import StageResult, finetune_backbone
-from training.run.fit import (
-    choose_rows,
-    estimate_confidences,
-    known_weights,
-    require_directions,
-    train_head,
-)
+from training.run.fit import choose_rows, estimate_confidences, known_weights, require_directions, train_head
 from training.run.holdout import evaluate_holdout
 from training.run.phases import FINETUNING, Job, Watcher
 from training.run.prepare import (
@@ -163,7 +152,13 @@ def train(
     )
     verdict = _ask_holdout(job.config, holdout, feature_dim=features.training.source.centre.shape[1])
     fitted = _fit(job, features, confidences, verdict=verdict)
-    stage = _finetune(job, features, confidences, method=fitted.method)
+    stage: StageResult | None = None
+    if features.decoding is not None:
+        with job.measure(FINETUNING):
+            stage = finetune_backbone(
+                job, features.training, confidences=confidences, method=fitted.method, guidance=features.guidance,
+                extractor=features.extractor, decoding=features.decoding,
+            )  # fmt: skip
     evaluation = _evaluate(job, features, confidences, fitted=fitted, stage=stage, verdict=verdict)
     report = _save(job, features, fitted=fitted, stage=stage, evaluation=evaluation)
     weight = None if confidences is None else float(confidences.weights.cpu().numpy().mean())
@@ -357,19 +352,6 @@ def _ask_holdout(
     )  # fmt: skip
 
 
-def _finetune(
-    job: Job, features: _Features, confidences: LabelConfidences | None, *, method: str
-) -> StageResult | None:
-    """Fine-tuning; None where the backbone stays frozen."""
-    if features.decoding is None:
-        return None
-    with job.measure(FINETUNING):
-        return finetune_backbone(
-            job, features.training, confidences=confidences, method=method, guidance=features.guidance,
-            extractor=features.extractor, decoding=features.decoding,
-        )  # fmt: skip
-
-
 def _evaluate(
     job: Job, features: _Features, confidences: LabelConfidences | None, *, fitted: _Fitted, stage: StageResult | None,
     verdict: dict[str, Any] | None,
@@ -406,9 +388,7 @@ def _evaluate(
             chooses=plan.selection.select == "auto",
             widths={name: head.embedding_dim for name, head in heads.items()},
         )  # fmt: skip
-        verdict = choose_verdict(
-            by_images, None if is_network else verdict
-        )  # the holdout did not compare a network
+        verdict = choose_verdict(by_images, None if is_network else verdict)  # which did not compare a network
     return _Evaluation(heads, scores, searches, verdict)
 
 
@@ -426,7 +406,7 @@ def _save(
         if exported == TRAINED:
             head, method = stage.head, plan.finetune_loss.method
             run.save_backbone(extractor.backbone)
-        else:  # copies are told by the backbone that is exported
+        else:
             network = {**stage.report, "selected": False, "left_by": VAL}
             frozen = load_backbone(plan.backbone, plan.weights, seed=plan.seed, side=plan.input.crop)
             sizes = plan.input
@@ -437,6 +417,11 @@ def _save(
         width = min(UNTRAINED_DIM, count_directions(training.features))
         run.save_module("untrained", fit_untrained("pca", training.features, embedding_dim=width))
     run.save_head(head, method=method, class_count=len(training.classes))
+    copies = None
+    if plan.copy.copy_head:  # on the features of the exported backbone
+        with job.measure(COPY_PHASE):
+            copy_head, copies = train_copy_head(job, training.images, training.copies, extractor=extractor)
+            run.save_copy_head(copy_head, threshold=copies["threshold"], is_kept=copies["is_kept"])
     baselines = {
         name: {"embedding_dim": heads[name].embedding_dim, **one.to_json()}
         for name, one in scores.items()
@@ -444,7 +429,7 @@ def _save(
     }
     return {
         "run": str(run.path),
-        "copy_head": _train_copy_head(job, training, extractor) if plan.copy.copy_head else None,
+        "copy_head": copies,
         "phases": {name: {"seconds": seconds} for name, seconds in job.seconds.items()},
         "val": None if found is None else found.to_json(),
         "val_groups": None if searches is None or searches.groups is None else searches.groups.to_json(),
@@ -460,14 +445,6 @@ def _save(
         "feature_selection": run.find_json(FEATURE_SELECTION),
         "finetuning": network,
     }
-
-
-def _train_copy_head(job: Job, training: TrainingSet, extractor: Extractor) -> dict[str, Any]:
-    """The output by which copies are found, saved, on the features of the network that is exported; its report."""
-    with job.measure(COPY_PHASE):
-        head, report = train_copy_head(job, training.images, training.copies, extractor=extractor)
-        job.run.save_copy_head(head, threshold=report["threshold"], is_kept=report["is_kept"])
-    return report
 
 
 def _report_noise(training: TrainingSet) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def test_a_killed_process_ends_the_others_and_one_process_goes_on_to_the_same_we
     assert killed.returncode != 0
     (error,) = _errors(killed)
     assert "what was done is kept: start the same command again with --resume" in error
-    assert killed.stderr.count("network: begins") == 1
+    assert killed.stderr.count("finetuning: begins") == 1
     assert [line["epoch"] for line in read_metrics(out) if line["phase"] == "finetuning"] == [1]
     assert not (out / "head.safetensors").exists()
     machine = make_machine(tmp_path)
@@ -121,7 +121,7 @@ def test_a_run_of_two_processes_ends_with_the_weights_of_one_process(
     _compare_runs(one_process_run, out)
     assert epochs(out) == epochs(one_process_run)
     assert json.loads(ended.stdout) == json.loads((out / "report.json").read_text())
-    assert ended.stderr.count("network: begins") == ended.stderr.count("network 3/3: ") == 1
+    assert ended.stderr.count("finetuning: begins") == ended.stderr.count("finetuning 3/3: ") == 1
 
 
 @pytest.mark.cluster

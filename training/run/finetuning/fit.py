@@ -252,7 +252,7 @@ class FinetuneLoop:
         self._first_step = self._deadline = self._begun  # by the same clock
         self._used = self._elapsed = 0.0  # shares of the time from the first step to the deadline: before, and now
         self.prepared_s = 0.0
-        self._model, self._loss, self._data, self._inputs = model, loss, data, inputs
+        self._model, self._loss, self._data, self.inputs = model, loss, data, inputs
         self._confidences, self._config, self._context, self._on_images = confidences, config, context, on_images
         self._options = config.finetuning
         self._device = context.device
@@ -336,7 +336,7 @@ class FinetuneLoop:
         self._model.learn(True)
         batches = draw_batches(self._rows, self._batch_size(), generator, **self._together)
         with closing(
-            self._inputs.draw_each(batches, epoch=epoch, generator=generator, part_of=self.own_part)
+            self.inputs.draw_each(batches, epoch=epoch, generator=generator, part_of=self.own_part)
         ) as drawn:
             for number, (rows, views) in enumerate(drawn):
                 step = (epoch - 1) * self._steps + number
@@ -398,7 +398,7 @@ class FinetuneLoop:
         searched, train = self._data.searched_rows(), self._data.split.train
         believes = self._config.reestimates_confidences and epoch > 0 and not is_last
         rows = np.union1d(searched, train) if believes else searched
-        features = read_together(self._inputs, rows)
+        features = read_together(self.inputs, rows)
         if believes:
             self._confidences = self._team.first_does(
                 lambda: reestimate_confidences(
@@ -438,7 +438,7 @@ class FinetuneLoop:
         """Whether a pass leaves out parameters that train, such as a mask token."""
         if self._team.size == 1:
             return False
-        views = self._inputs.draw(self._rows[:1], epoch=1, generator=torch.Generator())
+        views = self.inputs.draw(self._rows[:1], epoch=1, generator=torch.Generator())
         self._model(views.to(self._device)).sum().backward()
         unused = any(p.requires_grad and p.grad is None for p in self._model.parameters())
         self._model.zero_grad(set_to_none=True)

@@ -189,18 +189,6 @@ class _Work:
     config: TrainConfig
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """Result of training and selection; the model keeps the selected weights."""
-
-    inputs: FinetuneInputs
-    prepared_s: float
-    fitted: FittedWeights
-    choice: WeightChoice
-    head: Head
-    features: Floats
-
-
 def help_decoding(paths: Sequence[Path], plan: MappedArray, preprocess: PreprocessConfig) -> None:
     """Have the decoded images in this machine's cache; its first process decodes."""
     decode_images(paths, _on_this_machine(plan), preprocess, workers=current_team().machine.workers)
@@ -243,23 +231,23 @@ def _fit_and_choose(
     work: _Work, model: NetworkModel, blocks: list[Block], loss: MetricLoss, pixels: Pixels, *, extractor: Extractor,
     machine: Machine, context: PhaseContext, watcher: Watcher | None = None, begun: float | None = None,
     frozen: Head | None = None, features: Floats | None = None,
-) -> _Outcome:  # fmt: skip
+) -> tuple[FinetuneLoop, FittedWeights, WeightChoice, Head, Floats]:  # fmt: skip
     """Train with all processes and select weights; rank 0 also has the frozen embedding with its features."""
     config, watcher = work.config, watcher or Watcher()
     inputs = keep_inputs(
         model, extractor, blocks, pixels, work.data.split.train, hashes=work.hashes, config=config, machine=machine,
         watcher=watcher,
     )  # fmt: skip
-    fit = FinetuneLoop(
+    loop = FinetuneLoop(
         model, loss.to(context.device), work.data, inputs=inputs, confidences=work.confidences, config=config,
         context=context, begun=begun, on_images=partial(watcher.on_images, "finetuning images"),
     )  # fmt: skip
-    fitted = fit.run()
-    choice, head, shipped = choose_weights(
+    fitted = loop.run()
+    choice, head, chosen_features = choose_weights(
         fitted, model, work.data, inputs=inputs, frozen=frozen, share=config.finetuning.wise_ft_alpha,
         frozen_features=np.zeros((0, 0), dtype=np.float32) if features is None else features,
     )  # fmt: skip
-    return _Outcome(inputs, fit.prepared_s, fitted, choice, head, shipped)
+    return loop, fitted, choice, head, chosen_features
 
 
 @contextmanager
@@ -329,13 +317,12 @@ def finetune_backbone(
         team.ask(
             help_training, sent, decoding, SentExtractor.of(extractor), deepcopy(start).cpu(), begun, model.precision
         )  # fmt: skip
-    found = _fit_and_choose(
+    loop, fitted, choice, head, chosen_features = _fit_and_choose(
         work, model, blocks, loss, pixels, extractor=extractor, machine=machine, context=job.context(FINETUNING),
         watcher=job.watcher, begun=started, frozen=frozen, features=features,
     )  # fmt: skip
-    choice = found.choice
     if not choice.selected:
-        load_weights(model, found.fitted.start)
+        load_weights(model, fitted.start)
     model.release()
     report = {
         "method": config.finetune_loss.method,
@@ -347,7 +334,7 @@ def finetune_backbone(
         "held_out": {"unseen": len(split.unseen), "seen": len(split.seen)},
         "epochs": [
             {"epoch": score.epoch, "loss": score.loss, "map_at_r": score.found, "seconds": score.seconds}
-            for score in found.fitted.epochs
+            for score in fitted.epochs
         ],
         "tried": choice.tried,
         "weights": choice.weights,
@@ -356,17 +343,15 @@ def finetune_backbone(
         "blocks": len(blocks),
         "of_blocks": len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
         "decoded_bytes": decoding.bytes,
-        "kept_bytes": found.inputs.kept_bytes,
-        "kept_views": found.inputs.kept_views,
+        "kept_bytes": loop.inputs.kept_bytes,
+        "kept_views": loop.inputs.kept_views,
         "device": name_device(extractor.device),
-        "waited_s": found.inputs.waited_s,
+        "waited_s": loop.inputs.waited_s,
         "seconds": time.perf_counter() - started,
-        "prepared_s": found.prepared_s,
+        "prepared_s": loop.prepared_s,
         "time_budget": config.finetuning.time_budget,
     }
-    return (
-        StageResult(found.head, found.features, report) if choice.selected else StageResult(None, features, report)
-    )
+    return StageResult(head, chosen_features, report) if choice.selected else StageResult(None, features, report)
 
 
 def _initial_confidences(

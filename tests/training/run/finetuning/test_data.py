@@ -143,4 +143,4 @@ def _stage(*, unseen: int, seen: int, **changes: Any) -> dict[str, Any]:
 def test_few_photos_that_decide_what_ships_are_said_last(unseen: int, seen: int) -> None:
     *_, decided, hint = describe_finetuning(_stage(unseen=unseen, seen=seen))
     assert decided.startswith("exported: ")
-    assert hint == f"only 17 {QUESTION}: take it as a hint; more photos a class would make it sure"
+    assert hint == f"only 17 {QUESTION}: more photos per class would make it certain"
