@@ -138,8 +138,7 @@ def lower_precision(
     """Write a model in another precision, if that costs no more Recall@1 than is allowed, else `InputError`.
 
     Where int8 costs too much, groups of consecutive layers stay in float32, one more at a time, until the bound holds:
-    first
-    those that change embeddings most when they alone are in int8.
+    first those that change embeddings most when they alone are in int8.
 
     Args:
         report: of the export in float32.

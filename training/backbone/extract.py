@@ -97,9 +97,8 @@ def keep_freed_memory() -> Iterator[None]:
     """Let glibc reuse freed blocks of any size in this block; at the end it returns them.
 
     glibc maps every block over 32 MB anew, so that the kernel clears each page of every large activation: more than
-    half
-    of MobileNetV2's forward pass on 32 images, and a quarter of a training step. Other C libraries, and thresholds set
-    by the user, are left alone.
+    half of MobileNetV2's forward pass on 32 images, and a quarter of a training step. Other C libraries, and thresholds
+    set by the user, are left alone.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is None or any(os.environ.get(name) for name in _OWN_SETTINGS):
@@ -406,8 +405,7 @@ class _PendingBatches:
         """Run the backbone on the waiting views.
 
         The batch is always padded to its full size: kernels differ by batch size in the last bits, and features must
-        not depend
-        on the number of new images.
+        not depend on the number of new images.
         """
         if not self._views:
             return

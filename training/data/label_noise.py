@@ -33,8 +33,8 @@ class Hierarchy:
     """A forest with the classes as leaves.
 
     Every class is a leaf below a node of its own, so that a class may be the ancestor of others: "dog" is then a
-    sibling
-    of the breeds below the node dog.
+    sibling of
+    the breeds below the node dog.
 
     Attributes:
         paths: of every class, the nodes from its own up to its root. A node has the same parent in all paths.

@@ -21,8 +21,8 @@ class AdaptiveProxyAnchor(ProxyLoss):
           + kappa / mean(m)                                                        (kappa is the paper's lambda)
 
     In the negative term m is m_p, the margin of the proxy's class, or m_x, that of the sample's, as in the paper's Eq.
-    2. The weights w and v are ours, as in `ProxyAnchor`. A margin is the softplus of a free parameter, so that it
-    stays above 0; it starts at `delta`.
+    2. The weights w and v are ours, as in `ProxyAnchor`. A margin is the softplus of a free parameter, so that it stays
+    above 0; it starts at `delta`.
     """
 
     def __init__(self, options: AdaptiveOptions, *, class_count: int, **others: Any) -> None:

@@ -6,8 +6,7 @@ and proxies), and the memory of one chunk beside the gradients (those of the pul
 Neither a mask nor confidences are (B, C), unless they are given so.
 
 exp needs no maximum where exponents are bounded: with alpha 32 none exceeds 40. Factors of a sample or a proxy
-(margins,
-weights, denominators) scale the narrow sides of the products instead of the (B, c) powers.
+(margins, weights, denominators) scale the narrow sides of the products instead of the (B, c) powers.
 """
 
 from __future__ import annotations
@@ -67,9 +66,8 @@ class LabelPairs:
 class ConfidencePairs:
     """Pairs by confidence: a sample is positive for the proxies of classes with a confidence above lambda.
 
-    Weights are w = sigmoid(beta (c - lambda)) of positive pairs and 1 - w of negative ones: both are
-    sigmoid(beta |c - lambda|), at least a half, so that nothing underflows. `confidences` are (B, C) in 0..1, or
-    columns.
+    Weights are w = sigmoid(beta (c - lambda)) of positive pairs and 1 - w of negative ones: both are sigmoid(beta |c -
+    lambda|), at least a half, so that nothing underflows. `confidences` are (B, C) in 0..1, or columns.
     """
 
     def __init__(self, confidences: Tensor | ClassColumns, *, lambda_: float, beta: float) -> None:

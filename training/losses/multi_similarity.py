@@ -41,8 +41,7 @@ def mine_pairs(cosines: Tensor, labels: Tensor, *, epsilon: float) -> tuple[Tens
     """(B, B) bool each: the positives P_i and the negatives N_i of sample i, in row i.
 
     If any positive of a sample is kept, so are its least similar positive and its most similar negative: one set is
-    empty
-    only with the other.
+    empty only with the other.
     """
     same = labels[:, None] == labels
     positive = same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)

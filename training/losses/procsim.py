@@ -68,10 +68,10 @@ class ProcSim(ProxyLoss):
 
         L = 1/B sum_i sigma_i l_i^DML + omega l^SSL
 
-    The confidences come from the Proxy-NCA losses of separate proxies, trained on all samples alike, on embeddings
-    that get no gradient from them. Their loss is part of the graph, not of the value. Proxy-NCA for l^DML has proxies
-    of its own. With `otsu`, confidences of a batch of fewer than four are 1. Without guidance (omega 0, the default)
-    the second term, a main part of the paper's method, is missing.
+    The confidences come from the Proxy-NCA losses of separate proxies, trained on all samples alike, on embeddings that
+    get no gradient from them. Their loss is part of the graph, not of the value. Proxy-NCA for l^DML has proxies of its
+    own. With `otsu`, confidences of a batch of fewer than four are 1. Without guidance (omega 0, the default) the
+    second term, a main part of the paper's method, is missing.
     """
 
     def __init__(
@@ -111,9 +111,8 @@ class ProcSim(ProxyLoss):
     def parameter_groups(self, *, proxy_lr: float, weight_decay: float) -> list[dict[str, Any]]:
         """Noise-finding proxies at their own rate without weight decay; those of l^DML as in every loss.
 
-        AdamW without weight decay is Adam, and Adam is separate for every parameter: the "independently optimised"
-        Adam of the
-        paper (A.3).
+        AdamW without weight decay is Adam, and Adam is separate for every parameter: the "independently optimised" Adam
+        of the paper (A.3).
         """
         own = [{"params": [self.proxies], "lr": self.options.procsim_proxy_lr, "weight_decay": 0.0}]
         if self.options.procsim_base == "proxy-nca":

@@ -71,8 +71,8 @@ def fit_confidence(
 ) -> ConfidenceModule:  # fmt: skip
     """Confidence module: binary cross-entropy on the given labels, with early stopping on held-out images.
 
-    The mean runs over all N x C targets. Returns the weights with the lowest held-out loss (the last ones where
-    nothing is held out).
+    The mean runs over all N x C targets. Returns the weights with the lowest held-out loss (the last ones where nothing
+    is held out).
     """
     train_rows, held_rows = split_holdout(len(labels), holdout=config.confidence_val_share, seed=context.seed)
     generator = phase_generator(context.seed, "confidence", 0)

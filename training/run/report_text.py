@@ -30,8 +30,8 @@ def describe_finetuning(network: Mapping[str, Any] | None) -> list[str]:
         f"{network['seconds']:.0f} s{budget}"
     ]
     if len(network["epochs"]) == 1:
-        return [*lines, f"exported: the frozen embedding, as preparation took {network['prepared_s']:.1f} s and left no time "
-                f"for a step: raise --time-budget {network['time_budget']}"]  # fmt: skip
+        return [*lines, f"exported: the frozen embedding, as preparation took {network['prepared_s']:.1f} s and left "
+                f"no time for a step: raise --time-budget {network['time_budget']}"]  # fmt: skip
     tried = network["tried"]
     if not tried:
         return [*lines, "exported: the fine-tuned network; too few images to hold some out and compare"]

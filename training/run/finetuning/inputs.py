@@ -79,8 +79,8 @@ def plan_blocks(backbone: Backbone, config: TrainConfig, *, side: int) -> list[B
 def smaller_side(backbone: Backbone, crop: int) -> int:
     """Size of training views in pixels: smaller than the crop, where the backbone allows it.
 
-    Things look larger in random windows than in the centre crop, so smaller training views suit the full size
-    (Touvron et al. 2019), at half the cost. Transformers have one size.
+    Things look larger in random windows than in the centre crop, so smaller training views suit the full size (Touvron
+    et al. 2019), at half the cost. Transformers have one size.
     """
     side = _STEP * round(_SMALLER * crop / _STEP)  # networks divide it evenly
     if not 0 < side < crop:
