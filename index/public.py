@@ -47,7 +47,7 @@ def build(
         sources: one or several folders, archives, globs, lists, tables or images.
         out: the gallery folder.
         labels: CSV or Parquet of `path,label`, which goes before all other labels.
-        dedup: which duplicates are set aside: `off`, `exact` or `near`.
+        dedup: near-duplicates to leave out: `off`, `exact` or `near`.
         cache: folder of vectors that were embedded before, by other commands too; True is your cache folder, False
             embeds everything anew. The gallery is the same.
         progress: called with (done, total) images.

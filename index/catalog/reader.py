@@ -54,7 +54,7 @@ CREATE TABLE images (
     status TEXT NOT NULL CHECK (status IN ('pending', 'indexed', 'duplicate', 'skipped')),
     reason TEXT,                           -- why it was skipped, one of index.images.image_files.REASONS
     detail TEXT,
-    keeper INTEGER,                        -- of a duplicate: the indexed image that it repeats
+    keeper INTEGER,                        -- of a near-duplicate: the kept image
     label TEXT,
     metadata TEXT,                         -- a JSON object
     UNIQUE (source, path)

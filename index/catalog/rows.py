@@ -30,7 +30,7 @@ class CatalogRow:
 
     `label` is the current one, `given_label` that of the source or label file; a decision makes them differ. `path` is
     '/'-separated below its source's root, with undecodable bytes as surrogates; `starts_at` is the member's offset in
-    its `archive`; `kept_id` the indexed image that a duplicate repeats.
+    its `archive`; `kept_id` the kept image of a near-duplicate.
     """
 
     id: int

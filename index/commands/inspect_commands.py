@@ -206,7 +206,7 @@ def _tabulate(items: Sequence[Mapping[str, Any]], *, status: str | None) -> list
         ("id", "reason" if status == "skipped" else "status", "label", "path", "detail")
     ]
     for item in items:
-        same = "" if item["keeper_path"] is None else f"repeats {item['keeper']}, {item['keeper_path']}"
+        same = "" if item["keeper_path"] is None else f"near-duplicate of {item['keeper']}, {item['keeper_path']}"
         cells = (item["reason"] or item["status"], item["label"] or "-", item["path"], item["detail"] or same)
         rows.append((str(item["id"]), *map(printable_path, cells)))
     if not any(row[-1] for row in rows[1:]):
@@ -294,7 +294,7 @@ def _describe_settings(settings: Mapping[str, Any]) -> list[str]:
     if dedup == "near":
         limits = f": similarity from {settings['min_similarity']}, hashes differ in at most "
         limits += f"{settings['max_hash_distance']} bits"
-    lines = [f"duplicates set aside: {'none' if dedup == 'off' else dedup}{limits}"]
+    lines = [f"near-duplicates left out: {'none' if dedup == 'off' else dedup}{limits}"]
     return lines if labels is None else [*lines, f"labels from {printable_path(labels)}"]
 
 

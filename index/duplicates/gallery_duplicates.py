@@ -1,4 +1,4 @@
-"""The images of a gallery that repeat another one, those set aside by its build included."""
+"""Near-duplicates of a gallery, including those that its build left out."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _STREAM_ROWS = 4096  # between two reports of progress
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What tells whether an image of a gallery repeats another.
+    """Hashes of an image, by which near-duplicates are found.
 
     Attributes:
-        phash: its perceptual hash; None where it was never decoded.
-        kept_id: the indexed image for which it was set aside when the gallery was built; it then has no vector.
+        phash: perceptual hash; None where the image was never decoded.
+        kept_id: the indexed image of which the build left this one out as a near-duplicate; it then has no vector.
     """
 
     id: int
@@ -35,11 +35,11 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """An image that repeats its `kept_id`, which repeats none itself.
+    """A near-duplicate of the image `kept_id`, which is kept.
 
     Attributes:
-        similarity: their cosine; None where one of them has no vector.
-        hash_distance: bits in which their perceptual hashes differ; None where one of them has none.
+        similarity: cosine to the kept image; None where one of the two has no vector.
+        hash_distance: bits in which the perceptual hashes differ; None where one of the two has none.
     """
 
     id: int
@@ -56,19 +56,19 @@ def find_gallery_duplicates(
     config: DuplicateConfig | None,
     progress: Progress = no_progress,
 ) -> list[Duplicate]:
-    """The images of a gallery that repeat another one, in the order of ids.
+    """Near-duplicates of a gallery, by rising ids.
 
-    The first image keeps those that repeat it, as in a build: an indexed one before those set aside, and a labelled
-    one before those without a label. An image that was set aside goes wherever its kept image goes.
+    The first image of a group is kept, as in a build: indexed images come first, then labelled ones, then smaller ids.
+    An image that the build left out stays in the group of its kept image.
 
     Args:
-        images: all of the gallery, set aside or not.
-        read: gives the vectors of those that were not.
-        config: what counts as looking alike; None finds equal files only.
-        progress: told (done, total) of the images compared.
+        images: all images of the gallery.
+        read: reads vectors of the indexed ones.
+        config: thresholds; None finds equal files only.
+        progress: called with (done, total) images compared.
 
     Raises:
-        GalleryDamagedError: an image was set aside for one that is not indexed, or one that is compared has no vector.
+        GalleryDamagedError: the kept image of a left-out one is not indexed, or a compared image has no vector.
     """
     _check_kept_images(images)
     ordered = sorted(images, key=lambda image: (image.kept_id is not None, not image.labelled, image.id))
@@ -92,7 +92,7 @@ def _check_kept_images(images: Sequence[Fingerprint]) -> None:
     indexed = {image.id for image in images if image.kept_id is None}
     for image in images:
         if image.kept_id is not None and image.kept_id not in indexed:
-            detail = f"image {image.id} was set aside for image {image.kept_id}, which is not indexed"
+            detail = f"image {image.id} was left out for image {image.kept_id}, which is not indexed"
             raise GalleryDamagedError(
                 CATALOG_NAME, f"damaged: {detail} (`retrieval index verify` says what else is)"
             )
@@ -101,7 +101,7 @@ def _check_kept_images(images: Sequence[Fingerprint]) -> None:
 def _assign_all(
     images: Sequence[Fingerprint], read: ReadVectors, *, config: DuplicateConfig, progress: Progress
 ) -> dict[int, int]:
-    """The kept image of every image by id: its own where it repeats none or was never decoded."""
+    """Kept image of every image, by id; an image without a near-duplicate is its own."""
     assigned = {image.id: image.id for image in images}
     hashed = [(image.id, image.phash) for image in images if image.phash is not None]
     kept = KeptImages(read, config)

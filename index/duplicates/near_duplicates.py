@@ -1,7 +1,6 @@
-"""Near-duplicates of kept images.
+"""Near-duplicate search. Images are compared in order, with kept images only.
 
-Images are compared in order, with kept images only, so there are no chains: every image of a group is a near-duplicate
-of the group's kept image.
+So there are no chains: every image of a group is a near-duplicate of the group's kept image.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ _SLACK = 1e-4  # of a cosine of float32, which is measured again
 
 
 class KeptImages:
-    """The images kept so far, with which later ones are compared.
+    """Kept images, with which later ones are compared.
 
-    An image is a near-duplicate where the cosine similarity is at least `min_similarity` and the hashes differ in at
-    most `max_hash_distance` bits. Hashes are compared first, and vectors are read only for the few pairs. Where
-    hashes may differ in all bits, vectors of all kept images are read for every thousand images. Memory is two numbers
-    for each kept image. On one core an image takes 0.05 ms beside 100,000 kept ones and 0.5 ms beside a million; an
-    exact search takes 1.2 ms (64 dimensions) or 32 ms (1,280) beside 100,000.
+    An image is a near-duplicate if its cosine similarity is at least `min_similarity` and its hash differs in at most
+    `max_hash_distance` bits. Hashes are compared first; vectors are read for the remaining pairs only. If hashes may
+    differ in all bits, vectors of all kept images are read for every thousand images. Memory is two numbers per kept
+    image. On one core an image takes 0.05 ms against 100,000 kept images and 0.5 ms against a million; by vectors it
+    takes 1.2 ms (64 dimensions) or 32 ms (1,280) against 100,000.
     """
 
     def __init__(self, read: ReadVectors, config: DuplicateConfig | None = None) -> None:
@@ -49,7 +48,7 @@ class KeptImages:
         self._hashes = np.concatenate([self._hashes, hashes])
 
     def assign(self, ids: Ids, hashes: Ids) -> Ids:
-        """The kept image of every image, by (n,) int64 ids and hashes; independent of how calls cut a stream.
+        """Kept image of every image, from (n,) int64 ids and hashes; the same however a stream is cut into calls.
 
         Returns:
             (n,) int64: the id of the most similar kept image, ties by smaller id; an image without one gets its own id,
@@ -82,20 +81,20 @@ class KeptImages:
     def _similar(
         self, near: Iterable[tuple[Rows, Rows]], ids: Ids, others: Ids
     ) -> Iterator[tuple[Rows, Rows, Floats]]:
-        """The pairs (row of the ids, place among the others) that are similar enough, with their similarity."""
+        """Pairs (row of `ids`, row of `others`) that are similar enough, with their similarity."""
         for rows, places in _cut_evenly(near):
             similarities = measure_pairs(ids[rows], others[places], self._read)
             similar = similarities >= self._min_similarity
             yield rows[similar], places[similar], similarities[similar]
 
     def _near(self, ids: Ids, hashes: Ids, other_ids: Ids, other_hashes: Ids) -> Iterator[tuple[Rows, Rows]]:
-        """(row, place) of n images and m others that may be alike; of few others in the order of rows."""
+        """Candidate pairs (row of `ids`, row of `other_ids`)."""
         if self._max_distance < HASH_BITS:
             return self._near_hashes(hashes, other_hashes)
         return self._near_vectors(ids, other_ids)
 
     def _near_vectors(self, ids: Ids, others: Ids) -> Iterator[tuple[Rows, Rows]]:
-        """As `_near`, by the vectors of (n,) ids and (m,) others in float32, which is a little less than exact."""
+        """Candidate pairs by float32 products of the vectors of (n,) ids and (m,) others."""
         for first in range(0, len(ids) if len(others) else 0, PAIRS_AT_ONCE):
             vectors = self._read_any(ids[first : first + PAIRS_AT_ONCE])
             found = []
@@ -113,7 +112,7 @@ class KeptImages:
         return self._read(rising)[places]
 
     def _near_hashes(self, hashes: Ids, others: Ids) -> Iterator[tuple[Rows, Rows]]:
-        """As `_near`, by (n,) hashes and (m,) others that differ little."""
+        """Candidate pairs by (n,) and (m,) hashes."""
         limit = self._max_distance
         for start in range(0, len(others), _TILE_PLACES):
             tile = others[start : start + _TILE_PLACES]
@@ -124,7 +123,7 @@ class KeptImages:
 
 
 class _Nearest:
-    """Of every row the nearest kept image found yet, (n,) int64 `ids` with `NO_ID`; of equals the smaller."""
+    """Nearest kept image found so far, for each row: (n,) int64 `ids`, or `NO_ID`; ties by smaller id."""
 
     def __init__(self, count: int) -> None:
         self.ids = np.full(count, NO_ID, dtype=np.int64)
@@ -152,10 +151,7 @@ def _cut_evenly(pairs: Iterable[tuple[Rows, Rows]]) -> Iterator[tuple[Rows, Rows
 
 
 def measure_pairs(ids: Ids, others: Ids, read: ReadVectors) -> Floats:
-    """The cosines of (P,) images with (P,) others: (P,) float32, summed in float64 and rounded once, as in a search.
-
-    The vectors of all are in memory at once; each is read once, or twice where it is on both sides.
-    """
+    """Cosines of (P,) images with (P,) others: (P,) float32, summed in float64 and rounded once, as in a search."""
     sides = []
     for side in (ids, others):
         rising, places = np.unique(side, return_inverse=True)

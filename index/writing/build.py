@@ -61,7 +61,7 @@ def build_gallery(
             `index.sources.registry.find_source`.
         out: the gallery folder, which may not exist yet.
         labels_file: CSV or Parquet of `path,label`, which replaces other labels; items without a row have none.
-        dedup: `off`, `exact` or `near`: which duplicates are set aside.
+        dedup: near-duplicates to leave out: `off`, `exact` or `near`.
         duplicates: thresholds of near-duplicates.
         index: changed fields of `AnnConfig`; the gallery remembers the rest.
         shards: a folder of shards with the outcome of every image, so that none is embedded.

@@ -125,7 +125,7 @@ def _embed_pending(work: Workspace, catalog: CatalogWriter, sources: Mapping[int
 
 
 def set_duplicates_aside(work: Workspace, catalog: CatalogWriter, *, progress: Progress = no_progress) -> None:
-    """Make indexed rows that repeat another one its duplicates, by the gallery's settings.
+    """Mark near-duplicates among indexed rows, by the gallery's settings.
 
     Images that the base kept with the same settings, or that have duplicates, stay. Of new images the first labelled
     one is kept, or the first.

@@ -22,50 +22,50 @@ _groups_of: WeakKeyDictionary[Gallery, dict[str, DuplicateGroup]] = WeakKeyDicti
 
 
 class DuplicateEntry(Answer):
-    """Another image of the group of near-duplicates; the similarity is known where one of the two keeps the group."""
+    """Another image of a near-duplicate group; `similarity` is known where one of the two is the kept image."""
 
     id: int
     path: str
     label: str | None
-    indexed: bool = Field(description="false where the gallery set it aside when it was built")
+    indexed: bool = Field(description="false where the build left it out")
     same_bytes: bool
     similarity: float | None
 
 
 class GroupImageEntry(Answer):
-    """An image of a group; its similarity is to the one that the others repeat, which is the first."""
+    """An image of a group; `similarity` is to the kept image, which is the first."""
 
     id: int
     path: str
     label: str | None
     size_bytes: int
     similarity: float | None
-    same_bytes: bool | None = Field(description="whether its file equals the first one's; null of that one")
-    indexed: bool = Field(description="false where the gallery set it aside when it was built")
+    same_bytes: bool | None = Field(description="whether its file equals the first image's; null for the first")
+    indexed: bool = Field(description="false where the build left it out")
 
 
 class GroupDecisionEntry(Answer):
-    """What somebody decided about a group; of duplicates those in `keep` stay."""
+    """Decision about a group; of duplicates those in `keep` stay."""
 
     decision: Literal["duplicates", "different"]
     keep: list[int]
 
 
 class GroupEntry(Answer):
-    """Images that look alike."""
+    """A group of near-duplicates."""
 
     group: str
     images: list[GroupImageEntry]
     labels_differ: bool
     best: int = Field(
-        description="the image to keep unless somebody marks others: of different labels one of that which is most "
-        "probably right, then the largest file"
+        description="the proposed image to keep: where labels differ one with the most probable label, then the "
+        "largest file"
     )
     decision: GroupDecisionEntry | None
 
 
 class GroupList(ReviewList):
-    """Groups of near-duplicates; `total` counts those in the asked state."""
+    """Near-duplicate groups; `total` counts those in the requested state."""
 
     items: list[GroupEntry]
     can_undo: bool
@@ -74,7 +74,7 @@ class GroupList(ReviewList):
 def page_groups(
     snapshot: Snapshot, found: DuplicateReport, review: ReviewStore, *, page: DuplicatePage
 ) -> dict[str, Any]:
-    """The document of /v1/duplicates."""
+    """A page of /v1/duplicates."""
     groups, decisions = _name_groups(snapshot.gallery, found), review.duplicate_decisions()
     listed = [
         name
@@ -95,12 +95,12 @@ def page_groups(
 
 
 def find_group(gallery: Gallery, groups: DuplicateReport, name: str) -> DuplicateGroup | None:
-    """The group of a name; None where the gallery has none."""
+    """Group by name, or None."""
     return _name_groups(gallery, groups).get(name)
 
 
 def describe_duplicates(gallery: Gallery, groups: DuplicateReport | None, image_id: int) -> list[dict[str, Any]]:
-    """The other images of an image's group as `DuplicateEntry` has them; none before they are looked for."""
+    """The other images of an image's group, as `DuplicateEntry`; none before groups are computed."""
     group = None if groups is None else groups.find(image_id)
     if group is None:
         return []
@@ -132,7 +132,7 @@ def _describe_group(
     labels_differ = _labels_differ(gallery, group)
 
     def wrong(image: GroupedImage) -> float:
-        """Probability that the label is wrong, where labels differ; half where it was not judged."""
+        """Probability of a label error, where labels differ; 0.5 where it is unknown."""
         if issues is None or not labels_differ:
             return 0.0
         if (decided := gallery.decided.by_id.get(image.id)) is not None:
@@ -167,13 +167,13 @@ def _labels_differ(gallery: Gallery, group: DuplicateGroup) -> bool:
 
 
 def _find_label(gallery: Gallery, image: GroupedImage) -> str | None:
-    """The label that holds; the groups were found with the given ones."""
+    """The decided label, or else the given one."""
     decided = gallery.decided.by_id.get(image.id)
     return image.label if decided is None else decided.label
 
 
 def _name_groups(gallery: Gallery, found: DuplicateReport) -> dict[str, DuplicateGroup]:
-    """The groups by the name that decisions about them have, made once for an opened version."""
+    """Groups by name, cached per opened version."""
     gallery = gallery.as_given
     groups = _groups_of.get(gallery)
     if groups is None:

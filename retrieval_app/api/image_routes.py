@@ -88,7 +88,7 @@ class ImageDetails(Answer):
     size_bytes: int
     modified: str | None = Field(description="ISO 8601, UTC")
     sha256: str | None
-    indexed: bool = Field(description="false for a near-duplicate that the gallery set aside")
+    indexed: bool = Field(description="false for a near-duplicate that the build left out")
     duplicates: list[DuplicateEntry]
     label_issue: LabelIssueEntry | None
     decision: LabelDecisionEntry | None
@@ -202,7 +202,7 @@ async def list_random_images(context: Context, parameters: Annotated[RandomImage
 async def get_image(context: BareContext, image_id: ImageId) -> Any:
     """Describe an image.
 
-    An image of the gallery, or a near-duplicate that it set aside.
+    An image of the gallery, or a near-duplicate that its build left out.
     """
     return await context.read(
         describe_details, context.snapshot, context.review, image_id, folders=context.folders

@@ -252,7 +252,7 @@ async def list_label_issues(context: Context, page: Annotated[LabelIssuePage, Qu
 async def list_duplicates(context: Context, page: Annotated[DuplicatePage, Query()]) -> Any:
     """List near-duplicates.
 
-    Groups of images that look alike, those that the gallery set aside included, and their decisions.
+    Near-duplicate groups, including images that the build left out, and their decisions.
     """
     duplicates = context.snapshot.insights.duplicates
     if duplicates.value is None:

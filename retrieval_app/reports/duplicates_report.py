@@ -1,4 +1,4 @@
-"""Near-duplicates of a gallery: groups around the image to keep, their table, their page, and what is printed."""
+"""Near-duplicate groups of a gallery: report, CSV table and HTML page."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ NEAR = DuplicateConfig()
 TABLE_NAME, PAGE_NAME = "duplicates.csv", "duplicates.html"
 _FORMULA_STARTS = tuple("=+-@\t\r\n")
 SIDE = 192
-"""Longest side of the images, in pixels."""
+"""Longest side of a thumbnail, in pixels."""
 CONTENTS_SHOWN = FILES_SHOWN = 24
-"""Of a group: different images, and of each of them the files that have it."""
+"""Most contents shown of a group, and most files of each content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,11 @@ class GroupedImage:
     """An image of a group.
 
     Attributes:
-        id: of the image.
-        path: below its source, undecodable bytes as surrogates.
-        source: the root of that source.
-        label: None without.
-        sha256: of its bytes.
-        size_bytes: of its bytes.
-        indexed: whether a search can find it; not where it was set aside when the gallery was built.
-        similarity: its cosine to the kept image; None where unknown, and of the kept image.
-        hash_distance: bits of the perceptual hash that differ from the kept image's; None likewise.
+        path: below the source, undecodable bytes as surrogates.
+        source: root of the source.
+        indexed: False where the build left it out, so that no search finds it.
+        similarity: cosine to the kept image; None where unknown, and for the kept image.
+        hash_distance: bits in which the perceptual hash differs from the kept image's; None likewise.
     """
 
     id: int
@@ -67,7 +63,7 @@ class GroupedImage:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateGroup:
-    """An image and those that repeat it."""
+    """A kept image and its near-duplicates."""
 
     kept: GroupedImage
     duplicates: tuple[GroupedImage, ...]
@@ -79,21 +75,21 @@ class DuplicateGroup:
 
     @property
     def labels(self) -> Counter[str]:
-        """How many images have each label; those without one are not counted."""
+        """Images by label, without unlabelled ones."""
         return Counter(image.label for image in self.images if image.label is not None)
 
     @property
     def labels_differ(self) -> bool:
-        """Whether two images have different labels, so that one of these is likely wrong."""
+        """Whether two images have different labels; one of these is likely wrong."""
         return len(self.labels) > 1
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicateReport:
-    """The duplicates among a gallery's `images`; without `config` only equal files count.
+    """Near-duplicate groups of a gallery of `images` images; without `config` groups of equal files.
 
-    Groups whose labels differ come first, and of both the largest. No image is in two groups. `kept_for` has the kept
-    image's id of every image that repeats one.
+    Groups with different labels come first, then larger ones. No image is in two groups. `kept_for` maps the id of
+    every near-duplicate to that of its kept image.
     """
 
     gallery: str
@@ -110,26 +106,26 @@ class DuplicateReport:
         object.__setattr__(self, "_found", found)
 
     def find(self, image_id: int) -> DuplicateGroup | None:
-        """The group that an image is in."""
+        """Group of an image."""
         return self._found.get(image_id)
 
     def groups_of(self, image_ids: Ids) -> Ids:
-        """(n,) int64 a number for each of (n,) ids, which images that repeat each other share."""
+        """(n,) int64 group number of each of (n,) ids."""
         return np.array([self.kept_for.get(number, number) for number in image_ids.tolist()], dtype=np.int64)
 
     @property
     def differing(self) -> int:
-        """Groups in which labels differ."""
+        """Number of groups whose labels differ."""
         return sum(group.labels_differ for group in self.groups)
 
 
 def find_duplicate_groups(
     gallery: Gallery, progress: Progress = no_progress, *, config: DuplicateConfig | None = NEAR
 ) -> DuplicateReport:
-    """Groups of near-duplicates of a gallery, those set aside by its build included; without `config` of equal files.
+    """Near-duplicate groups of a gallery, including images that its build left out; without `config` of equal files.
 
-    Labels are the given ones, and images that somebody dropped are compared too. In a group equal files come first,
-    then the others by falling similarity.
+    Labels are the given ones; images that a decision drops are compared too. In a group equal files come first, then
+    the others by falling similarity.
     """
     gallery = gallery.as_given
     with gallery.catalog() as catalog:
@@ -173,20 +169,14 @@ def find_duplicate_groups(
 
 
 def check_duplicates_folder(out: Path) -> None:
-    """Refuse a folder in which somebody else's files have the names of the table or the page."""
+    """Refuse a folder in which other files have the names of the table or the page."""
     check_own_files(out, (TABLE_NAME, PAGE_NAME), header=_COLUMNS[:3])
 
 
 def write_duplicates(
     gallery: Gallery, out: Path, *, config: DuplicateConfig | None, limit: int, begin: BeginStep
 ) -> tuple[dict[str, Any], str]:
-    """Write the table and the page of a gallery's duplicates; the report without its groups, and the same for people.
-
-    Args:
-        config: as of `find_duplicate_groups`.
-        limit: groups on the page.
-        begin: gives the progress of a step.
-    """
+    """Write table and page of near-duplicates, `limit` groups on the page; returns the report as JSON and text."""
     for folder in (gallery.path, *(Path(s.root) for s in gallery.sources.values() if isinstance(s, FolderSource))):
         if out.resolve().is_relative_to(folder.resolve()):
             raise InputError(
@@ -215,8 +205,8 @@ def write_duplicates(
         "files": [str(out / TABLE_NAME), str(out / PAGE_NAME)],
     }
     lines = [
-        f"{printable_path(report.gallery)}: {report.images:,} images; {len(report.groups):,} groups of duplicates, in "
-        f"which {len(duplicates):,} images repeat another one"
+        f"{printable_path(report.gallery)}: {report.images:,} images; {len(report.groups):,} groups with "
+        f"{len(duplicates):,} near-duplicates"
     ]
     if report.differing:
         have = "group has" if report.differing == 1 else "groups have"
@@ -230,10 +220,7 @@ def write_duplicates(
 
 
 def _table_rows(report: DuplicateReport) -> Iterator[list[object]]:
-    """A row an image; `similarity` and `hash_distance` are to the kept image, empty where unknown.
-
-    A path or label that a spreadsheet would take for a formula has an apostrophe before it; undecodable bytes stay.
-    """
+    """One row per image; `similarity` and `hash_distance` are to the kept image, empty where unknown."""
     for number, group in enumerate(report.groups, start=1):
         for image in group.images:
             role, same = "duplicate", _word(image.sha256 == group.kept.sha256)
@@ -248,7 +235,7 @@ def _table_rows(report: DuplicateReport) -> Iterator[list[object]]:
 
 
 def guard_cell(text: str) -> str:
-    """Text that no spreadsheet takes for a formula."""
+    """Text with an apostrophe before what a spreadsheet would take for a formula."""
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
@@ -264,16 +251,9 @@ def write_duplicates_page(
     places: Mapping[int, Place],
     progress: Progress = no_progress,
 ) -> None:
-    """Write the page of at most `limit` groups into one HTML file.
+    """Write the page of at most `limit` groups as one HTML file, atomically.
 
-    An image that cannot be read any more, or that is not the one of the gallery, is shown as a placeholder.
-
-    Args:
-        out: the file; it is replaced in one step.
-        places: of the bytes of the shown images, by their ids.
-
-    Raises:
-        InputError: the file cannot be written.
+    `places` are of the shown images, by id. An image that is missing or changed is shown as a placeholder.
     """
     shown = report.groups[:limit]
     write_document(
@@ -285,7 +265,7 @@ def write_duplicates_page(
 def _draw_groups(
     groups: Sequence[DuplicateGroup], places: Mapping[int, Place], progress: Progress
 ) -> Iterator[tuple[int, DuplicateGroup, list[dict[str, Any]], int]]:
-    """(number, group, images to show with the files that have each, how many images are not shown)."""
+    """(number, group, contents to show with their files, number of contents not shown)."""
     contents: list[list[list[GroupedImage]]] = []
     for group in groups:
         by_content: dict[str, list[GroupedImage]] = {}  # the kept image's comes first

@@ -59,8 +59,8 @@ def stream_label_file(
 ) -> Iterator[bytes]:
     """The label file in blocks: absolute paths, which hold anywhere, or without `folders` those within the sources.
 
-    It has the usable images with a label, those set aside as duplicates included. `counts` gets the number of images of
-    each of the `OUTCOMES`.
+    It has the usable images with a label, left-out near-duplicates included. `counts` gets the number of images of each
+    of the `OUTCOMES`.
     """
 
     def choose_rows() -> Iterator[tuple[str, str]]:

@@ -577,7 +577,7 @@ def _describe_added(image: str, row: CatalogRow | None, *, version: str) -> Outc
     label = added_images.read_label(image)
     if label is not None and row.label != label:
         return f"image {row.id} was added, but its label is {row.label!r}, not {label!r}", None
-    copy = "" if row.kept_id is None else f", set aside as a duplicate of image {row.kept_id}"
+    copy = "" if row.kept_id is None else f", left out as a near-duplicate of image {row.kept_id}"
     result = {"image_id": row.id, "label": row.label, "copy_of": row.kept_id, "version": version}
     return f"added as image {row.id}{copy}", result
 

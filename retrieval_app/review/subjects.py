@@ -109,12 +109,12 @@ def check_duplicate_decision(given: DuplicateDecision) -> DuplicateDecision:
 
 
 def list_usable(catalog: Catalog) -> Iterator[CatalogRow]:
-    """The indexed images and those set aside as duplicates."""
+    """The indexed images and left-out near-duplicates."""
     return (row for status in USABLE for row in catalog.rows(status=status))
 
 
 def find_subjects(gallery: Gallery, ids: Iterable[int]) -> dict[int, Subject]:
-    """The images of these ids, those set aside as duplicates included, by id."""
+    """The images of these ids, left-out near-duplicates included, by id."""
     wanted = set(ids)
     with gallery.as_given.catalog() as catalog:
         subjects = {subject.image_id: subject for subject in _read_subjects(gallery, catalog.rows_of(wanted))}
@@ -124,14 +124,14 @@ def find_subjects(gallery: Gallery, ids: Iterable[int]) -> dict[int, Subject]:
 
 
 def find_by_contents(gallery: Gallery, sha256s: Iterable[str]) -> list[Subject]:
-    """The images with these bytes, those set aside as duplicates included."""
+    """The images with these bytes, left-out near-duplicates included."""
     with gallery.as_given.catalog() as catalog:
         ids = [image_id for image_id, _, _ in catalog.find_contents(sha256s)]
         return list(_read_subjects(gallery, catalog.rows_of(ids)))
 
 
 def read_all_subjects(gallery: Gallery) -> Iterator[Subject]:
-    """Every usable image, those set aside as duplicates included."""
+    """Every usable image, left-out near-duplicates included."""
     with gallery.as_given.catalog() as catalog:
         yield from _read_subjects(gallery, list_usable(catalog))
 

@@ -197,7 +197,7 @@ export interface paths {
         };
         /**
          * Describe an image
-         * @description An image of the gallery, or a near-duplicate that it set aside.
+         * @description An image of the gallery, or a near-duplicate that its build left out.
          */
         get: operations["get_image"];
         put?: never;
@@ -402,7 +402,7 @@ export interface paths {
         };
         /**
          * List near-duplicates
-         * @description Groups of images that look alike, those that the gallery set aside included, and their decisions.
+         * @description Near-duplicate groups, including images that the build left out, and their decisions.
          */
         get: operations["list_duplicates"];
         put?: never;
@@ -952,7 +952,7 @@ export interface components {
         };
         /**
          * DuplicateEntry
-         * @description Another image of the group of near-duplicates; the similarity is known where one of the two keeps the group.
+         * @description Another image of a near-duplicate group; `similarity` is known where one of the two is the kept image.
          */
         DuplicateEntry: {
             /** Id */
@@ -963,7 +963,7 @@ export interface components {
             label: string | null;
             /**
              * Indexed
-             * @description false where the gallery set it aside when it was built
+             * @description false where the build left it out
              */
             indexed: boolean;
             /** Same Bytes */
@@ -1199,7 +1199,7 @@ export interface components {
         };
         /**
          * GroupDecisionEntry
-         * @description What somebody decided about a group; of duplicates those in `keep` stay.
+         * @description Decision about a group; of duplicates those in `keep` stay.
          */
         GroupDecisionEntry: {
             /**
@@ -1212,7 +1212,7 @@ export interface components {
         };
         /**
          * GroupEntry
-         * @description Images that look alike.
+         * @description A group of near-duplicates.
          */
         GroupEntry: {
             /** Group */
@@ -1223,14 +1223,14 @@ export interface components {
             labels_differ: boolean;
             /**
              * Best
-             * @description the image to keep unless somebody marks others: of different labels one of that which is most probably right, then the largest file
+             * @description the proposed image to keep: where labels differ one with the most probable label, then the largest file
              */
             best: number;
             decision: components["schemas"]["GroupDecisionEntry"] | null;
         };
         /**
          * GroupImageEntry
-         * @description An image of a group; its similarity is to the one that the others repeat, which is the first.
+         * @description An image of a group; `similarity` is to the kept image, which is the first.
          */
         GroupImageEntry: {
             /** Id */
@@ -1245,18 +1245,18 @@ export interface components {
             similarity: number | null;
             /**
              * Same Bytes
-             * @description whether its file equals the first one's; null of that one
+             * @description whether its file equals the first image's; null for the first
              */
             same_bytes: boolean | null;
             /**
              * Indexed
-             * @description false where the gallery set it aside when it was built
+             * @description false where the build left it out
              */
             indexed: boolean;
         };
         /**
          * GroupList
-         * @description Groups of near-duplicates; `total` counts those in the asked state.
+         * @description Near-duplicate groups; `total` counts those in the requested state.
          */
         GroupList: {
             /**
@@ -1364,7 +1364,7 @@ export interface components {
             sha256: string | null;
             /**
              * Indexed
-             * @description false for a near-duplicate that the gallery set aside
+             * @description false for a near-duplicate that the build left out
              */
             indexed: boolean;
             /** Duplicates */

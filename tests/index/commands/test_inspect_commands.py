@@ -92,10 +92,11 @@ def test_a_filter_that_cannot_be_read_is_a_usage_error_and_a_misspelt_column_an_
     assert "metadata lable; there are id, label, path, source; did you mean label?" in str(misspelt)
 
 
-def test_duplicates_are_listed_with_what_they_repeat(gallery: Path) -> None:
+def test_near_duplicates_are_listed_with_their_kept_image(gallery: Path) -> None:
     (kept_image,) = (row.id for row in rows(gallery) if row.path == "red/1.png")
     _, line = run(cli.list_items, gallery, "--status", "duplicate")
-    assert line.split()[1:] == ["duplicate", "red", "red/copy.png", "repeats", f"{kept_image},", "red/1.png"]
+    assert line.split()[1:4] == ["duplicate", "red", "red/copy.png"]
+    assert line.split()[4:] == ["near-duplicate", "of", f"{kept_image},", "red/1.png"]
     items = run_json(cli.list_items, gallery, "--status", "duplicate")["items"]
     assert isinstance(items, list)
     assert [(item["keeper"], item["keeper_path"]) for item in items] == [(kept_image, "red/1.png")]

@@ -23,7 +23,7 @@ ALIKE, OTHER = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]
 
 
 def test_a_gallery_is_grouped_around_its_first_images() -> None:
-    """1 and 4 are one file, 3 looks like them; 5 and 6 were set aside for 3 and 2, 7 for 2 with the bytes of 6."""
+    """1 and 4 are one file, 3 looks like them; 5 and 6 were left out for 3 and 2, 7 for 2 with the bytes of 6."""
     images = [Fingerprint(1, "a", 0), Fingerprint(2, "b", 0), Fingerprint(3, "c", 3), Fingerprint(4, "a", 0)]
     images += [
         Fingerprint(5, "d", 1, kept_id=3),
@@ -70,6 +70,6 @@ def test_an_image_without_a_vector_or_set_aside_for_one_that_is_not_indexed_is_d
         for others in ([], [Fingerprint(3, "c", 0, kept_id=1)]):
             images = [Fingerprint(1, "a", 0), Fingerprint(2, "b", 0, kept_id=3), *others]
             with pytest.raises(
-                GalleryDamagedError, match=r"2 was set aside for image 3, .*`retrieval index verify`"
+                GalleryDamagedError, match=r"2 was left out for image 3, .*`retrieval index verify`"
             ):
                 find_gallery_duplicates(images, reader([1], [ALIKE]), config=config)

@@ -396,7 +396,7 @@ class GalleryMachine(RuleBasedStateMachine):
 
 
 class DeduplicatedMachine(GalleryMachine):
-    """The same, with repetitions set aside."""
+    """The same, with near-duplicates left out."""
 
     dedup = "exact"
 

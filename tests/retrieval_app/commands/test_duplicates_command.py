@@ -1,4 +1,4 @@
-"""`retrieval duplicates` as people and programs call it, on galleries with and without duplicates set aside."""
+"""`retrieval duplicates` as people and programs call it, on galleries with and without near-duplicates left out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def gallery(photos: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All of them, none set aside; not to be written to."""
+    """All of them, none left out; not to be written to."""
     out = tmp_path_factory.mktemp("gallery") / "gallery"
     build(photos, out, tiny_model)
     return out
@@ -56,7 +56,7 @@ def test_near_duplicates_are_grouped_and_the_summary_says_what_differs(
 ) -> None:
     out = tmp_path / "found"
     assert main(["duplicates", str(gallery), "--out", str(out), "--min-similarity", "0.99"]) == 0
-    assert "18 images; 2 groups of duplicates, in which 3 images repeat another one" in capsys.readouterr().out
+    assert "18 images; 2 groups with 3 near-duplicates" in capsys.readouterr().out
     rows = read_table(out)
     assert members(rows, "group", "role", "path", "label", "same_bytes", "hash_distance") == [
         ("1", "keep", "blue/0.jpg", "blue", "", ""),

@@ -82,7 +82,7 @@ function drawInStrip(id, words, props) {
 export function drawDuplicates(image, act) {
   const items = image.duplicates.map(twin => {
     const alike = twin.similarity === null ? 'alike' : `${percent(twin.similarity)} alike`;
-    const told = `${twin.same_bytes ? 'same file' : alike}${twin.indexed ? '' : ', set aside'}`;
+    const told = `${twin.same_bytes ? 'same file' : alike}${twin.indexed ? '' : ', left out'}`;
     const name = shownText(twin.path);
     const given = {title: `${name}: ${told}`, 'aria-label': `Details of the duplicate ${name}, ${told}`};
     return drawInStrip(twin.id, told, {...given, disabled: !twin.indexed, onclick: () => act('open', twin.id)});

@@ -1,11 +1,11 @@
-// One group of images that look alike: each to be marked as kept, and what the group is, duplicates or different images.
+// One group of near-duplicates: images to mark as kept, and the decision: duplicates or different images.
 
 import {button, count, fileSize, make, percent, refill, refillKeepingFocus, shownText} from '../core/dom.js';
 import {decisionButton, openZoom} from './review_bar.js';
 import {zoomer} from '../core/thumbs.js';
 import {drawLead} from './label_file.js';
 
-/** What a decision says, in words; null is one taken back. @param {GroupDecision | null} decision */
+/** A decision in words; null: taken back. @param {GroupDecision | null} decision */
 export function wordsFor(decision) {
   if (!decision) return 'Decision taken back';
   return decision.decision === 'different'
@@ -13,7 +13,7 @@ export function wordsFor(decision) {
     : `Duplicates: ${count(decision.keep.length, 'image')} kept`;
 }
 
-/** All are compared with the first, which the others repeat. @param {GroupImage} image */
+/** Similarity to the first image, with which all others are compared. @param {GroupImage} image */
 function likenessOf(image, place) {
   if (place === 0) return 'the first';
   if (image.same_bytes) return 'same file';
@@ -124,7 +124,7 @@ function drawImage(image, place, {box, zoom}) {
   ]);
 }
 
-/** The images of a group, large, one after the other in the same place, so that the eye sees what differs. */
+/** The images of a group, large, one after the other in the same place, to compare them. */
 export function openComparison(group, {from, onClose}) {
   const {images} = group;
   let at = from;

@@ -1,4 +1,4 @@
-// Duplicates: groups of images that look alike, side by side; what becomes of each group is decided and remembered.
+// Near-duplicates view: groups of images side by side, with a decision for each group.
 
 import {gallery} from '../core/api.js';
 import {drawGroup, openComparison, wordsFor} from './duplicate_group.js';
@@ -11,7 +11,7 @@ import {toast} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
 const PAGE = 20;
-let view = null; // what the keys act on, once there is a list
+let view = null; // for the keys, once there is a list
 
 /** Fill the panel. */
 export function start(panel) {
@@ -33,8 +33,8 @@ export function start(panel) {
   openView(panel, {
     title: 'Duplicates',
     lead:
-      'Images that look the same or nearly so. No file is touched: what you decide is kept beside the gallery, '
-      + 'and the list you download says which files to keep and which to drop.',
+      'Images that are the same or nearly so. No file is changed: decisions are stored beside the gallery, '
+      + 'and the list to download says which files to keep and which to drop.',
     draw: open,
   });
 }
@@ -47,8 +47,8 @@ async function open(body, _, retry) {
   const first = await awaitReady(body, 'duplicates', {
     params: {...readFilter(), limit: PAGE},
     retry,
-    what: 'Looking for duplicates',
-    why: 'Every image is compared with those nearest to it. This happens once for each version of the gallery.',
+    what: 'Finding near-duplicates',
+    why: 'Every image is compared with its nearest ones, once for each version of the gallery.',
   });
   if (first) drawList(body, first, described.permissions.review);
 }
@@ -134,6 +134,6 @@ const drawNothing = list =>
   drawNothingIn(list, {
     icon: 'copy',
     all: 'Every group has a decision. Download the list to tidy the folders.',
-    title: 'No duplicates',
-    text: 'No two images of this gallery look the same.',
+    title: 'No near-duplicates',
+    text: 'No two images of this gallery are near-duplicates.',
   });
