@@ -17,7 +17,7 @@ from index.commands.console import (
     emit,
     help_all_option,
     output_options,
-    progress_bar,
+    progress_bars,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def export(run: Path | None, out: Path, as_json: bool, **options: Any) -> None:
     if (run is None) == (options["backbone"] is None):
         raise click.UsageError("give either a RUN folder, or --backbone NAME with --weights")
     config = build_config(ExportConfig, options)
-    with progress_bar("features" if config.precision == "fp32" else "images") as progress:
+    with progress_bars() as begin:
+        progress = begin("features" if config.precision == "fp32" else "images")
         report = write_model(run, out, config, progress=progress)
     emit(report.to_json(), as_json=as_json, text=_format(report))
 

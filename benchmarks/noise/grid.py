@@ -23,7 +23,7 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.common.record import digest, save_array, write_with_record
 from benchmarks.noise.features import FeatureSet, load_features
-from index.commands.console import progress_bar
+from index.commands.console import progress_bars
 from index.evaluation.evaluate import nmi
 from training.backbone.extract import CachedSource
 from training.confidence.confidences import (
@@ -184,7 +184,8 @@ def run_parallel(
     task: Callable[..., None], arguments: Sequence[tuple[Any, ...]], what: str, *, workers: int
 ) -> None:
     """Call the task with each of the arguments, in processes of one thread each; the first error ends all."""
-    with progress_bar(what, unit="cells") as progress:
+    with progress_bars() as begin:
+        progress = begin(what, unit="cells")
         if workers == 1:
             for done, each in enumerate(arguments, start=1):
                 task(*each)

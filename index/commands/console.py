@@ -211,15 +211,10 @@ def help_all_option(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
-class _ConfigOption(click.Option):
-    group = "Options"
-    words: Collection[str] | None = None
-
-
 def _option(field: Any, hint: Any, *, group: type, remembered: bool) -> Callable[[Command], Command]:
     meta = field.metadata
     title = (group.__doc__ or "Options").partition("\n")[0].rstrip(".")
-    kind_of_option = type("_ConfigOption", (_ConfigOption,), {"group": title, "words": meta.get("words")})
+    kind_of_option = type("_ConfigOption", (click.Option,), {"group": title, "words": meta.get("words")})
     if get_origin(hint) in (types.UnionType,):
         hint = next(kind for kind in get_args(hint) if kind is not type(None))
     kind: Any = click.Choice(list(meta["choices"])) if "choices" in meta else PATH if hint is Path else hint
@@ -289,17 +284,10 @@ def emit(document: Mapping[str, Any], *, as_json: bool, text: str) -> None:
     click.echo(json.dumps(document, indent=2) if as_json else text)
 
 
-@contextmanager
-def progress_bar(description: str, *, unit: str = "images") -> Iterator[Progress]:
-    """The only progress bar of a command."""
-    with progress_bars() as begin:
-        yield begin(description, unit=unit, visible=True)
-
-
 class BeginBar(Protocol):
-    """Adds a bar below the others; it is hidden until its first report unless it is to be visible at once."""
+    """Adds a bar below the others, which is hidden until its first report."""
 
-    def __call__(self, description: str, *, unit: str, visible: bool = False) -> Progress: ...
+    def __call__(self, description: str, *, unit: str = "images") -> Progress: ...
 
 
 class ProgressLines:
@@ -332,7 +320,7 @@ def progress_bars() -> Iterator[BeginBar]:
     """Progress bars for work of several steps; without a terminal, lines of the steps that take half a minute."""
     if not sys.stderr.isatty():
         lines = ProgressLines(least_s=EVERY_S)
-        yield lambda description, *, unit, visible=False: lines.stage(description, unit=unit)
+        yield lambda description, *, unit="images": lines.stage(description, unit=unit)
         return
     from rich import progress as rich_progress
     from rich.console import Console
@@ -347,8 +335,8 @@ def progress_bars() -> Iterator[BeginBar]:
     )
     with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
 
-        def begin(description: str, *, unit: str, visible: bool = False) -> Progress:
-            task = bars.add_task(description, total=None, rate="", visible=visible, start=visible)
+        def begin(description: str, *, unit: str = "images") -> Progress:
+            task = bars.add_task(description, total=None, rate="", visible=False, start=False)
 
             def update(done: int, total: int) -> None:
                 if not bars.tasks[task].started:

@@ -23,7 +23,7 @@ from index.commands.console import (
     emit,
     help_all_option,
     output_options,
-    progress_bar,
+    progress_bars,
     where_option,
 )
 from index.commands.images_or_gallery import settle_gallery
@@ -292,7 +292,8 @@ def search(
         return
     stream, tally = sys.stdout, _Tally()  # a bar takes the name `sys.stdout` while it is drawn
     shows_bar = out is not None or not stream.isatty()  # on a terminal the results themselves show the progress
-    with progress_bar("Searching", unit="queries") if shows_bar else nullcontext(no_progress) as progress:
+    with progress_bars() if shows_bar else nullcontext() as begin:
+        progress = no_progress if begin is None else begin("Searching", unit="queries")
         answers = tally.count(_answer(opened, queries, numbers, wanted, progress))
         if out is not None:
             _write_file(answers, out, tally=tally)

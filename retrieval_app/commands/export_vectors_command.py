@@ -12,7 +12,6 @@ from index.commands.console import (
     by_option,
     emit,
     output_options,
-    progress_bar,
     progress_bars,
     refuse_unused,
 )
@@ -54,33 +53,30 @@ def export_vectors(gallery: Path, out: Path, kind: str, thumbnails: bool, by: st
     """
     from index.text import printable_path
 
-    if kind == TABLE:
-        refuse_unused(click.get_current_context(), "thumbnails", needs="--as projector or --as atlas")
-        from index.gallery.export_vectors import export_vectors as export
+    shown = printable_path(str(out))
+    with progress_bars() as begin:
+        if kind == TABLE:
+            refuse_unused(click.get_current_context(), "thumbnails", needs="--as projector or --as atlas")
+            from index.gallery.export_vectors import export_vectors as export
 
-        with progress_bar("Writing") as progress:
-            table = export(gallery, out, by=by, progress=progress)
-        text = f"{' and '.join(map(printable_path, table.files))}: {_count(table.images, table.embedding_dim)}"
-        emit(asdict(table), as_json=as_json, text=text)
-        return
-    if kind == PROJECTOR:
-        from retrieval_app.vector_views import write_projector
+            table = export(gallery, out, by=by, progress=begin("Writing"))
+            text = f"{' and '.join(map(printable_path, table.files))}: {_count(table.images, table.embedding_dim)}"
+            emit(asdict(table), as_json=as_json, text=text)
+            return
+        from retrieval_app.vector_views import write_atlas, write_projector
 
-        with progress_bar("Writing") as progress:
-            report = write_projector(gallery, out, by=by, thumbnails=thumbnails, progress=progress)
-        how = f"tensorboard --logdir {printable_path(str(out))}"
-    else:
-        from retrieval_app.vector_views import write_atlas
-
-        with progress_bars() as begin:
+        if kind == PROJECTOR:
+            report = write_projector(gallery, out, by=by, thumbnails=thumbnails, progress=begin("Writing"))
+            how = f"tensorboard --logdir {shown}"
+        else:
             report = write_atlas(
-                gallery, out, by=by, thumbnails=thumbnails, laying_out=begin("map", unit="steps"),
-                writing=begin("writing", unit="images"),
+                gallery, out, by=by, thumbnails=thumbnails, laying_out=begin("Layout", unit="steps"),
+                writing=begin("Writing"),
             )  # fmt: skip
-        how = f"embedding-atlas {printable_path(str(out))} --x x --y y --neighbors neighbors"
-        how += " --image image" if thumbnails else ""
+            how = f"embedding-atlas {shown} --x x --y y --neighbors neighbors"
+            how += " --image image" if thumbnails else ""
     counted = f"{_count(report.images, report.embedding_dim)}, {report.thumbnails:,} thumbnails"
-    emit(asdict(report), as_json=as_json, text=f"{printable_path(str(out))}: {counted}\nlook: {how}")
+    emit(asdict(report), as_json=as_json, text=f"{shown}: {counted}\nview: {how}")
 
 
 def _count(images: int, numbers: int) -> str:

@@ -27,7 +27,7 @@ def test_vectors_are_written_where_they_are_wanted(small_gallery: Path, gallery:
 
 def test_files_for_viewers_are_written_and_the_viewer_named(small_gallery: Path, tmp_path: Path) -> None:
     for kind, name, viewer in (("projector", "folder", "tensorboard"), ("atlas", "a.parquet", "embedding-atlas")):
-        assert f"look: {viewer} " in run(export_vectors, small_gallery, "--as", kind, "--out", tmp_path / name)[1]
+        assert f"view: {viewer} " in run(export_vectors, small_gallery, "--as", kind, "--out", tmp_path / name)[1]
         words = ("--as", kind, "--out", tmp_path / f"other-{name}", "--no-thumbnails", "--json")
         document = json.loads("".join(run(export_vectors, small_gallery, *words)))
         assert document["thumbnails"] == 0
