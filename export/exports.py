@@ -28,13 +28,15 @@ from index.sources.folder_walk import walk_folder
 from index.text import printable_path
 from index.threads import usable_cores
 from index.user_cache import user_cache
+from training.backbone import onnx_models
 from training.backbone.backbones import Backbone, load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.backbone.graphs import PixelModel
+from training.backbone.onnx_models import OnnxSettings
 from training.data.datasets import list_dataset
 from training.head.embedding_heads import Head, RawHead
 from training.head.untrained import count_directions, fit_untrained
-from training.options.backbone_libraries import preprocess_for
+from training.options.backbone_libraries import is_onnx_file, preprocess_for
 from training.options.config import USUAL_DIM
 from training.options.resolve import resolve_input
 from training.run.run_folder import PARITY_IMAGES, RunFolder
@@ -160,7 +162,7 @@ def export_run(
     copy_head, threshold = (None, 0.0) if second is None else second
     untrained = run.load_untrained_head()
     contract = ModelContract(
-        backbone=backbone.name,
+        backbone=backbone.short_name,
         method=state["method"],
         embedding_dim=head.embedding_dim,
         preprocess=preprocess,
@@ -188,9 +190,13 @@ def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no
     backbone, view, pooling, whiten = config.backbone, config.view, config.pooling, config.whiten
     given = (("resize", config.resize), ("crop", config.crop))
     sizes = {name: size for name, size in given if size is not None}
-    images = resolve_input(backbone, view=view, pooling=pooling, **sizes)
-    preprocess = preprocess_for(backbone, resize=images.resize, crop=images.crop, view=view)
-    network = load_backbone(backbone, config.weights or "pretrained", side=images.crop)
+    settings = OnnxSettings(
+        config.preprocessor, config.three("mean"), config.three("std"), config.output, config.tokens
+    )
+    own = onnx_models.describe_input(backbone, settings) if is_onnx_file(backbone) else None
+    images = resolve_input(backbone, own, view=view, pooling=pooling, **sizes)
+    preprocess = preprocess_for(backbone, resize=images.resize, crop=images.crop, view=view, own=own)
+    network = load_backbone(backbone, config.weights or "pretrained", side=images.crop, onnx=settings)
     require_input_size(network, images.crop)
     loaded = with_features(network, view=view, pooling=pooling, side=images.crop)
     head: Head = RawHead(loaded.feature_dim)
@@ -201,18 +207,18 @@ def export_untrained(out: Path, config: ExportConfig, *, progress: Progress = no
         cache, width = config.cache or user_cache(), config.embedding_dim
         head, checked = _fit_whitening(extractor, whiten, embedding_dim=width, cache=cache, progress=progress)
     contract = ModelContract(
-        backbone=loaded.name,
+        backbone=loaded.short_name,
         method="raw" if whiten is None else "pca-whitened",
         embedding_dim=head.embedding_dim,
         preprocess=preprocess,
         view=view,
         pooling=pooling,
     )
-    own = None
+    own_images = None
     if whiten is not None and config.precision != "fp32" and config.images in (None, whiten):
-        own = whiten, _list_labelled(whiten)
+        own_images = whiten, _list_labelled(whiten)
     model = EmbeddingModel(loaded, head, preprocess)
-    return _write(model, out, config, contract=contract, images=checked, own=own, progress=progress)
+    return _write(model, out, config, contract=contract, images=checked, own=own_images, progress=progress)
 
 
 def export_again(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from index.config_fields import as_config, as_path, check_fields, option, refuse_given
 from index.errors import InputError, naming_extras
 from index.progress import Progress, no_progress
-from training.options.backbone_libraries import BUILTIN
+from training.options.backbone_libraries import BUILTIN, is_onnx_file
 from training.options.config import POOLINGS, USUAL_DIM, VIEWS
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class ExportConfig:
     """Backbone to export without a run, and the precision"""
 
     backbone: str | None = option(
-        None, "Without RUN: any torchvision classification model, timm:NAME, open_clip:NAME, or builtin."
+        None, "Without RUN: any torchvision classification model, timm:NAME, open_clip:NAME, FILE.onnx or builtin."
     )
     weights: str | None = option(None, "Without RUN: the backbone's weights.", metavar="pretrained|none|FILE")
     whiten: Path | None = option(None, "Without RUN: PCA-whiten on these images.", metavar="FOLDER")
@@ -47,6 +47,26 @@ class ExportConfig:
         "own", "Without RUN: the backbone's own pooling, generalised mean, or several layers.", choices=POOLINGS
     )
     cache: Path | None = option(None, "With --whiten: folder of backbone features.", usual="your cache folder")
+    preprocessor: Path | None = option(
+        None, "Of an ONNX --backbone: its preprocessor_config.json (transformers) or config.json (timm).",
+        usual="the one beside it", metavar="FILE",
+    )  # fmt: skip
+    mean: str | None = option(
+        None, "Of an ONNX --backbone: mean of the normalisation, for values in 0..1.", metavar="R,G,B",
+        usual="the preprocessor file's",
+    )  # fmt: skip
+    std: str | None = option(
+        None, "Of an ONNX --backbone: standard deviation of the normalisation.", metavar="R,G,B",
+        usual="the preprocessor file's",
+    )  # fmt: skip
+    output: str | None = option(
+        None, "Of an ONNX --backbone: the output that has the features.", metavar="NAME",
+        usual="the pooled one",
+    )  # fmt: skip
+    tokens: str | None = option(
+        None, "Of an ONNX --backbone that gives tokens: take the class token, or the mean of all.",
+        choices=("class", "mean"), usual="class, where there is one",
+    )  # fmt: skip
     precision: str = option(
         "fp32",
         "Of the weights, and with int8 of the layers; what it costs is measured.",
@@ -66,12 +86,27 @@ class ExportConfig:
         if self.backbone is None:
             others = ("weights", "whiten", "embedding_dim", "resize", "crop", "view", "pooling", "cache")
             refuse_given(self, *others, needs="--backbone")
-        elif self.weights is None and self.backbone != BUILTIN:
+        elif self.weights is None and self.backbone != BUILTIN and not is_onnx_file(self.backbone):
             raise InputError("--backbone needs --weights pretrained, none or a FILE")
+        if self.backbone is None or not is_onnx_file(self.backbone):
+            refuse_given(self, "preprocessor", "mean", "std", "output", "tokens", needs="--backbone FILE.onnx")
+        for name in ("mean", "std"):
+            self.three(name)
         if self.whiten is None:
             refuse_given(self, "embedding_dim", "cache", needs="--whiten")
         if self.precision == "fp32":
             refuse_given(self, "images", "max_recall_drop", needs="--precision fp16, bf16 or int8")
+
+    def three(self, name: str) -> tuple[float, float, float] | None:
+        """`mean` or `std` as numbers; None where it is not given."""
+        text: str | None = getattr(self, name)
+        if text is None:
+            return None
+        try:
+            red, green, blue = (float(value) for value in text.split(","))
+        except ValueError as error:
+            raise InputError(f"--{name} must be three numbers such as 0.5,0.5,0.5, got {text!r}") from error
+        return red, green, blue
 
 
 def export(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from index.errors import InputError
 from index.model.builtin import describe_builtin
+from training.backbone.onnx_models import OnnxBackbone, OnnxSettings
 from training.backbone.pooling import BothViews, PooledFeatures, PoolingLayout
-from training.options.backbone_libraries import BUILTIN, DEFAULT_LIBRARY, LIBRARIES, find_library
+from training.options.backbone_libraries import BUILTIN, DEFAULT_LIBRARY, LIBRARIES, find_library, is_onnx_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,11 @@ class Backbone:
     side: int | None = None
 
     @property
+    def short_name(self) -> str:
+        """The name without the folders of an ONNX file."""
+        return Path(self.name).name if is_onnx_file(self.name) else self.name
+
+    @property
     def network(self) -> nn.Module:
         """The library's model, without our views and poolings."""
         module = self.module.features if isinstance(self.module, BothViews) else self.module
@@ -49,7 +57,9 @@ class Backbone:
         return digest.hexdigest()
 
 
-def load_backbone(name: str, weights: str, *, seed: int = 0, side: int | None = None) -> Backbone:
+def load_backbone(
+    name: str, weights: str, *, seed: int = 0, side: int | None = None, onnx: OnnxSettings | None = None
+) -> Backbone:
     """Build a backbone by name.
 
     Args:
@@ -58,6 +68,7 @@ def load_backbone(name: str, weights: str, *, seed: int = 0, side: int | None = 
             `seed`), or a safetensors or torch state-dict file in the library's layout, with or without the last layer.
         side: image size in pixels, if not the model's own; a network of one size is built for this size, with resampled
             weights, where its library can do that.
+        onnx: settings of an ONNX file.
     """
     library, model = find_library(name)
     if weights == "imagenet":
@@ -67,10 +78,21 @@ def load_backbone(name: str, weights: str, *, seed: int = 0, side: int | None = 
             )
         weights = "pretrained"
     source = import_module(f"training.backbone.{library.module}")
-    module, feature_dim = source.build_module(model, weights, seed=seed, side=side)
+    settings = {} if onnx is None or not is_onnx_file(name) else {"settings": onnx}
+    module, feature_dim = source.build_module(model, weights, seed=seed, side=side, **settings)
     if name == BUILTIN:  # runs and models name what it is: a later version may have another one
         name = describe_builtin().backbone
     return Backbone(name, module.eval().requires_grad_(False), feature_dim)
+
+
+def rebuild_backbone(name: str, state: Mapping[str, Tensor], *, side: int) -> Backbone:
+    """The backbone of a name with these weights, which are of its `network.state_dict()`."""
+    if is_onnx_file(name):
+        module = OnnxBackbone(state["graph"])
+        return Backbone(name, module.eval(), module.width)
+    backbone = load_backbone(name, "none", side=side)
+    backbone.network.load_state_dict(state)
+    return backbone
 
 
 def with_features(backbone: Backbone, *, view: str = "crop", pooling: str = "own", side: int) -> Backbone:
@@ -106,7 +128,7 @@ def layout_of(backbone: Backbone, *, pooling: str, side: int) -> PoolingLayout:
 @torch.inference_mode()
 def require_input_size(backbone: Backbone, side: int, *, flag: str = "--crop") -> None:
     """Refuse an image size that the architecture cannot take."""
-    device = next(backbone.network.parameters()).device
+    device = next(iter(backbone.network.state_dict().values())).device
     try:
         features = backbone.module(torch.zeros(1, 3, side, side, device=device))
     except (AssertionError, RuntimeError, ValueError) as error:

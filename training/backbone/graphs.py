@@ -24,6 +24,7 @@ from index.model.contract import GRAPH_NAMES, METADATA_KEY, ModelContract
 from index.threads import usable_cores
 from training.backbone.backbones import normalise_images
 from training.backbone.extract import Extractor, folder_name, name_content
+from training.backbone.onnx_models import insert_graphs
 
 
 class PixelModel(nn.Module):
@@ -61,7 +62,8 @@ class NoGraphError(InputError):
 
 def write_graph(model: PixelModel, contract: ModelContract) -> onnx.ModelProto:
     """ONNX graph of a model in eval mode, float32, on the CPU; image size and outputs are the contract's."""
-    weight_bytes = sum(tensor.numel() * 4 for tensor in model.state_dict().values())
+    tensors = model.state_dict().values()
+    weight_bytes = sum(tensor.numel() * (4 if tensor.is_floating_point() else 1) for tensor in tensors)
     if weight_bytes > MAX_WEIGHT_BYTES:
         raise NoGraphError(
             f"{contract.backbone}: {weight_bytes / 1e9:.1f} GB of weights do not fit into one ONNX file "
@@ -113,7 +115,9 @@ def _convert(model: PixelModel, example: torch.Tensor, contract: ModelContract) 
         )
     if program is None:
         raise RuntimeError("torch.onnx.export returned no program")
-    return program.model_proto
+    proto = program.model_proto
+    insert_graphs(proto)
+    return proto
 
 
 @contextmanager
@@ -176,7 +180,7 @@ def _write(extractor: Extractor) -> bytes:
     """Write the graph of a copy, as torch keeps its own weights in the memory layout of convolutions."""
     backbone = extractor.backbone
     contract = ModelContract(
-        backbone=backbone.name, method="features", embedding_dim=backbone.feature_dim,
+        backbone=backbone.short_name, method="features", embedding_dim=backbone.feature_dim,
         preprocess=extractor.preprocess, precision=extractor.precision, view=backbone.view, pooling=backbone.pooling,
     )  # fmt: skip
     network = deepcopy(backbone.module).to(device="cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]

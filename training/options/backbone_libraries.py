@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 DEFAULT_LIBRARY = "torchvision"
 BUILTIN = "builtin"
 """Name of the built-in model."""
+ONNX = "onnx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ LIBRARIES: Mapping[str, BackboneLibrary] = {
     "timm": BackboneLibrary("timm_models", package=("timm", "timm")),
     "open_clip": BackboneLibrary("open_clip_models", package=("open_clip", "open_clip_torch")),
     BUILTIN: BackboneLibrary("builtin_models", _prepare_as_builtin),
+    ONNX: BackboneLibrary("onnx_models"),
 }
 
 
@@ -74,20 +76,34 @@ def find_library(name: str) -> tuple[BackboneLibrary, str]:
     """Library of a backbone, and the model's name in it."""
     if name == BUILTIN:
         return LIBRARIES[BUILTIN], ""
+    if is_onnx_file(name):
+        return LIBRARIES[ONNX], name
     library, _, model = name.partition(":") if ":" in name else (DEFAULT_LIBRARY, "", name)
-    if library not in LIBRARIES or library == BUILTIN:
-        raise InputError(f"--backbone {name!r}: unknown library; expected one of {', '.join(LIBRARIES)}")
+    if library not in LIBRARIES or library in (BUILTIN, ONNX):
+        raise InputError(
+            f"--backbone {name!r}: unknown library; expected one of {', '.join(LIBRARIES)} (FILE.onnx for onnx)"
+        )
     package = LIBRARIES[library].package
     if package is not None and find_spec(package[0]) is None:
         raise MissingDependencyError(package=package[1], extra="backbones", purpose=f"--backbone {name}")
     return LIBRARIES[library], model
 
 
+def is_onnx_file(backbone: str) -> bool:
+    """Whether a `--backbone` is an ONNX file, which has its weights inside."""
+    return backbone.endswith(".onnx")
+
+
 def preprocess_for(
-    backbone: str, *, resize: int | None = None, crop: int | None = None, view: str = "crop"
-) -> PreprocessConfig:
-    """Preprocessing for a backbone, at its own size unless another is given; `view` both crops later."""
-    own = own_input(backbone, crop=crop)
+    backbone: str, *, resize: int | None = None, crop: int | None = None, view: str = "crop",
+    own: PreprocessConfig | None = None,
+) -> PreprocessConfig:  # fmt: skip
+    """Preprocessing for a backbone, at its own size unless another is given; `view` both crops later.
+
+    Args:
+        own: preprocessing that the backbone was trained with, if the caller has it.
+    """
+    own = own_input(backbone, crop=crop) if own is None else own
     crop = own.crop if crop is None else crop
     resize = own.resize if resize is None else resize
     return replace(own, resize=crop if view == "whole" else resize, crop=resize if view == "both" else crop)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from index.config_fields import check_fields, option
 from index.errors import InputError
 from index.sources.table_rows import USUAL, TableColumns
-from training.options.backbone_libraries import BUILTIN
+from training.options.backbone_libraries import BUILTIN, is_onnx_file
 from training.options.finetuning import FinetuneConfig
 from training.options.losses import LossConfig
 
@@ -319,8 +319,8 @@ class TrainConfig:
         "state-dict file.", metavar="pretrained|none|FILE", words=WEIGHTS,
     )  # fmt: skip
     backbone: str = option(
-        "resnet50", "A torchvision model, timm:NAME, open_clip:NAME, or builtin: the built-in model, default without "
-        "--weights.",
+        "resnet50", "A torchvision model, timm:NAME, open_clip:NAME, FILE.onnx, or builtin: the built-in model, the "
+        "default without --weights.",
     )  # fmt: skip
     seed: int = option(0, "Random seed.", at_least=0, at_most=2**32 - 1)
     head_eval_every: int = option(10, "Evaluate the head on --val every N epochs.", metavar="N", at_least=1)
@@ -343,6 +343,11 @@ class TrainConfig:
                 f"--finetune needs a loss, and --method {self.loss.method} has none: add --finetune-method"
             )
 
+        if is_onnx_file(self.backbone) and self.finetuning.trains:
+            raise InputError(
+                f"--backbone {self.backbone} cannot be fine-tuned, as an ONNX file is run as it is: leave --finetune "
+                "out, or name a model of torchvision, timm or open_clip"
+            )
         if self.backbone == BUILTIN and self.finetuning.trains and self.finetuning.batch_norm == "train":
             raise InputError(
                 "--batch-norm train: --backbone builtin has no batch norm, it is folded into the convolutions"

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from index.config_fields import flag_of, make_config, option_names, refuse_unknown
 from index.errors import InputError
-from training.options.backbone_libraries import BUILTIN, own_input
+from training.options.backbone_libraries import BUILTIN, is_onnx_file, own_input
 from training.options.config import AUTO, ONE_VIEW, WEIGHTS, EmbeddingConfig, InputConfig, TrainConfig
 from training.options.finetuning import FROZEN, RECIPE_METHOD, FinetuneConfig
 from training.options.losses import LOSSES, METHODS, RIVALS, LossConfig, option_groups, options_of
+
+if TYPE_CHECKING:
+    from index.images.preprocess import PreprocessConfig
 
 RECIPES = ("default", "spa-paper")
 # How these were found, and what was tried beside them: docs/recipe.md.
@@ -69,7 +72,7 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
         raise InputError(f"--recipe must be one of {', '.join(RECIPES)}, got {recipe!r}")
     refuse_unknown(given, TrainConfig, *option_groups())
     if "weights" not in given:
-        if given.get("backbone", BUILTIN) != BUILTIN:
+        if given.get("backbone", BUILTIN) != BUILTIN and not is_onnx_file(str(given["backbone"])):
             raise InputError("--weights is missing: pretrained, none or a FILE")
         given = {"backbone": BUILTIN, "weights": "pretrained", **given}
     if given.get("head_epochs") is not None and given.get("head_steps") is not None:
@@ -149,17 +152,17 @@ def _finetuning_values(values: dict[str, Any], *, recipe: str, method: str | Non
     return values
 
 
-def _own_sizes(given: Mapping[str, Any]) -> dict[str, int]:
+def _own_sizes(given: Mapping[str, Any], own: PreprocessConfig | None = None) -> dict[str, int]:
     """Resize and crop of the backbone where no others are given."""
-    own = own_input(str(given.get("backbone", "")), crop=given.get("crop"))
+    own = own_input(str(given.get("backbone", "")), crop=given.get("crop")) if own is None else own
     if given.get("view") == "whole":  # nothing is cropped off
         return {"resize": given.get("crop", own.crop), "crop": own.crop}
     return {"resize": own.resize, "crop": own.crop}
 
 
-def resolve_input(backbone: str, **given: Any) -> InputConfig:
+def resolve_input(backbone: str, own: PreprocessConfig | None = None, **given: Any) -> InputConfig:
     """`InputConfig` for a backbone, at its own size where none is given."""
-    return InputConfig(**{**_own_sizes({"backbone": backbone, **given}), **given})
+    return InputConfig(**{**_own_sizes({"backbone": backbone, **given}, own), **given})
 
 
 def absolute_file(file: Any) -> Any:

@@ -22,7 +22,7 @@ from index.model.backends.names import AUTO, USUAL_BACKEND
 from index.model.backends.registry import Compared, compare, installed_backends
 from index.model.checksum import ModelFile
 from index.progress import Progress, no_progress
-from training.backbone.backbones import Backbone, load_backbone, with_features
+from training.backbone.backbones import Backbone, rebuild_backbone, with_features
 from training.backbone.extract import (
     ExtractedSet,
     Extractor,
@@ -35,7 +35,6 @@ from training.backbone.extract import (
 from training.backbone.graphs import NoGraphError, compute_by_graph, keep_graph, open_graph
 from training.data.transforms import DrawViews, fixed_views
 from training.options.machine import EXTRAS, GRAPH_RUNTIMES, TORCH, Machine
-from training.run.checkpoint import pack_modules, unpack_module
 from training.run.distributed import current_team
 from training.run.phases import Job
 from training.run.run_folder import RunFolder
@@ -68,7 +67,7 @@ class SentExtractor:
     @classmethod
     def of(cls, extractor: Extractor) -> SentExtractor:
         backbone = extractor.backbone
-        packed = {name: tensor.cpu() for name, tensor in pack_modules(backbone=backbone.network).items()}
+        packed = {name: tensor.cpu() for name, tensor in backbone.network.state_dict().items()}
         return cls(
             backbone.name, packed, backbone.view, backbone.pooling, backbone.side or extractor.preprocess.crop,
             extractor.preprocess, str(extractor.dtype).removeprefix("torch."), extractor.runtime,
@@ -76,8 +75,7 @@ class SentExtractor:
 
     def open(self, machine: Machine) -> Extractor:
         """The same extractor on this process's device, by the same runtime."""
-        backbone = load_backbone(self.name, "none", side=self.side)
-        unpack_module(backbone.network, self.weights, name="backbone")
+        backbone = rebuild_backbone(self.name, self.weights, side=self.side)
         seeing = with_features(backbone, view=self.view, pooling=self.pooling, side=self.side)
         extractor = Extractor(seeing, self.preprocess, device=machine.device, precision=self.precision)
         if self.runtime == TORCH:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from index.durable import write_csv, write_durably
 from index.errors import RunError
 from index.images.preprocess import PreprocessConfig
-from training.backbone.backbones import Backbone, load_backbone, with_features
+from training.backbone.backbones import Backbone, rebuild_backbone, with_features
 from training.data.datasets import SkippedImage
 from training.head.copy_head import CopyHead
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
@@ -251,8 +251,8 @@ class RunFolder:
         how = self.read_json("config.json")["config"]["input"]
         if AUTO in (how["view"], how["pooling"]):
             how |= self.read_json(FEATURE_SELECTION)
-        backbone = load_backbone(state["name"], "none", side=how["crop"])
-        unpack_module(backbone.module, tensors, name="backbone")
+        weights = {name.removeprefix("backbone."): tensor for name, tensor in tensors.items()}
+        backbone = rebuild_backbone(state["name"], weights, side=how["crop"])
         return with_features(backbone, view=how["view"], pooling=how["pooling"], side=how["crop"])
 
     def save_head(self, head: Head, *, method: str, class_count: int) -> None:

@@ -52,6 +52,12 @@ def load_cuda_libraries(runtime: ModuleType) -> str | None:
     return f"CUDA or cuDNN is missing, which the extra gpu installs: {missing}" if missing else None
 
 
+def list_errors(runtime: ModuleType) -> tuple[Any, ...]:
+    """Exceptions of ONNX Runtime, which have no common base; a name that is not UTF-8 fails in the binding."""
+    state = runtime.capi.onnxruntime_pybind11_state
+    return (*(getattr(state, name) for name in _ERRORS), UnicodeDecodeError)
+
+
 def import_onnxruntime() -> ModuleType:
     """The onnxruntime module, with telemetry off."""
     switch_off_telemetry()
@@ -89,9 +95,7 @@ class OnnxRuntimeBackend:
 
     def __init__(self, model: ModelFile, *, threads: int | None) -> None:
         runtime = import_onnxruntime()
-        state = runtime.capi.onnxruntime_pybind11_state
-        # Its errors have no common base; a name in the graph that is not UTF-8 fails in the binding.
-        self._errors = (*(getattr(state, name) for name in _ERRORS), UnicodeDecodeError)
+        self._errors = list_errors(runtime)
         self._path, self.version = str(model.path), str(runtime.__version__)
         options = runtime.SessionOptions()
         options.log_severity_level = 3

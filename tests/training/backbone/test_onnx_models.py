@@ -1,0 +1,405 @@
+"""Backbones of ONNX files: whatever form a graph has, what is exported gives what the graph gave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import InferenceSession
+
+from export.public import export
+from index.errors import InputError
+from index.model.embedder import Embedder
+from training.backbone.onnx_models import OnnxSettings, build_module, describe_input
+from training.public import train
+
+SIDE, PATCH, WIDTH = 16, 4, 6
+TOKENS = (SIDE // PATCH) ** 2
+HALF = (0.5, 0.5, 0.5)
+SETTINGS = OnnxSettings(mean=HALF, std=HALF)
+GIVEN = {"mean": "0.5,0.5,0.5", "std": "0.5,0.5,0.5"}
+CHECKED = np.random.default_rng(1).integers(0, 256, (5, SIDE, SIDE, 3), dtype=np.uint8)
+
+
+def _weight(name: str, *shape: int, kind: Any = np.float32) -> TensorProto:
+    generator = np.random.default_rng(len(name))
+    return numpy_helper.from_array(generator.normal(size=shape).astype(kind), name)
+
+
+def _save(
+    path: Path, nodes: list[onnx.NodeProto], weights: list[TensorProto], *, inputs: list[Any], outputs: list[Any],
+    opset: int = 17,
+) -> Path:  # fmt: skip
+    graph = helper.make_graph(
+        nodes,
+        "model",
+        [helper.make_tensor_value_info(*value) for value in inputs],
+        [helper.make_tensor_value_info(*value) for value in outputs],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+    return path
+
+
+def _patches(given: str) -> onnx.NodeProto:
+    return helper.make_node("Conv", [given, "kernel"], ["maps"], strides=[PATCH] * 2, kernel_shape=[PATCH] * 2)
+
+
+def make_cnn(
+    path: Path, *, kind: int = TensorProto.FLOAT, batch: Any = "n", side: Any = "side", opset: int = 13
+) -> Path:
+    """Feature maps (N, F, H, W) of (N, 3, H, W) images."""
+    numbers = np.float16 if kind == TensorProto.FLOAT16 else np.float32
+    nodes = [
+        helper.make_node(
+            "Conv", ["pixels", "kernel"], ["maps"], strides=[PATCH, PATCH], kernel_shape=[PATCH, PATCH]
+        ),
+        helper.make_node("Relu", ["maps"], ["features"]),
+    ]
+    inputs, outputs = [("pixels", kind, (batch, 3, side, side))], [("features", kind, (batch, WIDTH, None, None))]
+    return _save(
+        path,
+        nodes,
+        [_weight("kernel", WIDTH, 3, PATCH, PATCH, kind=numbers)],
+        inputs=inputs,
+        outputs=outputs,
+        opset=opset,
+    )
+
+
+def make_vit(path: Path, *, batch: Any = 1) -> Path:
+    """Tokens (N, 1 + T, F) with a class token, and a pooled output; of a batch of one with all shapes constant."""
+    free = not isinstance(batch, int)
+    shapes = [
+        numpy_helper.from_array(np.array([-1 if free else 1, WIDTH, TOKENS], dtype=np.int64), "shape"),
+        numpy_helper.from_array(np.array([0, 1, WIDTH] if free else [1, 1, WIDTH], dtype=np.int64), "class_shape"),
+    ]
+    nodes = [
+        _patches("pixels"),
+        helper.make_node("Reshape", ["maps", "shape"], ["flat"]),
+        helper.make_node("Transpose", ["flat"], ["patches"], perm=[0, 2, 1]),
+        helper.make_node("ReduceMean", ["patches"], ["mean"], axes=[1], keepdims=1),
+        helper.make_node("Mul", ["mean", "zero"], ["nothing"]),
+        helper.make_node("Add", ["nothing", "class"], ["first"]) if free
+        else helper.make_node("Expand", ["class", "class_shape"], ["first"]),
+        helper.make_node("Concat", ["first", "patches"], ["tokens"], axis=1),
+        helper.make_node("MatMul", ["tokens", "query"], ["queries"]),
+        helper.make_node("Transpose", ["tokens"], ["keys"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["queries", "keys"], ["products"]),
+        helper.make_node("Softmax", ["products"], ["attention"], axis=-1),
+        helper.make_node("MatMul", ["attention", "tokens"], ["last_hidden_state"]),
+    ]  # fmt: skip
+    weights = [
+        *shapes, _weight("kernel", WIDTH, 3, PATCH, PATCH), _weight("class", 1, 1, WIDTH),
+        _weight("query", WIDTH, WIDTH),
+        numpy_helper.from_array(np.zeros(1, dtype=np.float32), "zero"),
+    ]  # fmt: skip
+    return _save(
+        path, nodes, weights,
+        inputs=[("pixels", TensorProto.FLOAT, (batch, 3, SIDE, SIDE))],
+        outputs=[("last_hidden_state", TensorProto.FLOAT, (batch, 1 + TOKENS, WIDTH))],
+    )  # fmt: skip
+
+
+def make_tower(path: Path) -> Path:
+    """A CLIP-shaped image tower: tokens, a pooled output and the embedding, which is smaller."""
+    nodes = [
+        _patches("pixel_values"),
+        helper.make_node("Reshape", ["maps", "shape"], ["flat"]),
+        helper.make_node("Transpose", ["flat"], ["last_hidden_state"], perm=[0, 2, 1]),
+        helper.make_node("ReduceMax", ["last_hidden_state"], ["pooler_output"], axes=[1], keepdims=0),
+        helper.make_node("MatMul", ["pooler_output", "projection"], ["image_embeds"]),
+    ]
+    weights = [
+        numpy_helper.from_array(np.array([0, WIDTH, -1], dtype=np.int64), "shape"),
+        _weight("kernel", WIDTH, 3, PATCH, PATCH), _weight("projection", WIDTH, 4),
+    ]  # fmt: skip
+    outputs = [
+        ("last_hidden_state", ("n", "t", WIDTH)),
+        ("pooler_output", ("n", WIDTH)),
+        ("image_embeds", ("n", 4)),
+    ]
+    return _save(
+        path, nodes, weights,
+        inputs=[("pixel_values", TensorProto.FLOAT, ("n", 3, "h", "w"))],
+        outputs=[(name, TensorProto.FLOAT, shape) for name, shape in outputs],
+    )  # fmt: skip
+
+
+def make_bytes(path: Path) -> Path:
+    """uint8 (N, H, W, 3) images, normalised inside, to features (N, F)."""
+    nodes = [
+        helper.make_node("Cast", ["image"], ["float"], to=TensorProto.FLOAT),
+        helper.make_node("Div", ["float", "scale"], ["small"]),
+        helper.make_node("ReduceMean", ["small"], ["mean"], axes=[1], keepdims=0),
+        helper.make_node("Flatten", ["mean"], ["features"]),
+    ]
+    scale = numpy_helper.from_array(np.array([200, 50, 90], dtype=np.float32), "scale")
+    return _save(
+        path, nodes, [scale],
+        inputs=[("image", TensorProto.UINT8, ("n", SIDE, SIDE, 3))],
+        outputs=[("features", TensorProto.FLOAT, ("n", SIDE * 3))],
+    )  # fmt: skip
+
+
+def _expected(path: Path, output: str, pool: Callable[[Any], Any] = lambda values: values) -> Any:
+    """Unit features by the original, one image at a time."""
+    session = InferenceSession(path)
+    [given] = session.get_inputs()
+    rows = []
+    for image in CHECKED:
+        pixels: Any = image[None]
+        if given.type != "tensor(uint8)":
+            numbers = np.float16 if given.type == "tensor(float16)" else np.float32
+            pixels = ((image.astype(np.float32) / 255 - 0.5) / 0.5).transpose(2, 0, 1)[None].astype(numbers)
+        rows.append(pool(session.run([output], {given.name: pixels})[0].astype(np.float32))[0])
+    found = np.stack(rows)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def _first(tokens: Any) -> Any:
+    return tokens[:, 0]
+
+
+def _mean_map(maps: Any) -> Any:
+    return maps.mean(axis=(2, 3))
+
+
+FORMS: list[Any] = [
+    pytest.param(make_cnn, "features", _mean_map, {}, id="feature maps of any size"),
+    pytest.param(lambda path: make_cnn(path, side=SIDE, batch=1), "features", _mean_map, {}, id="one image at a time"),
+    pytest.param(lambda path: make_cnn(path, kind=TensorProto.FLOAT16), "features", _mean_map, {}, id="float16"),
+    pytest.param(lambda path: make_vit(path, batch="n"), "last_hidden_state", _first, {}, id="class token"),
+    pytest.param(make_vit, "last_hidden_state", _first, {}, id="class token, a batch of one"),
+    pytest.param(
+        make_vit, "last_hidden_state", lambda tokens: tokens.mean(axis=1), {"tokens": "mean"}, id="mean of tokens"
+    ),
+    pytest.param(make_tower, "image_embeds", lambda found: found, {}, id="the embedding of three outputs"),
+    pytest.param(make_tower, "pooler_output", lambda found: found, {"output": "pooler_output"}, id="a named output"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "output", "pool", "options"), FORMS)
+def test_an_exported_file_gives_what_the_graph_gave(
+    tmp_path: Path, make: Any, output: str, pool: Any, options: dict[str, Any]
+) -> None:
+    path, out = make(tmp_path / "foreign.onnx"), tmp_path / "model.onnx"
+    report = export(out=out, backbone=str(path), crop=SIDE, resize=SIDE, **GIVEN, **options)
+    assert report.min_cosine is not None
+    found = Embedder(out).embed_batch(CHECKED)
+    assert (found * _expected(path, output, pool)).sum(axis=1).min() > 0.9999
+    assert onnx.load(out).opset_import[0].domain == ""
+    assert len(onnx.load(out).opset_import) == 1
+
+
+def test_a_model_of_bytes_normalises_itself(tmp_path: Path) -> None:
+    path, out = make_bytes(tmp_path / "bytes.onnx"), tmp_path / "model.onnx"
+    export(out=out, backbone=str(path))
+    found = Embedder(out).embed_batch(CHECKED)
+    assert (found * _expected(path, "features")).sum(axis=1).min() > 0.99999
+
+
+def test_both_views_pass_one_graph_whose_weights_are_stored_once(tmp_path: Path) -> None:
+    path, out = make_cnn(tmp_path / "foreign.onnx"), tmp_path / "model.onnx"
+    export(out=out, backbone=str(path), crop=SIDE, resize=2 * SIDE, view="both", **GIVEN)
+    kernels = [one for one in onnx.load(out).graph.initializer if list(one.dims) == [WIDTH, 3, PATCH, PATCH]]
+    assert len(kernels) == 1
+
+
+def test_weights_beside_the_file_are_packed_into_the_exported_one(tmp_path: Path) -> None:
+    path, out = make_cnn(tmp_path / "whole.onnx"), tmp_path / "model.onnx"
+    apart = tmp_path / "apart"
+    apart.mkdir()
+    onnx.save(
+        onnx.load(path), apart / "model.onnx", save_as_external_data=True, location="weights", size_threshold=0
+    )
+    export(out=out, backbone=str(apart / "model.onnx"), crop=SIDE, **GIVEN)
+    assert (Embedder(out).embed_batch(CHECKED) * _expected(path, "features", _mean_map)).sum(axis=1).min() > 0.9999
+    (apart / "weights").unlink()
+    with pytest.raises(InputError, match=r"model\.onnx: its weights lie in other files"):
+        build_module(str(apart / "model.onnx"), "pretrained", seed=0, settings=SETTINGS)
+
+
+STATED = {"image_mean": HALF, "image_std": HALF}
+PREPROCESSORS = {
+    "vit": (STATED | {"size": {"height": 16, "width": 16}, "resample": 2}, (16, 16, "bilinear", HALF, HALF)),
+    "clip": (
+        {"size": {"shortest_edge": 24}, "crop_size": {"height": 16, "width": 16}, "do_center_crop": True,
+         "image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4], "resample": 3},
+        (24, 16, "bicubic", (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)),
+    ),
+    "convnext": (STATED | {"size": {"shortest_edge": 16}, "crop_pct": 0.5}, (32, 16, "bilinear", HALF, HALF)),
+    "old": ({"size": 16, "do_normalize": False}, (16, 16, "bilinear", (0, 0, 0), (1, 1, 1))),
+    "no rescaling": (
+        {"size": 16, "do_rescale": False, "image_mean": [127.5] * 3, "image_std": [127.5] * 3},
+        (16, 16, "bilinear", HALF, HALF),
+    ),
+    "timm": (
+        {"pretrained_cfg": {"input_size": [3, 16, 16], "crop_pct": 0.5, "mean": HALF, "std": HALF,
+                            "interpolation": "bicubic"}},
+        (32, 16, "bicubic", HALF, HALF),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PREPROCESSORS)
+def test_the_preprocessor_file_beside_a_model_says_how_images_are_prepared(tmp_path: Path, name: str) -> None:
+    values, expected = PREPROCESSORS[name]
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(values))
+    found = describe_input(str(make_cnn(tmp_path / "onnx" / "model.onnx")))
+    assert (found.resize, found.crop, found.interpolation) == expected[:3]
+    np.testing.assert_allclose([found.mean, found.std], expected[3:])
+
+
+def _make(path: Path, **changes: Any) -> Path:
+    """A graph of one node, changed."""
+    usual: dict[str, Any] = {
+        "nodes": [helper.make_node("GlobalAveragePool", ["pixels"], ["features"])],
+        "inputs": [("pixels", TensorProto.FLOAT, ("n", 3, "h", "w"))],
+        "outputs": [("features", TensorProto.FLOAT, ("n", 3, 1, 1))],
+    }
+    values = usual | changes
+    return _save(path, values["nodes"], [], inputs=values["inputs"], outputs=values["outputs"])
+
+
+def _two_images(path: Path) -> Path:
+    two = [("pixels", TensorProto.FLOAT, ("n", 3, "h", "w")), ("other", TensorProto.FLOAT, ("n", 3, "h", "w"))]
+    nodes = [
+        helper.make_node("Add", ["pixels", "other"], ["sum"]),
+        helper.make_node("GlobalAveragePool", ["sum"], ["features"]),
+    ]
+    return _make(path, inputs=two, nodes=nodes)
+
+
+def _text(path: Path) -> Path:
+    nodes = [helper.make_node("Cast", ["input_ids"], ["features"], to=TensorProto.FLOAT)]
+    shape = ("n", "t")
+    return _make(
+        path,
+        inputs=[("input_ids", TensorProto.INT64, shape)],
+        nodes=nodes,
+        outputs=[("features", TensorProto.FLOAT, shape)],
+    )
+
+
+def _channels(path: Path) -> Path:
+    return _make(path, inputs=[("pixels", TensorProto.FLOAT, ("n", "c", "h", "w"))])
+
+
+def _not_finite(path: Path) -> Path:
+    nodes = [
+        helper.make_node("Sqrt", ["pixels"], ["roots"]),
+        helper.make_node("GlobalAveragePool", ["roots"], ["features"]),
+    ]
+    return _make(path, nodes=nodes)
+
+
+def _constant(path: Path) -> Path:
+    nodes = [
+        helper.make_node("Sub", ["pixels", "pixels"], ["nothing"]),
+        helper.make_node("GlobalAveragePool", ["nothing"], ["zeros"]),
+        helper.make_node("Cos", ["zeros"], ["features"]),
+    ]
+    return _make(path, nodes=nodes)
+
+
+def _custom(path: Path) -> Path:
+    graph = helper.make_graph(
+        [helper.make_node("Magic", ["pixels"], ["features"], domain="my.company")],
+        "model",
+        [helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ("n", 3, "h", "w"))],
+        [helper.make_tensor_value_info("features", TensorProto.FLOAT, ("n", 3))],
+    )
+    domains = [helper.make_opsetid("", 17), helper.make_opsetid("my.company", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=domains, ir_version=8), path)
+    return path
+
+
+def _words(path: Path) -> Path:
+    path.write_text("not an ONNX file")
+    return path
+
+
+def _two_outputs(path: Path) -> Path:
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["pixels"], ["one"]),
+        helper.make_node("GlobalMaxPool", ["pixels"], ["two"]),
+    ]
+    shape = ("n", 3, 1, 1)
+    return _make(path, nodes=nodes, outputs=[(name, TensorProto.FLOAT, shape) for name in ("one", "two")])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (_two_images, r"it has 2 inputs \(pixels .*, other .*\), expected one for images"),
+        (_text, r"its input input_ids \('n', 't'\) of int64 takes no images"),
+        (_channels, "does not say where its three channels are"),
+        (_custom, r"operators of its own \(my\.company\)"),
+        (_not_finite, "its output features is not finite"),
+        (_constant, "its output features is the same for all images"),
+        (_words, "not an ONNX file"),
+        (_two_outputs, r"it has several outputs .*: say which by --output NAME"),
+        (lambda path: path, "no such ONNX file"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_its_name(tmp_path: Path, make: Any, message: str) -> None:
+    path = make(tmp_path / "model.onnx")
+    with pytest.raises(InputError, match=message) as raised:
+        build_module(str(path), "pretrained", seed=0, settings=SETTINGS)
+    assert "model.onnx" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, r"nothing says how its images are normalised: put its preprocessor_config\.json beside it"),
+        (
+            {"mean": "0.5,0.5", "std": "1,1,1"},
+            r"--mean must be three numbers such as 0\.5,0\.5,0\.5, got '0\.5,0\.5'",
+        ),
+        ({**GIVEN, "output": "logits"}, r"no output logits of floats; there is features \(N, 6, \d+, \d+\)"),
+        ({**GIVEN, "weights": "none"}, "an ONNX file has its weights inside"),
+        ({**GIVEN, "pooling": "gem"}, "--pooling gem reads the feature maps"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    path = make_cnn(tmp_path / "model.onnx")
+    with pytest.raises(InputError, match=message):
+        export(out=tmp_path / "out.onnx", backbone=str(path), **options)
+    assert not (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{", '{"tokenizer_class": "BertTokenizer"}', '{"size": "large", "image_mean": 1, "image_std": 2}'],
+)
+def test_a_preprocessor_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "preprocessor_config.json").write_text(text)
+    with pytest.raises(InputError, match=r"preprocessor_config\.json"):
+        describe_input(str(make_cnn(tmp_path / "model.onnx")))
+
+
+def test_a_head_trains_on_an_onnx_backbone_and_both_become_one_file(
+    tmp_path: Path, pictures: Path, cache: Path
+) -> None:
+    path = make_cnn(tmp_path / "backbone.onnx")
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(STATED | {"size": 32}))
+    run = tmp_path / "run"
+    train(pictures, run, backbone=str(path), cache=cache, method="proxy-nca", select="trained", head_steps=5)
+    path.unlink()  # the run has all of it
+    export(run, tmp_path / "model.onnx")
+    embedder = Embedder(tmp_path / "model.onnx")
+    assert embedder.contract.backbone == "backbone.onnx"
+    assert embedder.contract.preprocess.mean == HALF
+    with pytest.raises(InputError, match="cannot be fine-tuned"):
+        train(pictures, tmp_path / "other", backbone=str(make_cnn(path)), cache=cache, finetune="last-1")
